@@ -1,0 +1,1 @@
+"""The base of fiveloop: programs as data, their transforms, and arrays."""

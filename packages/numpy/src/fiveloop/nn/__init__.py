@@ -1,0 +1,1 @@
+"""Activations, norms and initialisers for neural networks."""

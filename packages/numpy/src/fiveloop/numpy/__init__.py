@@ -1,0 +1,1 @@
+"""Array functions under the names of NumPy and the Array API."""

@@ -1,0 +1,1 @@
+"""What to save for the backward pass, and what to compute again."""
