@@ -172,3 +172,162 @@ def tests_newest(session: nox.Session) -> None:
     if newest_python() is None:
         session.skip(f"no Python {', '.join(NEWEST_PYTHONS)} was found on this machine")
     run_pytest(session, f"jaxlib{NEWEST_JAXLIB}")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Draw fresh examples for every property until the seconds given (600) are spent."""
+    session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS)
+    seconds, *selected = session.posargs or ["600"]
+    start, rounds = time.monotonic(), 0
+    seed = time.time_ns() % 1_000_000_000
+    while rounds == 0 or time.monotonic() - start < float(seconds):
+        args = ["-m", "hypothesis", "--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}"]
+        session.run("python", "-m", "pytest", "-q", *args, *selected, env=source_env())
+        seed, rounds = seed + 1, rounds + 1
+    session.log(f"{rounds} rounds without a failure; the last seed was {seed - 1}")
+
+
+# --- checks -------------------------------------------------------------------------------
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of the packages, their tests and everything else, strictly."""
+    session.install(
+        f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS, "mypy", "nox", "matplotlib"
+    )
+    portions = [flag for module in MODULES for flag in ("-p", module)]
+    session.run("mypy", "--strict", *portions)
+    tests_of_packages = [f"packages/{name}/tests" for name in PACKAGES]
+    folders = [*tests_of_packages, "tests", "examples", "noxfile.py", "conftest.py"]
+    session.run("mypy", "--strict", *[f for f in folders if holds_python(ROOT / f)])
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting; `nox -s lint -- fix` repairs what can be repaired."""
+    session.install("ruff")
+    fix = session.posargs == ["fix"]
+    session.run("ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+
+
+def holds_python(path: Path) -> bool:
+    """Whether the path is a Python file or a folder with one in it."""
+    return path.is_file() or any(path.rglob("*.py"))
+
+
+# --- distributions ------------------------------------------------------------------------
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build wheels and sdists into `dist/`; test each wheel with its siblings, outside the tree."""
+    build_wheels(session, "sdist", "wheel")
+    with tempfile.TemporaryDirectory(prefix="fiveloop-") as scratch:
+        for name in session.posargs or PACKAGES:
+            test_wheel(session, name, Path(scratch) / name)
+        if not session.posargs:
+            install_from_tree(session, Path(scratch) / "tree")
+            install_everything(session, Path(scratch) / "all")
+
+
+def test_wheel(session: nox.Session, name: str, folder: Path) -> None:
+    """Install a package's wheel in an environment of its own and run its tests from there."""
+    siblings = with_siblings(name)
+    extra = f"fiveloop-{name}[testing] @ {wheel(name).as_uri()}"
+    python = fresh_environment(session, folder)
+    wheels = [extra, *(str(wheel(sibling)) for sibling in siblings[1:])]
+    install_into(session, python, *wheels, f"jaxlib=={OLDEST_JAXLIB}", "pytest-xdist")
+    check_portions(session, python, siblings)
+    shutil.copytree(ROOT / "packages" / name / "tests", folder / "tests")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    with session.chdir(folder):
+        command = [python, "-m", "pytest", "tests", "-n", "2", "--dist", "worksteal"]
+        session.run(*command, env=installed_env(), external=True)
+
+
+def check_portions(session: nox.Session, python: str, installed: list[str]) -> None:
+    """Check that the installed portions import, without `jax`, and that no other one does."""
+    present = [f"fiveloop.{portion}" for name in installed for portion in PORTIONS[name]]
+    absent = [module for module in MODULES if module not in present]
+    program = f"""
+import importlib, sys
+for name in {present}:
+    importlib.import_module(name)
+for name in {absent}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        continue
+    sys.exit(name + " is importable, but no dependency declares it")
+assert "jax" not in sys.modules, "a fiveloop package imported jax"
+"""
+    session.run(python, "-c", program, env=installed_env(), external=True, silent=True)
+    session.log(f"{', '.join(present)}: importable, and nothing else of fiveloop is")
+
+
+def install_from_tree(session: nox.Session, folder: Path) -> None:
+    """Install one package from its folder, with its siblings from `dist/`, as the guide says."""
+    python = fresh_environment(session, folder)
+    install_into(session, python, "--find-links", str(DIST), str(ROOT / "packages" / "state"))
+    check_portions(session, python, ["core", "state"])
+
+
+def install_everything(session: nox.Session, folder: Path) -> None:
+    """Install the distribution `fiveloop` alone: it brings all the others."""
+    python = fresh_environment(session, folder)
+    install_into(session, python, "--find-links", str(DIST), str(wheel("fiveloop")))
+    check_portions(session, python, list(PACKAGES))
+
+
+def fresh_environment(session: nox.Session, folder: Path) -> str:
+    """Make a virtual environment without any package in it; give its Python."""
+    if session.venv_backend == "uv":
+        session.run("uv", "venv", "-q", "-p", session.python_path(), str(folder / "env"))
+    else:
+        session.run("python", "-m", "venv", str(folder / "env"))
+    scripts = "Scripts" if sys.platform == "win32" else "bin"
+    return str(folder / "env" / scripts / "python")
+
+
+def install_into(session: nox.Session, python: str, *requirements: str) -> None:
+    """Install into the environment of that Python."""
+    if session.venv_backend == "uv":
+        session.run("uv", "pip", "install", "-q", "-p", python, *requirements)
+    else:
+        session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)
+
+
+# --- documentation and measurements -------------------------------------------------------
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Run the code of the README and the guides, then build the site into `site/`."""
+    session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS, "mkdocs-material>=9.6")
+    session.run("python", "-m", "pytest", "tests/test_docs_code.py", env=source_env())
+    session.run("python", "-m", "mkdocs", "build", "--strict", "--quiet", *session.posargs)
+
+
+def run_benchmark(session: nox.Session, version: str) -> None:
+    """Install the peers beside the sources and run the benchmark that the arguments name."""
+    session.install(f"jax{version}", f"jaxlib{version}", *LIBRARIES)
+    if "torch" in session.posargs:
+        session.install("torch")
+    session.run("python", "benchmarks/run.py", *session.posargs, env=source_env())
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure beside the peers on the oldest jaxlib; arguments go to `benchmarks/run.py`."""
+    run_benchmark(session, f"=={OLDEST_JAXLIB}")
+
+
+@nox.session(name="bench-newest", python=newest_python() or False)
+def bench_newest(session: nox.Session) -> None:
+    """Measure beside the peers on the newest jaxlib and the newest Python found."""
+    if newest_python() is None:
+        session.skip(f"no Python {', '.join(NEWEST_PYTHONS)} was found on this machine")
+    run_benchmark(session, NEWEST_JAXLIB)
