@@ -1,0 +1,46 @@
+"""The exception types, and the functions that write their messages: expected, given, what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CoreError(RuntimeError):
+    """Something inside the library does not fit together; a bug in a rule or an engine."""
+
+
+class TypecheckError(TypeError):
+    """A jaxpr whose equations do not have the types or effects that it declares."""
+
+
+class RuleError(TypeError):
+    """A transform was asked of a primitive that has no rule for it, or refuses it."""
+
+
+class TracerError(TypeError):
+    """A traced value was used where a concrete one is needed."""
+
+
+class ConcretizationError(TracerError):
+    """A traced value was asked for its value: as a bool, an int, a float or a NumPy array."""
+
+
+class EscapedTracerError(TracerError):
+    """A traced value was used after the function whose tracing made it had returned."""
+
+
+class FrozenRefError(RuntimeError):
+    """A Ref was used after it had been frozen."""
+
+
+def shape_str(shape: Sequence[object]) -> str:
+    """A shape as messages show it: (2, 3)."""
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def at_source(source: object | None) -> str:
+    """The line that ends a message with the user's place in the program."""
+    return f"\n  at {source}" if source is not None else ""

@@ -1,0 +1,132 @@
+"""Abstract values: the types of the IR, interned, so that identity is equality."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, ClassVar, Self
+
+import ml_dtypes
+import numpy as np
+
+from fiveloop.core.dims import Dim, Shape
+
+_SHORT_KINDS = {"f": "f", "i": "i", "u": "u", "c": "c"}
+
+
+class Aval:
+    """What a type must answer: shape and dtype of what it holds, its tangent, its batched form, and how it prints.
+
+    `accumulates` says that a linear value of this type is transposed through an accumulator that collects
+    its cotangents in place, rather than through cotangent values.
+    """
+
+    __slots__ = ("__weakref__",)
+    accumulates: ClassVar[bool] = False
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    weak_type: bool
+
+    def tangent(self) -> Aval:
+        """The type of a tangent of a value of this type."""
+        return self.strong()
+
+    def strong(self) -> Aval:
+        """The same type without weakness."""
+        return self
+
+    def batched(self, size: Dim, dim: int = 0) -> Aval:
+        """This type with one more axis of the given size at `dim`."""
+        raise TypeError(f"{self} cannot be batched")
+
+    def unbatched(self, dim: int) -> Aval:
+        """This type without its axis `dim`."""
+        raise TypeError(f"{self} cannot be unbatched")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether values of this type can have a nonzero tangent."""
+        return is_inexact(self.dtype)
+
+
+class ShapedArray(Aval):
+    """The type of an array: shape, dtype, weak type, memory kind and sharding.
+
+    >>> ShapedArray((2, 3), "float32")
+    f32[2,3]
+    """
+
+    __slots__ = ("dtype", "memory_kind", "shape", "sharding", "weak_type")
+    _table: ClassVar[weakref.WeakValueDictionary[Any, ShapedArray]] = weakref.WeakValueDictionary()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    memory_kind: str | None
+    sharding: object | None
+
+    def __new__(
+        cls,
+        shape: Shape,
+        dtype: Any,
+        weak_type: bool = False,
+        memory_kind: str | None = None,
+        sharding: object | None = None,
+    ) -> Self:
+        dtype = np.dtype(dtype)
+        key = (tuple(shape), dtype, bool(weak_type), memory_kind, sharding)
+        with cls._lock:
+            found = cls._table.get(key)
+            if found is None:
+                found = super().__new__(cls)
+                found.shape, found.dtype, found.weak_type, found.memory_kind, found.sharding = key
+                cls._table[key] = found
+        return found  # type: ignore[return-value]  # the table holds only this class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.memory_kind, self.sharding)
+
+    def update(self, **changes: Any) -> ShapedArray:
+        """The same type with some fields changed."""
+        fields = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "memory_kind", "sharding")}
+        return ShapedArray(**{**fields, **changes})
+
+    def strong(self) -> ShapedArray:
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def batched(self, size: Dim, dim: int = 0) -> ShapedArray:
+        return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]))
+
+    def unbatched(self, dim: int) -> ShapedArray:
+        return self.update(shape=self.shape[:dim] + self.shape[dim + 1 :])
+
+    def __repr__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        return f"{short_dtype(self.dtype)}{'*' if self.weak_type else ''}[{dims}]"
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is floating (the small ml_dtypes floats included) or complex."""
+    return dtype.kind in "fc" or (dtype.kind == "V" and _is_small_float(dtype))
+
+
+def _is_small_float(dtype: np.dtype[Any]) -> bool:
+    try:
+        ml_dtypes.finfo(dtype)
+    except (ValueError, TypeError, KeyError):
+        return False
+    return True
+
+
+def short_dtype(dtype: np.dtype[Any]) -> str:
+    """The printed name of a dtype: f32, i64, bool, bf16 ...
+
+    >>> short_dtype(np.dtype("float64"))
+    'f64'
+    """
+    if dtype.kind in _SHORT_KINDS and dtype.isbuiltin == 1:
+        return f"{_SHORT_KINDS[dtype.kind]}{dtype.itemsize * 8}"
+    return {"bfloat16": "bf16"}.get(dtype.name, dtype.name)

@@ -1,0 +1,60 @@
+"""Effects: what an equation does besides computing its outputs, as part of its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+Effects = frozenset["Effect"]
+NO_EFFECTS: Effects = frozenset()
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The base of all effect types; what core must know of one is a class attribute.
+
+    `droppable`: an equation whose results are unused and whose effects are all droppable may go.
+    `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
+    `recomputable`: an equation with this effect may run again in a recomputation.
+    """
+
+    droppable: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    in_loops: ClassVar[bool] = True
+    recomputable: ClassVar[bool] = False
+    mutates: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class PositionalEffect(Effect):
+    """An effect on one operand: a position in `Eqn.invars`, or in `Jaxpr.invars`."""
+
+    position: int
+
+    def at(self, position: int) -> Self:
+        """The same effect on another position."""
+        return replace(self, position=position)
+
+
+def map_positions(effects: Iterable[Effect], place: Callable[[int], int | None]) -> Effects:
+    """Move positional effects by `place`; those for which it answers None are dropped, all others kept."""
+    out: set[Effect] = set()
+    for effect in effects:
+        if isinstance(effect, PositionalEffect):
+            position = place(effect.position)
+            if position is not None:
+                out.add(effect.at(position))
+        else:
+            out.add(effect)
+    return frozenset(out)
+
+
+def effects_at(effects: Iterable[Effect], position: int) -> Effects:
+    """The effects on one position."""
+    return frozenset(e for e in effects if isinstance(e, PositionalEffect) and e.position == position)
+
+
+def mutated_positions(effects: Iterable[Effect]) -> frozenset[int]:
+    """The positions that some effect changes."""
+    return frozenset(e.position for e in effects if isinstance(e, PositionalEffect) and e.mutates)

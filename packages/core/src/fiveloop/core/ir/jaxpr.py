@@ -1,0 +1,206 @@
+"""The IR: variables, literals, equations and closed jaxprs.
+
+A jaxpr is always closed. A concrete array is an atom of its own, a `Literal`, so that no rule ever threads
+constants or their binders through its caller; a closed-over tracer or Ref is an ordinary operand.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import NO_EFFECTS, Effects, map_positions
+from fiveloop.core.ir.source import Source
+
+P = TypeVar("P")
+R = TypeVar("R")
+_MEMO_LIMIT = 64
+
+
+class Constant(Protocol):
+    """A concrete value: one of fiveloop's arrays or scalars."""
+
+    @property
+    def aval(self) -> Aval: ...
+
+
+class Var:
+    """A variable of a jaxpr, compared by identity."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Aval) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval})"
+
+
+class Literal:
+    """A concrete value used as an operand: a scalar, printed as a number, or an array."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: Constant) -> None:
+        self.value = value
+        self.aval = value.aval
+
+    def __repr__(self) -> str:
+        return f"Literal({self.value})"
+
+
+Atom = Var | Literal
+
+
+@dataclass(frozen=True)
+class NoParams:
+    """The params of a primitive that has none."""
+
+
+NO_PARAMS = NoParams()
+
+
+class Primitive(Generic[P]):
+    """The name of an operation; everything else known of it is in the tables of `rules`.
+
+    `creates_state` marks a primitive whose result will hold values that come later (a new Ref), so that a
+    derivative or a batch axis must be prepared for even if none enters.
+    """
+
+    __slots__ = ("creates_state", "name")
+
+    def __init__(self, name: str, *, creates_state: bool = False) -> None:
+        self.name = name
+        self.creates_state = creates_state
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Eqn:
+    """One equation: `outvars = primitive[params] invars`, with the effects it has on its operands."""
+
+    __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source")
+
+    def __init__(
+        self,
+        primitive: Primitive[Any],
+        invars: Sequence[Atom],
+        outvars: Sequence[Var],
+        params: Any,
+        effects: Effects = NO_EFFECTS,
+        source: Source | None = None,
+    ) -> None:
+        self.primitive = primitive
+        self.invars = tuple(invars)
+        self.outvars = tuple(outvars)
+        self.params = params
+        self.effects = effects
+        self.source = source
+
+    def replace(self, **changes: Any) -> Eqn:
+        """A copy with some fields changed."""
+        return Eqn(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})
+
+
+class Jaxpr:
+    """A closed, typed program: `invars` to `outvars` by `eqns`, with effects that name positions of `invars`.
+
+    Immutable and hashed by identity. Results of transforms are remembered on the object itself, in a
+    bounded table, and die with it.
+    """
+
+    __slots__ = ("__weakref__", "_memo", "effects", "eqns", "invars", "name", "outvars")
+
+    def __init__(
+        self, invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom], name: str = "", *, effects: Effects | None = None
+    ) -> None:
+        self.invars = tuple(invars)
+        self.eqns = tuple(eqns)
+        self.outvars = tuple(outvars)
+        self.name = name
+        self.effects = effects_of(self.invars, self.eqns) if effects is None else effects
+        self._memo: OrderedDict[Hashable, Any] = OrderedDict()
+
+    @property
+    def in_avals(self) -> list[Aval]:
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[Aval]:
+        return [v.aval for v in self.outvars]
+
+    @property
+    def consts(self) -> list[Constant]:
+        """The concrete arrays that this jaxpr and those in its params hold, each once; scalars excepted."""
+        found: dict[int, Constant] = {}
+        for atom in all_atoms(self):
+            if isinstance(atom, Literal) and not is_scalar(atom):
+                found.setdefault(id(atom.value), atom.value)
+        return list(found.values())
+
+    def remember(self, key: Hashable, make: Callable[[], R]) -> R:
+        """The result of a transform of this jaxpr, made once per key."""
+        if key in self._memo:
+            self._memo.move_to_end(key)
+            found: R = self._memo[key]
+            return found
+        made = make()
+        self._memo[key] = made
+        while len(self._memo) > _MEMO_LIMIT:
+            self._memo.popitem(last=False)
+        return made
+
+    def replace(self, **changes: Any) -> Jaxpr:
+        """A copy with some fields changed; effects are found anew."""
+        kept = {name: getattr(self, name) for name in ("invars", "eqns", "outvars", "name")}
+        return Jaxpr(**{**kept, **changes})
+
+
+def is_scalar(literal: Literal) -> bool:
+    """Whether a literal is a host scalar, which is written out rather than passed."""
+    return isinstance(getattr(literal.value, "host", None), np.ndarray)
+
+
+def effects_of(invars: Sequence[Var], eqns: Iterable[Eqn]) -> Effects:
+    """The effects of equations, as positions of the binders; those on inner variables stay inside."""
+    place = {v: i for i, v in enumerate(invars)}
+    out: set[Any] = set()
+    for eqn in eqns:
+        if eqn.effects:
+            out |= map_positions(eqn.effects, lambda k, eqn=eqn: _position(place, eqn.invars[k]))  # type: ignore[misc]
+    return frozenset(out)
+
+
+def _position(place: dict[Var, int], atom: Atom) -> int | None:
+    return place.get(atom) if isinstance(atom, Var) else None
+
+
+def jaxprs_in(params: Any) -> list[Jaxpr]:
+    """The jaxprs that params hold, directly or in tuples."""
+    if not is_dataclass(params):
+        return []
+    found: list[Jaxpr] = []
+    for field in fields(params):
+        value = getattr(params, field.name)
+        found += [j for j in (value if isinstance(value, tuple) else (value,)) if isinstance(j, Jaxpr)]
+    return found
+
+
+def all_atoms(jaxpr: Jaxpr) -> Iterable[Atom]:
+    """Every atom that a jaxpr and those nested in it use as an operand or a result."""
+    for eqn in jaxpr.eqns:
+        yield from eqn.invars
+        for inner in jaxprs_in(eqn.params):
+            yield from all_atoms(inner)
+    yield from jaxpr.outvars
+
+
+def used_vars(atoms: Iterable[Atom]) -> set[Var]:
+    """The variables among atoms."""
+    return {a for a in atoms if isinstance(a, Var)}

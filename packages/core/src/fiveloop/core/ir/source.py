@@ -1,0 +1,63 @@
+"""Where in the user's program an equation, a tracer or an error comes from."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+_NAMESPACE = str(Path(__file__).parents[2]) + "/"
+_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
+_INTERNAL = tuple(_NAMESPACE + name + "/" for name in ("core", "state", "loops", "remat", "numpy", "random", "nn"))
+_SKIPPED = (*_INTERNAL, _STDLIB + "contextlib", _STDLIB + "functools")
+_is_internal: dict[CodeType, bool] = {}
+
+
+class Source(NamedTuple):
+    """One line of the user's program; cheap to make, resolved when printed."""
+
+    code: CodeType
+    lasti: int
+
+    @property
+    def line(self) -> int:
+        """The line number."""
+        for start, end, line in self.code.co_lines():
+            if start <= self.lasti < end and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    @property
+    def file(self) -> str:
+        """The file's name as Python knows it."""
+        return self.code.co_filename
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.code.co_name})"
+
+
+def is_internal(code: CodeType) -> bool:
+    """Whether a code object belongs to the library and not to its user."""
+    known = _is_internal.get(code)
+    if known is None:
+        known = _is_internal[code] = code.co_filename.startswith(_SKIPPED)
+    return known
+
+
+def user_source() -> Source | None:
+    """The innermost frame of the user's program."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_internal(frame.f_code):
+            return Source(frame.f_code, frame.f_lasti)
+        frame = frame.f_back
+    return None
+
+
+def function_source(fun: object) -> str:
+    """Where a function was defined, for error messages."""
+    code = getattr(fun, "__code__", None)
+    name = getattr(fun, "__name__", None) or type(fun).__name__
+    return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else str(name)

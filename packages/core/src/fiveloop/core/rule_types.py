@@ -1,0 +1,88 @@
+"""What rules take and give: symbolic zeros, undefined primals, verdicts and split equations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fiveloop.core.ir.avals import Aval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
+    from fiveloop.core.util import Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """A tangent or cotangent that is zero, of the given type, without an array."""
+
+    aval: Aval
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedPrimal:
+    """A linear operand of an equation under transposition: only its type is known."""
+
+    aval: Aval
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a value at the boundary between the known and the staged half."""
+
+    kind: str
+    reason: str = ""
+
+    @property
+    def saves(self) -> bool:
+        return self.kind != "recompute"
+
+
+SAVE = Verdict("save")
+RECOMPUTE = Verdict("recompute")
+
+
+@dataclass(frozen=True, slots=True)
+class Offload(Verdict):
+    """Save in another memory: from `src` to `dst`."""
+
+    kind: str = "offload"
+    src: str = "device"
+    dst: str = "pinned_host"
+
+
+@dataclass(slots=True)
+class EqnSplit:
+    """An equation cut in two.
+
+    `known` equations run first and define `residuals` among their outputs; `staged` equations may use them.
+    `out_unknown` says, per output of the original equation, whether only the staged half defines it. Known
+    outputs keep the original output variables; a staged copy of a known output, where the staged half has
+    one, is in `staged_copies`. `operands` are the operands that the staged half needs at hand.
+    """
+
+    known: list[Eqn]
+    staged: list[Eqn]
+    residuals: list[Var]
+    out_unknown: Mask
+    recomputes: bool = False
+
+
+@dataclass(slots=True)
+class Cost:
+    """An estimate of an equation: floating point operations and bytes moved."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Body:
+    """A jaxpr among an equation's params: its role and how often it runs."""
+
+    jaxpr: Jaxpr
+    role: str
+    trips: int = 1
+    operands: Sequence[Atom] = field(default_factory=tuple)

@@ -1,0 +1,204 @@
+"""The columns: one table a transform, and `define`, the one call that fills a primitive's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from fiveloop.core.errors import RuleError
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import NO_EFFECTS, Effects
+from fiveloop.core.ir.jaxpr import Eqn, Primitive
+
+if TYPE_CHECKING:
+    from fiveloop.core.array import Value
+    from fiveloop.core.backend.hlo import IRValue
+    from fiveloop.core.rule_types import Body, Cost, EqnSplit, UndefinedPrimal, Zero
+
+R = TypeVar("R")
+P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A cell that says no; its text completes "`name` has no jvp: ..." and names what to do instead."""
+
+    why: str
+
+
+class RuleTable(Generic[R]):
+    """One column: what one transform does with each primitive."""
+
+    def __init__(self, column: str, *, default: str = "") -> None:
+        self.column = column
+        self.default = default
+        self._cells: dict[Primitive[Any], R | Refusal] = {}
+
+    def define(self, prim: Primitive[Any], cell: R | Refusal) -> None:
+        """Fill a cell, once."""
+        if prim in self._cells:
+            raise RuleError(f"the {self.column} rule of `{prim}` is defined twice; a package may add cells, not alter them")
+        self._cells[prim] = cell
+
+    def __getitem__(self, prim: Primitive[Any]) -> R:
+        cell = self._cells.get(prim)
+        if isinstance(cell, Refusal):
+            raise RuleError(f"`{prim}` has no {self.column}: {cell.why}")
+        if cell is None:
+            raise RuleError(f"`{prim}` has no {self.column} rule; give it one with `define(..., {self.column}=...)`")
+        return cell
+
+    def find(self, prim: Primitive[Any]) -> R | None:
+        """The rule, or None where the engine's default applies; a refusal is still an error."""
+        return self[prim] if prim in self._cells else None
+
+    def cell(self, prim: Primitive[Any]) -> R | Refusal | None:
+        """What stands in a cell, for `inspect`."""
+        return self._cells.get(prim)
+
+    def __contains__(self, prim: object) -> bool:
+        return prim in self._cells
+
+    def __iter__(self) -> Iterator[Primitive[Any]]:
+        return iter(self._cells)
+
+
+class AbstractEval(Protocol):
+    def __call__(self, avals: Sequence[Aval], p: Any, /) -> tuple[list[Aval], Effects]: ...
+
+
+class Lower(Protocol):
+    def __call__(self, ctx: Any, operands: Sequence[IRValue], p: Any, /) -> list[IRValue]: ...
+
+
+class Impl(Protocol):
+    def __call__(self, values: Sequence[Value], p: Any, /) -> list[Value]: ...
+
+
+class Jvp(Protocol):
+    def __call__(
+        self, primals: Sequence[Value], tangents: Sequence[Value | Zero], p: Any, /
+    ) -> tuple[list[Value], list[Value | Zero]]: ...
+
+
+class Transpose(Protocol):
+    def __call__(
+        self, cts: Sequence[Value | Zero], operands: Sequence[Value | UndefinedPrimal], p: Any, /
+    ) -> list[Value | Zero | None]: ...
+
+
+class Batch(Protocol):
+    def __call__(
+        self, size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any, /
+    ) -> tuple[list[Value], list[int | None]]: ...
+
+
+class Split(Protocol):
+    def __call__(self, plan: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn, /) -> EqnSplit: ...
+
+
+class Dce(Protocol):
+    def __call__(self, used: Sequence[bool], eqn: Eqn, /) -> tuple[list[bool], Eqn | None]: ...
+
+
+class CostRule(Protocol):
+    def __call__(self, avals: Sequence[Aval], p: Any, /) -> Cost: ...
+
+
+class Bodies(Protocol):
+    def __call__(self, p: Any, /) -> list[Body]: ...
+
+
+abstract_eval_rules: RuleTable[AbstractEval] = RuleTable("abstract_eval")
+lower_rules: RuleTable[Lower] = RuleTable("lower")
+impl_rules: RuleTable[Impl] = RuleTable("impl", default="compile and run the equation")
+typecheck_rules: RuleTable[AbstractEval] = RuleTable("typecheck", default="abstract_eval, compared")
+jvp_rules: RuleTable[Jvp] = RuleTable("jvp")
+transpose_rules: RuleTable[Transpose] = RuleTable("transpose", default="refused: not linear")
+batch_rules: RuleTable[Batch] = RuleTable("batch")
+split_rules: RuleTable[Split] = RuleTable("split", default="known if all operands are")
+dce_rules: RuleTable[Dce] = RuleTable("dce", default="drop if unused and free of effects")
+cost_rules: RuleTable[CostRule] = RuleTable("cost", default="from the types")
+bodies_rules: RuleTable[Bodies] = RuleTable("bodies", default="none")
+
+CORE_COLUMNS: tuple[RuleTable[Any], ...] = (
+    abstract_eval_rules,
+    lower_rules,
+    impl_rules,
+    typecheck_rules,
+    jvp_rules,
+    transpose_rules,
+    batch_rules,
+    split_rules,
+    dce_rules,
+    cost_rules,
+    bodies_rules,
+)
+NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")
+
+
+def define(
+    prim: Primitive[P],
+    *,
+    abstract_eval: Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]],
+    lower: Lower | Refusal,
+    jvp: Jvp | Refusal,
+    batch: Batch | Refusal,
+    transpose: Transpose | Refusal = NOT_LINEAR,
+    impl: Impl | None = None,
+    typecheck: AbstractEval | None = None,
+    split: Split | None = None,
+    dce: Dce | None = None,
+    cost: CostRule | None = None,
+    bodies: Bodies | None = None,
+) -> None:
+    """Fill a primitive's row. The required cells have no default, so that none is forgotten."""
+    abstract_eval_rules.define(prim, abstract_eval)
+    lower_rules.define(prim, lower)
+    jvp_rules.define(prim, jvp)
+    batch_rules.define(prim, batch)
+    transpose_rules.define(prim, transpose)
+    optional: list[tuple[RuleTable[Any], Any]] = [
+        (impl_rules, impl),
+        (typecheck_rules, typecheck),
+        (split_rules, split),
+        (dce_rules, dce),
+        (cost_rules, cost),
+        (bodies_rules, bodies),
+    ]
+    for table, cell in optional:
+        if cell is not None:
+            table.define(prim, cell)
+
+
+def pure(abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]]) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
+    """An abstract_eval without effects, from one that gives only the types."""
+    return lambda avals, p: (list(abstract_eval(avals, p)), NO_EFFECTS)
+
+
+@dataclass(frozen=True)
+class TypeRules:
+    """What the engines ask of a kind of type: zeros, sums, accumulators, and what indexing a value means."""
+
+    zeros: Callable[[Aval], Value]
+    add: Callable[[Value, Value], Value]
+    getitem: Callable[[Any, Any], Any]
+    setitem: Callable[[Any, Any, Any], None]
+    new_accumulator: Callable[[Aval], Value] | None = None
+    accumulated: Callable[[Value], Value] | None = None
+
+
+_TYPES: dict[type[Aval], TypeRules] = {}
+
+
+def define_type(kind: type[Aval], rules: TypeRules) -> None:
+    """Say how values of a kind of type behave, once."""
+    if kind in _TYPES:
+        raise RuleError(f"the type rules of {kind.__name__} are defined twice")
+    _TYPES[kind] = rules
+
+
+def type_rules(aval: Aval) -> TypeRules:
+    """The rules of a type."""
+    return _TYPES[type(aval)]

@@ -1,0 +1,166 @@
+"""Traces and tracers: the current trace, and `bind`, by which every operation reaches it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from fiveloop.core.array import Concrete, Value
+from fiveloop.core.errors import ConcretizationError, EscapedTracerError, at_source
+from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
+from fiveloop.core.ir.source import Source, function_source, user_source
+from fiveloop.core.lower.dispatch import run_eagerly
+from fiveloop.core.rules import impl_rules
+
+
+class Trace:
+    """An interpretation of operations. A transform makes its own, runs the user's function, and ends it.
+
+    `parent` is the trace under which the rules of this one run. `live` ends when the traced function returns;
+    a tracer used after that has escaped.
+    """
+
+    def __init__(self, parent: Trace | None, fun: object = None) -> None:
+        self.parent = parent
+        self.live = True
+        self.fun = fun
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        """Interpret one operation."""
+        raise TypeError(f"{type(self).__name__} interprets nothing")
+
+
+class Tracer(Value):
+    """A stand-in for a value in a traced function."""
+
+    __slots__ = ("__weakref__", "_trace", "source")
+
+    def __init__(self, trace: Trace, source: Source | None = None) -> None:
+        self._trace = trace
+        self.source = source
+        self._note = None
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that made this tracer."""
+        return self._trace
+
+    def __bool__(self) -> bool:
+        self._refuse("a bool", "use `cond`, `select` or `while_loop` for control flow on traced values")
+
+    def __int__(self) -> int:
+        self._refuse("an int", "sizes and static arguments must not depend on traced values")
+
+    def __float__(self) -> float:
+        self._refuse("a float", "keep it an array, or compute it outside the traced function")
+
+    def __complex__(self) -> complex:
+        self._refuse("a complex number", "keep it an array")
+
+    def __index__(self) -> int:
+        self._refuse("an index", "use `dynamic_slice`, `ds(start, size)` or an array index instead")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse("a NumPy array", "use fiveloop.numpy instead of NumPy inside traced functions")
+
+    def item(self) -> Any:
+        """Refused: a traced value has no elements yet."""
+        self._refuse("a Python scalar", "keep it an array, or return it from the function")
+
+    def _refuse(self, what: str, advice: str) -> NoReturn:
+        if not self._trace.live:
+            raise escaped(self)
+        raise ConcretizationError(
+            f"the traced value {self!r} was asked to be {what} while {function_source(self._trace.fun)} is traced; "
+            f"{advice}{at_source(user_source())}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval}>"
+
+
+def escaped(tracer: Tracer) -> EscapedTracerError:
+    """The error for a tracer used after its trace has ended."""
+    made = f" made at {tracer.source}" if tracer.source is not None else ""
+    return EscapedTracerError(
+        f"a traced value of type {tracer.aval}{made} while tracing {function_source(tracer.trace.fun)} has escaped: "
+        f"that function has returned, so the value no longer exists; return it from the function instead of "
+        f"storing it{at_source(user_source())}"
+    )
+
+
+class EvalTrace(Trace):
+    """The bottom: every operation runs now, on concrete values."""
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        for arg in args:
+            if isinstance(arg, Tracer):
+                raise escaped(arg)
+        impl = impl_rules.find(prim)
+        return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
+
+
+EVAL = EvalTrace(None)
+
+
+class _Current(threading.local):
+    trace: Trace = EVAL
+
+
+_current = _Current()
+
+
+def current_trace() -> Trace:
+    """The trace that interprets operations now."""
+    return _current.trace
+
+
+@contextmanager
+def use_trace(trace: Trace) -> Iterator[None]:
+    """Interpret operations by `trace` within the block."""
+    previous, _current.trace = _current.trace, trace
+    try:
+        yield
+    finally:
+        _current.trace = previous
+
+
+@contextmanager
+def running(trace: Trace) -> Iterator[None]:
+    """Run a traced function's body under `trace`, which ends with it."""
+    with use_trace(trace):
+        try:
+            yield
+        finally:
+            trace.live = False
+
+
+def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Value]:
+    """Apply a primitive under the current trace; the results are always a list."""
+    return _current.trace.process(prim, args, params)
+
+
+def bind1(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> Value:
+    """Apply a primitive that has one result."""
+    return _current.trace.process(prim, args, params)[0]
+
+
+def is_eager() -> bool:
+    """Whether operations run now, because nothing is being traced."""
+    return _current.trace is EVAL
+
+
+def is_concrete(x: Value) -> bool:
+    """Whether a value's elements are known now."""
+    return isinstance(x, Concrete)
+
+
+def check_live(x: Value) -> None:
+    """Raise if a value is a tracer whose trace has ended."""
+    if isinstance(x, Tracer) and not x.trace.live:
+        raise escaped(x)
+
+
+TracedFunction = Callable[..., Any]

@@ -1,0 +1,65 @@
+"""Small list tools that every engine uses: strict zips, splits, masks and the one fixpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from fiveloop.core.errors import CoreError
+
+T = TypeVar("T")
+U = TypeVar("U")
+Mask = tuple[bool, ...]
+
+
+def split_list(xs: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
+    """Cut a list into consecutive parts of the given sizes; what is left is the last part."""
+    parts, start = [], 0
+    for size in sizes:
+        if size < 0 or start + size > len(xs):
+            raise CoreError(f"cannot take parts of sizes {list(sizes)} from {len(xs)} items")
+        parts.append(list(xs[start : start + size]))
+        start += size
+    return [*parts, list(xs[start:])]
+
+
+def partition(mask: Sequence[bool], xs: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Split a list by a mask: first the items whose mask is False, then the others."""
+    out: tuple[list[T], list[T]] = ([], [])
+    for m, x in zip(mask, xs, strict=True):
+        out[m].append(x)
+    return out
+
+
+def merge(mask: Sequence[bool], no: Sequence[T], yes: Sequence[U]) -> list[T | U]:
+    """Undo `partition`: take from `yes` where the mask is True and from `no` elsewhere."""
+    no_it, yes_it = iter(no), iter(yes)
+    out: list[T | U] = [next(yes_it) if m else next(no_it) for m in mask]
+    if len(out) != len(no) + len(yes):
+        raise CoreError(f"cannot merge {len(no)} and {len(yes)} items by a mask of {len(mask)}")
+    return out
+
+
+def select(mask: Sequence[bool], xs: Sequence[T]) -> list[T]:
+    """The items whose mask is True."""
+    return [x for m, x in zip(mask, xs, strict=True) if m]
+
+
+def fixpoint(step: Callable[[Mask], Sequence[bool]], mask: Iterable[bool], what: str = "loop") -> Mask:
+    """Grow a mask until `step` adds nothing more; a step may only turn False into True."""
+    current = tuple(mask)
+    for _ in range(len(current) + 1):
+        proposed = tuple(step(current))
+        grown = tuple(a or b for a, b in zip(current, proposed, strict=True))
+        if grown == current:
+            return current
+        current = grown
+    raise CoreError(f"the fixpoint of {what} did not settle on a mask of {len(current)}")
+
+
+def dedupe(xs: Iterable[T], key: Callable[[T], Any] = id) -> list[T]:
+    """The first of each item, by identity unless told otherwise."""
+    seen: dict[Any, T] = {}
+    for x in xs:
+        seen.setdefault(key(x), x)
+    return list(seen.values())
