@@ -1,0 +1,131 @@
+"""Runs the Python code of the README and the guides, and compares what it prints with what they show."""
+
+from __future__ import annotations
+
+import io
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the line it opens on, its text, and whether prose stands before it."""
+
+    language: str
+    line: int
+    text: str
+    follows: bool
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """The fenced blocks of a Markdown text, in order."""
+    lines = iter(enumerate(text.splitlines(), start=1))
+    follows = False
+    for number, line in lines:
+        if not (opened := FENCE.match(line)):
+            follows = follows and not line.strip()
+            continue
+        indent, body = len(opened["indent"]), []
+        for _, inner in lines:
+            if inner.strip() == "```":
+                break
+            body.append(inner[indent:])
+        else:
+            raise AssertionError(f"the block that opens on line {number} does not close")
+        yield Block(opened["language"], number, "\n".join(body), follows)
+        follows = True
+
+
+def examples_of(text: str) -> Iterator[tuple[Block, Block | None]]:
+    """Each Python block with the `text` block that stands right below it, its output."""
+    blocks = list(blocks_of(text))
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        if block.language == "python":
+            shown = after is not None and after.language == "text" and after.follows
+            yield block, after if shown else None
+
+
+def run_block(block: Block, where: str, namespace: dict[str, Any], may_fail: bool) -> str:
+    """Run a block and give what it printed; an error counts as output where output is shown."""
+    # Blank lines above the code make the line numbers of errors those of the document.
+    code = compile("\n" * block.line + block.text, where, "exec")
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        try:
+            exec(code, namespace)
+        except Exception as error:
+            if not may_fail:
+                raise
+            print("".join(traceback.format_exception_only(error)), end="")
+    return printed.getvalue()
+
+
+def tidy(text: str) -> str:
+    """The text without the blanks that a Markdown block does not keep."""
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def run_document(text: str, where: str) -> int:
+    """Run the Python blocks of a document in one fresh namespace; give how many there were."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    count = 0
+    for block, output in examples_of(text):
+        printed = run_block(block, where, namespace, may_fail=output is not None)
+        if output is not None:
+            assert tidy(printed) == tidy(output.text), f"{where}:{block.line}: another output"
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_code_of_a_document_prints_what_it_shows(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert run_document(text, str(path)) == text.count("```python")
+
+
+SAMPLE = """
+```python
+x = 2
+```
+Then
+
+```python
+print(x + 1)
+```
+
+```text
+3
+```
+```python
+x / 0
+```
+```text
+ZeroDivisionError: division by zero
+```
+"""
+
+
+def test_blocks_share_a_namespace_and_outputs_are_compared() -> None:
+    assert run_document(SAMPLE, "sample") == 3
+
+
+def test_another_output_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="sample:7: another output"):
+        run_document(SAMPLE.replace("\n3\n", "\n4\n"), "sample")
+
+
+def test_an_error_that_is_not_shown_is_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_document(SAMPLE.rsplit("```text", 1)[0], "sample")
