@@ -1,0 +1,229 @@
+"""The call path: from a user's call to XLA with as little Python in between as possible.
+
+With few leaves jaxlib's C++ callable is fastest: it flattens by the CALL registry, which unwraps
+arrays, looks up the signature, runs, and builds the user's result. With many leaves a dictionary on
+identity-hashed avals is faster. Either way a `miss` function is asked once for each signature: it
+gets the user's arguments and gives the result and, where later calls may go fast, a `Fast`.
+"""
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from .client import AvalLike, Buffer, Executable, default_client
+from .native import xla
+from .tree import CALL, LEAF, TREE, TreeDef
+
+MANY_LEAVES = 8
+"""From this many leaves on, the dictionary path is faster (measured)."""
+
+
+class Fast(NamedTuple):
+    """What the C++ path keeps for one signature; jaxlib reads these names."""
+
+    xla_executable: Any
+    out_pytree_def: Any
+    in_shardings: Sequence[Any]
+    out_shardings: Sequence[Any]
+    out_avals: Sequence[AvalLike]
+    out_committed: Sequence[bool]
+    kept_var_bitvec: Sequence[bool]
+    in_device_local_layouts: Sequence[Any]
+    const_args: Sequence[Buffer]
+    # The rest is read by the dictionary path only.
+    executable: Executable
+    out_treedef: TreeDef
+
+
+Miss: TypeAlias = Callable[..., tuple[Any, Fast | None]]
+
+
+class FastFunction(Protocol):
+    """jaxlib's C++ callable."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function."""
+
+    def _cache_size(self) -> int:
+        """How many signatures it knows."""
+
+    def _clear_cache(self) -> None:
+        """Forget all of them."""
+
+
+class _Out:
+    """Stands in C++ for the user's output: its auxiliary data is the user's output structure."""
+
+    __slots__ = ("leaves", "tree")
+
+    def __init__(self, tree: TreeDef, leaves: Sequence[Buffer]) -> None:
+        self.tree = tree
+        self.leaves = leaves
+
+
+class _OutOne(_Out):
+    """The same for a single array, which needs no unflattening."""
+
+    __slots__ = ()
+
+
+class _ArrayClass:
+    """The class that users hold, told by `register_array_class`."""
+
+    __slots__ = ("cls", "slot")
+
+    def __init__(self) -> None:
+        self.cls: Any = None
+        self.slot = "_a"
+
+
+_array = _ArrayClass()
+
+
+def register_array_class(cls: type, slot: str = "_a") -> None:
+    """Say which class users hold: arguments are opened at `slot`, results are `cls(buffer)`."""
+    if _array.cls is not None:
+        raise RuntimeError(f"the array class is {_array.cls.__name__} already")
+    _array.cls, _array.slot = cls, slot
+    CALL.register_dataclass_node(cls, [slot], [])
+    CALL.register_node(
+        _Out,
+        lambda out: (out.leaves, out.tree),
+        lambda tree, leaves: tree.unflatten([cls(leaf) for leaf in leaves]),
+    )
+    CALL.register_node(_OutOne, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
+
+
+def wrap_outputs(out_treedef: TreeDef, outs: Sequence[Buffer]) -> Any:
+    """Raw results as the user's result."""
+    cls = _array.cls
+    return out_treedef.unflatten([cls(out) for out in outs])
+
+
+def make_fast(
+    executable: Executable,
+    num_leaves: int,
+    out_treedef: TreeDef,
+    *,
+    consts: Sequence[Buffer] = (),
+    kept: Sequence[bool] | None = None,
+) -> Fast:
+    """The fast path of one signature.
+
+    `consts` are hidden leading arguments. `kept` says which of `(*consts, *leaves)` the program
+    takes: all, if it is not given. The program's results are the leaves of `out_treedef`.
+    """
+    outs = list(range(len(executable.out_avals)))
+    node = (_OutOne if out_treedef == LEAF else _Out)(out_treedef, outs)
+    return _fast(executable, num_leaves, CALL.flatten(node)[1], out_treedef, consts, kept)
+
+
+def make_eager_fast(executable: Executable, num_leaves: int) -> Fast:
+    """The fast path of an eager operation: buffers to one buffer, or to a list of several."""
+    count = len(executable.out_avals)
+    tree = LEAF if count == 1 else TREE.flatten([0] * count)[1]
+    return _fast(executable, num_leaves, tree, tree, (), None)
+
+
+def _fast(
+    executable: Executable,
+    num_leaves: int,
+    cpp_tree: TreeDef,
+    out_treedef: TreeDef,
+    consts: Sequence[Buffer],
+    kept: Sequence[bool] | None,
+) -> Fast:
+    sharding = default_client().sharding
+    num_args = len(consts) + num_leaves
+    mask = [True] * num_args if kept is None else list(kept)
+    if len(mask) != num_args:
+        raise ValueError(f"kept: expected {num_args} flags, got {len(mask)}")
+    num_kept, num_outs = sum(mask), len(executable.out_avals)
+    return Fast(
+        xla_executable=executable.raw,
+        out_pytree_def=cpp_tree,
+        in_shardings=[sharding] * num_kept,
+        out_shardings=[sharding] * num_outs,
+        out_avals=executable.out_avals,
+        out_committed=[True] * num_outs,
+        kept_var_bitvec=mask,
+        in_device_local_layouts=[None] * num_kept,
+        const_args=list(consts),
+        executable=executable,
+        out_treedef=out_treedef,
+    )
+
+
+_CACHE: Any = xla.PjitFunctionCache(65536)
+_serial = itertools.count()
+
+
+def fast_function(
+    name: str,
+    fun: Callable[..., Any],
+    miss: Miss,
+    static_argnums: Sequence[int] = (),
+    static_argnames: Sequence[str] = (),
+) -> FastFunction:
+    """The C++ callable over trees of arrays; `fun` is what runs where jax has disabled its jit."""
+    return _pjit(name, fun, miss, static_argnums, static_argnames, CALL)
+
+
+def eager_function(name: str, miss: Miss) -> FastFunction:
+    """The C++ callable over raw buffers, for one primitive with its params."""
+
+    def run(*args: Buffer) -> Any:
+        return miss(*args)[0]
+
+    return _pjit(name, run, miss, (), (), TREE)
+
+
+def _pjit(
+    name: str,
+    fun: Callable[..., Any],
+    miss: Miss,
+    static_argnums: Sequence[int],
+    static_argnames: Sequence[str],
+    registry: Any,
+) -> FastFunction:
+    _install_hooks()
+    # Entries are shared by equal (fun, key); a serial number keeps functions apart.
+    key = ("fiveloop", next(_serial))
+    function: FastFunction = xla.pjit(
+        name,
+        fun,
+        miss,
+        list(static_argnums),
+        list(static_argnames),
+        key,
+        registry,
+        _shard_arg_fallback,
+        _CACHE,
+    )
+    return function
+
+
+def _shard_arg_fallback(arg: Any, sharding: Any, layout: Any) -> Any:
+    raise TypeError(f"expected a buffer on the default device, got {type(arg).__name__}")
+
+
+_hooks: list[Any] = []
+
+
+def _install_hooks() -> None:
+    """Give jaxlib the three process-wide settings that its call path reads.
+
+    jax installs its own when it is imported, before or after this, and then its values rule; nothing
+    here depends on them, since only buffers reach the C++ path.
+    """
+    if _hooks:
+        return
+    config = xla.config.Config
+    _hooks.extend(
+        config(f"fiveloop_{n}", v) for n, v in (("disable", False), ("x64", False), ("hook", None))
+    )
+    if "jax" not in sys.modules:
+        xla.jax_jit.set_disable_jit_state(_hooks[0])
+        xla.jax_jit.set_enable_x64_state(_hooks[1])
+        xla.jax_jit.set_post_hook_state(_hooks[2])

@@ -1,0 +1,314 @@
+"""Devices and compiled programs: put a NumPy array, compile a module, run it, read the result."""
+
+import os
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from . import native
+from .dlpack import as_numpy
+from .native import hlo_types, xla
+
+Buffer: TypeAlias = Any
+"""A PJRT array, jaxlib's `ArrayImpl`: it has no stubs, and its class cannot be subclassed."""
+
+BUFFER_CLASS: type = xla.ArrayImpl
+
+
+class AvalLike(Protocol):
+    """What XLA's C++ reads of an abstract value; any object with these will do."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The length of each axis."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype came from a Python scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """The least abstract value, for programs of the backend's own."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak_type: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Client:
+    """One platform's PJRT client, and its first device, on which programs run."""
+
+    raw: Any
+    platform: str
+    device: Any
+    device_list: Any
+    sharding: Any
+
+
+def jaxlib_version() -> tuple[int, ...]:
+    """The version of jaxlib as numbers, (0, 10, 2)."""
+    return tuple([int(part) for part in re.findall(r"\d+", native.version)])
+
+
+_client_lock = threading.Lock()
+_clients: list[Client] = []
+
+
+def default_client() -> Client:
+    """The client that everything runs on, made at first use; `FIVELOOP_PLATFORM` chooses it."""
+    if not _clients:
+        with _client_lock:
+            if not _clients:
+                _clients.append(_make_client(os.environ.get("FIVELOOP_PLATFORM", "cpu")))
+    return _clients[0]
+
+
+def _make_client(wanted: str) -> Client:
+    if wanted != "cpu":
+        raise RuntimeError(f"FIVELOOP_PLATFORM: expected cpu, got {wanted!r}")
+    raw = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
+    return wrap_client(raw, "cpu")
+
+
+def wrap_client(raw: Any, platform_name: str) -> Client:
+    """A `Client` of a PJRT client."""
+    device = raw.local_devices()[0]
+    device_list = xla.DeviceList((device,))
+    # The only sharding class that is all C++ in every version of jaxlib.
+    sharding = xla.GSPMDSharding(device_list, hlo_types.HloSharding.replicate(), memory_kind=None)
+    return Client(raw, platform_name, device, device_list, sharding)
+
+
+def devices() -> list[Any]:
+    """The devices of the default client."""
+    return list(default_client().raw.local_devices())
+
+
+def platform() -> str:
+    """The platform of the default client: "cpu" or "cuda"."""
+    return default_client().platform
+
+
+def result_handler(aval: AvalLike) -> Any:
+    """The C++ object that turns a raw result into a buffer with this aval."""
+    return xla.array_result_handler(aval, default_client().sharding, True, **_handler_options())
+
+
+@cache
+def _handler_options() -> dict[str, bool]:
+    # Needed before jaxlib 0.11 and refused from there on.
+    try:
+        xla.array_result_handler(
+            Aval((), np.dtype(np.float32)), default_client().sharding, True, _skip_checks=True
+        )
+    except TypeError:
+        return {}
+    return {"_skip_checks": True}
+
+
+def put(x: np.ndarray, aval: AvalLike, *, owned: bool = False) -> Buffer:
+    """Copy a NumPy array to the device; `owned` says that nobody will write to it, so it may be shared."""
+    array = np.asarray(x)
+    if array.shape != tuple(aval.shape):
+        raise ValueError(f"put: expected an array of shape {aval.shape}, got {array.shape}")
+    if array.dtype != aval.dtype or not array.dtype.isnative:
+        array = array.astype(aval.dtype)
+    client = default_client()
+    semantics = xla.HostBufferSemantics
+    return xla.batched_device_put(
+        aval,
+        client.sharding,
+        [array],
+        [client.device],
+        committed=True,
+        force_copy=not owned,
+        host_buffer_semantics=(
+            semantics.ZERO_COPY if owned else semantics.IMMUTABLE_ONLY_DURING_CALL
+        ),
+        enable_x64=True,
+    )
+
+
+def rewrap(buf: Buffer, aval: AvalLike) -> Buffer:
+    """The same memory under another aval; only its weak type may differ."""
+    return result_handler(aval)(buf)
+
+
+def to_numpy(buf: Buffer) -> np.ndarray:
+    """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
+    if buf.is_deleted():
+        raise RuntimeError(
+            f"expected an array with contents, got one of shape {tuple(buf.aval.shape)} and dtype "
+            f"{buf.aval.dtype} that was deleted or donated; copy it before donating it"
+        )
+    buf.block_until_ready()
+    if _HAS_READ:
+        array: np.ndarray = buf._to_np_array_did_copy()[0]
+    elif buf.aval.dtype.isbuiltin != 1:
+        array = as_numpy(xla.buffer_to_dlpack_managed_tensor(buf))
+        array.flags.writeable = False
+    else:
+        array = np.asarray(buf)
+    if array.dtype == object:
+        raise RuntimeError(f"reading an array of dtype {buf.aval.dtype} failed")
+    return array
+
+
+_HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileChoices:
+    """What may be chosen for one compilation; equal choices give equal programs."""
+
+    backend_options: tuple[tuple[str, str], ...] = ()
+    disabled_passes: tuple[str, ...] = ()
+    optimization_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes that a compiled program needs, as XLA planned them."""
+
+    argument: int
+    output: int
+    temp: int
+    alias: int
+    generated_code: int
+    peak: int
+
+
+class Executable:
+    """A compiled program, loaded on the device."""
+
+    __slots__ = ("handlers", "out_avals", "raw")
+
+    def __init__(self, raw: Any, out_avals: Sequence[AvalLike]) -> None:
+        self.raw = raw
+        self.out_avals = list(out_avals)
+        self.handlers = [result_handler(aval) for aval in self.out_avals]
+
+    def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
+        """Run the program; results may still be under way when this returns."""
+        outs: list[Buffer] = self.raw.execute_sharded(args).consume_with_handlers(self.handlers)
+        return outs
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes of arguments, results, temporaries and code."""
+        stats = self.raw.get_compiled_memory_stats()
+        return MemoryStats(
+            argument=stats.argument_size_in_bytes,
+            output=stats.output_size_in_bytes,
+            temp=stats.temp_size_in_bytes,
+            alias=stats.alias_size_in_bytes,
+            generated_code=stats.generated_code_size_in_bytes,
+            peak=stats.peak_memory_in_bytes,
+        )
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's own estimates: `flops`, `bytes accessed` and others."""
+        return dict(self.raw.cost_analysis())
+
+    def optimized_text(self) -> str:
+        """The program after XLA's passes, scheduling included."""
+        return "\n".join([module.to_string() for module in self.raw.hlo_modules()])
+
+    def serialize(self) -> bytes:
+        """The compiled program as bytes, which `load_executable` reads on the same kind of machine."""
+        return bytes(default_client().raw.serialize_executable(self.raw))
+
+
+def compile_text(
+    text: str, out_avals: Sequence[AvalLike], *, options: CompileChoices | None = None
+) -> Executable:
+    """Compile StableHLO text; results carry the given avals."""
+    client = default_client()
+    choices = compile_options(options or CompileChoices())
+    try:
+        raw = client.raw.compile_and_load(text, client.device_list, choices)
+    except xla.JaxRuntimeError as error:
+        raise RuntimeError(_compile_message(str(error), text)) from None
+    return Executable(raw, out_avals)
+
+
+def load_executable(
+    blob: bytes, out_avals: Sequence[AvalLike], *, options: CompileChoices | None = None
+) -> Executable:
+    """Load what `Executable.serialize` gave. It is code: load only what you trust."""
+    client = default_client()
+    choices = compile_options(options or CompileChoices())
+    raw = client.raw.deserialize_executable(blob, client.device_list, choices)
+    return Executable(raw, out_avals)
+
+
+def compile_options(choices: CompileChoices) -> Any:
+    """jaxlib's options for one device, with XLA's backend options set."""
+    client = default_client()
+    extra = dict(_default_backend_options())
+    extra.update(choices.backend_options)
+    options = xla.CompileOptions()
+    if extra:
+        proto = options.SerializeAsString() + _backend_options_proto(extra)
+        options = xla.CompileOptions.ParseFromString(proto)
+    build = options.executable_build_options
+    build.device_assignment = xla.DeviceAssignment.create(np.array([[client.device.id]], np.int32))
+    if choices.disabled_passes:
+        build.debug_options.xla_disable_hlo_passes = ",".join(choices.disabled_passes)
+    if choices.optimization_level is not None:
+        build.debug_options.xla_backend_optimization_level = choices.optimization_level
+    return options
+
+
+@cache
+def _default_backend_options() -> tuple[tuple[str, str], ...]:
+    if platform() == "cpu" and jaxlib_version() < (0, 12):
+        # Loops with small bodies become one kernel only below this size; 0.12 has this default.
+        return (("xla_cpu_small_while_loop_byte_threshold", "65536"),)
+    return ()
+
+
+def _backend_options_proto(extra: dict[str, str]) -> bytes:
+    """The options as a serialized CompileOptions, to be merged by concatenation.
+
+    There is no other way in before jaxlib 0.12. The nesting is executable_build_options (field 3),
+    debug_options (field 3), xla_backend_extra_options (field 500, a map of strings).
+    """
+    entries = b"".join(
+        [
+            _proto_field(500, _proto_field(1, key.encode()) + _proto_field(2, value.encode()))
+            for key, value in extra.items()
+        ]
+    )
+    return _proto_field(3, _proto_field(3, entries))
+
+
+def _proto_field(number: int, payload: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _compile_message(message: str, text: str) -> str:
+    lines = text.splitlines()
+    numbered = "\n".join([f"{i:5d}  {line}" for i, line in enumerate(lines[:400], 1)])
+    more = f"\n       ... {len(lines) - 400} more lines" if len(lines) > 400 else ""
+    clean = re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", message)
+    return f"XLA could not compile a program: {clean}\nThe program:\n{numbered}{more}"

@@ -1,0 +1,295 @@
+"""A small typed builder that writes StableHLO as text.
+
+A `Builder` holds one module. Functions are written with `Builder.function`; inside its body,
+operations are module functions `op(b, *operands)` that append a line and return an `IRValue`.
+Regions (loop bodies, branches) are written by callbacks and may use values of the outside.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike
+
+Shape: TypeAlias = tuple[int, ...]
+TypeSpec: TypeAlias = tuple[Sequence[int], DTypeLike]
+"""The shape and dtype of one parameter or result."""
+
+ELEMENT_TYPES: dict[np.dtype, str] = {
+    np.dtype(key): name
+    for key, name in {
+        np.bool_: "i1",
+        np.int8: "i8",
+        np.int16: "i16",
+        np.int32: "i32",
+        np.int64: "i64",
+        np.uint8: "ui8",
+        np.uint16: "ui16",
+        np.uint32: "ui32",
+        np.uint64: "ui64",
+        np.float16: "f16",
+        ml_dtypes.bfloat16: "bf16",
+        np.float32: "f32",
+        np.float64: "f64",
+        np.complex64: "complex<f32>",
+        np.complex128: "complex<f64>",
+        ml_dtypes.float8_e4m3fn: "f8E4M3FN",
+        ml_dtypes.float8_e5m2: "f8E5M2",
+        ml_dtypes.float8_e4m3fnuz: "f8E4M3FNUZ",
+        ml_dtypes.float8_e5m2fnuz: "f8E5M2FNUZ",
+        ml_dtypes.float8_e4m3b11fnuz: "f8E4M3B11FNUZ",
+    }.items()
+}
+
+FLOAT_DTYPES: frozenset[np.dtype] = frozenset(
+    dtype for dtype, name in ELEMENT_TYPES.items() if name.startswith(("f", "b"))
+)
+
+_type_names: dict[tuple[Shape, np.dtype], str] = {}
+
+
+def element_type(dtype: DTypeLike) -> str:
+    """The StableHLO name of a dtype, such as `f32` or `ui8`."""
+    name = ELEMENT_TYPES.get(np.dtype(dtype))
+    if name is None:
+        known = ", ".join(str(d) for d in ELEMENT_TYPES)
+        raise TypeError(f"expected a dtype that XLA can hold ({known}), got {np.dtype(dtype)}")
+    return name
+
+
+def tensor_type(shape: Sequence[int], dtype: DTypeLike) -> str:
+    """The StableHLO name of an array type, such as `tensor<2x3xf32>`."""
+    key = (tuple(shape), np.dtype(dtype))
+    name = _type_names.get(key)
+    if name is None:
+        name = "".join(["tensor<", *(f"{int(d)}x" for d in key[0]), element_type(key[1]), ">"])
+        _type_names[key] = name
+    return name
+
+
+def type_list(types: Sequence[str]) -> str:
+    """A list of types as an operation's results are written: bare when there is one."""
+    return types[0] if len(types) == 1 else f"({', '.join(types)})"
+
+
+@dataclass(frozen=True, slots=True)
+class IRValue:
+    """A value of the program that is being written: its name and its type."""
+
+    name: str
+    shape: Shape
+    dtype: np.dtype
+
+    @property
+    def type(self) -> str:
+        """The StableHLO type of this value."""
+        return tensor_type(self.shape, self.dtype)
+
+
+def names(values: Sequence[IRValue]) -> str:
+    """The names of values, separated by commas."""
+    return ", ".join([v.name for v in values])
+
+
+def types(values: Sequence[IRValue]) -> str:
+    """The types of values, separated by commas."""
+    return ", ".join([v.type for v in values])
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One function while it is being written."""
+
+    lines: list[str] = field(default_factory=list)
+    next_name: int = 0
+    indent: str = "    "
+    # One table a region, innermost last: a constant of a region is not visible outside it.
+    constants: list[dict[object, IRValue]] = field(default_factory=lambda: [{}])
+
+    def fresh(self) -> str:
+        name = f"%{self.next_name}"
+        self.next_name += 1
+        return name
+
+
+class Builder:
+    """One StableHLO module while it is being written."""
+
+    def __init__(self, name: str = "main") -> None:
+        self._name = _symbol(name)
+        self._functions: list[tuple[bool, str]] = []
+        self._frames: list[_Frame] = []
+        self._symbols: set[str] = set()
+
+    def function(
+        self,
+        name: str,
+        params: Sequence[TypeSpec],
+        *,
+        public: bool = False,
+        param_attrs: Sequence[Mapping[str, str] | None] | None = None,
+        body: Callable[[list[IRValue]], list[IRValue]],
+    ) -> str:
+        """Write a function and return its symbol, which is made unique in the module.
+
+        It may be called while another function is being written: functions are collected apart.
+        """
+        symbol = self._unique_symbol(name, public)
+        args = [
+            IRValue(f"%arg{i}", tuple(shape), np.dtype(dtype))
+            for i, (shape, dtype) in enumerate(params)
+        ]
+        attrs = param_attrs if param_attrs is not None else [None] * len(args)
+        head = [
+            f"{a.name}: {a.type}{_attr_text(attr)}" for a, attr in zip(args, attrs, strict=True)
+        ]
+        frame = _Frame()
+        self._frames.append(frame)
+        try:
+            results = body(args)
+        finally:
+            self._frames.pop()
+        visibility = "public" if public else "private"
+        arrow = f" -> ({types(results)})" if results else ""
+        end = f"    return {names(results)} : {types(results)}" if results else "    return"
+        lines = [
+            f"  func.func {visibility} @{symbol}({', '.join(head)}){arrow} {{",
+            *frame.lines,
+            end,
+            "  }",
+        ]
+        self._functions.append((public, "\n".join(lines)))
+        return symbol
+
+    def call(
+        self, symbol: str, args: Sequence[IRValue], results: Sequence[TypeSpec]
+    ) -> list[IRValue]:
+        """Call a function of this module by its symbol."""
+        out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
+        return self.emit_many(
+            f"func.call @{symbol}({names(args)}) : ({types(args)}) -> {out_types}", results
+        )
+
+    def text(self) -> str:
+        """The whole module; public functions come first."""
+        ordered = [t for public, t in self._functions if public]
+        ordered += [t for public, t in self._functions if not public]
+        return "\n".join([f"module @{self._name} {{", *ordered, "}", ""])
+
+    # What operations use to write themselves.
+
+    def emit(self, text: str, shape: Shape, dtype: np.dtype) -> IRValue:
+        """Append an operation with one result, given without its left-hand side."""
+        frame = self._frames[-1]
+        name = frame.fresh()
+        frame.lines.append(f"{frame.indent}{name} = {text}")
+        return IRValue(name, shape, dtype)
+
+    def emit_many(self, text: str, results: Sequence[TypeSpec]) -> list[IRValue]:
+        """Append an operation with any number of results; the text may hold whole regions."""
+        frame = self._frames[-1]
+        if not results:
+            frame.lines.append(f"{frame.indent}{text}")
+            return []
+        name = frame.fresh()
+        if len(results) == 1:
+            frame.lines.append(f"{frame.indent}{name} = {text}")
+            return [IRValue(name, tuple(results[0][0]), np.dtype(results[0][1]))]
+        frame.lines.append(f"{frame.indent}{name}:{len(results)} = {text}")
+        return [
+            IRValue(f"{name}#{i}", tuple(shape), np.dtype(dtype))
+            for i, (shape, dtype) in enumerate(results)
+        ]
+
+    def remembered(self, key: object, make: Callable[[], IRValue]) -> IRValue:
+        """The value that this region made for `key` before, else a new one."""
+        table = self._frames[-1].constants[-1]
+        value = table.get(key)
+        if value is None:
+            value = table[key] = make()
+        return value
+
+    def region_args(self, specs: Sequence[TypeSpec]) -> list[IRValue]:
+        """New names for the parameters of a region."""
+        frame = self._frames[-1]
+        return [IRValue(frame.fresh(), tuple(shape), np.dtype(dtype)) for shape, dtype in specs]
+
+    def region(
+        self, body: Callable[[], Sequence[IRValue]], args: Sequence[IRValue] = ()
+    ) -> tuple[str, list[IRValue]]:
+        """Write a region, with its own parameters if any: its text and the values it returns."""
+        frame = self._frames[-1]
+        outer_lines, outer_indent = frame.lines, frame.indent
+        frame.lines, frame.indent = [], outer_indent + "  "
+        frame.constants.append({})
+        try:
+            results = list(body())
+            inner = frame.lines
+        finally:
+            frame.lines, frame.indent = outer_lines, outer_indent
+            frame.constants.pop()
+        end = (
+            f"stablehlo.return {names(results)} : {types(results)}"
+            if results
+            else "stablehlo.return"
+        )
+        params = ", ".join([f"{a.name}: {a.type}" for a in args])
+        head = [f"{outer_indent}^bb0({params}):"] if args else []
+        lines = ["{", *head, *inner, f"{outer_indent}  {end}", f"{outer_indent}}}"]
+        return "\n".join(lines), results
+
+    @property
+    def indent(self) -> str:
+        """The white space before the line that is written next."""
+        return self._frames[-1].indent
+
+    def _unique_symbol(self, name: str, public: bool) -> str:
+        symbol, count = _symbol(name), 0
+        # `main` is where XLA enters, so no private function may take that name first.
+        while symbol in self._symbols or (symbol == "main" and not public):
+            count += 1
+            symbol = f"{_symbol(name)}_{count}"
+        self._symbols.add(symbol)
+        return symbol
+
+
+def generic(
+    b: Builder,
+    op: str,
+    operands: Sequence[IRValue],
+    results: Sequence[TypeSpec],
+    attrs: str = "",
+    regions: Sequence[str] = (),
+) -> list[IRValue]:
+    """Write any operation in MLIR's generic form; `attrs` is the text between its braces."""
+    region_text = f" ({', '.join(regions)})" if regions else ""
+    attr_text = f" {{{attrs}}}" if attrs else ""
+    out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
+    text = f'"{op}"({names(operands)}){region_text}{attr_text} : ({types(operands)}) -> {out_types}'
+    return b.emit_many(text, results)
+
+
+def int_list(values: Sequence[int]) -> str:
+    """Integers as text, `[1, 2]`."""
+    return f"[{', '.join([str(int(v)) for v in values])}]"
+
+
+def int_array(values: Sequence[int]) -> str:
+    """Integers as an MLIR array attribute, `array<i64: 1, 2>`."""
+    return (
+        f"array<i64: {', '.join([str(int(v)) for v in values])}>" if len(values) else "array<i64>"
+    )
+
+
+def _attr_text(attrs: Mapping[str, str] | None) -> str:
+    if not attrs:
+        return ""
+    return f" {{{', '.join([f'{key} = {value}' for key, value in attrs.items()])}}}"
+
+
+def _symbol(name: str) -> str:
+    """A name that MLIR takes as a bare symbol: letters, digits, `_`, `$`, `.` only."""
+    kept = "".join([c if c.isascii() and (c.isalnum() or c in "_$.") else "_" for c in name])
+    return kept if kept and not kept[0].isdigit() else f"_{kept}"

@@ -1,0 +1,208 @@
+"""StableHLO operations that work element by element.
+
+Some names here (`abs`, `max`, `min`, `pow`, `complex`) hide Python's own in this file; elsewhere
+import the module `hlo` and write `hlo.max`.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .hlo_builder import Builder, IRValue, tensor_type
+
+BOOL = np.dtype(np.bool_)
+
+
+class Unary(Protocol):
+    """Writes an operation with one operand."""
+
+    def __call__(self, b: Builder, x: IRValue, /) -> IRValue:
+        """Append the operation and return its result."""
+
+
+class Binary(Protocol):
+    """Writes an operation with two operands of one type."""
+
+    def __call__(self, b: Builder, x: IRValue, y: IRValue, /) -> IRValue:
+        """Append the operation and return its result."""
+
+
+def _unary(name: str) -> Unary:
+    def write(b: Builder, x: IRValue, /) -> IRValue:
+        return b.emit(f"stablehlo.{name} {x.name} : {x.type}", x.shape, x.dtype)
+
+    write.__name__ = name
+    return write
+
+
+def _chlo(name: str) -> Unary:
+    def write(b: Builder, x: IRValue, /) -> IRValue:
+        return b.emit(f"chlo.{name} {x.name} : {x.type} -> {x.type}", x.shape, x.dtype)
+
+    write.__name__ = name
+    return write
+
+
+def _real_part(name: str) -> Unary:
+    """`abs`, `real`, `imag`: complex numbers give reals."""
+
+    def write(b: Builder, x: IRValue, /) -> IRValue:
+        if x.dtype.kind != "c":
+            return b.emit(f"stablehlo.{name} {x.name} : {x.type}", x.shape, x.dtype)
+        dtype = real_dtype(x.dtype)
+        out = tensor_type(x.shape, dtype)
+        return b.emit(f"stablehlo.{name} {x.name} : ({x.type}) -> {out}", x.shape, dtype)
+
+    write.__name__ = name
+    return write
+
+
+def _binary(name: str) -> Binary:
+    def write(b: Builder, x: IRValue, y: IRValue, /) -> IRValue:
+        require_same_type(name, x, y)
+        return b.emit(f"stablehlo.{name} {x.name}, {y.name} : {x.type}", x.shape, x.dtype)
+
+    write.__name__ = name
+    return write
+
+
+def real_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real part of a complex dtype."""
+    return np.dtype(np.float32 if dtype == np.complex64 else np.float64)
+
+
+def complex_dtype(dtype: np.dtype) -> np.dtype:
+    """The complex dtype whose parts have this dtype."""
+    return np.dtype(np.complex64 if dtype == np.float32 else np.complex128)
+
+
+def require_same_type(op: str, x: IRValue, y: IRValue) -> None:
+    """Operands of one type, or an error that names both."""
+    if x.shape != y.shape or x.dtype != y.dtype:
+        raise TypeError(f"hlo {op}: expected operands of one type, got {x.type} and {y.type}")
+
+
+abs = _real_part("abs")
+real = _real_part("real")
+imag = _real_part("imag")
+neg = _unary("negate")
+sign = _unary("sign")
+exp = _unary("exponential")
+expm1 = _unary("exponential_minus_one")
+log = _unary("log")
+log1p = _unary("log_plus_one")
+sqrt = _unary("sqrt")
+rsqrt = _unary("rsqrt")
+cbrt = _unary("cbrt")
+tanh = _unary("tanh")
+sin = sine = _unary("sine")
+cos = cosine = _unary("cosine")
+tan = _unary("tan")
+logistic = _unary("logistic")
+ceil = _unary("ceil")
+floor = _unary("floor")
+round_nearest_even = _unary("round_nearest_even")
+round_nearest_afz = _unary("round_nearest_afz")
+not_ = _unary("not")
+popcnt = _unary("popcnt")
+count_leading_zeros = _unary("count_leading_zeros")
+
+erf = _chlo("erf")
+erfc = _chlo("erfc")
+erf_inv = _chlo("erf_inv")
+lgamma = _chlo("lgamma")
+digamma = _chlo("digamma")
+asin = _chlo("asin")
+acos = _chlo("acos")
+atan = _chlo("atan")
+sinh = _chlo("sinh")
+cosh = _chlo("cosh")
+asinh = _chlo("asinh")
+acosh = _chlo("acosh")
+atanh = _chlo("atanh")
+
+add = _binary("add")
+sub = _binary("subtract")
+mul = _binary("multiply")
+div = _binary("divide")
+rem = _binary("remainder")
+pow = _binary("power")
+max = _binary("maximum")
+min = _binary("minimum")
+atan2 = _binary("atan2")
+and_ = _binary("and")
+or_ = _binary("or")
+xor = _binary("xor")
+shift_left = _binary("shift_left")
+shift_right_logical = _binary("shift_right_logical")
+shift_right_arithmetic = _binary("shift_right_arithmetic")
+
+
+def is_finite(b: Builder, x: IRValue) -> IRValue:
+    """True where a float is neither infinite nor NaN."""
+    out = tensor_type(x.shape, BOOL)
+    return b.emit(f"stablehlo.is_finite {x.name} : ({x.type}) -> {out}", x.shape, BOOL)
+
+
+def complex(b: Builder, re: IRValue, im: IRValue) -> IRValue:
+    """A complex array from its real and imaginary parts."""
+    require_same_type("complex", re, im)
+    dtype = complex_dtype(re.dtype)
+    out = tensor_type(re.shape, dtype)
+    return b.emit(f"stablehlo.complex {re.name}, {im.name} : {out}", re.shape, dtype)
+
+
+def compare(
+    b: Builder, x: IRValue, y: IRValue, direction: str, total_order: bool = False
+) -> IRValue:
+    """Compare as `direction` says (EQ NE LT LE GT GE); `total_order` also orders NaN and zeros."""
+    require_same_type("compare", x, y)
+    if x.dtype.kind in "ub":
+        kind = "UNSIGNED"
+    elif x.dtype.kind == "i":
+        kind = "SIGNED"
+    else:
+        kind = "TOTALORDER" if total_order else "FLOAT"
+    out = tensor_type(x.shape, BOOL)
+    text = f"stablehlo.compare {direction}, {x.name}, {y.name}, {kind}"
+    return b.emit(f"{text} : ({x.type}, {y.type}) -> {out}", x.shape, BOOL)
+
+
+def select(b: Builder, pred: IRValue, on_true: IRValue, on_false: IRValue) -> IRValue:
+    """Elements of `on_true` where `pred` holds, else of `on_false`; `pred` may be a scalar."""
+    require_same_type("select", on_true, on_false)
+    text = f"stablehlo.select {pred.name}, {on_true.name}, {on_false.name}"
+    return b.emit(f"{text} : {pred.type}, {on_true.type}", on_true.shape, on_true.dtype)
+
+
+def clamp(b: Builder, low: IRValue, x: IRValue, high: IRValue) -> IRValue:
+    """`x` held between `low` and `high`, which may be scalars."""
+    text = f"stablehlo.clamp {low.name}, {x.name}, {high.name}"
+    signature = f"({low.type}, {x.type}, {high.type}) -> {x.type}"
+    return b.emit(f"{text} : {signature}", x.shape, x.dtype)
+
+
+def convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
+    """`x` in another dtype; complex to real keeps the real part."""
+    out = np.dtype(dtype)
+    if out == x.dtype:
+        return x
+    if x.dtype.kind == "c" and out.kind != "c":
+        return convert(b, real(b, x), out)
+    text = f"stablehlo.convert {x.name} : ({x.type}) -> {tensor_type(x.shape, out)}"
+    return b.emit(text, x.shape, out)
+
+
+def bitcast_convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
+    """The bits of `x` read as another dtype; a width ratio adds or removes a last axis."""
+    out = np.dtype(dtype)
+    shape = x.shape
+    if x.dtype.itemsize > out.itemsize:
+        shape = (*shape, x.dtype.itemsize // out.itemsize)
+    elif x.dtype.itemsize < out.itemsize:
+        if not shape or shape[-1] * x.dtype.itemsize != out.itemsize:
+            raise TypeError(f"hlo bitcast_convert: the last axis of {x.type} does not fill {out}")
+        shape = shape[:-1]
+    text = f"stablehlo.bitcast_convert {x.name} : ({x.type}) -> {tensor_type(shape, out)}"
+    return b.emit(text, shape, out)

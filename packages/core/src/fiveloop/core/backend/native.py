@@ -1,0 +1,24 @@
+"""The one import of jaxlib's compiled modules, which carry no type stubs.
+
+jaxlib reads its environment while it is being imported, so the settings come first.
+"""
+
+import os
+from typing import Any
+
+
+def quiet_startup() -> None:
+    """Keep jaxlib from printing start-up notices: its log level is raised to at least 1."""
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
+    if not level.isdigit() or int(level) < 1:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"
+
+
+quiet_startup()
+
+import jaxlib  # noqa: E402  (the environment above must be set first)
+from jaxlib import _hlo, _jax  # type: ignore[attr-defined]  # noqa: E402  (compiled, no stubs)
+
+xla: Any = _jax
+hlo_types: Any = _hlo
+version: str = jaxlib.__version__

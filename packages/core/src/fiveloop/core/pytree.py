@@ -1,0 +1,263 @@
+"""Trees of containers: flatten them to leaves, rebuild them, map over them, add container types.
+
+dict, OrderedDict, defaultdict, list, tuple and namedtuples are containers, and None is an empty one.
+Everything else is a leaf until its class is registered with `register_node` or `register_dataclass`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from .backend.tree import (
+    LEAF,
+    TREE,
+    DictKey,
+    GetAttrKey,
+    IsLeaf,
+    KeyPath,
+    SequenceKey,
+    TreeDef,
+    register_container,
+    register_record,
+)
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+__all__ = [
+    "LEAF",
+    "IsLeaf",
+    "KeyPath",
+    "TreeDef",
+    "broadcast_prefix",
+    "keystr",
+    "register_dataclass",
+    "register_node",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_leaves",
+    "tree_map",
+    "tree_reduce",
+    "tree_structure",
+    "tree_transpose",
+    "tree_unflatten",
+]
+
+_MISSING: Any = object()
+
+
+def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
+    """Take a tree apart into its leaves, in order, and its structure.
+
+    >>> leaves, treedef = tree_flatten({"w": [1, 2], "b": None})
+    >>> leaves
+    [1, 2]
+    >>> tree_unflatten(treedef, [10, 20])
+    {'b': None, 'w': [10, 20]}
+    """
+    return TREE.flatten(tree, is_leaf)
+
+
+def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+    """Build a tree of the given structure from leaves.
+
+    >>> tree_unflatten(tree_structure((0, [0])), "ab")
+    ('a', ['b'])
+    """
+    return treedef.unflatten(leaves)
+
+
+def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """Give the leaves of a tree, in order.
+
+    >>> tree_leaves({"b": 2, "a": (0, 1)})
+    [0, 1, 2]
+    """
+    return TREE.flatten(tree, is_leaf)[0]
+
+
+def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
+    """Give the structure of a tree: equal for trees that differ in their leaves only.
+
+    >>> tree_structure([1, 2]) == tree_structure([3, 4])
+    True
+    """
+    return TREE.flatten(tree, is_leaf)[1]
+
+
+def tree_map(fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """Apply a function to each leaf; further trees must begin with the structure of the first.
+
+    >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
+    {'a': 11, 'b': [22]}
+    """
+    leaves, treedef = TREE.flatten(tree, is_leaf)
+    columns = [leaves]
+    for k, other in enumerate(rest):
+        columns.append(_flatten_up_to(treedef, tree, other, is_leaf, f"tree_map: tree {k + 2}"))
+    return treedef.unflatten([fun(*row) for row in zip(*columns, strict=True)])
+
+
+def tree_reduce(
+    fun: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _MISSING,
+    is_leaf: IsLeaf | None = None,
+) -> Any:
+    """Combine the leaves of a tree from left to right.
+
+    >>> tree_reduce(lambda x, y: x + y, [1, (2, {"c": 3})])
+    6
+    """
+    leaves = tree_leaves(tree, is_leaf)
+    if initializer is _MISSING:
+        return functools.reduce(fun, leaves)
+    return functools.reduce(fun, leaves, initializer)
+
+
+def tree_transpose(outer: TreeDef, inner: TreeDef, tree: Any) -> Any:
+    """Turn a tree of trees inside out: `outer` of `inner` becomes `inner` of `outer`.
+
+    >>> pairs = {"a": (1, 2), "b": (3, 4)}
+    >>> tree_transpose(tree_structure({"a": 0, "b": 0}), tree_structure((0, 0)), pairs)
+    ({'a': 1, 'b': 3}, {'a': 2, 'b': 4})
+    """
+    leaves, treedef = TREE.flatten(tree)
+    if treedef != outer.compose(inner):
+        expected = outer.compose(inner)
+        raise ValueError(f"tree_transpose: expected a tree {expected}, got {treedef}")
+    width = inner.num_leaves
+    columns = [leaves[k::width] for k in range(width)]
+    return inner.unflatten([outer.unflatten(column) for column in columns])
+
+
+def register_node(
+    cls: type[T],
+    to_iterable: Callable[[T], tuple[Iterable[Any], Hashable]],
+    from_iterable: Callable[[Any, tuple[Any, ...]], T],
+) -> type[T]:
+    """Make a class a container: how to take it apart into (children, aux), and to build it.
+
+    >>> class Pair:
+    ...     def __init__(self, x, y):
+    ...         self.x, self.y = x, y
+    >>> _ = register_node(Pair, lambda p: ((p.x, p.y), None), lambda aux, xy: Pair(*xy))
+    >>> tree_leaves([Pair(1, 2), 3])
+    [1, 2, 3]
+    """
+    register_container(cls, to_iterable, from_iterable)
+    return cls
+
+
+def register_dataclass(cls: C, data_fields: Sequence[str], meta_fields: Sequence[str] = ()) -> C:
+    """Make a dataclass a container of its data fields; meta fields belong to the structure.
+
+    >>> @dataclasses.dataclass
+    ... class Layer:
+    ...     w: object
+    ...     name: str
+    >>> _ = register_dataclass(Layer, ["w"], ["name"])
+    >>> tree_map(lambda x: x + 1, Layer(1, "dense"))
+    Layer(w=2, name='dense')
+    """
+    if dataclasses.is_dataclass(cls):
+        expected = {f.name for f in dataclasses.fields(cls) if f.init}
+        given = [*data_fields, *meta_fields]
+        if sorted(given) != sorted(expected):
+            raise ValueError(
+                f"register_dataclass: expected each field of {cls.__name__} once "
+                f"({', '.join(sorted(expected))}), got {', '.join(sorted(given))}"
+            )
+    register_record(cls, data_fields, meta_fields)
+    return cls
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: IsLeaf | None = None
+) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
+    """Flatten a tree, each leaf with the keys that lead to it; `keystr` prints them.
+
+    >>> found, _ = tree_flatten_with_path({"layers": [1, 2]})
+    >>> [keystr(path) for path, _ in found]
+    ["['layers'][0]", "['layers'][1]"]
+    """
+    if is_leaf is None:
+        return TREE.flatten_with_path(tree)
+    return TREE.flatten_with_path(tree, lambda _, node: is_leaf(node))
+
+
+def keystr(path: KeyPath) -> str:
+    """Print a path the way one would write it in Python, `['layers'][0].w`.
+
+    >>> keystr(tree_flatten_with_path([{"w": 1}])[0][0][0])
+    "[0]['w']"
+    """
+    return "".join([_key_text(key) for key in path])
+
+
+def broadcast_prefix(prefix: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """Repeat each leaf of a prefix for every leaf of the subtree of `full_tree` at its place.
+
+    >>> broadcast_prefix((0, 1), ({"a": "x", "b": "y"}, "z"))
+    [0, 0, 1]
+    """
+    leaves, treedef = TREE.flatten(prefix, is_leaf)
+    subtrees = _flatten_up_to(treedef, prefix, full_tree, is_leaf, "the tree")
+    out = []
+    for leaf, subtree in zip(leaves, subtrees, strict=True):
+        out.extend([leaf] * tree_structure(subtree).num_leaves)
+    return out
+
+
+def _flatten_up_to(
+    treedef: TreeDef, prefix: Any, tree: Any, is_leaf: IsLeaf | None, what: str
+) -> list[Any]:
+    try:
+        return treedef.flatten_up_to(tree)
+    except (ValueError, TypeError) as error:
+        found = _mismatch(prefix, tree, (), is_leaf)
+        raise ValueError(f"{what} does not fit{found or f': {error}'}") from None
+
+
+def _mismatch(prefix: Any, tree: Any, path: KeyPath, is_leaf: IsLeaf | None) -> str | None:
+    """Where and how a tree first differs from its prefix."""
+    if tree_structure(prefix, is_leaf) == LEAF:
+        return None
+    expected, found = _one_level(prefix), _one_level(tree)
+    keys = [key for key, _ in expected]
+    if type(prefix) is not type(tree) or keys != [key for key, _ in found]:
+        where = f" at {keystr(path)}" if path else ""
+        return f"{where}: expected {_describe(prefix, expected)}, got {_describe(tree, found)}"
+    for (key, child), (_, other) in zip(expected, found, strict=True):
+        message = _mismatch(child, other, (*path, key), is_leaf)
+        if message is not None:
+            return message
+    return None
+
+
+def _one_level(tree: Any) -> list[tuple[Any, Any]]:
+    """The children of the root, each with its key; none for a leaf."""
+    pairs, _ = TREE.flatten_with_path(tree, lambda path, _: len(path) > 0)
+    return [(path[0], child) for path, child in pairs if path]
+
+
+def _describe(tree: Any, children: list[tuple[Any, Any]]) -> str:
+    name = type(tree).__name__
+    if tree is None:
+        return "None"
+    if tree_structure(tree) == LEAF:
+        return f"a leaf of type {name}"
+    if children and isinstance(children[0][0], SequenceKey):
+        return f"{name} of length {len(children)}"
+    return f"{name} with keys {', '.join([_key_text(key) for key, _ in children]) or 'none'}"
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, DictKey):
+        return f"[{key.key!r}]"
+    if isinstance(key, SequenceKey):
+        return f"[{key.idx}]"
+    if isinstance(key, GetAttrKey):
+        return f".{key.name}"
+    return f"[<child {key.key}>]"
