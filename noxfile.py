@@ -285,7 +285,8 @@ def install_everything(session: nox.Session, folder: Path) -> None:
 def fresh_environment(session: nox.Session, folder: Path) -> str:
     """Make a virtual environment without any package in it; give its Python."""
     if session.venv_backend == "uv":
-        session.run("uv", "venv", "-q", "-p", session.python_path(), str(folder / "env"))
+        python = str(Path(session.bin) / "python")
+        session.run("uv", "venv", "-q", "-p", python, str(folder / "env"))
     else:
         session.run("python", "-m", "venv", str(folder / "env"))
     scripts = "Scripts" if sys.platform == "win32" else "bin"

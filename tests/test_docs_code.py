@@ -51,10 +51,11 @@ def blocks_of(text: str) -> Iterator[Block]:
 def examples_of(text: str) -> Iterator[tuple[Block, Block | None]]:
     """Each Python block with the `text` block that stands right below it, its output."""
     blocks = list(blocks_of(text))
-    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+    for index, block in enumerate(blocks):
         if block.language == "python":
-            shown = after is not None and after.language == "text" and after.follows
-            yield block, after if shown else None
+            below = blocks[index + 1 : index + 2]
+            shown = [b for b in below if b.language == "text" and b.follows]
+            yield block, shown[0] if shown else None
 
 
 def run_block(block: Block, where: str, namespace: dict[str, Any], may_fail: bool) -> str:
