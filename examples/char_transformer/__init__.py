@@ -1,0 +1,1 @@
+"""A character language model, trained with composed loops, Refs and checkpoints."""
