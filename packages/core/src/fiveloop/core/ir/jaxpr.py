@@ -20,6 +20,8 @@ from fiveloop.core.ir.source import Source
 P = TypeVar("P")
 R = TypeVar("R")
 _MEMO_LIMIT = 64
+PRINTERS: dict[type, Callable[[Any], str]] = {}
+"""How a jaxpr and an equation print, filled in by `pretty`, which stands above this file."""
 
 
 class Constant(Protocol):
@@ -103,6 +105,9 @@ class Eqn:
         self.effects = effects
         self.source = source
 
+    def __repr__(self) -> str:
+        return PRINTERS[Eqn](self)
+
     def replace(self, **changes: Any) -> Eqn:
         """A copy with some fields changed."""
         return Eqn(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})
@@ -126,6 +131,9 @@ class Jaxpr:
         self.name = name
         self.effects = effects_of(self.invars, self.eqns) if effects is None else effects
         self._memo: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return PRINTERS[Jaxpr](self)
 
     @property
     def in_avals(self) -> list[Aval]:

@@ -1,0 +1,1 @@
+"""The IR: types, effects, jaxprs, and how they print."""
