@@ -1,0 +1,190 @@
+"""Running one case: build every contender, check that they agree, then time them in alternating rounds."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.agree import disagreements
+from benchmarks.model import Case, Contender, task
+from benchmarks.pool import WorkerFailed
+from benchmarks.stats import Ratio, Summary, ratio_of_medians, summarise
+from benchmarks.worker import Built
+
+
+class Orders(Protocol):
+    """Whatever carries orders to the sides."""
+
+    def ask(self, side: str, method: str, /, *arguments: object, timeout: float = ...) -> object:
+        """Send an order to a side and give its answer."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to measure. `cap` is the run time in seconds at which a peer gets no larger sizes."""
+
+    rounds: int = 11
+    round_seconds: float = 0.03
+    lower_rounds: int = 3
+    case_seconds: float = 20.0
+    cap: float = 1.0
+    timeout: float = 240.0
+
+
+@dataclass
+class Row:
+    """All that was measured of one contender at one size."""
+
+    case: str
+    size: int
+    steps: int
+    contender: str
+    run: Summary | None = None
+    trace_lower: Summary | None = None
+    compile: float | None = None
+    temp_bytes: int | None = None
+    copies: int | None = None
+    ratio: Ratio | None = None
+    lower_ratio: Ratio | None = None
+    note: str = ""
+    trace: str = ""
+    wrong: bool = False
+
+    def metric(self, name: str) -> float | None:
+        """One number by the name that limits use."""
+        if name in ("run", "trace_lower"):
+            summary: Summary | None = getattr(self, name)
+            return None if summary is None else summary.median
+        value: float | None = getattr(self, name)
+        return value
+
+
+@dataclass
+class Runner:
+    """Runs cases on a pool of sides."""
+
+    pool: Orders
+    settings: Settings
+    say: Callable[[str], None] = lambda line: None
+    without: frozenset[str] = frozenset()
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+    def case(self, case: Case, sizes: tuple[int, ...] | None = None) -> list[Row]:
+        """Every row of a case; a contender that failed or became too slow gets no larger sizes."""
+        rows: list[Row] = []
+        out = dict.fromkeys(self.without, "left out")
+        for size in sizes or case.sizes:
+            rows_here = self.size(case, size, out)
+            for row in rows_here:
+                if row.run is None:
+                    out.setdefault(row.contender, f"failed at n = {size}")
+                elif row.run.median > self.settings.cap and row.contender != case.ours.name:
+                    out[row.contender] = f"a run took {row.run.median:.2g} s at n = {size}"
+            rows += rows_here
+        return rows
+
+    def size(self, case: Case, size: int, out: dict[str, str]) -> list[Row]:
+        """Every contender's row at one size."""
+        present = [c for c in case.contenders if c.name not in self.without]
+        rows = {c.name: Row(case.name, size, case.steps_of(size), c.name) for c in present}
+        for name in out.keys() & rows.keys():
+            rows[name].note = f"skipped: {out[name]}"
+        active = [c for c in present if c.name not in out]
+        built = {c.name: b for c in active if (b := self.build(c, size, rows[c.name])) is not None}
+        active = [c for c in active if c.name in built]
+        self.check(case, size, active, rows)
+        self.race(active, built, rows)
+        self.lowering(case, active, size, rows)
+        self.compare(case, active, rows)
+        for contender in active:
+            self.pool.ask(contender.side, "drop", contender.name)
+        return list(rows.values())
+
+    def build(self, contender: Contender, size: int, row: Row) -> Built | None:
+        """Build one contender, or note why it could not be built."""
+        self.say(f"{row.case} n={size} {contender.name}: build")
+        try:
+            built = self.pool.ask(
+                contender.side, "build", task(contender, size), timeout=self.settings.timeout
+            )
+        except WorkerFailed as failure:
+            row.note, row.trace = f"failed: {str(failure).splitlines()[0][:160]}", failure.trace
+            return None
+        assert isinstance(built, Built)
+        row.compile, row.temp_bytes, row.copies = built.compile, built.temp_bytes, built.copies
+        return built
+
+    def check(self, case: Case, size: int, active: list[Contender], rows: dict[str, Row]) -> None:
+        """Compare every contender's results with the reference, or with the first contender's where there is none."""
+        if not active:
+            return
+        judge = case.reference or active[0]
+        if case.reference is not None:
+            self.pool.ask(judge.side, "build", task(judge, size), timeout=self.settings.timeout)
+        want = self.results(judge)
+        for contender in active:
+            if contender is judge:
+                continue
+            wrong = disagreements(self.results(contender), want, case.rtol)
+            if wrong:
+                rows[contender.name].wrong = True
+                rows[contender.name].note = f"WRONG: {'; '.join(wrong[:3])}"
+        if case.reference is not None:
+            self.pool.ask(judge.side, "drop", judge.name)
+
+    def results(self, contender: Contender) -> dict[str, np.ndarray]:
+        """A contender's results."""
+        answer = self.pool.ask(
+            contender.side, "results", contender.name, timeout=self.settings.timeout
+        )
+        assert isinstance(answer, dict)
+        return answer
+
+    def race(self, active: list[Contender], built: dict[str, Built], rows: dict[str, Row]) -> None:
+        """Time all contenders, one after the other in each round; the first round only warms."""
+        once = sum(max(b.run, self.settings.round_seconds) for b in built.values())
+        rounds = min(
+            self.settings.rounds, max(3, int(self.settings.case_seconds / max(once, 1e-9)))
+        )
+        self.samples = {c.name: [] for c in active}
+        for index in range(rounds + 1):
+            for contender in active:
+                times = self.pool.ask(
+                    contender.side, "sample", contender.name, self.settings.round_seconds
+                )
+                assert isinstance(times, list)
+                if index:
+                    self.samples[contender.name].append(statistics.median(times))
+        for name, samples in self.samples.items():
+            rows[name].run = summarise(samples)
+
+    def lowering(
+        self, case: Case, active: list[Contender], size: int, rows: dict[str, Row]
+    ) -> None:
+        """Time tracing and lowering in alternating rounds, and compare with ours."""
+        times: dict[str, list[float]] = {c.name: [] for c in active}
+        for _ in range(self.settings.lower_rounds):
+            for contender in active:
+                seconds = self.pool.ask(
+                    contender.side, "lower", task(contender, size), timeout=self.settings.timeout
+                )
+                if isinstance(seconds, float):
+                    times[contender.name].append(seconds)
+        for name, samples in times.items():
+            if samples:
+                rows[name].trace_lower = summarise(samples)
+        ours = times.get(case.ours.name, [])
+        for name, samples in times.items():
+            if samples and name != case.ours.name and len(samples) == len(ours):
+                rows[name].lower_ratio = ratio_of_medians(ours, samples)
+
+    def compare(self, case: Case, active: list[Contender], rows: dict[str, Row]) -> None:
+        """Give each peer's row the ratio of our run time to its own."""
+        ours = self.samples.get(case.ours.name)
+        if not ours:
+            return
+        for contender in active:
+            if contender is not case.ours:
+                rows[contender.name].ratio = ratio_of_medians(ours, self.samples[contender.name])

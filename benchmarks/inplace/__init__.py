@@ -1,0 +1,1 @@
+"""The six in-place loops, each spelled for fiveloop, jax and NumPy."""

@@ -1,0 +1,106 @@
+"""What a benchmark is: a declarative list of cases, each with contenders, sizes and limits."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One function to compile, its arguments as NumPy arrays, and the array shapes no loop step may copy."""
+
+    fun: Callable[..., Any]
+    args: tuple[Any, ...]
+    watched: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to write a case: the process it runs in and the function (`module:name`) that builds its program."""
+
+    name: str
+    side: str
+    builder: str
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is asked to build: a contender at one size."""
+
+    key: str
+    builder: str
+    options: Options
+
+
+@dataclass(frozen=True)
+class RatioLimit:
+    """Ours over the peer's, for one metric; `row` names the line of the design it answers."""
+
+    metric: str
+    peer: str
+    at_most: float
+    row: str
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class GrowthLimit:
+    """The exponent with which our own metric may grow with the size."""
+
+    metric: str
+    at_most: float
+    row: str
+
+
+@dataclass(frozen=True)
+class NoCopies:
+    """The gate: no instruction inside a while body of our program may make a whole watched array."""
+
+    row: str
+
+
+Limit = RatioLimit | GrowthLimit | NoCopies
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of inquiry: every contender runs it at every size, and all results must agree.
+
+    `rtol` is relative to the largest magnitude of each array. `sizes` are what the builders get; `steps` are what
+    growth is measured against, the sizes themselves if empty.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    ours: Contender
+    peers: tuple[Contender, ...]
+    reference: Contender | None = None
+    limits: tuple[Limit, ...] = ()
+    rtol: float = 1e-4
+    steps: tuple[int, ...] = ()
+
+    def steps_of(self, size: int) -> int:
+        """The count that growth exponents are measured against at one size."""
+        return self.steps[self.sizes.index(size)] if self.steps else size
+
+    @property
+    def contenders(self) -> tuple[Contender, ...]:
+        """All that run, ours first."""
+        return (self.ours, *self.peers)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A named set of cases."""
+
+    name: str
+    about: str
+    cases: tuple[Case, ...]
+
+
+def task(contender: Contender, size: int) -> Task:
+    """The order that builds one contender at one size."""
+    return Task(contender.name, contender.builder, {**contender.options, "size": size})

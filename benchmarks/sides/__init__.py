@@ -1,0 +1,1 @@
+"""One module per side: how its functions are built, lowered, compiled, measured and called."""

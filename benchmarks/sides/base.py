@@ -1,0 +1,68 @@
+"""What every side gives the worker, and the pieces that they share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.model import Program
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A program that can be called, with what its preparation cost."""
+
+    call: Callable[[], Any]
+    results: Callable[[], dict[str, np.ndarray]]
+    trace_lower: float | None
+    compile: float | None
+    temp_bytes: int | None
+    copies: int | None
+
+
+class Side(Protocol):
+    """A library behind a worker process."""
+
+    def versions(self) -> dict[str, str]:
+        """The versions that matter for this side's numbers."""
+
+    def prepare(self, program: Program) -> Ready:
+        """Trace, lower and compile a program and put its arguments on the device."""
+
+    def lower_time(self, program: Program) -> float | None:
+        """Seconds to trace and lower a program as if for the first time; None where nothing is lowered."""
+
+
+def fresh(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with an identity of its own, so that no cache of traces knows it."""
+    token = object()
+
+    def renewed(*args: Any) -> Any:
+        assert token is not None
+        return fun(*args)
+
+    return renewed
+
+
+def named(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested dictionaries, lists and tuples, named by their path."""
+    if isinstance(tree, dict):
+        parts = list(tree.items())
+    elif isinstance(tree, (list, tuple)):
+        parts = list(enumerate(tree))
+    else:
+        return {prefix: tree}
+    leaves: dict[str, Any] = {}
+    for key, part in parts:
+        leaves |= named(part, f"{prefix}/{key}" if prefix else str(key))
+    return leaves
+
+
+def map_leaves(fun: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to each leaf of nested dictionaries, lists and tuples."""
+    if isinstance(tree, dict):
+        return {key: map_leaves(fun, part) for key, part in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_leaves(fun, part) for part in tree)
+    return fun(tree)

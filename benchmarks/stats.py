@@ -1,0 +1,68 @@
+"""Medians, spread, ratios with bootstrap intervals, growth exponents and how a limit is read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PARITY_MEDIAN = 1.03
+RESAMPLES = 2000
+SEED = 20
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One series of samples in a few numbers; `spread` is the interquartile range over the median."""
+
+    least: float
+    median: float
+    spread: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of medians and its 95 % bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+def summarise(samples: Sequence[float]) -> Summary:
+    """The least, the median and the spread of some samples."""
+    least, quarter, median, three_quarters = np.quantile(samples, [0.0, 0.25, 0.5, 0.75])
+    spread = (three_quarters - quarter) / median if median else 0.0
+    return Summary(float(least), float(median), float(spread), len(samples))
+
+
+def ratio_of_medians(
+    ours: Sequence[float], theirs: Sequence[float], resamples: int = RESAMPLES
+) -> Ratio:
+    """Ours over theirs; rounds are resampled in pairs, because both sides of a round saw the same machine."""
+    if len(ours) != len(theirs):
+        counts = f"{len(ours)} and {len(theirs)}"
+        raise ValueError(
+            f"samples come in pairs, one per round: expected equal counts, got {counts}"
+        )
+    a, b = np.asarray(ours, float), np.asarray(theirs, float)
+    picks = np.random.default_rng(SEED).integers(0, len(a), (resamples, len(a)))
+    ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return Ratio(float(np.median(a) / np.median(b)), float(low), float(high))
+
+
+def meets(ratio: Ratio, at_most: float) -> bool:
+    """Whether a ratio keeps a limit; a limit of 1.0 asks for no difference that the noise can show."""
+    if at_most == 1.0:
+        return ratio.median <= PARITY_MEDIAN and ratio.low <= 1.0
+    return ratio.median <= at_most
+
+
+def growth_exponent(steps: Sequence[int], values: Sequence[float]) -> float | None:
+    """The slope of log value over log steps; None when fewer than two values are positive."""
+    points = [(s, v) for s, v in zip(steps, values, strict=True) if s > 0 and v > 0]
+    if len({s for s, _ in points}) < 2:
+        return None
+    logs = np.log(np.asarray(points, float))
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
