@@ -9,6 +9,7 @@ gets the user's arguments and gives the result and, where later calls may go fas
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .client import AvalLike, Buffer, Executable, default_client
@@ -71,11 +72,11 @@ class _OutOne(_Out):
 class _ArrayClass:
     """The class that users hold, told by `register_array_class`."""
 
-    __slots__ = ("cls", "slot")
+    __slots__ = ("cls", "open")
 
     def __init__(self) -> None:
         self.cls: Any = None
-        self.slot = "_a"
+        self.open = attrgetter("_a")
 
 
 _array = _ArrayClass()
@@ -85,7 +86,7 @@ def register_array_class(cls: type, slot: str = "_a") -> None:
     """Say which class users hold: arguments are opened at `slot`, results are `cls(buffer)`."""
     if _array.cls is not None:
         raise RuntimeError(f"the array class is {_array.cls.__name__} already")
-    _array.cls, _array.slot = cls, slot
+    _array.cls, _array.open = cls, attrgetter(slot)
     CALL.register_dataclass_node(cls, [slot], [])
     CALL.register_node(
         _Out,
@@ -227,3 +228,71 @@ def _install_hooks() -> None:
         xla.jax_jit.set_disable_jit_state(_hooks[0])
         xla.jax_jit.set_enable_x64_state(_hooks[1])
         xla.jax_jit.set_post_hook_state(_hooks[2])
+
+
+_Entry: TypeAlias = tuple[Callable[[Any], Any], list[Any], list[Buffer], list[bool] | None, TreeDef]
+
+
+class DictCall:
+    """A call by a dictionary on (structure, *avals), for functions of many leaves.
+
+    Avals must be hashed by identity. `miss` is asked as on the C++ path. No class of leaves but the
+    array class may have an attribute named as its slot.
+    """
+
+    __slots__ = ("_miss", "_static", "_table")
+
+    def __init__(
+        self, miss: Miss, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = ()
+    ) -> None:
+        self._miss = miss
+        self._static = (frozenset(static_argnums), frozenset(static_argnames))
+        self._table: dict[Any, _Entry] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function."""
+        if self._static[0] or self._static[1]:
+            dynamic, static = _part_static(args, kwargs, *self._static)
+        else:
+            dynamic, static = (args, kwargs), None
+        leaves, tree = TREE.flatten(dynamic)
+        try:
+            buffers = [*map(_array.open, leaves)]
+        except AttributeError:
+            return self._miss(*args, **kwargs)[0]
+        key = (tree, static, *[buf.aval for buf in buffers])
+        entry = self._table.get(key)
+        if entry is None:
+            return self._first_call(key, args, kwargs)
+        run, handlers, consts, kept, out_treedef = entry
+        if consts:
+            buffers = consts + buffers
+        if kept is not None:
+            buffers = [buf for buf, keep in zip(buffers, kept, strict=True) if keep]
+        return out_treedef.unflatten(run(buffers).consume_with_handlers(handlers))
+
+    def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
+        result, fast = self._miss(*args, **kwargs)
+        if fast is not None:
+            self._table[key] = _dict_entry(fast)
+        return result
+
+
+def _dict_entry(fast: Fast) -> _Entry:
+    cls = _array.cls
+    handlers = [handler.wrap(cls) for handler in fast.executable.handlers]
+    kept = None if all(fast.kept_var_bitvec) else list(fast.kept_var_bitvec)
+    run = fast.executable.raw.execute_sharded
+    return run, handlers, list(fast.const_args), kept, fast.out_treedef
+
+
+def _part_static(
+    args: tuple[Any, ...], kwargs: dict[str, Any], nums: frozenset[int], names: frozenset[str]
+) -> tuple[Any, Any]:
+    """Arguments without the static ones, and a key of those: types too, as 1, 1.0 and True differ."""
+    at = {n % len(args) if n < 0 else n for n in nums} if args else set()
+    by_place = [(i, type(x), x) for i, x in enumerate(args) if i in at]
+    by_name = [(k, type(x), x) for k, x in sorted(kwargs.items()) if k in names]
+    dynamic = tuple([x for i, x in enumerate(args) if i not in at])
+    named = {k: x for k, x in kwargs.items() if k not in names}
+    return (dynamic, named), (*by_place, *by_name)

@@ -3,16 +3,18 @@
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from . import native
-from .dlpack import as_numpy
+from .dlpack import as_numpy, describe
 from .native import hlo_types, xla
+from .options import CompileChoices as CompileChoices
+from .options import compile_options
+from .options import jaxlib_version as jaxlib_version
 
 Buffer: TypeAlias = Any
 """A PJRT array, jaxlib's `ArrayImpl`: it has no stubs, and its class cannot be subclassed."""
@@ -36,6 +38,13 @@ class AvalLike(Protocol):
         """Whether the dtype came from a Python scalar."""
 
 
+class Exporter(Protocol):
+    """An object that offers its memory by DLPack."""
+
+    def __dlpack__(self) -> Any:
+        """A capsule with the memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Aval:
     """The least abstract value, for programs of the backend's own."""
@@ -54,11 +63,6 @@ class Client:
     device: Any
     device_list: Any
     sharding: Any
-
-
-def jaxlib_version() -> tuple[int, ...]:
-    """The version of jaxlib as numbers, (0, 10, 2)."""
-    return tuple([int(part) for part in re.findall(r"\d+", native.version)])
 
 
 _client_lock = threading.Lock()
@@ -168,13 +172,27 @@ def to_numpy(buf: Buffer) -> np.ndarray:
 _HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")
 
 
-@dataclass(frozen=True, slots=True)
-class CompileChoices:
-    """What may be chosen for one compilation; equal choices give equal programs."""
+def to_dlpack(buf: Buffer) -> Any:
+    """A DLPack capsule that shares the buffer's memory."""
+    return xla.buffer_to_dlpack_managed_tensor(buf)
 
-    backend_options: tuple[tuple[str, str], ...] = ()
-    disabled_passes: tuple[str, ...] = ()
-    optimization_level: int | None = None
+
+def dlpack_device(buf: Buffer) -> tuple[int, int]:
+    """DLPack's numbers for the kind and the index of the device that holds the buffer."""
+    client = default_client()
+    return (1, 0) if client.platform == "cpu" else (2, int(client.device.local_hardware_id))
+
+
+def from_dlpack(
+    source: Exporter, aval_of: Callable[[tuple[int, ...], np.dtype], AvalLike]
+) -> Buffer:
+    """A buffer that shares the memory of `source`; memory that is not row-major is copied."""
+    capsule = source.__dlpack__()
+    found = describe(capsule)
+    aval = aval_of(found.shape, found.dtype)
+    if not found.row_major:
+        return put(as_numpy(capsule), aval)
+    return rewrap(xla.dlpack_managed_tensor_to_buffer(capsule, default_client().device, None), aval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +252,7 @@ def compile_text(
 ) -> Executable:
     """Compile StableHLO text; results carry the given avals."""
     client = default_client()
-    choices = compile_options(options or CompileChoices())
+    choices = compile_options(options or CompileChoices(), client.platform, client.device.id)
     try:
         raw = client.raw.compile_and_load(text, client.device_list, choices)
     except xla.JaxRuntimeError as error:
@@ -247,63 +265,9 @@ def load_executable(
 ) -> Executable:
     """Load what `Executable.serialize` gave. It is code: load only what you trust."""
     client = default_client()
-    choices = compile_options(options or CompileChoices())
+    choices = compile_options(options or CompileChoices(), client.platform, client.device.id)
     raw = client.raw.deserialize_executable(blob, client.device_list, choices)
     return Executable(raw, out_avals)
-
-
-def compile_options(choices: CompileChoices) -> Any:
-    """jaxlib's options for one device, with XLA's backend options set."""
-    client = default_client()
-    extra = dict(_default_backend_options())
-    extra.update(choices.backend_options)
-    options = xla.CompileOptions()
-    if extra:
-        proto = options.SerializeAsString() + _backend_options_proto(extra)
-        options = xla.CompileOptions.ParseFromString(proto)
-    build = options.executable_build_options
-    build.device_assignment = xla.DeviceAssignment.create(np.array([[client.device.id]], np.int32))
-    if choices.disabled_passes:
-        build.debug_options.xla_disable_hlo_passes = ",".join(choices.disabled_passes)
-    if choices.optimization_level is not None:
-        build.debug_options.xla_backend_optimization_level = choices.optimization_level
-    return options
-
-
-@cache
-def _default_backend_options() -> tuple[tuple[str, str], ...]:
-    if platform() == "cpu" and jaxlib_version() < (0, 12):
-        # Loops with small bodies become one kernel only below this size; 0.12 has this default.
-        return (("xla_cpu_small_while_loop_byte_threshold", "65536"),)
-    return ()
-
-
-def _backend_options_proto(extra: dict[str, str]) -> bytes:
-    """The options as a serialized CompileOptions, to be merged by concatenation.
-
-    There is no other way in before jaxlib 0.12. The nesting is executable_build_options (field 3),
-    debug_options (field 3), xla_backend_extra_options (field 500, a map of strings).
-    """
-    entries = b"".join(
-        [
-            _proto_field(500, _proto_field(1, key.encode()) + _proto_field(2, value.encode()))
-            for key, value in extra.items()
-        ]
-    )
-    return _proto_field(3, _proto_field(3, entries))
-
-
-def _proto_field(number: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _compile_message(message: str, text: str) -> str:

@@ -13,7 +13,7 @@ def slice(
 ) -> IRValue:
     """Elements from `start` up to `limit` by `strides`, along every axis."""
     bounds = [*zip(start, limit, strides, strict=True)]
-    if all([(lo, hi, by) == (0, d, 1) for (lo, hi, by), d in zip(bounds, x.shape, strict=True)]):
+    if bounds == [(0, d, 1) for d in x.shape]:
         return x
     shape = tuple([-((lo - hi) // by) for lo, hi, by in bounds])
     spec = ", ".join([f"{lo}:{hi}:{by}" if by != 1 else f"{lo}:{hi}" for lo, hi, by in bounds])

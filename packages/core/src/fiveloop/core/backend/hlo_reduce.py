@@ -1,6 +1,7 @@
 """StableHLO operations that combine elements: reductions, running reductions, sorting."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -9,6 +10,8 @@ from .hlo_builder import Builder, IRValue, TypeSpec, generic, int_array, int_lis
 from .hlo_constant import constant
 from .hlo_elementwise import and_, compare, imag, or_, real, select
 from .hlo_index import COMBINERS
+
+_finfo: Any = ml_dtypes.finfo  # NumPy's own does not know the 8-bit floats
 
 _OP_NAMES = {
     "add": "add",
@@ -49,7 +52,7 @@ def _extreme(dtype: np.dtype, low: bool) -> object:
     infinity = np.asarray(-np.inf if low else np.inf).astype(dtype)
     if np.isinf(infinity):
         return infinity
-    finite = ml_dtypes.finfo(dtype)
+    finite = _finfo(dtype)
     return finite.min if low else finite.max
 
 

@@ -1,6 +1,7 @@
 """The one place that imports late: modules that cost time and that few programs need."""
 
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 from .native import xla
@@ -8,61 +9,46 @@ from .native import xla
 
 @cache
 def csgraph() -> ModuleType:
-    """SciPy's graph algorithms; 0.27 s to import."""
-    import scipy.sparse.csgraph
-
-    return scipy.sparse.csgraph
+    """SciPy's graph algorithms, the maximum flow among them; 0.27 s to import."""
+    return import_module("scipy.sparse.csgraph")
 
 
 @cache
 def scipy_sparse() -> ModuleType:
     """SciPy's sparse matrices, which `csgraph` takes."""
-    import scipy.sparse
-
-    return scipy.sparse
+    return import_module("scipy.sparse")
 
 
 @cache
 def scipy_special() -> ModuleType:
-    """SciPy's special functions, for checks in NumPy."""
-    import scipy.special
-
-    return scipy.special
+    """SciPy's special functions."""
+    return import_module("scipy.special")
 
 
 @cache
 def mlir() -> ModuleType:
-    """The MLIR bindings: needed for host callbacks and artifacts only."""
-    from jaxlib.mlir import ir
-
-    return ir
+    """The MLIR bindings, which host callbacks and artifacts need."""
+    return import_module("jaxlib.mlir.ir")
 
 
 @cache
 def mlir_dialects() -> ModuleType:
     """The module that registers MLIR's dialects with a context."""
-    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-
-    return _jax_mlir_ext
+    return import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext")
 
 
 @cache
 def lapack() -> ModuleType:
     """LAPACK, with its targets registered for `custom_call` on the CPU; it imports SciPy."""
-    from jaxlib.cpu import _lapack
-
-    for name, capsule in _lapack.registrations().items():
+    module = import_module("jaxlib.cpu._lapack")
+    for name, capsule in module.registrations().items():
         xla.register_custom_call_target(name, capsule, "cpu", int(name.endswith("_ffi")))
-    _lapack.initialize()
-    return _lapack
+    module.initialize()
+    return module
 
 
 @cache
-def matplotlib_pyplot() -> ModuleType:
-    """Matplotlib's plotting functions, drawing to files."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot
+def pyplot() -> ModuleType:
+    """Matplotlib's plotting functions, set to draw to files."""
+    import_module("matplotlib").use("Agg")
+    return import_module("matplotlib.pyplot")

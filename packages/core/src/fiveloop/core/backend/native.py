@@ -16,9 +16,10 @@ def quiet_startup() -> None:
 
 quiet_startup()
 
-import jaxlib  # noqa: E402  (the environment above must be set first)
-from jaxlib import _hlo, _jax  # type: ignore[attr-defined]  # noqa: E402  (compiled, no stubs)
+# Compiled modules without stubs; the environment above must be set before they are imported.
+from jaxlib import _hlo, _jax  # type: ignore[attr-defined]  # noqa: E402
+from jaxlib.version import __version__  # noqa: E402
 
 xla: Any = _jax
 hlo_types: Any = _hlo
-version: str = jaxlib.__version__
+version: str = __version__

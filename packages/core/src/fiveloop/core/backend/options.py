@@ -1,0 +1,76 @@
+"""What may be chosen for a compilation, and how it is told to jaxlib."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import native
+from .native import xla
+
+
+@dataclass(frozen=True, slots=True)
+class CompileChoices:
+    """What may be chosen for one compilation; equal choices give equal programs."""
+
+    backend_options: tuple[tuple[str, str], ...] = ()
+    disabled_passes: tuple[str, ...] = ()
+    optimization_level: int | None = None
+
+
+def jaxlib_version() -> tuple[int, ...]:
+    """The version of jaxlib as numbers, (0, 10, 2)."""
+    return tuple([int(part) for part in re.findall(r"\d+", native.version)])
+
+
+def compile_options(choices: CompileChoices, platform: str, device_id: int) -> Any:
+    """jaxlib's options for a program on one device."""
+    extra = default_backend_options(platform)
+    extra.update(choices.backend_options)
+    options = xla.CompileOptions()
+    if extra:
+        proto = options.SerializeAsString() + _backend_options_proto(extra)
+        options = xla.CompileOptions.ParseFromString(proto)
+    build = options.executable_build_options
+    build.device_assignment = xla.DeviceAssignment.create(np.array([[device_id]], np.int32))
+    if choices.disabled_passes:
+        build.debug_options.xla_disable_hlo_passes = ",".join(choices.disabled_passes)
+    if choices.optimization_level is not None:
+        build.debug_options.xla_backend_optimization_level = choices.optimization_level
+    return options
+
+
+def default_backend_options(platform: str) -> dict[str, str]:
+    """The XLA options that every program is compiled with."""
+    if platform == "cpu" and jaxlib_version() < (0, 12):
+        # Loops with small bodies become one kernel only below this size; 0.12 has this default.
+        return {"xla_cpu_small_while_loop_byte_threshold": "65536"}
+    return {}
+
+
+def _backend_options_proto(extra: dict[str, str]) -> bytes:
+    """The options as a serialized CompileOptions: protobuf merges what is appended.
+
+    Before jaxlib 0.12 there is no other way in. The nesting is executable_build_options (field 3),
+    debug_options (field 3), xla_backend_extra_options (field 500, a map of strings).
+    """
+    entries = [
+        _proto_field(500, _proto_field(1, key.encode()) + _proto_field(2, value.encode()))
+        for key, value in extra.items()
+    ]
+    return _proto_field(3, _proto_field(3, b"".join(entries)))
+
+
+def _proto_field(number: int, payload: bytes) -> bytes:
+    """A protobuf field whose payload has a length."""
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
