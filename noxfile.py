@@ -211,13 +211,12 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of the packages, their tests and everything else, strictly."""
-    session.install(
-        f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS, "mypy", "nox", "matplotlib"
-    )
+    peers = [f"jaxlib=={OLDEST_JAXLIB}", f"jax=={OLDEST_JAXLIB}"]
+    session.install(*peers, *LIBRARIES, *TEST_TOOLS, "mypy", "nox", "matplotlib")
     portions = [flag for module in MODULES for flag in ("-p", module)]
     session.run("mypy", "--strict", *portions)
     tests_of_packages = [f"packages/{name}/tests" for name in PACKAGES]
-    folders = [*tests_of_packages, "tests", "examples", "noxfile.py", "conftest.py"]
+    folders = [*tests_of_packages, "tests", "examples", "benchmarks", "noxfile.py", "conftest.py"]
     session.run("mypy", "--strict", *[f for f in folders if holds_python(ROOT / f)])
 
 
