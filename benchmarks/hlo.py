@@ -1,5 +1,6 @@
 """Reading an optimised HLO module: which instructions inside while bodies make a whole watched array."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def reachable(modules: dict[str, list[Instruction]], roots: Iterable[str]) -> se
 
 
 def whole_array_work(text: str, watched: Sequence[tuple[int, ...]]) -> list[str]:
-    """`opcode name` of each instruction within a while body that walks over an array of a watched shape."""
+    """`opcode name` of each instruction within a while body that walks over as many elements as a watched array has."""
     modules = computations(text)
     bodies = {
         name
@@ -86,10 +87,10 @@ def whole_array_work(text: str, watched: Sequence[tuple[int, ...]]) -> list[str]
         for name in BODY.findall(i.line)
     }
     inside = reachable(modules, bodies)
-    shapes = set(watched)
+    sizes = {math.prod(shape) for shape in watched}
     return [
         f"{i.opcode} {i.name}"
         for name in sorted(inside)
         for i in modules[name]
-        if i.shape in shapes and i.opcode not in PLUMBING
+        if i.shape is not None and math.prod(i.shape) in sizes and i.opcode not in PLUMBING
     ]
