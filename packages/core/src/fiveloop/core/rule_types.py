@@ -10,7 +10,8 @@ from fiveloop.core.ir.avals import Aval
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
+    from fiveloop.core.array import Value
+    from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr
     from fiveloop.core.util import Mask
 
 
@@ -26,6 +27,17 @@ class UndefinedPrimal:
     """A linear operand of an equation under transposition: only its type is known."""
 
     aval: Aval
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A linear operand of an accumulating type under transposition: what collects its cotangents."""
+
+    value: Value
+
+    @property
+    def aval(self) -> Aval:
+        return self.value.aval
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +69,13 @@ class Offload(Verdict):
 class EqnSplit:
     """An equation cut in two.
 
-    `known` equations run first and define `residuals` among their outputs; `staged` equations may use them.
-    `out_unknown` says, per output of the original equation, whether only the staged half defines it. Known
-    outputs keep the original output variables; a staged copy of a known output, where the staged half has
-    one, is in `staged_copies`. `operands` are the operands that the staged half needs at hand.
+    `known` equations run first; what they define is a residual where a `staged` equation uses it. Each output
+    of the original equation is defined by one of them: by a staged one where `out_unknown` says so.
     """
 
     known: list[Eqn]
     staged: list[Eqn]
-    residuals: list[Var]
     out_unknown: Mask
-    recomputes: bool = False
 
 
 @dataclass(slots=True)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import NO_EFFECTS, Effects
-from fiveloop.core.ir.jaxpr import Eqn, Primitive
+from fiveloop.core.ir.jaxpr import Eqn, Primitive, Var
 
 if TYPE_CHECKING:
     from fiveloop.core.array import Value
+    from fiveloop.core.backend.client import Buffer
     from fiveloop.core.backend.hlo import IRValue
-    from fiveloop.core.rule_types import Body, Cost, EqnSplit, UndefinedPrimal, Zero
+    from fiveloop.core.ir.jaxpr import Atom
+    from fiveloop.core.ir.source import Source
+    from fiveloop.core.rule_types import Accumulator, Body, Cost, EqnSplit, UndefinedPrimal, Zero
 
 R = TypeVar("R")
 P = TypeVar("P")
@@ -84,7 +87,7 @@ class Jvp(Protocol):
 
 class Transpose(Protocol):
     def __call__(
-        self, cts: Sequence[Value | Zero], operands: Sequence[Value | UndefinedPrimal], p: Any, /
+        self, cts: Sequence[Value | Zero], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: Any, /
     ) -> list[Value | Zero | None]: ...
 
 
@@ -179,12 +182,18 @@ def pure(abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]]) -> Callab
 
 @dataclass(frozen=True)
 class TypeRules:
-    """What the engines ask of a kind of type: zeros, sums, accumulators, and what indexing a value means."""
+    """What the engines ask of a kind of type.
+
+    Zeros, sums, what indexing a value means, the buffer that a concrete value passes to a program and how new
+    contents are written back; for types that accumulate, a new accumulator and what it holds in the end.
+    """
 
     zeros: Callable[[Aval], Value]
     add: Callable[[Value, Value], Value]
     getitem: Callable[[Any, Any], Any]
     setitem: Callable[[Any, Any, Any], None]
+    buffer: Callable[[Any], Buffer]
+    write_back: Callable[[Any, Value], None]
     new_accumulator: Callable[[Aval], Value] | None = None
     accumulated: Callable[[Value], Value] | None = None
 
@@ -202,3 +211,15 @@ def define_type(kind: type[Aval], rules: TypeRules) -> None:
 def type_rules(aval: Aval) -> TypeRules:
     """The rules of a type."""
     return _TYPES[type(aval)]
+
+
+def new_eqn(
+    prim: Primitive[Any],
+    invars: Sequence[Atom],
+    params: Any,
+    outvars: Sequence[Var] | None = None,
+    source: Source | None = None,
+) -> Eqn:
+    """An equation whose types and effects are those of its abstract_eval; new output variables unless given."""
+    avals, effects = abstract_eval_rules[prim]([a.aval for a in invars], params)
+    return Eqn(prim, invars, [Var(a) for a in avals] if outvars is None else outvars, params, effects, source)

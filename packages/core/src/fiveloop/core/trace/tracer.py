@@ -74,7 +74,7 @@ class Tracer(Value):
             raise escaped(self)
         raise ConcretizationError(
             f"the traced value {self!r} was asked to be {what} while {function_source(self._trace.fun)} is traced; "
-            f"{advice}{at_source(user_source())}"
+            f"{advice}{at_source(current_source())}"
         )
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ def escaped(tracer: Tracer) -> EscapedTracerError:
     return EscapedTracerError(
         f"a traced value of type {tracer.aval}{made} while tracing {function_source(tracer.trace.fun)} has escaped: "
         f"that function has returned, so the value no longer exists; return it from the function instead of "
-        f"storing it{at_source(user_source())}"
+        f"storing it{at_source(current_source())}"
     )
 
 
@@ -107,6 +107,7 @@ EVAL = EvalTrace(None)
 
 class _Current(threading.local):
     trace: Trace = EVAL
+    source: Source | None = None
 
 
 _current = _Current()
@@ -115,6 +116,25 @@ _current = _Current()
 def current_trace() -> Trace:
     """The trace that interprets operations now."""
     return _current.trace
+
+
+def current_source() -> Source | None:
+    """The user's line that an operation comes from: of the equation that is being interpreted, or of the call."""
+    return _current.source or user_source()
+
+
+@contextmanager
+def keep_source() -> Iterator[Callable[[Source | None], None]]:
+    """Within the block, the function given sets the line that operations are said to come from."""
+    previous = _current.source
+
+    def set_source(source: Source | None) -> None:
+        _current.source = source or previous
+
+    try:
+        yield set_source
+    finally:
+        _current.source = previous
 
 
 @contextmanager

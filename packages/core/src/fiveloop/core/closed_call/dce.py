@@ -1,0 +1,21 @@
+"""Dead code: a call of a smaller jaxpr, with the operands that it still takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core.ir.jaxpr import Eqn
+from fiveloop.core.rules import new_eqn
+from fiveloop.core.transforms.dce import dce
+from fiveloop.core.util import select
+
+
+def closed_call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+    """The operands still used, and the smaller call; None if nothing is left of it."""
+    jaxpr, used_ins = dce(eqn.params.jaxpr, used, keep_ins=False)
+    if not jaxpr.eqns and not any(used):
+        return [False] * len(eqn.invars), None
+    outvars = select(used, eqn.outvars)
+    smaller = new_eqn(eqn.primitive, select(used_ins, eqn.invars), replace(eqn.params, jaxpr=jaxpr), outvars, eqn.source)
+    return list(used_ins), smaller

@@ -1,0 +1,38 @@
+"""The primitive: a call of a jaxpr, kept as one equation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import Effects
+from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+
+
+@dataclass(frozen=True)
+class ClosedCallParams:
+    """The jaxpr that is called: `[*operands] -> [*results]`; a jit is a call with `inline` False."""
+
+    jaxpr: Jaxpr
+    name: str = ""
+    inline: bool = False
+
+
+closed_call_p: Primitive[ClosedCallParams] = Primitive("closed_call")
+
+
+def closed_call_abstract_eval(avals: Sequence[Aval], p: ClosedCallParams) -> tuple[list[Aval], Effects]:
+    """The types and effects of the jaxpr; the operands must fit its inputs."""
+    check_operands("closed_call", avals, p.jaxpr)
+    return p.jaxpr.out_avals, p.jaxpr.effects
+
+
+def check_operands(what: str, avals: Sequence[Aval], jaxpr: Jaxpr) -> None:
+    """Raise TypeError if operands do not have the types of a jaxpr's inputs, weakness aside."""
+    wanted = jaxpr.in_avals
+    if len(avals) != len(wanted):
+        raise TypeError(f"{what}: expected {len(wanted)} operands, got {len(avals)}")
+    for i, (given, want) in enumerate(zip(avals, wanted, strict=True)):
+        if given.strong() is not want.strong():
+            raise TypeError(f"{what}: operand {i} must be {want}, got {given}")

@@ -1,0 +1,50 @@
+"""Partial evaluation: a call of the known half and a call of the staged half, residuals between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core.closed_call.primitive import ClosedCallParams
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
+from fiveloop.core.rule_types import EqnSplit
+from fiveloop.core.rules import new_eqn
+from fiveloop.core.transforms.partial_eval import Split, split
+from fiveloop.core.transforms.saving import SavingPlan
+from fiveloop.core.util import partition, select
+
+
+def closed_call_split(
+    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> EqnSplit:
+    """Call both halves; a residual that is an operand or a result of the call is not passed twice."""
+    p: ClosedCallParams = eqn.params
+    cut = split(p.jaxpr, unknown, inst, plan)
+    known_ins, _ = partition(unknown, eqn.invars)
+    known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
+    known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
+    known = new_eqn(eqn.primitive, known_ins, replace(p, jaxpr=known_jaxpr), [*known_outs, *saved], eqn.source)
+    staged_ins = [*residuals, *select(cut.staged_in, eqn.invars)]
+    staged = new_eqn(eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), unknown_outs, eqn.source)
+    return EqnSplit([known], [staged], cut.out_unknown)
+
+
+def forward_residuals(cut: Split, eqn: Eqn, known_outs: Sequence[Var]) -> tuple[Jaxpr, list[Var], list[Atom]]:
+    """The known half without the residuals that are at hand outside; the others' variables; all residuals.
+
+    cut.known : [*known ins] -> [*known outs, *residuals]
+    known     : [*known ins] -> [*known outs, *saved]
+    """
+    saved: list[Var] = []
+    residuals: list[Atom] = []
+    kept = list(cut.known.outvars[: len(known_outs)])
+    for v, (kind, k) in zip(cut.residuals, cut.sources, strict=True):
+        if kind == "input":
+            residuals.append(eqn.invars[k])
+        elif kind == "output" and not cut.out_unknown[k]:
+            residuals.append(eqn.outvars[k])
+        else:
+            saved.append(Var(v.aval))
+            kept.append(v)
+            residuals.append(saved[-1])
+    return cut.known.replace(outvars=kept), saved, residuals

@@ -1,0 +1,30 @@
+"""Transposition: call the transposed jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core.array import Value
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
+from fiveloop.core.trace.tracer import bind
+from fiveloop.core.transforms.transpose import Operand, is_linear, transpose_jaxpr
+from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
+
+
+def closed_call_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: ClosedCallParams
+) -> list[Tangent | None]:
+    """Call the transpose on the values, the accumulators and the nonzero cotangents."""
+    linear = tuple(is_linear(x) for x in operands)
+    # p.jaxpr : [*ins]                                        -> [*outs]
+    # jaxpr_t : [*values and accumulators, *nonzero cts]      -> [*nonzero in cts]
+    jaxpr_t, in_nonzero = transpose_jaxpr(p.jaxpr, linear, nonzero_mask(cts))
+    args: list[Value] = [x.value if isinstance(x, Accumulator) else x for x in operands if not isinstance(x, UndefinedPrimal)]
+    args += [ct for ct in cts if not isinstance(ct, Zero)]
+    results = iter(bind(closed_call_p, *args, params=replace(p, jaxpr=jaxpr_t)))
+    return [
+        (next(results) if nz else Zero(x.aval)) if lin else None
+        for x, lin, nz in zip(operands, linear, in_nonzero, strict=True)
+    ]

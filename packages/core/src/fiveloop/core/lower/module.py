@@ -1,0 +1,134 @@
+"""A jaxpr as a StableHLO module: constants as hidden arguments, one function per distinct call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.backend import hlo
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Literal, Var, is_scalar, used_vars
+from fiveloop.core.lower.emission import Emission, emit_order
+from fiveloop.core.rules import lower_rules
+
+IRValue = hlo.IRValue
+
+
+@dataclass(slots=True)
+class _Module:
+    """What all contexts of one module share."""
+
+    b: hlo.Builder
+    platform: str
+    emission: Emission
+    functions: dict[Jaxpr, tuple[str, list[Constant]]] = field(default_factory=dict)
+    uses_order: bool = False
+
+
+class LowerContext:
+    """What a lowering rule is given: the builder, the platform and the types of its equation."""
+
+    __slots__ = ("_consts", "_module", "avals_in", "avals_out", "b", "platform")
+
+    def __init__(
+        self, module: _Module, consts: dict[int, IRValue], avals_in: Sequence[Aval] = (), avals_out: Sequence[Aval] = ()
+    ) -> None:
+        self._module = module
+        self._consts = consts
+        self.b = module.b
+        self.platform = module.platform
+        self.avals_in = avals_in
+        self.avals_out = avals_out
+
+    def order(self, operands: Sequence[IRValue]) -> list[IRValue]:
+        """Give the values back such that all of them are computed before anything that uses them."""
+        self._module.uses_order = True
+        return emit_order(self.b, self._module.emission, operands)
+
+    def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
+        """Write a jaxpr's operations here, and give its results."""
+        env: dict[Var, IRValue] = dict(zip(jaxpr.invars, args, strict=True))
+        for eqn in jaxpr.eqns:
+            operands = [self._read(env, a) for a in eqn.invars]
+            ctx = LowerContext(
+                self._module, self._consts, [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
+            )
+            results = lower_rules[eqn.primitive](ctx, operands, eqn.params)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [self._read(env, a) for a in jaxpr.outvars]
+
+    def call(self, jaxpr: Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
+        """Call a jaxpr as a function of the module, which is written once."""
+        if jaxpr not in self._module.functions:
+            self._module.functions[jaxpr] = self._function(jaxpr, name)
+        symbol, consts = self._module.functions[jaxpr]
+        hidden = [self._consts[id(c)] for c in consts]
+        return self.b.call(symbol, [*hidden, *args], [(a.shape, a.dtype) for a in jaxpr.out_avals])
+
+    def _function(self, jaxpr: Jaxpr, name: str) -> tuple[str, list[Constant]]:
+        consts = jaxpr.consts
+        specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *jaxpr.in_avals]]
+
+        def body(args: list[IRValue]) -> list[IRValue]:
+            inner = LowerContext(self._module, _const_env(consts, args))
+            return inner.inline(jaxpr, args[len(consts) :])
+
+        return self.b.function(name or "call", specs, body=body), consts
+
+    def _read(self, env: dict[Var, IRValue], atom: Atom) -> IRValue:
+        if isinstance(atom, Var):
+            return env[atom]
+        if is_scalar(atom):
+            return hlo.constant(self.b, np.asarray(atom.value.host), (), atom.aval.dtype)  # type: ignore[attr-defined]
+        return self._consts[id(atom.value)]
+
+
+def _const_env(consts: Sequence[Constant], args: Sequence[IRValue]) -> dict[int, IRValue]:
+    return {id(c): arg for c, arg in zip(consts, args, strict=False)}
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A module's text, with what it takes: the hidden constants, then the arguments kept."""
+
+    text: str
+    consts: list[Constant]
+    kept: list[bool]
+    in_avals: list[Aval]
+    out_avals: list[Aval]
+    uses_order: bool
+
+
+def lower_jaxpr(jaxpr: Jaxpr, platform: str, emission: Emission, name: str = "main") -> Lowered:
+    """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped."""
+    b = hlo.Builder(name)
+    module = _Module(b, platform, emission)
+    consts = jaxpr.consts
+    used = used_vars([a for eqn in jaxpr.eqns for a in eqn.invars]) | used_vars(jaxpr.outvars)
+    kept = [v in used for v in jaxpr.invars]
+    taken = [v for v, k in zip(jaxpr.invars, kept, strict=True) if k]
+
+    def body(args: list[IRValue]) -> list[IRValue]:
+        ctx = LowerContext(module, _const_env(consts, args))
+        values = iter(args[len(consts) :])
+        given = {v: next(values) for v in taken}
+        return ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
+
+    specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
+    b.function("main", specs, public=True, body=body)
+    return Lowered(b.text(), consts, kept, jaxpr.in_avals, jaxpr.out_avals, module.uses_order)
+
+
+def eqn_as_jaxpr(eqn_prim: Any, avals: Sequence[Aval], params: Any, out_avals: Sequence[Aval], effects: Any) -> Jaxpr:
+    """The jaxpr of one equation."""
+    invars = [Var(a) for a in avals]
+    outvars = [Var(a) for a in out_avals]
+    return Jaxpr(invars, [Eqn(eqn_prim, invars, outvars, params, effects)], outvars, str(eqn_prim))
+
+
+def has_array_const(atom: Atom) -> bool:
+    """Whether an atom is an array that is passed as a hidden argument."""
+    return isinstance(atom, Literal) and not is_scalar(atom)

@@ -1,0 +1,56 @@
+"""The ordered list of passes that run on a jaxpr before it is lowered; packages add theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fiveloop.core.errors import CoreError
+from fiveloop.core.ir.jaxpr import Jaxpr
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step from jaxpr to jaxpr: it runs after those named in `after`, where `applies` says so."""
+
+    name: str
+    after: tuple[str, ...]
+    applies: Callable[[Jaxpr], bool]
+    run: Callable[[Jaxpr], Jaxpr]
+
+
+_passes: list[Pass] = []
+
+
+def register_pass(new: Pass) -> None:
+    """Add a pass to the list, once; it comes after those that it names, also if they are added later."""
+    if any(p.name == new.name for p in _passes):
+        raise CoreError(f"the pass {new.name!r} is registered twice")
+    _passes.append(new)
+    _passes[:] = _sorted(_passes)
+
+
+def _sorted(passes: Sequence[Pass]) -> list[Pass]:
+    done: list[Pass] = []
+    waiting = list(passes)
+    while waiting:
+        pending = {p.name for p in waiting}
+        ready = next((p for p in waiting if pending.isdisjoint(p.after)), None)
+        if ready is None:
+            raise CoreError(f"the passes {sorted(pending)} wait for each other")
+        waiting.remove(ready)
+        done.append(ready)
+    return done
+
+
+def all_passes() -> list[Pass]:
+    """The passes, in the order in which they run."""
+    return list(_passes)
+
+
+def run_passes(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr after all passes, ready to be lowered."""
+    for step in _passes:
+        if step.applies(jaxpr):
+            jaxpr = step.run(jaxpr)
+    return jaxpr

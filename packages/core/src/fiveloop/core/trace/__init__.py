@@ -1,0 +1,1 @@
+"""Traces, tracers and staging."""

@@ -1,0 +1,120 @@
+"""Staging: run a Python function on tracers, and write down what it does as a jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core.array import Array, Scalar, Value, as_value
+from fiveloop.core.errors import CoreError
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import Effects
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Primitive, Var
+from fiveloop.core.ir.prune import prune
+from fiveloop.core.ir.source import Source
+from fiveloop.core.rules import abstract_eval_rules
+from fiveloop.core.trace.tracer import Trace, Tracer, check_live, current_source, current_trace, running
+
+FlatFunction = Callable[..., Sequence[Any]]
+
+
+class StageTracer(Tracer):
+    """A variable of the jaxpr that is being written."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, trace: StageTrace, var: Var, source: Source | None) -> None:
+        super().__init__(trace, source)
+        self.var = var
+
+    @property
+    def aval(self) -> Aval:
+        return self.var.aval
+
+
+class StageTrace(Trace):
+    """Writes every operation down. A value of another trace, or a Ref, becomes a leading operand."""
+
+    def __init__(self, parent: Trace | None, fun: object = None) -> None:
+        super().__init__(parent, fun)
+        self.eqns: list[Eqn] = []
+        self._captured: dict[int, tuple[Value, Var]] = {}
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        atoms = [self.atom(arg) for arg in args]
+        avals, effects = abstract_eval_rules[prim]([a.aval for a in atoms], params)
+        source = current_source()
+        outvars = self.add_eqn(prim, atoms, avals, params, effects, source)
+        return [StageTracer(self, var, source) for var in outvars]
+
+    def add_eqn(
+        self,
+        prim: Primitive[Any],
+        atoms: Sequence[Atom],
+        avals: Sequence[Aval],
+        params: Any,
+        effects: Effects,
+        source: Source | None,
+    ) -> list[Var]:
+        """Write one equation down and give its output variables."""
+        outvars = [Var(aval) for aval in avals]
+        self.eqns.append(Eqn(prim, atoms, outvars, params, effects, source))
+        return outvars
+
+    def atom(self, x: Value) -> Atom:
+        """A value as an operand of this jaxpr."""
+        if type(x) is StageTracer and x._trace is self:
+            return x.var
+        if isinstance(x, (Array, Scalar)):
+            return Literal(x)
+        return self._capture(x)
+
+    def _capture(self, x: Value) -> Var:
+        check_live(x)
+        if id(x) not in self._captured:
+            x._note = None
+            self._captured[id(x)] = (x, Var(x.aval))
+        return self._captured[id(x)][1]
+
+    @property
+    def captured(self) -> tuple[list[Value], list[Var]]:
+        """The values from outside that became leading operands, and their binders."""
+        pairs = list(self._captured.values())
+        return [value for value, _ in pairs], [var for _, var in pairs]
+
+    def new_arg(self, aval: Aval) -> StageTracer:
+        """A binder of the jaxpr."""
+        return StageTracer(self, Var(aval), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged function: `jaxpr : [*captured, *args] -> outs`, and the captured values."""
+
+    jaxpr: Jaxpr
+    captured: list[Value]
+
+    def closed(self) -> Jaxpr:
+        """The jaxpr of a function that is known to capture nothing."""
+        if self.captured:
+            raise CoreError(f"{self.jaxpr.name} captures values of types {[c.aval for c in self.captured]}")
+        return self.jaxpr
+
+
+def stage(fun: FlatFunction, avals: Sequence[Aval], name: str = "", user_fun: object = None) -> Staged:
+    """Trace a flat function of as many values as `avals`; it returns a flat sequence of values."""
+    trace = StageTrace(current_trace(), user_fun or fun)
+    args = [trace.new_arg(aval) for aval in avals]
+    with running(trace):
+        outs = fun(*args)
+        atoms = [trace.atom(as_value(out, "a result")) for out in outs]
+    captured, binders = trace.captured
+    # jaxpr : [*captured, *args] -> [*outs]
+    invars = [*binders, *[a.var for a in args]]
+    return Staged(Jaxpr(invars, prune(trace.eqns, atoms), atoms, name), captured)
+
+
+def stage_closed(fun: FlatFunction, avals: Sequence[Aval], name: str = "") -> Jaxpr:
+    """Trace a flat function of the library's own, which closes over no tracer."""
+    return stage(fun, avals, name).closed()

@@ -1,0 +1,1 @@
+"""The transforms: one engine a file; each reads its column."""

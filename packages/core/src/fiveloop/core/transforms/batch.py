@@ -1,0 +1,108 @@
+"""Batching: a trace of values with one more axis, and the batched jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+from fiveloop.core.primitives.shape import broadcast_batch, move_axis
+from fiveloop.core.rules import batch_rules
+from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.util import Mask
+
+BatchDim = int | None
+
+
+class BatchTracer(Tracer):
+    """A value whose axis `dim` is the batch."""
+
+    __slots__ = ("dim", "value")
+
+    def __init__(self, trace: Trace, value: Value, dim: int) -> None:
+        super().__init__(trace)
+        self.value = value
+        self.dim = dim
+
+    @property
+    def aval(self) -> Aval:
+        return self.value.aval.unbatched(self.dim)
+
+
+class BatchTrace(Trace):
+    """Computes a whole batch at once, by the batch rules, under the parent trace."""
+
+    parent: Trace
+
+    def __init__(self, parent: Trace, size: int, fun: object = None) -> None:
+        super().__init__(parent, fun)
+        self.size = size
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
+        with use_trace(self.parent):
+            if not prim.creates_state and all(d is None for d in dims):
+                return bind(prim, *values, params=params)
+            outs, out_dims = batch_rules[prim](self.size, values, dims, params)
+        return [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+
+    def pair(self, x: Value) -> tuple[Value, BatchDim]:
+        """The value and batch axis; one that is not of this trace is the same for the whole batch."""
+        if isinstance(x, BatchTracer) and x.trace is self:
+            return x.value, x.dim
+        return x, None
+
+    def wrap(self, value: Value, dim: BatchDim) -> Value:
+        """A value of this trace; an unbatched one stays what it is."""
+        return value if dim is None else BatchTracer(self, value, dim)
+
+
+def batch_flat(
+    fun: Callable[..., Sequence[Any]],
+    size: int,
+    values: Sequence[Value],
+    dims: Sequence[BatchDim],
+    user_fun: object = None,
+) -> tuple[list[Value], list[BatchDim]]:
+    """The outputs of a flat function over a batch, and their batch axes."""
+    trace = BatchTrace(current_trace(), size, user_fun or fun)
+    args = [trace.wrap(x, d) for x, d in zip(values, dims, strict=True)]
+    with running(trace):
+        outs = [as_value(out, "a result") for out in fun(*args)]
+        pairs = [trace.pair(out) for out in outs]
+    return [x for x, _ in pairs], [d for _, d in pairs]
+
+
+def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value:
+    """The value with its batch axis at `target`; one without is broadcast."""
+    return broadcast_batch(value, size, target) if dim is None else move_axis(value, dim, target)
+
+
+def batch_jaxpr(
+    jaxpr: Jaxpr, size: int, batched: Mask, inst: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, Mask]:
+    """The jaxpr over a batch in axis 0, and which outputs are batched.
+
+    `inst` names outputs that are batched in any case.
+    """
+    wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
+    return jaxpr.remember(("batch", size, batched, wanted), lambda: _batch_jaxpr(jaxpr, size, batched, wanted))
+
+
+def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
+    out_batched: list[bool] = []
+
+    def run(*args: Value) -> list[Value]:
+        dims = [0 if b else None for b in batched]
+        outs, out_dims = batch_flat(lambda *xs: eval_jaxpr(jaxpr, xs), size, args, dims)
+        out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
+        return [
+            move_batch(x, size, d) if b else x for x, d, b in zip(outs, out_dims, out_batched, strict=True)
+        ]
+
+    avals = [a.batched(size) if b else a for a, b in zip(jaxpr.in_avals, batched, strict=True)]
+    return stage_closed(run, avals, jaxpr.name), tuple(out_batched)

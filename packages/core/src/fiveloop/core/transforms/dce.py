@@ -1,0 +1,38 @@
+"""Dead code elimination that reaches into calls and loops, and never drops an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
+from fiveloop.core.ir.prune import must_stay
+from fiveloop.core.rules import dce_rules
+from fiveloop.core.util import Mask, select
+
+
+def dce(jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True) -> tuple[Jaxpr, Mask]:
+    """The jaxpr that computes only the outputs used, and which inputs it still takes.
+
+    `keep_ins` names inputs that stay although nothing uses them.
+    """
+    kept = (keep_ins,) * len(jaxpr.invars) if isinstance(keep_ins, bool) else tuple(keep_ins)
+    return jaxpr.remember(("dce", tuple(used_outs), kept), lambda: _dce(jaxpr, tuple(used_outs), kept))
+
+
+def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:
+    outs = select(used_outs, jaxpr.outvars)
+    used: set[Var] = used_vars(outs)
+    eqns: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        needed = [v in used for v in eqn.outvars]
+        rule = dce_rules.find(eqn.primitive)
+        smaller: Eqn | None = eqn
+        if rule is not None:
+            smaller = rule(needed, eqn)[1]
+        elif not any(needed) and not must_stay(eqn):
+            smaller = None
+        if smaller is not None:
+            used |= used_vars(smaller.invars)
+            eqns.append(smaller)
+    mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, keep_ins, strict=True))
+    return Jaxpr(select(mask, jaxpr.invars), eqns[::-1], outs, jaxpr.name), mask

@@ -1,0 +1,98 @@
+"""Forward mode: a trace of pairs, and the jaxpr that computes outputs and their tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import jvp_rules
+from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+from fiveloop.core.util import Mask, select
+
+
+class JvpTracer(Tracer):
+    """A value with its tangent."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: Trace, primal: Value, tangent: Tangent) -> None:
+        super().__init__(trace)
+        self.primal = primal
+        self.tangent = tangent
+
+    @property
+    def aval(self) -> Aval:
+        return self.primal.aval
+
+
+class JvpTrace(Trace):
+    """Computes tangents along with values, by the jvp rules, under the parent trace."""
+
+    parent: Trace
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
+        with use_trace(self.parent):
+            if not prim.creates_state and all(isinstance(t, Zero) for t in tangents):
+                return bind(prim, *primals, params=params)
+            outs, outs_dot = jvp_rules[prim](primals, tangents, params)
+        return [self.wrap(p, t) for p, t in zip(outs, outs_dot, strict=True)]
+
+    def pair(self, x: Value) -> tuple[Value, Tangent]:
+        """The primal and tangent of a value; one that is not of this trace is constant."""
+        if isinstance(x, JvpTracer) and x.trace is self:
+            return x.primal, x.tangent
+        return x, zero_like(x)
+
+    def wrap(self, primal: Value, tangent: Tangent) -> Value:
+        """A value of this trace; a constant stays what it is."""
+        return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent)
+
+
+def jvp_flat(
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], tangents: Sequence[Tangent], user_fun: object = None
+) -> tuple[list[Value], list[Tangent]]:
+    """The outputs of a flat function, and their tangents."""
+    trace = JvpTrace(current_trace(), user_fun or fun)
+    args = [trace.wrap(p, t) for p, t in zip(primals, tangents, strict=True)]
+    with running(trace):
+        outs = [as_value(out, "a result") for out in fun(*args)]
+        pairs = [trace.pair(out) for out in outs]
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: bool | Sequence[bool] = False) -> tuple[Jaxpr, Mask]:
+    """The jaxpr of values and tangents, and which output tangents may be nonzero.
+
+    jaxpr     : [*ins]                  -> [*outs]
+    jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
+
+    `inst` names output tangents that are made real even if they are zero.
+    """
+    wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
+    return jaxpr.remember(("jvp", nonzero, wanted), lambda: _jvp_jaxpr(jaxpr, nonzero, wanted))
+
+
+def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
+    out_nonzero: list[bool] = []
+
+    def run(*args: Value) -> list[Value]:
+        primals = args[: len(nonzero)]
+        dots = iter(args[len(nonzero) :])
+        tangents = [next(dots) if nz else zero_like(p) for p, nz in zip(primals, nonzero, strict=True)]
+        outs, outs_dot = jvp_flat(lambda *xs: eval_jaxpr(jaxpr, xs), primals, tangents)
+        out_nonzero[:] = [
+            (want and t.aval.differentiable) or not isinstance(t, Zero) for t, want in zip(outs_dot, inst, strict=True)
+        ]
+        return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]
+
+    dot_avals = [a.tangent() for a in select(nonzero, jaxpr.in_avals)]
+    made = stage_closed(run, [*jaxpr.in_avals, *dot_avals], jaxpr.name)
+    return made, tuple(out_nonzero)

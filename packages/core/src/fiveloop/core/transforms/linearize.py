@@ -1,0 +1,141 @@
+"""Linearisation: a function's value, and its derivative there as a linear jaxpr with residuals.
+
+While something is being staged, the function is staged too, differentiated and split. On concrete values
+it runs online, operation by operation, so that Python control flow on values works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Literal, Primitive, Var
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Split, abstract_eval_rules, split_rules
+from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
+from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, running, use_trace
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
+from fiveloop.core.transforms.partial_eval import split
+from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SavingPlan
+from fiveloop.core.transforms.zeros import Tangent, zero_like
+from fiveloop.core.util import Mask, select
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A derivative at a point: `jaxpr : [*residuals, *in_dots] -> [*nonzero out_dots]`."""
+
+    jaxpr: Jaxpr
+    residuals: list[Value]
+    out_nonzero: Mask
+
+    def __call__(self, in_dots: Sequence[Value], outs: Sequence[Value]) -> list[Tangent]:
+        """The output tangents for given input tangents."""
+        dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
+        return [next(dots) if nz else zero_like(x) for nz, x in zip(self.out_nonzero, outs, strict=True)]
+
+
+def linearize_flat(
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object = None
+) -> tuple[list[Value], Linear]:
+    """The outputs of a flat function, and its derivative in the inputs that `nonzero` marks."""
+    run = _linearize_staged if is_staging(current_trace()) else _linearize_online
+    return run(fun, primals, nonzero, user_fun or fun)
+
+
+def is_staging(trace: Trace | None) -> bool:
+    """Whether a trace, or one that it stands on, writes a jaxpr down."""
+    while trace is not None:
+        if type(trace) is StageTrace:
+            return True
+        trace = trace.parent
+    return False
+
+
+def linearize_jaxpr(jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = SAVE_EVERYTHING) -> tuple[Jaxpr, Jaxpr, Mask, int]:
+    """The known half, the linear half, which output tangents are nonzero, and the number of residuals.
+
+    jaxpr  : [*ins]                           -> [*outs]
+    known  : [*ins]                           -> [*outs, *residuals]
+    linear : [*residuals, *nonzero in_dots]   -> [*nonzero out_dots]
+    """
+    # jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
+    jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    unknown_in = (False,) * len(nonzero) + (True,) * sum(nonzero)
+    late = (False,) * len(jaxpr.outvars) + (True,) * sum(out_nonzero)
+    cut = split(jaxpr_jvp, unknown_in, (False,) * len(unknown_in), plan, ensure_out_unknown=late)
+    return cut.known, cut.staged, out_nonzero, len(cut.residuals)
+
+
+def _linearize_staged(
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object
+) -> tuple[list[Value], Linear]:
+    staged = stage(fun, [x.aval for x in primals], user_fun=user_fun)
+    # staged.jaxpr : [*captured, *primals] -> [*outs]
+    mask = (False,) * len(staged.captured) + nonzero
+    known, linear, out_nonzero, num_res = linearize_jaxpr(staged.jaxpr, mask)
+    results = eval_jaxpr(known, [*staged.captured, *primals])
+    num_outs = len(results) - num_res
+    return results[:num_outs], Linear(linear, results[num_outs:], out_nonzero)
+
+
+class PartialTrace(StageTrace):
+    """Runs what is known under the parent trace, and writes down what depends on an unknown tangent."""
+
+    parent: Trace
+
+    def __init__(self, parent: Trace, fun: object = None) -> None:
+        super().__init__(parent, fun)
+        self.plan = SAVE_EVERYTHING
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        unknown = [isinstance(x, StageTracer) and x.trace is self for x in args]
+        if not any(unknown) and not getattr(params, "holds_tangent", False):
+            with use_trace(self.parent):
+                return bind(prim, *args, params=params)
+        rule = split_rules.find(prim)
+        if rule is None or all(unknown):
+            return super().process(prim, args, params)
+        return self._split(rule, prim, args, params, unknown)
+
+    def _split(
+        self, rule: Split, prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: list[bool]
+    ) -> list[Value]:
+        invars = [Var(x.aval) for x in args]
+        out_avals, effects = abstract_eval_rules[prim]([v.aval for v in invars], params)
+        eqn = Eqn(prim, invars, [Var(a) for a in out_avals], params, effects, current_source())
+        cut = rule(self.plan, unknown, [False] * len(args), eqn)
+        env: dict[Var, Value] = dict(zip(invars, args, strict=True))
+        for known in cut.known:
+            with use_trace(self.parent):
+                self._run(known, env, bind)
+        for staged in cut.staged:
+            self._run(staged, env, self._record)
+        return [env[v] for v in eqn.outvars]
+
+    def _record(self, prim: Primitive[Any], *args: Value, params: Any) -> list[Value]:
+        return super().process(prim, args, params)
+
+    def _run(self, eqn: Eqn, env: dict[Var, Value], how: Callable[..., list[Value]]) -> None:
+        operands = [a.value if isinstance(a, Literal) else env[a] for a in eqn.invars]
+        env.update(zip(eqn.outvars, how(eqn.primitive, *operands, params=eqn.params), strict=True))  # type: ignore[arg-type]
+
+
+def _linearize_online(
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object
+) -> tuple[list[Value], Linear]:
+    tape = PartialTrace(current_trace(), user_fun)
+    unknowns = [tape.new_arg(x.aval.tangent()) for x in select(nonzero, primals)]
+    dots = iter(unknowns)
+    tangents: list[Tangent] = [next(dots) if nz else zero_like(x) for x, nz in zip(primals, nonzero, strict=True)]
+    with running(tape):
+        outs, outs_dot = jvp_flat(fun, primals, tangents, user_fun)
+        out_nonzero = tuple(not isinstance(t, Zero) for t in outs_dot)
+        atoms = [tape.atom(as_value(t)) for t in outs_dot if not isinstance(t, Zero)]
+    captured, binders = tape.captured
+    # linear : [*captured, *in_dots] -> [*nonzero out_dots]
+    linear = Jaxpr([*binders, *[u.var for u in unknowns]], tape.eqns, atoms)
+    return outs, Linear(linear, captured, out_nonzero)

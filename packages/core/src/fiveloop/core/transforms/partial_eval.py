@@ -1,0 +1,227 @@
+"""Partial evaluation of a jaxpr under a saving plan: a known half, a staged half, residuals between them.
+
+First every equation is classified: known, staged, or cut in two by its own split rule. Then a walk backward
+from what the staged half must give finds what it needs: a known value that the plan lets be saved becomes a
+residual, one that it does not is computed again, from values that are at hand.
+
+Refs: one that receives an unknown value is unknown from its creation on. A known Ref that is read again in
+the staged half is replayed there, with all its writes; a Ref that nothing writes is simply read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal as OneOf
+
+from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, used_vars
+from fiveloop.core.ir.prune import must_stay, prune
+from fiveloop.core.rule_types import EqnSplit
+from fiveloop.core.rules import split_rules
+from fiveloop.core.transforms.saving import SavingPlan
+from fiveloop.core.util import Mask, dedupe, select
+
+Source = tuple[OneOf["input", "output", "saved"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A jaxpr cut in two.
+
+    jaxpr  : [*ins]                                -> [*outs]
+    known  : [*ins where not unknown_in]           -> [*outs where not out_unknown, *residuals]
+    staged : [*residuals, *ins where staged_in]    -> [*outs where out_staged]
+
+    `ref_unknown` marks inputs that are Refs and receive unknown values although they were said to be known.
+    """
+
+    known: Jaxpr
+    staged: Jaxpr
+    unknown_in: Mask
+    staged_in: Mask
+    out_unknown: Mask
+    out_staged: Mask
+    residuals: tuple[Var, ...]
+    sources: tuple[Source, ...]
+    ref_unknown: Mask
+
+
+def split(
+    jaxpr: Jaxpr,
+    unknown_in: Sequence[bool],
+    inst_in: Sequence[bool],
+    plan: SavingPlan,
+    ensure_out_unknown: Sequence[bool] | bool = False,
+    ensure_out_inst: Sequence[bool] | bool = False,
+) -> Split:
+    """Cut a jaxpr in two under a plan; remembered on the jaxpr.
+
+    `inst_in` says which known inputs are at hand in the staged half.
+    """
+    num_outs = len(jaxpr.outvars)
+    masks = (tuple(unknown_in), tuple(inst_in), _full(ensure_out_unknown, num_outs), _full(ensure_out_inst, num_outs))
+    return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, *masks, plan).run())
+
+
+def _full(mask: Sequence[bool] | bool, size: int) -> Mask:
+    return (mask,) * size if isinstance(mask, bool) else tuple(mask)
+
+
+@dataclass(slots=True)
+class _Step:
+    """What became of one equation: what runs in the known half, what in the staged half, and may it run again."""
+
+    known: list[Eqn] = field(default_factory=list)
+    staged: list[Eqn] = field(default_factory=list)
+    again: list[Eqn] = field(default_factory=list)
+
+
+class _Splitter:
+    def __init__(
+        self, jaxpr: Jaxpr, unknown_in: Mask, inst_in: Mask, out_unknown: Mask, out_inst: Mask, plan: SavingPlan
+    ) -> None:
+        self.jaxpr = jaxpr
+        self.unknown_in = unknown_in
+        self.plan = plan
+        self.ensure_unknown = out_unknown
+        self.ensure_inst = out_inst
+        self.inst = {v for v, i, u in zip(jaxpr.invars, inst_in, unknown_in, strict=True) if i or u}
+        self.mutated = _mutated_vars(jaxpr)
+        self.unknown: set[Var] = set()
+        self.forced: set[Var] = set()
+        self.steps: list[_Step] = []
+
+    def run(self) -> Split:
+        while True:
+            self.unknown = set(select(self.unknown_in, self.jaxpr.invars)) | self.forced
+            self.steps = [self._classify(eqn) for eqn in self.jaxpr.eqns]
+            late = self._refs_given_unknown() - self.unknown
+            if not late:
+                return self._assemble()
+            self.forced |= late
+
+    def _refs_given_unknown(self) -> set[Var]:
+        """The Refs that some staged equation with unknown operands changes."""
+        found: set[Var] = set()
+        for step in self.steps:
+            for eqn in step.staged:
+                changed = {eqn.invars[k] for k in mutated_positions(eqn.effects)}
+                if not self.unknown.isdisjoint(used_vars(eqn.invars)):
+                    found |= used_vars(changed)
+        return found
+
+    def _classify(self, eqn: Eqn) -> _Step:
+        unknown = [isinstance(a, Var) and a in self.unknown for a in eqn.invars]
+        if not any(unknown) and self.unknown.isdisjoint(eqn.outvars):
+            again = [eqn] if self._may_run_again(eqn) else []
+            return _Step(known=[eqn], again=again)
+        rule = split_rules.find(eqn.primitive)
+        if rule is None or all(unknown) or not any(unknown):
+            self.unknown |= set(eqn.outvars)
+            return _Step(staged=[eqn])
+        inst = [not isinstance(a, Var) or a in self.inst or a in self.unknown for a in eqn.invars]
+        return self._take(eqn, rule(self.plan, unknown, inst, eqn))
+
+    def _take(self, eqn: Eqn, cut: EqnSplit) -> _Step:
+        self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
+        return _Step(known=cut.known, staged=cut.staged)
+
+    def _may_run_again(self, eqn: Eqn) -> bool:
+        if self._only_reads_at_hand(eqn):
+            return True
+        return not self.plan.verdict(eqn).saves
+
+    def _only_reads_at_hand(self, eqn: Eqn) -> bool:
+        """Whether an equation only reads Refs that are at hand in the staged half and that nothing writes."""
+        positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
+        if not positional or len(positional) != len(eqn.effects):
+            return False
+        refs = used_vars([eqn.invars[e.position] for e in positional])
+        return refs <= self.inst and refs.isdisjoint(self.mutated)
+
+    def _assemble(self) -> Split:
+        jaxpr = self.jaxpr
+        out_unknown = tuple(
+            ensure or (isinstance(a, Var) and a in self.unknown)
+            for a, ensure in zip(jaxpr.outvars, self.ensure_unknown, strict=True)
+        )
+        out_staged = tuple(u or i for u, i in zip(out_unknown, self.ensure_inst, strict=True))
+        staged_outs = select(out_staged, jaxpr.outvars)
+        staged_eqns, needed = self._staged_half(staged_outs)
+        at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
+        replayed = {v for v in needed if v.aval.accumulates and v not in at_hand}
+        residuals = [v for v in dedupe(needed) if v not in at_hand and v not in replayed]
+        # known : [*known ins] -> [*known outs, *residuals]
+        known_outs: list[Atom] = [*_without(out_unknown, jaxpr.outvars), *residuals]
+        known_eqns = prune([e for step in self.steps for e in step.known], known_outs)
+        known = Jaxpr(_without(self.unknown_in, jaxpr.invars), known_eqns, known_outs, jaxpr.name)
+        # staged : [*residuals, *ins at hand] -> [*unknown outs]
+        reachable = self.inst | replayed
+        used = used_vars(staged_outs) | {v for e in staged_eqns for v in used_vars(e.invars)}
+        staged_in = tuple(
+            u or (v in reachable and v in used) for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
+        )
+        staged = Jaxpr([*residuals, *select(staged_in, jaxpr.invars)], staged_eqns, staged_outs, jaxpr.name)
+        return Split(
+            known,
+            staged,
+            self.unknown_in,
+            staged_in,
+            out_unknown,
+            out_staged,
+            tuple(residuals),
+            tuple(self._source(v) for v in residuals),
+            tuple(v in self.forced and not u for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)),
+        )
+
+    def _staged_half(self, outs: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
+        """The equations of the staged half, and every variable that they and the results use, in order of use."""
+        replayed: set[Var] = set()
+        while True:
+            eqns, needed = self._walk_back(outs, replayed)
+            refs = {v for v in needed if v.aval.accumulates and v not in self.unknown}
+            known_refs = {v for v in refs if v in self.mutated or v not in self.inst}
+            if known_refs <= replayed:
+                return eqns, needed
+            replayed |= known_refs
+
+    def _walk_back(self, outs: Sequence[Atom], replayed: set[Var]) -> tuple[list[Eqn], list[Var]]:
+        need: dict[Var, None] = dict.fromkeys(used_vars(outs))
+        kept: list[Eqn] = []
+        for step in reversed(self.steps):
+            for eqn in reversed(step.staged):
+                if must_stay(eqn) or not need.keys().isdisjoint(eqn.outvars):
+                    kept.append(eqn)
+                    need.update(dict.fromkeys(_vars(eqn.invars)))
+            for eqn in reversed(step.again or step.known):
+                if self._runs_again(eqn, step, need, replayed):
+                    kept.append(eqn)
+                    need.update(dict.fromkeys(_vars(eqn.invars)))
+        return kept[::-1], list(reversed(need))
+
+    def _runs_again(self, eqn: Eqn, step: _Step, need: dict[Var, None], replayed: set[Var]) -> bool:
+        changes = used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
+        creates = {v for v in eqn.outvars if v.aval.accumulates}
+        if not replayed.isdisjoint(changes | creates):
+            return True
+        return bool(step.again) and not need.keys().isdisjoint(set(eqn.outvars) - self.inst)
+
+    def _source(self, v: Var) -> Source:
+        if v in self.jaxpr.invars:
+            return ("input", self.jaxpr.invars.index(v))
+        if v in self.jaxpr.outvars:
+            return ("output", self.jaxpr.outvars.index(v))
+        return ("saved", 0)
+
+
+def _mutated_vars(jaxpr: Jaxpr) -> set[Var]:
+    return used_vars(eqn.invars[k] for eqn in jaxpr.eqns for k in mutated_positions(eqn.effects))
+
+
+def _vars(atoms: Iterable[Atom]) -> list[Var]:
+    return [a for a in atoms if isinstance(a, Var)]
+
+
+def _without(mask: Sequence[bool], xs: Sequence[Var | Atom]) -> list[Var]:
+    return [x for m, x in zip(mask, xs, strict=True) if not m]  # type: ignore[misc]

@@ -1,0 +1,151 @@
+"""Transposition: run a linear jaxpr backward, from cotangents of its results to cotangents of its operands.
+
+An operand whose type accumulates (a Ref) is given as the accumulator of its own cotangents; rules add into
+it. Equations without linear operands are evaluated forward first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fiveloop.core.array import Value
+from fiveloop.core.errors import CoreError
+from fiveloop.core.ir.effects import mutated_positions
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, used_vars
+from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
+from fiveloop.core.rules import transpose_rules, type_rules
+from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace.tracer import bind, keep_source
+from fiveloop.core.transforms.zeros import Tangent, add_tangents, instantiate
+from fiveloop.core.util import Mask, select
+
+Operand = Value | UndefinedPrimal | Accumulator
+
+
+def is_linear(x: Operand) -> bool:
+    """Whether an operand under transposition is linear."""
+    return isinstance(x, (UndefinedPrimal, Accumulator))
+
+
+def backward_pass(jaxpr: Jaxpr, operands: Sequence[Operand], cts: Sequence[Tangent]) -> list[Tangent]:
+    """The cotangents of the linear operands, in order; an accumulator has been added to, and gives Zero."""
+    return _Backward(jaxpr, operands).run(cts)
+
+
+class _Backward:
+    def __init__(self, jaxpr: Jaxpr, operands: Sequence[Operand]) -> None:
+        self.jaxpr = jaxpr
+        linear = [is_linear(x) for x in operands]
+        self.inputs = select(linear, jaxpr.invars)
+        self.linear = linear_vars(jaxpr, linear)
+        self.values: dict[Var, Value] = {}
+        self.cts: dict[Var, Tangent] = {}
+        for v, x in zip(jaxpr.invars, operands, strict=True):
+            if isinstance(x, Accumulator):
+                self.cts[v] = x.value
+            elif not isinstance(x, UndefinedPrimal):
+                self.values[v] = x
+
+    def run(self, cts: Sequence[Tangent]) -> list[Tangent]:
+        with keep_source() as set_source:
+            waiting: list[Eqn] = []
+            for eqn in self.jaxpr.eqns:
+                if self.linear.isdisjoint(used_vars(eqn.invars)) and self.linear.isdisjoint(eqn.outvars):
+                    set_source(eqn.source)
+                    outs = bind(eqn.primitive, *map(self._value, eqn.invars), params=eqn.params)
+                    self.values.update(zip(eqn.outvars, outs, strict=True))
+                else:
+                    waiting.append(eqn)
+            for atom, ct in zip(self.jaxpr.outvars, cts, strict=True):
+                self._add(atom, ct)
+            for eqn in reversed(waiting):
+                set_source(eqn.source)
+                self._back(eqn)
+        return [Zero(v.aval) if v.aval.accumulates else self.cts.get(v, Zero(v.aval)) for v in self.inputs]
+
+    def _value(self, atom: Atom) -> Value:
+        return atom.value if isinstance(atom, Literal) else self.values[atom]  # type: ignore[return-value]
+
+    def _add(self, atom: Atom, ct: Tangent | None) -> None:
+        if ct is None or isinstance(ct, Zero) or not isinstance(atom, Var) or atom not in self.linear:
+            return
+        self.cts[atom] = add_tangents(self.cts[atom], ct) if atom in self.cts else ct
+
+    def _back(self, eqn: Eqn) -> None:
+        cts = [self._take(v) for v in eqn.outvars]
+        touched = [a for a in eqn.invars if isinstance(a, Var) and a.aval.accumulates and a in self.cts]
+        if all(isinstance(ct, Zero) for ct in cts) and not touched:
+            return
+        operands = [self._operand(a) for a in eqn.invars]
+        cts_in = transpose_rules[eqn.primitive](cts, operands, eqn.params)
+        for atom, ct in zip(eqn.invars, cts_in, strict=True):
+            self._add(atom, ct)
+
+    def _take(self, v: Var) -> Tangent:
+        """The cotangent of an output, which nothing else will use; of a new Ref, what it has accumulated."""
+        ct = self.cts.pop(v, None)
+        if ct is None or isinstance(ct, Zero):
+            return Zero(v.aval)
+        accumulated = type_rules(v.aval).accumulated
+        return accumulated(ct) if v.aval.accumulates and accumulated is not None else ct
+
+    def _operand(self, atom: Atom) -> Operand:
+        if not isinstance(atom, Var) or atom not in self.linear:
+            return self._value(atom)
+        if not atom.aval.accumulates:
+            return UndefinedPrimal(atom.aval)
+        if atom not in self.cts:
+            new = type_rules(atom.aval).new_accumulator
+            if new is None:
+                raise CoreError(f"{atom.aval} accumulates but has no accumulator")
+            self.cts[atom] = new(atom.aval)
+        accumulator = self.cts[atom]
+        assert not isinstance(accumulator, Zero), "unreachable: accumulators are values"
+        return Accumulator(accumulator)
+
+
+def linear_vars(jaxpr: Jaxpr, linear: Sequence[bool]) -> set[Var]:
+    """The variables that depend on linear inputs; a Ref does if a linear value is written to it."""
+    found = set(select(linear, jaxpr.invars))
+    while True:
+        before = len(found)
+        for eqn in jaxpr.eqns:
+            if not found.isdisjoint(used_vars(eqn.invars)):
+                found |= set(eqn.outvars)
+                found |= used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
+        if len(found) == before:
+            return found
+
+
+def transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, Mask]:
+    """The transpose as a jaxpr, and which linear value operands have a nonzero cotangent.
+
+    jaxpr   : [*ins]                                                      -> [*outs]
+    jaxpr_t : [*ins: values or accumulators, linear values left out, *nonzero cts] -> [*nonzero in cts]
+    """
+    return jaxpr.remember(("transpose", linear, cts_nonzero), lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero))
+
+
+def _transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, Mask]:
+    given = tuple(not lin or v.aval.accumulates for v, lin in zip(jaxpr.invars, linear, strict=True))
+    nonzero: list[bool] = []
+
+    def run(*args: Value) -> list[Value]:
+        values, cts = iter(args[: sum(given)]), iter(args[sum(given) :])
+        operands = [_operand_of(v, lin, g, values) for v, lin, g in zip(jaxpr.invars, linear, given, strict=True)]
+        out_cts = [next(cts) if nz else Zero(a.aval) for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)]
+        in_cts = backward_pass(jaxpr, operands, out_cts)
+        nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
+        return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]
+
+    avals = [*select(given, jaxpr.in_avals), *[a.strong() for a in select(cts_nonzero, jaxpr.out_avals)]]
+    made = stage_closed(run, avals, jaxpr.name)
+    flags = iter(nonzero)
+    # one flag an input; False for those that are not linear or that accumulate
+    return made, tuple(next(flags) if lin else False for lin in linear)
+
+
+def _operand_of(v: Var, linear: bool, given: bool, values: Iterator[Value]) -> Operand:
+    if not given:
+        return UndefinedPrimal(v.aval)
+    return Accumulator(next(values)) if linear else next(values)

@@ -1,0 +1,57 @@
+"""The type checker: a jaxpr's variables, types and effects are what its equations say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core.errors import TypecheckError, at_source
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, effects_of, jaxprs_in
+from fiveloop.core.rules import abstract_eval_rules, typecheck_rules
+
+
+def typecheck(jaxpr: Jaxpr) -> None:
+    """Raise TypecheckError, with the equation, if a jaxpr is not well typed."""
+    bound: set[Var] = set()
+    for v in jaxpr.invars:
+        if v in bound:
+            raise TypecheckError(f"an input of {jaxpr.name or 'the jaxpr'} is bound twice: {v}")
+        bound.add(v)
+    for eqn in jaxpr.eqns:
+        _check_eqn(eqn, bound)
+        for inner in jaxprs_in(eqn.params):
+            typecheck(inner)
+        for v in eqn.outvars:
+            if v in bound:
+                raise TypecheckError(f"a variable of type {v.aval} is bound twice{_at(eqn)}")
+            bound.add(v)
+    for atom in jaxpr.outvars:
+        _check_bound(atom, bound, None)
+    found = effects_of(jaxpr.invars, jaxpr.eqns)
+    if found != jaxpr.effects:
+        raise TypecheckError(f"the jaxpr declares the effects {set(jaxpr.effects)}, its equations have {set(found)}")
+
+
+def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:
+    for atom in eqn.invars:
+        _check_bound(atom, bound, eqn)
+    rule = typecheck_rules.find(eqn.primitive) or abstract_eval_rules[eqn.primitive]
+    avals, effects = rule([a.aval for a in eqn.invars], eqn.params)
+    given = [v.aval for v in eqn.outvars]
+    if not _same_types(avals, given):
+        raise TypecheckError(f"expected results of types {avals}, got {given}{_at(eqn)}")
+    if effects != eqn.effects:
+        raise TypecheckError(f"expected the effects {set(effects)}, got {set(eqn.effects)}{_at(eqn)}")
+
+
+def _same_types(xs: Sequence[Aval], ys: Sequence[Aval]) -> bool:
+    return len(xs) == len(ys) and all(x.strong() is y.strong() for x, y in zip(xs, ys, strict=True))
+
+
+def _check_bound(atom: Atom, bound: set[Var], eqn: Eqn | None) -> None:
+    if isinstance(atom, Var) and atom not in bound:
+        raise TypecheckError(f"a variable of type {atom.aval} is used before it is bound{_at(eqn)}")
+
+
+def _at(eqn: Eqn | None) -> str:
+    return f"\n  in the equation {eqn}{at_source(eqn.source)}" if eqn is not None else ""

@@ -1,0 +1,42 @@
+"""Symbolic zeros: making them real, adding them, masking them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core.array import Value
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import type_rules
+from fiveloop.core.util import Mask
+
+Tangent = Value | Zero
+
+
+def zeros_of(aval: Aval) -> Value:
+    """A value of the given type that is zero everywhere."""
+    return type_rules(aval).zeros(aval.strong())
+
+
+def instantiate(tangent: Tangent) -> Value:
+    """A symbolic zero as an array; anything else as it is."""
+    return zeros_of(tangent.aval) if isinstance(tangent, Zero) else tangent
+
+
+def nonzero_mask(tangents: Sequence[Tangent]) -> Mask:
+    """Which tangents are not symbolic zeros."""
+    return tuple(not isinstance(t, Zero) for t in tangents)
+
+
+def zero_like(x: Value) -> Zero:
+    """The symbolic zero tangent of a value."""
+    return Zero(x.aval.tangent())
+
+
+def add_tangents(x: Tangent, y: Tangent) -> Tangent:
+    """The sum of two tangents or cotangents."""
+    if isinstance(x, Zero):
+        return y
+    if isinstance(y, Zero):
+        return x
+    return type_rules(x.aval).add(x, y)
