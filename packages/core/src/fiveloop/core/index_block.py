@@ -1,0 +1,143 @@
+"""Reading and writing one evenly spaced block of an array: slices, static and dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fiveloop.core.array import Scalar, Value
+from fiveloop.core.dims import Dim, Shape, same_shape
+from fiveloop.core.indexer import At, Indexer, Lane, Span, is_dynamic
+from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, transpose
+from fiveloop.core.primitives.elementwise import add, maximum, minimum, mul, select
+from fiveloop.core.primitives.index import dynamic_slice, dynamic_update_slice, static_slice
+from fiveloop.core.primitives.shape import pad, reverse
+
+COMBINE: dict[str, Callable[[Value, Value], Value]] = {
+    "add": add,
+    "mul": mul,
+    "max": maximum,
+    "min": minimum,
+}
+
+
+@dataclass
+class _Block:
+    """One block of an array: where it starts and ends, and the order of its axes in the result."""
+
+    starts: list[Value | int]
+    extents: list[Dim]
+    strides: list[int]
+    reversed: list[int]
+    perm: list[int]
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(s, int) for s in self.starts)
+
+    def sizes(self, indexer: Indexer) -> Shape:
+        """The block's shape after strides, in the order of the array's axes."""
+        pairs = zip(indexer.entries, self.extents, strict=True)
+        return tuple(e.size if isinstance(e, Span) else n for e, n in pairs)
+
+
+def _block(shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Block:
+    block = _Block([], [], [], [], [])
+    given = iter(operands)
+    for axis, e in enumerate(indexer.entries):
+        start: Value | int = next(given) if is_dynamic(e) else 0
+        extent: Dim = 1
+        match e:
+            case At(int(low)):
+                start = low
+            case Span():
+                start, extent = (start if e.start is None else e.low), e.extent
+            case Lane():
+                extent = shape[axis]
+        block.starts.append(start)
+        block.extents.append(extent)
+        block.strides.append(abs(e.stride) if isinstance(e, Span) else 1)
+        if isinstance(e, Span) and e.stride < 0:
+            block.reversed.append(axis)
+    block.perm = _lanes_first(indexer)
+    return block
+
+
+def _lanes_first(indexer: Indexer) -> list[int]:
+    """The array's axes with batch axes in front, or in order where that only moves axes of size one."""
+    entries = indexer.entries
+    lanes = {e.lead: axis for axis, e in enumerate(entries) if isinstance(e, Lane)}
+    front = [lanes[k] for k in sorted(lanes)]
+    perm = front + [axis for axis in range(len(entries)) if axis not in front]
+    wide = [axis for axis in perm if not isinstance(entries[axis], At)]
+    return perm if wide != sorted(wide) else list(range(len(entries)))
+
+
+def _read(x: Value, block: _Block) -> Value:
+    """The block's whole extent, strides not yet taken."""
+    if block.is_static:
+        low = [s for s in block.starts if isinstance(s, int)]
+        return static_slice(x, low, [s + n for s, n in zip(low, block.extents, strict=True)])
+    return dynamic_slice(x, _dynamic_starts(block), block.extents)
+
+
+def _dynamic_starts(block: _Block) -> list[Value]:
+    known = [s for s in block.starts if isinstance(s, Value)]
+    dtype = known[0].dtype if known else np.dtype(np.int32)
+    return [s if isinstance(s, Value) else Scalar(np.asarray(s, dtype)) for s in block.starts]
+
+
+def take_block(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
+    """What a block indexer reads from `x`."""
+    block = _block(x.shape, indexer, operands)
+    if block.is_static:
+        low = [s for s in block.starts if isinstance(s, int)]
+        limit = [s + n for s, n in zip(low, block.extents, strict=True)]
+        out = static_slice(x, low, limit, block.strides)
+    else:
+        out = _read(x, block)
+        out = static_slice(out, [0] * x.ndim, block.extents, block.strides)
+    if block.reversed:
+        out = reverse(out, tuple(block.reversed))
+    return reshape(permuted(out, block.perm), indexer.result_shape)
+
+
+def put_block(x: Value, indexer: Indexer, operands: Sequence[Value], v: Value, kind: str) -> Value:
+    """`x` with `v`, of the indexer's result shape, combined into the block."""
+    block = _block(x.shape, indexer, operands)
+    sizes = block.sizes(indexer)
+    v = reshape(v, tuple(sizes[axis] for axis in block.perm))
+    v = permuted(v, inverse(block.perm))
+    if block.reversed:
+        v = reverse(v, tuple(block.reversed))
+    whole = same_shape(block.extents, x.shape)
+    if kind != "set" or any(by != 1 for by in block.strides):
+        old = x if whole else _read(x, block)
+        v = _combined(old, v, block, kind)
+    if whole:
+        return v
+    return dynamic_update_slice(x, v, _dynamic_starts(block))
+
+
+def _combined(old: Value, v: Value, block: _Block, kind: str) -> Value:
+    """The new contents of the block's whole extent."""
+    if all(by == 1 for by in block.strides):
+        return COMBINE[kind](old, v)
+    nothing = [0] * old.ndim
+    between = [by - 1 for by in block.strides]
+    holes = broadcast_in_dim(Scalar(np.asarray(True)), v.shape, ())
+    mask = pad(holes, Scalar(np.asarray(False)), nothing, nothing, between)
+    spread = pad(v, Scalar(np.zeros((), v.dtype)), nothing, nothing, between)
+    return select(mask, spread if kind == "set" else COMBINE[kind](old, spread), old)
+
+
+def permuted(x: Value, perm: Sequence[int]) -> Value:
+    """The axes of `x` in another order."""
+    return x if list(perm) == list(range(len(perm))) else transpose(x, tuple(perm))
+
+
+def inverse(perm: Sequence[int]) -> list[int]:
+    """The order that undoes another."""
+    return [perm.index(axis) for axis in range(len(perm))]

@@ -1,0 +1,115 @@
+"""What indexing does to arrays: `x[i]`, `x[i] = v` (an error that says what to write), and `x.at[i]`."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from fiveloop.core.array import OPS, ArrayLike, Value
+from fiveloop.core.index_parse import normalize, traced_mask
+from fiveloop.core.indexing import put_kind, put_mask, take
+from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.primitives.check import bad_type
+from fiveloop.core.rules import type_rules
+
+
+def read_array(x: Value, index: Any) -> Value:
+    """`x[index]` of an array or a traced value."""
+    indexer, operands = normalize(x.shape, index)
+    return take(x, indexer, operands)
+
+
+def write_array(x: Value, index: Any, v: Any) -> NoReturn:
+    """Refuse `x[index] = v`: arrays are immutable."""
+    bad_type(
+        f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
+        "`x[index] = v`"
+    )
+
+
+class AtView:
+    """What `x.at` is: index it to choose the place of a functional update."""
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: Value) -> None:
+        self._x = x
+
+    def __getitem__(self, index: Any) -> Place:
+        return Place(self._x, index)
+
+
+class Place:
+    """A place of an array, to be read or combined with new values; the array itself does not change.
+
+    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays
+    ascend; both only make the operation cheaper.
+    """
+
+    __slots__ = ("_index", "_x")
+
+    def __init__(self, x: Value, index: Any) -> None:
+        self._x = x
+        self._index = index
+
+    def get(self) -> Value:
+        """What stands there now."""
+        return read_array(self._x, self._index)
+
+    def set(self, v: ArrayLike, **flags: bool) -> Value:
+        """The array with `v` written there; of several writes to one element the last wins."""
+        return self._put(v, "set", **flags)
+
+    def add(self, v: ArrayLike, **flags: bool) -> Value:
+        """The array with `v` added there; an element named several times gets every share."""
+        return self._put(v, "add", **flags)
+
+    def multiply(self, v: ArrayLike, **flags: bool) -> Value:
+        """The array with the elements there multiplied by `v`."""
+        return self._put(v, "mul", **flags)
+
+    def max(self, v: ArrayLike, **flags: bool) -> Value:
+        """The array with the greater of old and `v` there."""
+        return self._put(v, "max", **flags)
+
+    def min(self, v: ArrayLike, **flags: bool) -> Value:
+        """The array with the lesser of old and `v` there."""
+        return self._put(v, "min", **flags)
+
+    def _put(
+        self,
+        v: Any,
+        kind: str,
+        *,
+        unique_indices: bool = False,
+        indices_are_sorted: bool = False,
+    ) -> Value:
+        mask = traced_mask(self._index, self._x.ndim)
+        if mask is not None:
+            return put_mask(self._x, mask, v, kind)
+        indexer, operands = normalize(self._x.shape, self._index)
+        return put_kind(
+            self._x,
+            indexer,
+            operands,
+            v,
+            kind,
+            unique_indices=unique_indices,
+            indices_are_sorted=indices_are_sorted,
+        )
+
+
+def _getitem(x: Value, index: Any) -> Any:
+    if isinstance(x.aval, ShapedArray):
+        return read_array(x, index)
+    return type_rules(x.aval).getitem(x, index)
+
+
+def _setitem(x: Value, index: Any, v: Any) -> None:
+    if isinstance(x.aval, ShapedArray):
+        write_array(x, index, v)
+    type_rules(x.aval).setitem(x, index, v)
+
+
+OPS["getitem"] = _getitem
+OPS["setitem"] = _setitem
+OPS["at"] = AtView

@@ -1,0 +1,267 @@
+"""From what stands between the brackets of `x[...]` to its normal form and operands."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fiveloop.core.array import Concrete, Scalar, Value, as_value
+from fiveloop.core.dims import Dim, Shape, broadcast_shapes
+from fiveloop.core.errors import at_source, shape_str
+from fiveloop.core.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
+from fiveloop.core.ir.source import user_source
+from fiveloop.core.primitives.broadcast import broadcast_in_dim
+from fiveloop.core.primitives.check import bad_type
+
+HostArray = np.ndarray[Any, Any]
+
+
+def normalize(shape: Shape, index: Any) -> tuple[Indexer, list[Value]]:
+    """The normal form of an index into an array of the given shape, and the values of its dynamic parts.
+
+    The operands are integers, one for each entry that takes one, in the order of the entries.
+    """
+    parser = _Parser(shape)
+    for item in expand_ellipsis(shape, index):
+        parser.add(item)
+    return parser.finish()
+
+
+def traced_mask(index: Any, ndim: int) -> Value | None:
+    """The index itself if it is one traced boolean mask, for which writes go by `select`."""
+    if isinstance(index, tuple) and len(index) == 1:
+        (index,) = index
+    if isinstance(index, Value) and not isinstance(index, Concrete):
+        if index.dtype == np.bool_ and 0 < index.ndim <= ndim:
+            return index
+    return None
+
+
+def expand_ellipsis(shape: Shape, index: Any) -> list[Any]:
+    """The items of an index, `...` written out, so that they consume all axes; masks as integer arrays."""
+    items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
+    used = sum(_consumed(i) for i in items)
+    if used > len(shape):
+        bad_index(
+            f"expected at most {len(shape)} indices for an array of shape {shape_str(shape)}, "
+            f"got {used} in {index!r}"
+        )
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1:
+        bad_index(f"expected at most one `...` in an index, got {len(dots)} in {index!r}")
+    at = dots[0] if dots else len(items)
+    full: list[Any] = [slice(None)] * (len(shape) - used)
+    return [*items[:at], *full, *items[at + 1 :]]
+
+
+def bad_index(message: str) -> NoReturn:
+    """Raise an IndexError that ends with the user's line."""
+    raise IndexError(f"{message}{at_source(user_source())}")
+
+
+def _item(i: Any) -> Any:
+    """An item as an int, slice, None, `...`, DynamicSpan, NumPy array (1-d or more) or value."""
+    if i is None or i is Ellipsis or isinstance(i, (slice, DynamicSpan)):
+        return i
+    if isinstance(i, (bool, np.bool_)):
+        bad_type(f"expected an index, got the bool {i}; for a mask pass an array of bools")
+    if isinstance(i, (int, np.integer)):
+        return int(i)
+    if isinstance(i, (list, float, complex, str, bytes, dict, set)):
+        bad_type(
+            f"expected an index to be an integer, a slice, an array of integers, `...` or None, got "
+            f"{type(i).__name__} {i!r}"
+            + ("; use a tuple for several axes, or numpy.array(...)" if isinstance(i, list) else "")
+        )
+    x = i if isinstance(i, (Value, np.ndarray)) else _converted(i)
+    if isinstance(x, Scalar) or (isinstance(x, np.ndarray) and not x.ndim):
+        return _item(_host_scalar(np.asarray(x)))
+    if x.dtype != np.bool_ and x.dtype.kind not in "iu":
+        bad_type(f"expected an index array of integers or bools, got {x.dtype.name}{list(x.shape)}")
+    if x.dtype == np.bool_ and not x.ndim:
+        bad_type("expected an index, got a bool without axes; for a mask pass an array of bools")
+    if x.dtype == np.bool_ and isinstance(x, Concrete):
+        return np.asarray(x)
+    return x
+
+
+def _converted(i: Any) -> Any:
+    if not hasattr(i, "__array__") and not hasattr(i, "__jax_array__") and hasattr(i, "__index__"):
+        return np.asarray(operator.index(i))
+    return as_value(i, "index")
+
+
+def _host_scalar(x: HostArray) -> int | bool | float:
+    return x.item()  # type: ignore[no-any-return]  # NumPy's stubs do not say
+
+
+def _consumed(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype == np.bool_ else 1
+
+
+@dataclass
+class _Parser:
+    """The entries so far, and the order in which spans, picks and new axes come in the result."""
+
+    shape: Shape
+    entries: list[Entry] = field(default_factory=list)
+    operands: dict[int, Value | HostArray] = field(default_factory=dict)
+    layout: list[str] = field(default_factory=list)
+
+    def add(self, item: Any) -> None:
+        """Take the next item."""
+        if item is None:
+            self.layout.append("new")
+        elif isinstance(item, np.ndarray) and item.dtype == np.bool_:
+            self._mask(item)
+        elif isinstance(item, slice):
+            self._entry(_slice(item, self._size, self._axis), "span")
+        elif isinstance(item, DynamicSpan):
+            self._dynamic_span(item)
+        elif isinstance(item, int):
+            self._entry(At(_static(item, self._size, self._axis)), "at")
+        elif isinstance(item, np.ndarray):
+            self._pick(_checked(item, self._size, self._axis))
+        elif item.dtype == np.bool_:
+            bad_type(
+                f"expected a mask whose elements are known, got the traced mask {item!r}: the size of the "
+                "result must be static; use `where`, or write with `x.at[mask].set(v)`"
+            )
+        elif not item.ndim:
+            self._dynamic(At(None), item, "at")
+        else:
+            self._pick(item)
+
+    @property
+    def _axis(self) -> int:
+        return len(self.entries)
+
+    @property
+    def _size(self) -> Dim:
+        return self.shape[self._axis]
+
+    def _entry(self, entry: Entry, kind: str) -> None:
+        self.entries.append(entry)
+        self.layout.append(kind)
+
+    def _dynamic(self, entry: Entry, operand: Value | HostArray, kind: str) -> None:
+        self.operands[self._axis] = operand
+        self._entry(entry, kind)
+
+    def _pick(self, operand: Value | HostArray) -> None:
+        self._dynamic(Pick(), operand, "pick")
+
+    def _mask(self, mask: HostArray) -> None:
+        given = self.shape[self._axis : self._axis + mask.ndim]
+        if mask.shape != given:
+            bad_index(
+                f"expected a mask of shape {shape_str(given)} for axis {self._axis} of an array of shape "
+                f"{shape_str(self.shape)}, got {shape_str(mask.shape)}"
+            )
+        for positions in mask.nonzero():
+            self._pick(positions.astype(np.int32))
+
+    def _dynamic_span(self, item: DynamicSpan) -> None:
+        span = Span(None, item.size, item.stride)
+        if span.extent > self._size:
+            bad_index(
+                f"expected a span that fits axis {self._axis} of size {self._size}, got {item.size} "
+                f"positions with stride {item.stride}"
+            )
+        start = _item(item.start)
+        if isinstance(start, int):
+            low = start + self._size if start < 0 else start
+            if not 0 <= low <= self._size - span.extent:
+                bad_index(
+                    f"ds({start}, {item.size}) is out of bounds for axis {self._axis} of size {self._size}"
+                )
+            self._entry(Span(low, item.size, item.stride), "span")
+        elif isinstance(start, Value) and not start.ndim and start.dtype != np.bool_:
+            self._dynamic(span, start, "span")
+        else:
+            bad_type(f"ds: expected the start to be one integer, got {start!r}")
+
+    def finish(self) -> tuple[Indexer, list[Value]]:
+        """The normal form, with the picks broadcast to one shape."""
+        picks = [self.operands[k] for k, e in enumerate(self.entries) if isinstance(e, Pick)]
+        pick_shape = _pick_shape([tuple(x.shape) for x in picks])
+        pick_axis, new_axes = _result_layout(self.layout, len(pick_shape))
+        indexer = Indexer(tuple(self.entries), pick_shape, pick_axis, new_axes)
+        operands = [
+            _operand(
+                self.operands[axis], pick_shape if isinstance(self.entries[axis], Pick) else ()
+            )
+            for axis in indexer.dynamic_axes
+        ]
+        return indexer, operands
+
+
+def _static(i: int, size: Dim, axis: int) -> int:
+    if not -size <= i < size:
+        bad_index(f"index {i} is out of bounds for axis {axis} of size {size}")
+    return i + size if i < 0 else i
+
+
+def _slice(s: slice, size: Dim, axis: int) -> Span:
+    for name, bound in (("start", s.start), ("stop", s.stop), ("step", s.step)):
+        if bound is not None and not hasattr(bound, "__index__"):
+            bad_type(f"expected the {name} of a slice to be an int, got {bound!r}")
+        if isinstance(bound, Value) and not isinstance(bound, Concrete):
+            bad_type(
+                f"expected the {name} of a slice of axis {axis} to be known, got the traced value {bound!r}; "
+                "use `ds(start, size)` for a run-time start"
+            )
+    start, stop, step = s.indices(size)
+    count = len(range(start, stop, step))
+    return Span(start if count else 0, count, step if count > 1 else 1)
+
+
+def _checked(i: HostArray, size: Dim, axis: int) -> HostArray:
+    """An integer array on the host, with its bounds checked and negatives counted from the end."""
+    outside = i[(i < -size) | (i >= size)]
+    if outside.size:
+        bad_index(f"index {outside[0]} is out of bounds for axis {axis} of size {size}")
+    return np.where(i < 0, i + size, i).astype(
+        np.int64 if size > np.iinfo(np.int32).max else np.int32
+    )
+
+
+def _pick_shape(shapes: Sequence[Shape]) -> Shape:
+    out = broadcast_shapes(*shapes)
+    if out is None:
+        listed = ", ".join(map(shape_str, shapes))
+        bad_index(f"expected index arrays whose shapes broadcast together, got {listed}")
+    return out
+
+
+def _result_layout(layout: Sequence[str], pick_ndim: int) -> tuple[int, tuple[int, ...]]:
+    """Where the picks go among the spans, and where new axes go in the result, by NumPy's rule.
+
+    Scalars count as picks if there are any. Picks side by side stay where the first is; otherwise they
+    come first.
+    """
+    result = [k for k in layout if k in ("span", "new")]
+    if "pick" in layout:
+        advanced = [k for k, kind in enumerate(layout) if kind in ("pick", "at")]
+        together = advanced[-1] - advanced[0] == len(advanced) - 1
+        at = advanced[0] if together else 0
+        result[at:at] = ["pick"] * pick_ndim
+        spans_before = layout[:at].count("span")
+    else:
+        spans_before = 0
+    return spans_before, tuple(k for k, kind in enumerate(result) if kind == "new")
+
+
+def _operand(x: Value | HostArray, shape: Shape) -> Value:
+    if isinstance(x, np.ndarray):
+        return as_value(np.broadcast_to(x, shape) if shape != x.shape else x)
+    if x.shape == shape:
+        return x
+    dims = tuple(range(len(shape) - x.ndim, len(shape)))
+    return broadcast_in_dim(x, shape, dims)

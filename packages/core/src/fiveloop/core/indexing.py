@@ -1,0 +1,221 @@
+"""Reading and writing `x[index]`: one meaning for arrays, tracers, Refs and fiveloop.numpy.
+
+`normalize` brings an index to its normal form, an `Indexer` and operands; `take` and `put` carry it out on
+values. One rule holds for reads and writes alike: an index that is known only at run time counts from the
+end if it is negative, and is then clamped into range. An index that is known is checked instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.dims import Dim, Shape, broadcast_shapes, same_shape
+from fiveloop.core.errors import shape_str
+from fiveloop.core.index_block import COMBINE, put_block, take_block
+from fiveloop.core.index_parse import bad_index, normalize, traced_mask
+from fiveloop.core.index_windows import put_many, take_many
+from fiveloop.core.indexer import (
+    At,
+    DynamicSpan,
+    Entry,
+    Indexer,
+    Lane,
+    Pick,
+    Span,
+    ds,
+    is_dynamic,
+)
+from fiveloop.core.ir.avals import Aval, short_dtype
+from fiveloop.core.primitives.broadcast import bdim_at, broadcast_in_dim
+from fiveloop.core.primitives.check import bad_type, bad_value
+from fiveloop.core.primitives.convert import convert
+from fiveloop.core.primitives.elementwise import select
+from fiveloop.core.primitives.gather import KINDS
+from fiveloop.core.primitives.index import index_dtype, resolve_index
+from fiveloop.core.promotion import dtype_kind
+
+__all__ = [
+    "At",
+    "DynamicSpan",
+    "Entry",
+    "Indexer",
+    "Lane",
+    "Pick",
+    "Span",
+    "batch_indexer",
+    "cast_for_write",
+    "ds",
+    "is_dynamic",
+    "normalize",
+    "put",
+    "put_add",
+    "put_kind",
+    "put_mask",
+    "resolve",
+    "take",
+    "traced_mask",
+]
+
+
+def take(x: Value, indexer: Indexer, operands: Sequence[Value], *, resolved: bool = False) -> Value:
+    """What `indexer` reads from `x`, of shape `indexer.result_shape`.
+
+    `resolved` says that the operands come from `resolve`, so that they are in range.
+    """
+    if indexer.is_block:
+        if not resolved:
+            operands = resolve(x.shape, indexer, operands, clamp=False)
+        return take_block(x, indexer, operands)
+    if not resolved:
+        operands = resolve(x.shape, indexer, operands)
+    return take_many(x, indexer, operands)
+
+
+def put(
+    x: Value, indexer: Indexer, operands: Sequence[Value], v: Any, *, resolved: bool = False
+) -> Value:
+    """`x` with `v`, which broadcasts to `indexer.result_shape`, written where `indexer` points.
+
+    Where several picks name one element, the last one wins.
+    """
+    return put_kind(x, indexer, operands, v, "set", resolved=resolved)
+
+
+def put_add(
+    x: Value, indexer: Indexer, operands: Sequence[Value], v: Any, *, resolved: bool = False
+) -> Value:
+    """`x` with `v` added where `indexer` points; an element that is named several times gets every share."""
+    return put_kind(x, indexer, operands, v, "add", resolved=resolved)
+
+
+def put_kind(
+    x: Value,
+    indexer: Indexer,
+    operands: Sequence[Value],
+    v: Any,
+    kind: str,
+    *,
+    resolved: bool = False,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+) -> Value:
+    """`x` with `v` combined into it by "set", "add", "mul", "max" or "min"."""
+    if kind not in KINDS:
+        bad_value(f"put: expected a kind in {KINDS}, got {kind!r}")
+    if kind != "set" and x.dtype == np.bool_:
+        bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
+    v = cast_for_write(x.aval, indexer.result_shape, v)
+    if indexer.is_block:
+        if not resolved:
+            operands = resolve(x.shape, indexer, operands, clamp=False)
+        return put_block(x, indexer, operands, v, kind)
+    if not resolved:
+        operands = resolve(x.shape, indexer, operands)
+    flags = (unique_indices, indices_are_sorted)
+    return put_many(x, indexer, operands, v, kind, flags)
+
+
+def put_mask(x: Value, mask: Value, v: Any, kind: str = "set") -> Value:
+    """`x` with `v`, which broadcasts to its whole shape, combined in where the mask over leading axes holds."""
+    if not same_shape(mask.shape, x.shape[: mask.ndim]):
+        bad_index(
+            f"expected a mask of shape {shape_str(x.shape[: mask.ndim])} for an array of shape "
+            f"{shape_str(x.shape)}, got {shape_str(mask.shape)}"
+        )
+    v = cast_for_write(x.aval, x.shape, v)
+    wide = broadcast_in_dim(mask, x.shape, tuple(range(mask.ndim)))
+    return select(wide, v if kind == "set" else COMBINE[kind](x, v), x)
+
+
+def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
+    """A value as it is written into an array of the given type at a place of the given shape.
+
+    Its dtype may change within a kind or to a higher one (bool, integer, real, complex), and its shape
+    broadcasts; anything else is an error that names both.
+    """
+    value = as_value(v, "the value written")
+    if not _castable(value, aval):
+        bad_type(
+            f"cannot write a value of dtype {short_dtype(value.dtype)} into an array of dtype "
+            f"{short_dtype(aval.dtype)} without loss; convert it first: `v.astype({aval.dtype.name!r})`"
+        )
+    if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
+        value = convert(value, aval.dtype, aval.weak_type)
+    if same_shape(value.shape, shape):
+        return value
+    if broadcast_shapes(value.shape, shape) != tuple(shape):
+        bad_value(
+            f"cannot write a value of shape {shape_str(value.shape)} where the index selects shape "
+            f"{shape_str(shape)}: it does not broadcast to it"
+        )
+    return _broadcast_to(value, shape)
+
+
+def resolve(
+    shape: Shape, indexer: Indexer, operands: Sequence[Value], *, clamp: bool = True
+) -> list[Value]:
+    """The operands as positions in range, all of one dtype: negatives counted from the end, then clamped.
+
+    Two resolved indices name the same element exactly if they are equal. Without `clamp` only negatives
+    are counted, which is enough where the operation that follows clamps.
+    """
+    if len(operands) != len(indexer.dynamic_axes):
+        bad_type(
+            f"expected {len(indexer.dynamic_axes)} operands for the index [{indexer}], got {len(operands)}"
+        )
+    wide = any(index_dtype(i.dtype) == np.int64 for i in operands)
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    out: list[Value] = []
+    for axis, operand in zip(indexer.dynamic_axes, operands, strict=True):
+        entry = indexer.entries[axis]
+        window = entry.extent if isinstance(entry, Span) else 1
+        out.append(resolve_index(operand, shape[axis], window if clamp else None, dtype))
+    return out
+
+
+def batch_indexer(
+    indexer: Indexer,
+    operands: Sequence[Value],
+    operand_dims: Sequence[int | None],
+    x_dim: int | None,
+    size: Dim,
+) -> tuple[Indexer, list[Value]]:
+    """The indexer for all lanes at once, where the array, some operands or both have a batch axis.
+
+    The batch axis of what the new indexer reads, and of what it writes, is always axis 0. If no operand is
+    batched, all lanes read at one place, and the operands stay as they are. Otherwise each operand of the
+    new indexer has the batch axis in front, repeated where it was not batched.
+    With `x_dim` None the lanes share one array (so a write of several lanes is an accumulation).
+    """
+    paired = any(d is not None for d in operand_dims)
+    if x_dim is None and not paired:
+        raise ValueError("batch_indexer: expected the array or some operand to be batched")
+    entries = [Lane(e.lead + 1) if isinstance(e, Lane) else e for e in indexer.entries]
+    if x_dim is not None:
+        entries.insert(x_dim, Lane(0))
+    batched = replace(
+        indexer,
+        entries=tuple(entries),
+        lead=(size, *indexer.lead),
+        paired=(paired, *indexer.paired),
+    )
+    if not paired:
+        return batched, list(operands)
+    moved = [bdim_at(i, d, size, 0) for i, d in zip(operands, operand_dims, strict=True)]
+    return batched, moved
+
+
+def _castable(value: Value, aval: Aval) -> bool:
+    order = {"b": 0, "u": 1, "i": 2, "f": 3, "c": 4}
+    given, wanted = order[dtype_kind(value.dtype)], order[dtype_kind(aval.dtype)]
+    weak_integer = value.weak_type and {given, wanted} == {1, 2}
+    return given <= wanted or weak_integer
+
+
+def _broadcast_to(x: Value, shape: Shape) -> Value:
+    return broadcast_in_dim(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))

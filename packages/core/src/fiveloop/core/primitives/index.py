@@ -1,0 +1,422 @@
+"""Primitives that read or write one block of an array: slices, static and dynamic, and index values.
+
+A start known only at run time is clamped so that its block fits, in reads and writes alike, so that the
+transpose of a read is a write of exactly the same elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
+from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import IRValue
+from fiveloop.core.dims import Dim, Shape, same_dim, strided_size
+from fiveloop.core.errors import shape_str
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.broadcast import bdim_at, instantiate, move_axis, reshape, zeros_of
+from fiveloop.core.primitives.gather import (
+    GatherParams,
+    Operand,
+    ScatterParams,
+    WindowDims,
+    gather_p,
+    scatter_p,
+)
+from fiveloop.core.primitives.shape import concatenate, pad
+from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import Refusal, define, pure
+from fiveloop.core.trace.tracer import bind1
+
+_NO_TANGENT = Refusal("its result is an integer; integers have no tangents")
+
+
+@dataclass(frozen=True)
+class SliceParams:
+    """The static bounds of a slice, one of each per axis; strides are positive."""
+
+    start: tuple[Dim, ...]
+    limit: tuple[Dim, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DynamicSliceParams:
+    """The sizes of the block that is read."""
+
+    sizes: Shape
+
+
+@dataclass(frozen=True)
+class ResolveParams:
+    """An axis's size, the size of the block read there (None: do not clamp), and the result's dtype."""
+
+    size: Dim
+    window: Dim | None
+    dtype: np.dtype[Any]
+
+
+slice_p: Primitive[SliceParams] = Primitive("slice")
+dynamic_slice_p: Primitive[DynamicSliceParams] = Primitive("dynamic_slice")
+dynamic_update_slice_p: Primitive[Any] = Primitive("dynamic_update_slice")
+resolve_index_p: Primitive[ResolveParams] = Primitive("resolve_index")
+
+
+def static_slice(
+    x: Value, start: Sequence[Dim], limit: Sequence[Dim], strides: Sequence[int] | None = None
+) -> Value:
+    """The elements of `x` from `start` up to `limit` by `strides`, one of each per axis."""
+    steps = tuple(strides) if strides is not None else (1,) * x.ndim
+    if all(map(same_dim, start, (0,) * x.ndim)) and all(map(same_dim, limit, x.shape)):
+        if steps == (1,) * x.ndim:
+            return x
+    return bind1(slice_p, x, params=SliceParams(tuple(start), tuple(limit), steps))
+
+
+def dynamic_slice(x: Value, starts: Sequence[ArrayLike], sizes: Sequence[Dim]) -> Value:
+    """The block of `sizes` that begins at run-time `starts`, clamped so that it fits.
+
+    Starts are integers without axes, one per axis of `x`; they are brought to one dtype.
+    """
+    params = DynamicSliceParams(tuple(sizes))
+    return bind1(dynamic_slice_p, x, *common_index_dtype(starts), params=params)
+
+
+def dynamic_update_slice(x: Value, update: Value, starts: Sequence[ArrayLike]) -> Value:
+    """`x` with the block that begins at run-time `starts` (clamped so that it fits) replaced by `update`."""
+    return bind1(dynamic_update_slice_p, x, update, *common_index_dtype(starts))
+
+
+def resolve_index(
+    index: ArrayLike, size: Dim, window: Dim | None = 1, dtype: np.dtype[Any] | None = None
+) -> Value:
+    """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
+
+    `window` is the size of the block read there; None leaves clamping to whoever uses the index. The
+    result is int32 unless the index has a wider range. A host number is resolved at once.
+    """
+    i = as_value(index, "index")
+    params = ResolveParams(size, window, dtype if dtype is not None else index_dtype(i.dtype))
+    if isinstance(i, Scalar):
+        return Scalar(_resolve_host(i.host, params))
+    return bind1(resolve_index_p, i, params=params)
+
+
+def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which an index of the given dtype is computed: int32 where that holds its range."""
+    wide = dtype.itemsize > 4 or dtype == np.uint32
+    return np.dtype(np.int64 if wide else np.int32)
+
+
+def common_index_dtype(starts: Sequence[ArrayLike]) -> list[Value]:
+    """Indices as values of one dtype: int32 if that holds the range of all of them."""
+    values = [as_value(i, "index") for i in starts]
+    for i in values:
+        if i.dtype.kind not in "iu":
+            raise TypeError(f"an index must be an integer, got {i.aval}")
+    wide = any(index_dtype(i.dtype) == np.int64 for i in values)
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    return [as_index_dtype(i, dtype) for i in values]
+
+
+def as_index_dtype(i: Value, dtype: np.dtype[Any]) -> Value:
+    """An index in another integer dtype."""
+    if i.dtype == dtype and not i.weak_type:
+        return i
+    if isinstance(i, Scalar):
+        return Scalar(i.host.astype(dtype))
+    return bind1(resolve_index_p, i, params=ResolveParams(0, None, dtype))
+
+
+# slice
+
+
+def _slice_aval(avals: Sequence[Aval], p: SliceParams) -> list[Aval]:
+    (x,) = avals
+    if not len(p.start) == len(p.limit) == len(p.strides) == x.ndim:
+        raise TypeError(f"slice of {x}: expected {x.ndim} bounds, got {p}")
+    for axis, (lo, hi, by) in enumerate(zip(p.start, p.limit, p.strides, strict=True)):
+        if lo < 0 or hi < lo or hi > x.shape[axis] or by < 1:
+            raise ValueError(f"slice {lo}:{hi}:{by} does not fit axis {axis} of {x}")
+    bounds = zip(p.start, p.limit, p.strides, strict=True)
+    return [_reshaped(x, tuple(strided_size(lo, hi, by) for lo, hi, by in bounds))]
+
+
+def _slice_lower(ctx: Any, operands: Sequence[IRValue], p: SliceParams) -> list[IRValue]:
+    return [hlo.slice(ctx.b, operands[0], p.start, p.limit, p.strides)]
+
+
+def _slice_jvp(
+    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: SliceParams
+) -> tuple[list[Value], list[Value | Zero]]:
+    (t,) = tangents
+    assert not isinstance(t, Zero), "unreachable: the only tangent is not zero"
+    return [bind1(slice_p, primals[0], params=p)], [bind1(slice_p, t, params=p)]
+
+
+def _slice_transpose(
+    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: SliceParams
+) -> list[Value | Zero | None]:
+    (ct,), (x,) = cts, operands
+    assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    spans = [max(0, (n - 1) * by + 1) for n, by in zip(ct.shape, p.strides, strict=True)]
+    shape = x.aval.shape
+    high = [d - lo - n for d, lo, n in zip(shape, p.start, spans, strict=True)]
+    interior = [by - 1 for by in p.strides]
+    return [pad(ct, Scalar(np.zeros((), ct.dtype)), p.start, high, interior)]
+
+
+def _slice_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: SliceParams
+) -> tuple[list[Value], list[int | None]]:
+    (x,), (d,) = operands, dims
+    assert d is not None, "unreachable: the only operand is batched"
+    p = SliceParams(_insert(p.start, d, 0), _insert(p.limit, d, size), _insert(p.strides, d, 1))
+    return [bind1(slice_p, x, params=p)], [d]
+
+
+define(
+    slice_p,
+    abstract_eval=pure(_slice_aval),
+    lower=_slice_lower,
+    jvp=_slice_jvp,
+    transpose=_slice_transpose,
+    batch=_slice_batch,
+)
+
+
+# dynamic_slice
+
+
+def _check_starts(name: str, x: Aval, starts: Sequence[Aval], sizes: Shape) -> None:
+    if len(starts) != x.ndim or len(sizes) != x.ndim:
+        raise TypeError(
+            f"{name} of {x}: expected {x.ndim} starts and sizes, got {len(starts)} and {len(sizes)}"
+        )
+    for i in starts:
+        if i.shape or i.dtype.kind not in "iu" or i.dtype != starts[0].dtype:
+            raise TypeError(
+                f"{name} of {x}: starts must be integers of one dtype without axes, got {list(starts)}"
+            )
+    if any(k > d for k, d in zip(sizes, x.shape, strict=True)):
+        raise ValueError(f"{name}: a block of shape {shape_str(sizes)} does not fit into {x}")
+
+
+def _dynamic_slice_aval(avals: Sequence[Aval], p: DynamicSliceParams) -> list[Aval]:
+    x, *starts = avals
+    _check_starts("dynamic_slice", x, starts, p.sizes)
+    return [_reshaped(x, p.sizes)]
+
+
+def _dynamic_slice_lower(
+    ctx: Any, operands: Sequence[IRValue], p: DynamicSliceParams
+) -> list[IRValue]:
+    x, *starts = operands
+    return [hlo.dynamic_slice(ctx.b, x, starts, p.sizes)]
+
+
+def _dynamic_slice_jvp(
+    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: DynamicSliceParams
+) -> tuple[list[Value], list[Value | Zero]]:
+    x, *starts = primals
+    t = instantiate(tangents[0])
+    out = bind1(dynamic_slice_p, x, *starts, params=p)
+    return [out], [bind1(dynamic_slice_p, t, *starts, params=p)]
+
+
+def _dynamic_slice_transpose(
+    cts: Sequence[Value | Zero],
+    operands: Sequence[Operand],
+    p: DynamicSliceParams,
+) -> list[Value | Zero | None]:
+    (ct,), (x, *starts) = cts, operands
+    assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    out = bind1(dynamic_update_slice_p, zeros_of(x.aval), ct, *_values(starts))
+    return [out, *[None] * len(starts)]
+
+
+def _dynamic_slice_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: DynamicSliceParams
+) -> tuple[list[Value], list[int | None]]:
+    x, *starts = operands
+    d, *start_dims = dims
+    if all(i is None for i in start_dims):
+        assert d is not None, "unreachable: some operand is batched"
+        starts.insert(d, _zero_start(starts))
+        params = DynamicSliceParams(_insert(p.sizes, d, size))
+        return [bind1(dynamic_slice_p, x, *starts, params=params)], [d]
+    indices = _stack(size, starts, start_dims)
+    if d is not None:
+        x = move_axis(x, d, 0)
+    dnums = _block_dims(len(p.sizes), batched=d is not None)
+    sizes = (1, *p.sizes) if d is not None else p.sizes
+    return [bind1(gather_p, x, indices, params=GatherParams(dnums, sizes))], [0]
+
+
+define(
+    dynamic_slice_p,
+    abstract_eval=pure(_dynamic_slice_aval),
+    lower=_dynamic_slice_lower,
+    jvp=_dynamic_slice_jvp,
+    transpose=_dynamic_slice_transpose,
+    batch=_dynamic_slice_batch,
+)
+
+
+# dynamic_update_slice
+
+
+def _update_aval(avals: Sequence[Aval], p: Any) -> list[Aval]:
+    x, update, *starts = avals
+    if update.ndim != x.ndim or update.dtype != x.dtype:
+        raise TypeError(
+            f"dynamic_update_slice: expected an update with the dtype and the number of axes of {x}, "
+            f"got {update}"
+        )
+    _check_starts("dynamic_update_slice", x, starts, update.shape)
+    return [x]
+
+
+def _update_lower(ctx: Any, operands: Sequence[IRValue], p: Any) -> list[IRValue]:
+    x, update, *starts = operands
+    return [hlo.dynamic_update_slice(ctx.b, x, update, starts)]
+
+
+def _update_jvp(
+    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: Any
+) -> tuple[list[Value], list[Value | Zero]]:
+    _, _, *starts = primals
+    x_dot, update_dot = map(instantiate, tangents[:2])
+    out = bind1(dynamic_update_slice_p, *primals)
+    return [out], [bind1(dynamic_update_slice_p, x_dot, update_dot, *starts)]
+
+
+def _update_transpose(
+    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: Any
+) -> list[Value | Zero | None]:
+    (ct,), (x, update, *starts) = cts, operands
+    assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    at = _values(starts)
+    x_bar = update_bar = None
+    if isinstance(x, UndefinedPrimal):
+        x_bar = bind1(dynamic_update_slice_p, ct, zeros_of(update.aval), *at)
+    if isinstance(update, UndefinedPrimal):
+        params = DynamicSliceParams(update.aval.shape)
+        update_bar = bind1(dynamic_slice_p, ct, *at, params=params)
+    return [x_bar, update_bar, *[None] * len(starts)]
+
+
+def _update_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+) -> tuple[list[Value], list[int | None]]:
+    x, update, *starts = operands
+    x_dim, update_dim, *start_dims = dims
+    if all(i is None for i in start_dims):
+        at = x_dim if x_dim is not None else 0
+        x, update = bdim_at(x, x_dim, size, at), bdim_at(update, update_dim, size, at)
+        starts.insert(at, _zero_start(starts))
+        return [bind1(dynamic_update_slice_p, x, update, *starts)], [at]
+    indices = _stack(size, starts, start_dims)
+    x, update = bdim_at(x, x_dim, size, 0), bdim_at(update, update_dim, size, 0)
+    params = ScatterParams(_block_dims(len(starts), batched=True), "set", unique_indices=True)
+    return [bind1(scatter_p, x, indices, update, params=params)], [0]
+
+
+define(
+    dynamic_update_slice_p,
+    abstract_eval=pure(_update_aval),
+    lower=_update_lower,
+    jvp=_update_jvp,
+    transpose=_update_transpose,
+    batch=_update_batch,
+)
+
+
+# resolve_index
+
+
+def _resolve_aval(avals: Sequence[Aval], p: ResolveParams) -> list[Aval]:
+    (i,) = avals
+    if i.dtype.kind not in "iu":
+        raise TypeError(f"an index must be an integer, got {i}")
+    return [ShapedArray(i.shape, p.dtype)]
+
+
+def _resolve_lower(ctx: Any, operands: Sequence[IRValue], p: ResolveParams) -> list[IRValue]:
+    b, i = ctx.b, operands[0]
+    signed = i.dtype.kind == "i"
+    out = hlo.convert(b, i, p.dtype)
+    if signed and p.size:
+        zero = hlo.constant(b, 0, out.shape, p.dtype)
+        size = hlo.constant(b, p.size, out.shape, p.dtype)
+        out = hlo.select(b, hlo.compare(b, out, zero, "LT"), hlo.add(b, out, size), out)
+    if p.window is not None:
+        low = hlo.constant(b, 0, (), p.dtype)
+        high = hlo.constant(b, max(0, p.size - p.window), (), p.dtype)
+        out = hlo.clamp(b, low, out, high)
+    return [out]
+
+
+def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, Any]:
+    out = i.astype(np.int64) if i.dtype.kind == "i" or i.dtype.itemsize < 8 else i
+    out = np.where(out < 0, out + p.size, out)
+    if p.window is not None:
+        out = np.clip(out, 0, max(0, p.size - p.window))
+    return np.asarray(out).astype(p.dtype)
+
+
+def _resolve_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ResolveParams
+) -> tuple[list[Value], list[int | None]]:
+    return [bind1(resolve_index_p, operands[0], params=p)], [dims[0]]
+
+
+define(
+    resolve_index_p,
+    abstract_eval=pure(_resolve_aval),
+    lower=_resolve_lower,
+    jvp=_NO_TANGENT,
+    batch=_resolve_batch,
+)
+
+
+# helpers
+
+
+def _reshaped(x: Aval, shape: Shape) -> Aval:
+    return ShapedArray(shape, x.dtype, x.weak_type)
+
+
+def _insert(xs: tuple[int, ...], at: int, x: int) -> tuple[int, ...]:
+    return (*xs[:at], x, *xs[at:])
+
+
+def _values(starts: Sequence[Operand]) -> list[Value]:
+    return [i for i in starts if isinstance(i, Value)]
+
+
+def _zero_start(starts: Sequence[Value]) -> Value:
+    dtype = starts[0].dtype if starts else np.dtype(np.int32)
+    return Scalar(np.zeros((), dtype))
+
+
+def _stack(size: int, starts: Sequence[Value], dims: Sequence[int | None]) -> Value:
+    """The starts side by side: one row of indices per lane."""
+    columns = [bdim_at(i, d, size, 0) for i, d in zip(starts, dims, strict=True)]
+    return concatenate([reshape(c, (size, 1)) for c in columns], 1)
+
+
+def _block_dims(rank: int, *, batched: bool) -> WindowDims:
+    """One whole block per lane; with `batched`, each lane from its own array."""
+    first = int(batched)
+    return WindowDims(
+        window_dims=tuple(range(1, rank + 1)),
+        operand_batch=(0,) * first,
+        indices_batch=(0,) * first,
+        index_map=tuple(range(first, rank + first)),
+    )
