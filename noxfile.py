@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, SubprocessError, run
+from zipfile import ZipFile
 
 import nox
 
@@ -62,15 +63,17 @@ nox.options.sessions = ["tests", "tests-newest", "types", "lint", "build", "docs
 
 
 def use_pip_settings_for_uv() -> None:
-    """Let uv find packages where pip was told to, unless uv was told otherwise."""
-    pairs = {
-        "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
-        "PIP_EXTRA_INDEX_URL": "UV_INDEX",
-        "PIP_FIND_LINKS": "UV_FIND_LINKS",
-    }
-    for pip_name, uv_name in pairs.items():
-        if pip_name in os.environ:
-            os.environ.setdefault(uv_name, os.environ[pip_name])
+    """Let uv find packages where pip's environment variables say, unless it was told otherwise."""
+    env = os.environ
+    if "PIP_INDEX_URL" in env:
+        env.setdefault("UV_DEFAULT_INDEX", env["PIP_INDEX_URL"])
+    if "PIP_EXTRA_INDEX_URL" in env:
+        env.setdefault("UV_INDEX", env["PIP_EXTRA_INDEX_URL"])
+        env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")  # as pip chooses
+    # A place that is missing is a warning for pip, but an error for uv.
+    places = env.get("PIP_FIND_LINKS", "").split()
+    if found := [place for place in places if "://" in place or Path(place).is_dir()]:
+        env.setdefault("UV_FIND_LINKS", ",".join(found))
 
 
 use_pip_settings_for_uv()
@@ -142,7 +145,8 @@ def build_wheels(session: nox.Session, *targets: str) -> None:
     for name in DISTRIBUTIONS:
         with session.chdir(ROOT / "packages" / name):
             flags = [flag for target in targets for flag in ("-t", target)]
-            session.run("python", "-m", "hatchling", "build", "-d", str(DIST), *flags, silent=True)
+            command = ["python", "-m", "hatchling", "build", "-d", str(DIST), *flags]
+            session.run(*command, silent=True, log=False)
 
 
 def wheel(name: str) -> Path:
@@ -241,12 +245,27 @@ def holds_python(path: Path) -> bool:
 def build(session: nox.Session) -> None:
     """Build wheels and sdists into `dist/`; test each wheel with its siblings, outside the tree."""
     build_wheels(session, "sdist", "wheel")
+    for name in DISTRIBUTIONS:
+        check_sdist(session, name)
     with tempfile.TemporaryDirectory(prefix="fiveloop-") as scratch:
         for name in session.posargs or PACKAGES:
             test_wheel(session, name, Path(scratch) / name)
         if not session.posargs:
             install_from_tree(session, Path(scratch) / "tree")
             install_everything(session, Path(scratch) / "all")
+
+
+def check_sdist(session: nox.Session, name: str) -> None:
+    """Check that the wheel built from the sdist holds the same files as the one from the tree."""
+    (archive,) = DIST.glob(f"{wheel(name).name.split('-')[0]}-*.tar.gz")
+    with tempfile.TemporaryDirectory(prefix="fiveloop-") as scratch:
+        shutil.unpack_archive(archive, scratch, filter="data")
+        with session.chdir(Path(scratch) / archive.name.removesuffix(".tar.gz")):
+            command = ["python", "-m", "hatchling", "build", "-t", "wheel", "-d", scratch]
+            session.run(*command, silent=True, log=False)
+        (again,) = Path(scratch).glob("*.whl")
+        if ZipFile(again).namelist() != ZipFile(wheel(name)).namelist():
+            session.error(f"{archive.name} builds another wheel than the tree does")
 
 
 def test_wheel(session: nox.Session, name: str, folder: Path) -> None:
@@ -323,9 +342,10 @@ def docs(session: nox.Session) -> None:
 def run_benchmark(session: nox.Session, version: str) -> None:
     """Install the peers beside the sources and run the benchmark that the arguments name."""
     session.install(f"jax{version}", f"jaxlib{version}", *LIBRARIES)
-    if "torch" in session.posargs:
+    if "--torch" in session.posargs:
         session.install("torch")
-    session.run("python", "benchmarks/run.py", *session.posargs, env=source_env())
+    args = [arg for arg in session.posargs if arg != "--torch"]
+    session.run("python", "benchmarks/run.py", *args, env=source_env())
 
 
 @nox.session
