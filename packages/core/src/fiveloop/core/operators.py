@@ -1,0 +1,245 @@
+"""What the operators and methods of values do; importing this fills `array.OPS`, save for indexing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.array import OPS, ArrayLike, Value
+from fiveloop.core.dims import Shape, size_of
+from fiveloop.core.primitives.broadcast import reduce_sum, reshape, transpose
+from fiveloop.core.primitives.check import bad_value, canonical_axes
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.dot import matmul
+from fiveloop.core.primitives.elementwise import (
+    abs,
+    add,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    div,
+    equal,
+    floor,
+    greater,
+    greater_equal,
+    integer_pow,
+    less,
+    less_equal,
+    mul,
+    neg,
+    not_equal,
+    pow,
+    rem,
+    select,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+    sign,
+    sub,
+)
+from fiveloop.core.primitives.reduce import (
+    argmax,
+    argmin,
+    reduce_and,
+    reduce_max,
+    reduce_min,
+    reduce_or,
+    reduce_prod,
+)
+
+
+def true_divide(x: ArrayLike, y: ArrayLike) -> Value:
+    """The quotient as a floating point number; integers become float32."""
+    return div(*promote("divide", x, y, inexact=True))
+
+
+def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
+    """The greatest integer not above the quotient."""
+    a, b = promote("floor_divide", x, y)
+    if a.dtype.kind == "u":
+        return div(a, b)
+    if a.dtype.kind == "i":
+        # Division goes towards zero: one less where a remainder is left and the signs differ.
+        left = bitwise_and(not_equal(rem(a, b), 0), not_equal(sign(a), sign(b)))
+        return sub(div(a, b), convert(left, a.dtype))
+    return _float_floor_divide(a, b)
+
+
+def _float_floor_divide(x: Value, y: Value) -> Value:
+    """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
+    exact = div(sub(x, remainder(x, y)), y)
+    down = floor(exact)
+    return select(greater(sub(exact, down), 0.5), add(down, 1), down)
+
+
+def remainder(x: ArrayLike, y: ArrayLike) -> Value:
+    """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python."""
+    a, b = promote("remainder", x, y)
+    left = rem(a, b)
+    if a.dtype.kind == "u":
+        return left
+    wrong = bitwise_and(not_equal(left, 0), not_equal(less(left, 0), less(b, 0)))
+    return select(wrong, add(left, b), left)
+
+
+def power(x: ArrayLike, y: ArrayLike) -> Value:
+    """`x` to the power of `y`; a Python integer as exponent multiplies."""
+    if isinstance(y, int) and not isinstance(y, bool):
+        base = operand("power", "x", x)
+        if base.dtype.kind in "iu" and y < 0:
+            bad_value(f"power: integers have no negative integer powers, got {base.aval} ** {y}")
+        if base.dtype.kind != "b":
+            return integer_pow(base, y)
+    return pow(x, y)
+
+
+def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits of `x` moved down by `y` places; the sign stays."""
+    a, b = promote("right_shift", x, y)
+    return shift_right_logical(a, b) if a.dtype.kind == "u" else shift_right_arithmetic(a, b)
+
+
+def matrix_transpose(x: ArrayLike) -> Value:
+    """The last two axes swapped."""
+    value = operand("matrix_transpose", "x", x)
+    if value.ndim < 2:
+        bad_value(f"matrix_transpose: expected at least two axes, got {value.aval}")
+    n = value.ndim
+    return transpose(value, [*range(n - 2), n - 1, n - 2])
+
+
+def astype(x: ArrayLike, dtype: Any) -> Value:
+    """The same elements in another dtype; to bool, whether they differ from zero."""
+    value = operand("astype", "x", x)
+    target = np.dtype(dtype)
+    return not_equal(value, 0) if target == np.bool_ != value.dtype else convert(value, target)
+
+
+def keep_axes(x: Value, shape: Shape, axes: Sequence[int]) -> Value:
+    """A reduction's result with the axes that it combined kept, at size 1."""
+    return reshape(x, [1 if k in axes else d for k, d in enumerate(shape)])
+
+
+def sum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
+    """The sum over `axis`, or over all; bools and narrow integers are summed as 32-bit ones."""
+    value = _widened("sum", x, dtype)
+    axes = canonical_axes("sum", axis, value.ndim)
+    out = reduce_sum(value, axes)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def prod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
+    """The product over `axis`, or over all; bools and narrow integers as 32-bit ones."""
+    value = _widened("prod", x, dtype)
+    axes = canonical_axes("prod", axis, value.ndim)
+    out = reduce_prod(value, axes)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def _widened(fun: str, x: ArrayLike, dtype: Any) -> Value:
+    value = operand(fun, "x", x)
+    if dtype is not None:
+        return convert(value, dtype)
+    if value.dtype.kind in "biu" and value.dtype.itemsize < 4:
+        return convert(value, np.uint32 if value.dtype.kind == "u" else np.int32)
+    return value
+
+
+def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
+    """The mean over `axis`, or over all; that of integers is float32."""
+    (value,) = promote("mean", x, inexact=True)
+    value = value if dtype is None else convert(value, dtype)
+    axes = canonical_axes("mean", axis, value.ndim)
+    count = size_of([value.shape[k] for k in axes])
+    return div(sum(value, axes, keepdims=keepdims), count)
+
+
+def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+    """The greatest element over `axis`, or over all."""
+    value = operand("max", "x", x)
+    axes = canonical_axes("max", axis, value.ndim)
+    out = reduce_max(value, axes)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def min(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+    """The least element over `axis`, or over all."""
+    value = operand("min", "x", x)
+    axes = canonical_axes("min", axis, value.ndim)
+    out = reduce_min(value, axes)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def all(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+    """Whether all elements over `axis` are true."""
+    value = operand("all", "x", x)
+    axes = canonical_axes("all", axis, value.ndim)
+    out = reduce_and(value, axes)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def any(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+    """Whether any element over `axis` is true."""
+    value = operand("any", "x", x)
+    axes = canonical_axes("any", axis, value.ndim)
+    out = reduce_or(value, axes)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def _arg(fun: Any, x: ArrayLike, axis: int | None, keepdims: bool) -> Value:
+    value = operand(fun.__name__, "x", x)
+    axes = canonical_axes(fun.__name__, axis, value.ndim)
+    out = fun(value, axis)
+    return keep_axes(out, value.shape, axes) if keepdims else out
+
+
+def argmax_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    """The index of the first greatest element."""
+    return _arg(argmax, x, axis, keepdims)
+
+
+def argmin_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    """The index of the first least element."""
+    return _arg(argmin, x, axis, keepdims)
+
+
+OPS.update(
+    add=add,
+    subtract=sub,
+    multiply=mul,
+    divide=true_divide,
+    floor_divide=floor_divide,
+    remainder=remainder,
+    power=power,
+    matmul=matmul,
+    bitwise_and=bitwise_and,
+    bitwise_or=bitwise_or,
+    bitwise_xor=bitwise_xor,
+    bitwise_invert=bitwise_not,
+    left_shift=shift_left,
+    right_shift=right_shift,
+    less=less,
+    less_equal=less_equal,
+    greater=greater,
+    greater_equal=greater_equal,
+    equal=equal,
+    not_equal=not_equal,
+    negative=neg,
+    abs=abs,
+    transpose=transpose,
+    matrix_transpose=matrix_transpose,
+    astype=astype,
+    reshape=reshape,
+    sum=sum,
+    prod=prod,
+    mean=mean,
+    max=max,
+    min=min,
+    all=all,
+    any=any,
+    argmax=argmax_method,
+    argmin=argmin_method,
+)

@@ -1,0 +1,3 @@
+"""The first-order primitives: importing this fills their rows."""
+
+from . import convert, broadcast, family, elementwise, shape, types, gather, index, prefix, reduce, dot

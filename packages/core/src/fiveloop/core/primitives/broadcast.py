@@ -1,0 +1,428 @@
+"""The shape primitives whose transposes need one another: broadcast, reshape, transpose, and the sum.
+
+Batching rules of all other files use the helpers at the end: `move_axis`, `bdim_at_front`,
+`broadcast_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fiveloop.core.array import ArrayLike, Scalar, Value
+from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import IRValue
+from fiveloop.core.dims import Dim, Shape, is_constant, is_one, same_dim, same_shape, size_of
+from fiveloop.core.errors import shape_str
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.check import (
+    array_avals,
+    bad_value,
+    canonical_axes,
+    canonical_axis,
+    canonical_shape,
+    check_kind,
+)
+from fiveloop.core.primitives.convert import convert, operand
+from fiveloop.core.promotion import DType, Typed, host_scalar, python_typed
+from fiveloop.core.rule_types import Cost, UndefinedPrimal, Zero
+from fiveloop.core.rules import Batch, Jvp, Transpose, define, pure
+from fiveloop.core.trace.tracer import bind1
+
+Tangent = Value | Zero
+
+
+def linear_jvp(prim: Primitive[Any]) -> Jvp:
+    """The jvp of a primitive that is linear in its one operand: itself."""
+
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+    ) -> tuple[list[Value], list[Tangent]]:
+        out = bind1(prim, *primals, params=p)
+        (t,) = tangents
+        if isinstance(t, Zero):
+            return [out], [Zero(out.aval.tangent())]
+        return [out], [bind1(prim, t, params=p)]
+
+    return rule
+
+
+def linear_transpose(back: Any) -> Transpose:
+    """The transpose of a one-operand primitive from `back(ct, aval, p)`, with the operand's type."""
+
+    def rule(
+        cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: Any
+    ) -> list[Tangent | None]:
+        (ct,), (x,) = cts, operands
+        return [Zero(x.aval)] if isinstance(ct, Zero) else [back(ct, x.aval, p)]
+
+    return rule
+
+
+# broadcast_in_dim
+
+
+@dataclass(frozen=True)
+class BroadcastParams:
+    """The result's shape, and the axis of it that each axis of the operand becomes."""
+
+    shape: Shape
+    dims: tuple[int, ...]
+
+
+broadcast_in_dim_p: Primitive[BroadcastParams] = Primitive("broadcast_in_dim")
+
+
+def broadcast_in_dim(x: ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Value:
+    """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1."""
+    value = operand("broadcast_in_dim", "x", x)
+    out = canonical_shape("broadcast_in_dim", shape)
+    places = canonical_axes("broadcast_in_dim", dims, len(out), "dims")
+    if places == tuple(range(len(out))) and same_shape(value.shape, out):
+        return value
+    return bind1(broadcast_in_dim_p, value, params=BroadcastParams(out, places))
+
+
+def broadcast_to(x: ArrayLike, shape: Any) -> Value:
+    """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
+    value = operand("broadcast_to", "x", x)
+    out = canonical_shape("broadcast_to", shape)
+    if value.ndim > len(out):
+        bad_value(f"broadcast_to: cannot broadcast {shape_str(value.shape)} to {shape_str(out)}")
+    return broadcast_in_dim(value, out, range(len(out) - value.ndim, len(out)))
+
+
+def _broadcast_aval(avals: Sequence[Aval], p: BroadcastParams) -> list[Aval]:
+    (x,) = array_avals("broadcast_in_dim", avals, 1)
+    fits = len(p.dims) == x.ndim and all(a < b for a, b in zip(p.dims, p.dims[1:], strict=False))
+    if not fits or any(
+        not (is_one(d) or same_dim(d, p.shape[k])) for d, k in zip(x.shape, p.dims, strict=True)
+    ):
+        bad_value(
+            f"broadcast_in_dim: expected `dims` to place each axis of {shape_str(x.shape)}, in order, "
+            f"on an axis of {shape_str(p.shape)} of its size, got dims {p.dims}"
+        )
+    return [x.update(shape=p.shape)]
+
+
+def _broadcast_back(ct: Value, aval: Aval, p: BroadcastParams) -> Value:
+    """Sum over the axes that were added, and over those that were repeated."""
+    repeated = {k for d, k in zip(aval.shape, p.dims, strict=True) if not same_dim(d, p.shape[k])}
+    summed = [k for k in range(len(p.shape)) if k not in p.dims or k in repeated]
+    return reshape(reduce_sum(ct, summed), aval.shape)
+
+
+def _broadcast_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: BroadcastParams
+) -> tuple[list[Value], list[int | None]]:
+    x = bdim_at_front(operands[0], dims[0], size)
+    batched = BroadcastParams((size, *p.shape), (0, *[k + 1 for k in p.dims]))
+    return [bind1(broadcast_in_dim_p, x, params=batched)], [0]
+
+
+define(
+    broadcast_in_dim_p,
+    abstract_eval=pure(_broadcast_aval),
+    lower=lambda ctx, xs, p: [hlo.broadcast_in_dim(ctx.b, xs[0], p.shape, p.dims)],
+    jvp=linear_jvp(broadcast_in_dim_p),
+    transpose=linear_transpose(_broadcast_back),
+    batch=_broadcast_batch,
+    cost=lambda avals, p: Cost(0, size_of(p.shape) * avals[0].dtype.itemsize),
+)
+
+
+def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
+    """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
+    return broadcast_in_dim(_fill_value(value, dtype), canonical_shape("full", shape), ())
+
+
+def _fill_value(value: ArrayLike, dtype: Any) -> Value:
+    if isinstance(value, (bool, int, float, complex)):
+        typed = Typed(python_typed(value).dtype if dtype is None else np.dtype(dtype))
+        return host_scalar(value, typed, "full: argument `value`")
+    x = operand("full", "value", value)
+    if x.shape:
+        bad_value(f"full: expected `value` to be a scalar, got {x.aval}")
+    return convert(x, x.dtype if dtype is None else dtype)
+
+
+def zeros(shape: Any, dtype: Any = np.float32) -> Value:
+    """An array of zeros."""
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = np.float32) -> Value:
+    """An array of ones."""
+    return full(shape, 1, dtype)
+
+
+def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = None) -> Value:
+    """An array of the shape and dtype of `x` that holds one value everywhere."""
+    like = operand("full_like", "x", x)
+    return full(like.shape, value, like.dtype if dtype is None else dtype)
+
+
+def zeros_of(aval: Aval) -> Value:
+    """Zeros of a type; an axis-free one is a number on the host."""
+    zero = Scalar(np.zeros((), aval.dtype), aval.weak_type)
+    return broadcast_in_dim(zero, aval.shape, ())
+
+
+def instantiate(t: Tangent) -> Value:
+    """A tangent or cotangent as a value: zeros for a symbolic zero."""
+    return zeros_of(t.aval) if isinstance(t, Zero) else t
+
+
+# reshape
+
+
+@dataclass(frozen=True)
+class ReshapeParams:
+    """The result's shape."""
+
+    shape: Shape
+
+
+reshape_p: Primitive[ReshapeParams] = Primitive("reshape")
+
+
+def reshape(x: ArrayLike, shape: Any) -> Value:
+    """The same elements, in row-major order, in another shape; one dim may be -1."""
+    value = operand("reshape", "x", x)
+    out = _fill_in(value.shape, shape)
+    if same_shape(out, value.shape):
+        return value
+    return bind1(reshape_p, value, params=ReshapeParams(out))
+
+
+def _fill_in(old: Shape, shape: Any) -> Shape:
+    """The shape asked for, with a -1 replaced by what is left."""
+    new = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+    free = [k for k, d in enumerate(new) if is_constant(d) and d == -1]
+    if not free:
+        return canonical_shape("reshape", new)
+    known = canonical_shape("reshape", [d for k, d in enumerate(new) if k not in free])
+    count, total = size_of(known), size_of(old)
+    if len(free) > 1 or count == 0 or total % count:
+        bad_value(f"reshape: cannot find the dim -1 in {new} for an array of shape {shape_str(old)}")
+    return (*new[: free[0]], total // count, *new[free[0] + 1 :])
+
+
+def _reshape_aval(avals: Sequence[Aval], p: ReshapeParams) -> list[Aval]:
+    (x,) = array_avals("reshape", avals, 1)
+    if not same_dim(size_of(x.shape), size_of(p.shape)):
+        bad_value(
+            f"reshape: expected a shape of {size_of(x.shape)} elements for an array of shape "
+            f"{shape_str(x.shape)}, got {shape_str(p.shape)}"
+        )
+    return [x.update(shape=p.shape)]
+
+
+def _reshape_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ReshapeParams
+) -> tuple[list[Value], list[int | None]]:
+    x = bdim_at_front(operands[0], dims[0], size)
+    return [bind1(reshape_p, x, params=ReshapeParams((size, *p.shape)))], [0]
+
+
+define(
+    reshape_p,
+    abstract_eval=pure(_reshape_aval),
+    lower=lambda ctx, xs, p: [hlo.reshape(ctx.b, xs[0], p.shape)],
+    jvp=linear_jvp(reshape_p),
+    transpose=linear_transpose(lambda ct, aval, p: reshape(ct, aval.shape)),
+    batch=_reshape_batch,
+)
+
+
+def expand_dims(x: ArrayLike, axes: int | Sequence[int]) -> Value:
+    """New axes of size 1, at these places of the result."""
+    value = operand("expand_dims", "x", x)
+    count = 1 if isinstance(axes, int) else len(axes)
+    new = canonical_axes("expand_dims", axes, value.ndim + count, "axes")
+    old = iter(value.shape)
+    return reshape(value, [1 if k in new else next(old) for k in range(value.ndim + count)])
+
+
+def squeeze(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
+    """Axes of size 1 taken away: these, or all."""
+    value = operand("squeeze", "x", x)
+    ones_at = [k for k, d in enumerate(value.shape) if is_one(d)]
+    gone = ones_at if axes is None else canonical_axes("squeeze", axes, value.ndim, "axes")
+    if any(k not in ones_at for k in gone):
+        bad_value(f"squeeze: expected `axes` of size 1 in {shape_str(value.shape)}, got {tuple(gone)}")
+    return reshape(value, [d for k, d in enumerate(value.shape) if k not in gone])
+
+
+# transpose
+
+
+@dataclass(frozen=True)
+class TransposeParams:
+    """Which axis of the operand each axis of the result is."""
+
+    perm: tuple[int, ...]
+
+
+transpose_p: Primitive[TransposeParams] = Primitive("transpose")
+
+
+def transpose(x: ArrayLike, perm: Sequence[int] | None = None) -> Value:
+    """Axes in another order: axis k of the result is axis `perm[k]` of `x`; reversed if None."""
+    value = operand("transpose", "x", x)
+    order = tuple(range(value.ndim))
+    axes = order[::-1] if perm is None else canonical_axes("transpose", perm, value.ndim, "perm")
+    if axes == order:
+        return value
+    return bind1(transpose_p, value, params=TransposeParams(axes))
+
+
+def _transpose_aval(avals: Sequence[Aval], p: TransposeParams) -> list[Aval]:
+    (x,) = array_avals("transpose", avals, 1)
+    if sorted(p.perm) != list(range(x.ndim)):
+        bad_value(f"transpose: expected `perm` to name each axis of {x} once, got {p.perm}")
+    return [x.update(shape=tuple(x.shape[k] for k in p.perm))]
+
+
+def inverse(perm: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes another."""
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def _transpose_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: TransposeParams
+) -> tuple[list[Value], list[int | None]]:
+    (d,) = dims
+    if d is None:
+        return [transpose(operands[0], p.perm)], [None]
+    perm = (d, *[k + (k >= d) for k in p.perm])
+    return [transpose(operands[0], perm)], [0]
+
+
+define(
+    transpose_p,
+    abstract_eval=pure(_transpose_aval),
+    lower=lambda ctx, xs, p: [hlo.transpose(ctx.b, xs[0], p.perm)],
+    jvp=linear_jvp(transpose_p),
+    transpose=linear_transpose(lambda ct, aval, p: transpose(ct, inverse(p.perm))),
+    batch=_transpose_batch,
+)
+
+
+# reduce_sum
+
+
+@dataclass(frozen=True)
+class ReduceParams:
+    """The axes that are combined and disappear."""
+
+    axes: tuple[int, ...]
+
+
+reduce_sum_p: Primitive[ReduceParams] = Primitive("reduce_sum")
+_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+def reduce_sum(x: ArrayLike, axes: Any = None) -> Value:
+    """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32)."""
+    value = operand("reduce_sum", "x", x)
+    if value.dtype == np.bool_:
+        value = convert(value, np.int32)
+    over = canonical_axes("reduce_sum", axes, value.ndim, "axes")
+    return bind1(reduce_sum_p, value, params=ReduceParams(over)) if over else value
+
+
+def reduced_aval(fun: str, x: ShapedArray, axes: Sequence[int]) -> ShapedArray:
+    """The type of a reduction's result, after a check of its axes."""
+    if any(not 0 <= k < x.ndim for k in axes) or len(set(axes)) != len(axes):
+        bad_value(f"{fun}: expected distinct axes of {x}, got {tuple(axes)}")
+    return x.update(shape=tuple(d for k, d in enumerate(x.shape) if k not in axes))
+
+
+def _sum_aval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
+    (x,) = array_avals("reduce_sum", avals, 1)
+    check_kind("reduce_sum", x, "iufc")
+    return [reduced_aval("reduce_sum", x, p.axes)]
+
+
+def wide_for_sums(dtype: DType) -> DType:
+    """The dtype in which sums and products are formed: float32 for the half floats."""
+    return np.dtype(np.float32) if dtype in _NARROW else dtype
+
+
+def _sum_lower(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
+    x = xs[0]
+    wide = hlo.convert(ctx.b, x, wide_for_sums(x.dtype))
+    return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, "add"), x.dtype)]
+
+
+def _sum_back(ct: Value, aval: Aval, p: ReduceParams) -> Value:
+    return restore_axes(ct, aval.shape, p.axes)
+
+
+def restore_axes(x: Value, shape: Shape, axes: Sequence[int]) -> Value:
+    """Repeat a reduction's result along the axes that it combined, to the operand's shape."""
+    return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k not in axes])
+
+
+def batch_reduction(prim: Primitive[Any]) -> Batch:
+    """The batching rule of a reduction: the same over axes counted without the batch axis."""
+
+    def rule(
+        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[Value], list[int | None]]:
+        (d,) = dims
+        if d is None:
+            return [bind1(prim, *operands, params=p)], [None]
+        axes = tuple(k + (k >= d) for k in p.axes)
+        out = bind1(prim, *operands, params=replace(p, axes=axes))
+        return [out], [d - sum(k < d for k in axes)]
+
+    return rule
+
+
+define(
+    reduce_sum_p,
+    abstract_eval=pure(_sum_aval),
+    lower=_sum_lower,
+    jvp=linear_jvp(reduce_sum_p),
+    transpose=linear_transpose(_sum_back),
+    batch=batch_reduction(reduce_sum_p),
+)
+
+
+# helpers of batching rules
+
+
+def move_axis(x: Value, source: int, destination: int) -> Value:
+    """The axis at `source` moved to `destination`; the others keep their order."""
+    start = canonical_axis("move_axis", source, x.ndim, "source")
+    end = canonical_axis("move_axis", destination, x.ndim, "destination")
+    if start == end:
+        return x
+    perm = [k for k in range(x.ndim) if k != start]
+    perm.insert(end, start)
+    return transpose(x, perm)
+
+
+def bdim_at(x: Value, dim: int | None, size: Dim, place: int) -> Value:
+    """An operand with its batch axis at `place`; one without gets it by repetition."""
+    if dim is not None:
+        return move_axis(x, dim, place)
+    shape = (*x.shape[:place], size, *x.shape[place:])
+    return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])
+
+
+def bdim_at_front(x: Value, dim: int | None, size: Dim) -> Value:
+    """An operand with its batch axis in front; one without gets it by repetition."""
+    return bdim_at(x, dim, size, 0)
+
+
+def broadcast_batch(operands: Sequence[Value], dims: Sequence[int | None], size: Dim) -> list[Value]:
+    """All operands with a batch axis in front."""
+    return [bdim_at_front(x, d, size) for x, d in zip(operands, dims, strict=True)]

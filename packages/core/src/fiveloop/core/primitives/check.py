@@ -1,0 +1,104 @@
+"""Checks of arguments that primitives and their functions share, with the user's line in errors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant
+from fiveloop.core.errors import at_source, shape_str
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.source import user_source
+from fiveloop.core.promotion import dtype_kind
+
+KIND_NAMES = {
+    "fc": "floating point or complex numbers",
+    "f": "floating point numbers",
+    "iu": "integers",
+    "biu": "integers or bools",
+    "iuf": "real numbers",
+    "biuf": "real numbers or bools",
+    "iuc": "numbers",
+    "iufc": "numbers",
+    "b": "bools",
+    "c": "complex numbers",
+}
+
+
+def bad_type(message: str) -> NoReturn:
+    """Raise a TypeError that ends with the user's line."""
+    raise TypeError(f"{message}{at_source(user_source())}")
+
+
+def bad_value(message: str) -> NoReturn:
+    """Raise a ValueError that ends with the user's line."""
+    raise ValueError(f"{message}{at_source(user_source())}")
+
+
+def array_aval(fun: str, aval: Aval, what: str = "an operand") -> ShapedArray:
+    """The type of an operand that must be an array; a Ref is refused."""
+    if not isinstance(aval, ShapedArray):
+        bad_type(f"{fun}: expected {what} to be an array, got {aval}; read a Ref first: `ref[...]`")
+    return aval
+
+
+def array_avals(fun: str, avals: Sequence[Aval], count: int | None = None) -> list[ShapedArray]:
+    """The types of operands that must be arrays, and `count` of them if that is given."""
+    if count is not None and len(avals) != count:
+        bad_type(f"{fun}: expected {count} operands, got {len(avals)}")
+    return [array_aval(fun, a) for a in avals]
+
+
+def check_kind(fun: str, aval: Aval, kinds: str) -> None:
+    """Refuse a dtype whose kind is not among those accepted."""
+    if dtype_kind(aval.dtype) not in kinds:
+        expected = KIND_NAMES.get(kinds, f"a dtype of the kinds {kinds}")
+        bad_type(f"{fun}: expected {expected}, got {aval}")
+
+
+def canonical_axis(fun: str, axis: Any, ndim: int, what: str = "axis") -> int:
+    """An axis counted from the front, for one that may count from the end."""
+    try:
+        k = operator.index(axis)
+    except TypeError:
+        bad_type(f"{fun}: expected `{what}` to be an integer, got {axis!r}")
+    if not -ndim <= k < ndim:
+        bad_value(f"{fun}: expected `{what}` in [{-ndim}, {ndim}) for {ndim} axes, got {k}")
+    return k % ndim
+
+
+def canonical_axes(fun: str, axes: Any, ndim: int, what: str = "axis") -> tuple[int, ...]:
+    """Axes counted from the front: of None all, of one or several those, each once."""
+    if axes is None:
+        return tuple(range(ndim))
+    given = axes if isinstance(axes, Iterable) else (axes,)
+    out = tuple(canonical_axis(fun, a, ndim, what) for a in given)
+    if len(set(out)) != len(out):
+        bad_value(f"{fun}: expected each axis once in `{what}`, got {axes}")
+    return out
+
+
+def canonical_shape(fun: str, shape: Any, what: str = "shape") -> Shape:
+    """A shape as a tuple of dims; one integer stands for one axis."""
+    given = shape if isinstance(shape, Iterable) else (shape,)
+    out = tuple(d if is_constant(d) else _as_dim(fun, d, what) for d in given)
+    if any(is_constant(d) and d < 0 for d in out):
+        bad_value(f"{fun}: expected no negative sizes in `{what}`, got {shape_str(out)}")
+    return out
+
+
+def _as_dim(fun: str, d: Any, what: str) -> Dim:
+    try:
+        return operator.index(d)
+    except TypeError:
+        bad_type(f"{fun}: expected `{what}` to hold integers, got {d!r}")
+
+
+def common_shape(fun: str, shapes: Sequence[Shape]) -> Shape:
+    """The shape that operands broadcast to under NumPy's rules, or an error that shows them all."""
+    out = broadcast_shapes(*shapes)
+    if out is None:
+        listed = ", ".join(shape_str(s) for s in shapes)
+        bad_value(f"{fun}: expected shapes that broadcast together, got {listed}")
+    return out

@@ -1,0 +1,350 @@
+"""Whole rows from one or two rules: elementwise primitives of one, two or more operands.
+
+Operands of an elementwise primitive have one dtype and one shape, save that an operand without axes
+may stand beside any others. A derivative is a term per operand, `term(t, *primals)`, linear in `t`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import IRValue
+from fiveloop.core.dims import Shape, same_shape
+from fiveloop.core.errors import RuleError
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.broadcast import (
+    Tangent,
+    bdim_at,
+    broadcast_in_dim,
+    broadcast_to,
+    reduce_sum,
+)
+from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, common_shape
+from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.promotion import DType
+from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import NOT_LINEAR, Batch, Jvp, Lower, Refusal, Transpose, define, pure
+from fiveloop.core.trace.tracer import bind1
+
+Term = Callable[..., Value]
+BOOL = np.dtype(np.bool_)
+add_p: Primitive[Any] = Primitive("add")  # its row is in `elementwise_arithmetic`; sums of terms need it
+
+
+def unary(name: str) -> Primitive[Any]:
+    """A new primitive of one operand; `define_unary` fills its row."""
+    return Primitive(name)
+
+
+def binary(name: str) -> Primitive[Any]:
+    """A new primitive of two operands; `define_binary` fills its row."""
+    return Primitive(name)
+
+
+# how public functions bind
+
+
+def apply_unary(prim: Primitive[Any], x: ArrayLike, *, inexact: bool = False) -> Value:
+    """Bind a unary primitive to an argument; integers become float32 if `inexact`."""
+    if inexact:
+        return bind1(prim, *promote(prim.name, x, inexact=True))
+    return bind1(prim, operand(prim.name, "x", x))
+
+
+def apply_binary(prim: Primitive[Any], x: ArrayLike, y: ArrayLike, *, inexact: bool = False) -> Value:
+    """Bind a binary primitive to arguments brought to one dtype and one shape."""
+    if isinstance(x, Value) and isinstance(y, Value) and x.aval is y.aval and not inexact:
+        return bind1(prim, x, y)
+    return bind1(prim, *same_shapes(prim.name, promote(prim.name, x, y, inexact=inexact)))
+
+
+def same_shapes(fun: str, xs: Sequence[Value]) -> list[Value]:
+    """Operands broadcast to their common shape; those without axes stay as they are."""
+    first = xs[0].shape
+    if all(not x.shape or same_shape(x.shape, first) for x in xs):
+        return list(xs)
+    shape = common_shape(fun, [x.shape for x in xs])
+    return [broadcast_to(x, shape) if x.shape else x for x in xs]
+
+
+# the cells
+
+
+def elementwise_shape(fun: str, avals: Sequence[Aval]) -> Shape:
+    """The shape of an elementwise result: that of all operands that have axes."""
+    out: Shape = ()
+    for aval in avals:
+        if aval.shape and out and not same_shape(aval.shape, out):
+            bad_type(f"{fun}: expected operands of one shape, got {_listed(avals)}")
+        out = out or aval.shape
+    return out
+
+
+def elementwise_avals(fun: str, avals: Sequence[Aval], count: int, kinds: str) -> ShapedArray:
+    """The type that all operands of an elementwise primitive agree on; weak if all are."""
+    given = array_avals(fun, avals, count)
+    first = given[0]
+    check_kind(fun, first, kinds)
+    if count == 1:
+        return first
+    if any(a.dtype != first.dtype for a in given):
+        bad_type(f"{fun}: expected operands of one dtype, got {_listed(avals)}")
+    return ShapedArray(elementwise_shape(fun, given), first.dtype, all(a.weak_type for a in given))
+
+
+def _listed(avals: Sequence[Aval]) -> str:
+    return " and ".join(str(a) for a in avals)
+
+
+OutDtype = Callable[[DType], DType]
+
+
+def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> Any:
+    def rule(avals: Sequence[Aval], p: Any) -> list[Aval]:
+        common = elementwise_avals(name, avals, count, kinds)
+        return [common if out is None else common.update(dtype=out(common.dtype))]
+
+    def compare_rule(avals: Sequence[Aval], p: Any) -> list[Aval]:
+        return [ShapedArray(elementwise_avals(name, avals, count, kinds).shape, BOOL)]
+
+    return pure(compare_rule if out is to_bool else rule)
+
+
+def to_bool(dtype: DType) -> DType:
+    """The dtype of answers: bool."""
+    return BOOL
+
+
+def lower_elementwise(write: Callable[..., IRValue]) -> Lower:
+    """Lower to one HLO operation, after repeating operands without axes to the result's shape."""
+
+    def rule(ctx: Any, operands: Sequence[IRValue], p: Any) -> list[IRValue]:
+        shape = ctx.avals_out[0].shape
+        return [write(ctx.b, *[repeat_scalar(ctx.b, x, shape) for x in operands])]
+
+    return rule
+
+
+def repeat_scalar(b: Any, x: IRValue, shape: Shape) -> IRValue:
+    """A scalar of a program repeated to a shape; an array as it is."""
+    return x if x.shape or not shape else hlo.broadcast_in_dim(b, x, shape, ())
+
+
+def batch_elementwise(prim: Primitive[Any]) -> Batch:
+    """Batch along the axis of the first operand with axes of its own; scalars stay scalars."""
+
+    def rule(
+        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[Value], list[int | None]]:
+        xs, out_dim = align_elementwise(size, operands, dims)
+        return [bind1(prim, *xs, params=p)], [out_dim]
+
+    return rule
+
+
+def align_elementwise(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None]
+) -> tuple[list[Value], int]:
+    """Operands of an elementwise primitive with one batch axis in one place, and that place."""
+    ranks = [x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True)]
+    rank = max(ranks)
+    placed = [d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank]
+    place = placed[0] if placed else 0
+    shape = next(
+        (x.shape if d is None else x.aval.unbatched(d).shape)
+        for x, d, r in zip(operands, dims, ranks, strict=True)
+        if r == rank
+    )
+    batched_shape = (*shape[:place], size, *shape[place:])
+    xs: list[Value] = []
+    for x, d, r in zip(operands, dims, ranks, strict=True):
+        if r < rank and d is not None:
+            xs.append(broadcast_in_dim(x, batched_shape, [place]))
+        elif r == 0 and d is None:
+            xs.append(x)
+        else:
+            xs.append(bdim_at(x, d, size, place))
+    return xs, place
+
+
+def fit(t: Value, aval: Aval) -> Value:
+    """A tangent in the shape of the result: one without axes is repeated."""
+    return t if same_shape(t.shape, aval.shape) else broadcast_in_dim(t, aval.shape, ())
+
+
+def unbroadcast(ct: Value, aval: Aval) -> Value:
+    """A cotangent in the shape of the operand: summed for an operand without axes."""
+    return ct if same_shape(ct.shape, aval.shape) else reduce_sum(ct)
+
+
+def jvp_elementwise(
+    prim: Primitive[Any], terms: Sequence[Term | None], *, with_out: bool = False
+) -> Jvp:
+    """The sum of a term per operand that has a tangent; None is a derivative that is zero.
+
+    Terms are called as `term(t, *primals)`, or as `term(t, out, *primals)` if `with_out`.
+    """
+
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+    ) -> tuple[list[Value], list[Tangent]]:
+        out = bind1(prim, *primals, params=p)
+        total: Tangent = Zero(out.aval.tangent())
+        extra = (out, *primals) if with_out else primals
+        for term, t in zip(terms, tangents, strict=True):
+            if term is not None and not isinstance(t, Zero):
+                part = fit(term(t, *extra), out.aval)
+                total = part if isinstance(total, Zero) else bind1(add_p, total, part)
+        return [out], [total]
+
+    return rule
+
+
+def transpose_elementwise(name: str, terms: Sequence[Term | None]) -> Transpose:
+    """The cotangent of each linear operand by `term(ct, *others)`, the other operands in order."""
+
+    def rule(
+        cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: Any
+    ) -> list[Tangent | None]:
+        (ct,) = cts
+        outs: list[Tangent | None] = []
+        for k, (term, x) in enumerate(zip(terms, operands, strict=True)):
+            if not isinstance(x, UndefinedPrimal):
+                outs.append(None)
+                continue
+            if term is None:
+                raise RuleError(f"`{name}` has no transpose: it is not linear in operand {k}")
+            others = [*operands[:k], *operands[k + 1 :]]
+            outs.append(
+                Zero(x.aval) if isinstance(ct, Zero) else unbroadcast(term(ct, *others), x.aval)
+            )
+        return outs
+
+    return rule
+
+
+# the rows
+
+
+def define_elementwise(
+    prim: Primitive[Any],
+    *,
+    count: int,
+    kinds: str,
+    lower: Callable[..., IRValue],
+    jvp: Jvp | Refusal,
+    transpose: Transpose | Refusal = NOT_LINEAR,
+    out: OutDtype | None = None,
+) -> None:
+    """Fill the row of an elementwise primitive of `count` operands without params."""
+    define(
+        prim,
+        abstract_eval=_abstract_eval(prim.name, count, kinds, out),
+        lower=lower_elementwise(lower),
+        jvp=jvp,
+        transpose=transpose,
+        batch=batch_elementwise(prim),
+    )
+
+
+def define_unary(
+    prim: Primitive[Any],
+    *,
+    lower: Callable[..., IRValue],
+    jvp: Term | None = None,
+    jvp_from_out: Term | None = None,
+    transpose: Term | None = None,
+    kinds: str = "fc",
+    out: OutDtype | None = None,
+) -> None:
+    """Fill the row of an elementwise primitive of one operand.
+
+    Its derivative is `jvp(t, x)`, or `jvp_from_out(t, y)` where the result tells it at less cost;
+    without either it is zero. A linear one also gives `transpose(ct)`.
+    """
+    term: Term | None = None
+    if jvp is not None:
+        term = lambda t, y, x: jvp(t, x)
+    elif jvp_from_out is not None:
+        term = lambda t, y, x: jvp_from_out(t, y)
+    back = None if transpose is None else transpose_elementwise(prim.name, [transpose])
+    define_elementwise(
+        prim,
+        count=1,
+        kinds=kinds,
+        lower=lower,
+        jvp=jvp_elementwise(prim, [term], with_out=True),
+        transpose=back or NOT_LINEAR,
+        out=out,
+    )
+
+
+def define_binary(
+    prim: Primitive[Any],
+    *,
+    lower: Callable[..., IRValue],
+    jvp: tuple[Term | None, Term | None] | None = None,
+    jvp_with_out: tuple[Term | None, Term | None] | None = None,
+    transpose: tuple[Term | None, Term | None] | None = None,
+    kinds: str = "iufc",
+    out: OutDtype | None = None,
+) -> None:
+    """Fill the row of an elementwise primitive of two operands.
+
+    `jvp` has a term `(t, x, y)` for each operand, `jvp_with_out` a term `(t, out, x, y)`; without
+    either its derivative is zero. A primitive that is linear in an operand gives for it a term
+    `(ct, other)` of `transpose`.
+    """
+    terms = jvp or jvp_with_out
+    with_out = jvp is None
+    define_elementwise(
+        prim,
+        count=2,
+        kinds=kinds,
+        lower=lower,
+        jvp=zero_jvp(prim) if terms is None else jvp_elementwise(prim, terms, with_out=with_out),
+        transpose=NOT_LINEAR if transpose is None else transpose_elementwise(prim.name, transpose),
+        out=out,
+    )
+
+
+def define_compare(prim: Primitive[Any], direction: str, kinds: str) -> None:
+    """Fill the row of a comparison, whose results are bools."""
+    define_elementwise(
+        prim,
+        count=2,
+        kinds=kinds,
+        lower=lambda b, x, y: hlo.compare(b, x, y, direction),
+        jvp=zero_jvp(prim),
+        out=to_bool,
+    )
+
+
+def zero_jvp(prim: Primitive[Any]) -> Jvp:
+    """The jvp of a primitive that is constant almost everywhere."""
+
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+    ) -> tuple[list[Value], list[Tangent]]:
+        out = bind1(prim, *primals, params=p)
+        return [out], [Zero(out.aval.tangent())]
+
+    return rule
+
+
+def same_dims_batch(prim: Primitive[Any]) -> Batch:
+    """The batching rule of a one-operand primitive that treats every element alike."""
+
+    def rule(
+        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[Value], list[int | None]]:
+        return [bind1(prim, *operands, params=p)], list(dims)
+
+    return rule
+

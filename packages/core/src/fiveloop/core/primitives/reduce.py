@@ -1,0 +1,258 @@
+"""Reductions: products, extremes, logic and the places of extremes, beside `reduce_sum` in `broadcast`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import Builder, IRValue
+from fiveloop.core.dims import size_of
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.broadcast import (
+    ReduceParams,
+    Tangent,
+    batch_reduction,
+    move_axis,
+    reduce_sum,
+    reduced_aval,
+    reshape,
+    restore_axes,
+    transpose,
+    wide_for_sums,
+)
+from fiveloop.core.primitives.check import (
+    array_avals,
+    bad_type,
+    bad_value,
+    canonical_axes,
+    canonical_axis,
+    check_kind,
+)
+from fiveloop.core.primitives.convert import convert, operand
+from fiveloop.core.primitives.elementwise_arithmetic import add, div, mul
+from fiveloop.core.primitives.elementwise_logic import equal, select, to_condition
+from fiveloop.core.primitives.family import zero_jvp
+from fiveloop.core.primitives.prefix import fold
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Jvp, Lower, define, pure
+from fiveloop.core.trace.tracer import bind1
+
+reduce_prod_p: Primitive[ReduceParams] = Primitive("reduce_prod")
+reduce_max_p: Primitive[ReduceParams] = Primitive("reduce_max")
+reduce_min_p: Primitive[ReduceParams] = Primitive("reduce_min")
+reduce_and_p: Primitive[ReduceParams] = Primitive("reduce_and")
+reduce_or_p: Primitive[ReduceParams] = Primitive("reduce_or")
+
+
+def reduce_prod(x: ArrayLike, axes: Any = None) -> Value:
+    """The product over `axes`, or over all; the axes disappear."""
+    value = operand("reduce_prod", "x", x)
+    return _reduce(reduce_prod_p, convert(value, np.int32) if value.dtype == np.bool_ else value, axes)
+
+
+def reduce_max(x: ArrayLike, axes: Any = None) -> Value:
+    """The greatest element over `axes`; NaN wins. Equal winners share its derivative equally."""
+    return _reduce_some(reduce_max_p, x, axes)
+
+
+def reduce_min(x: ArrayLike, axes: Any = None) -> Value:
+    """The least element over `axes`; NaN wins. Equal winners share its derivative equally."""
+    return _reduce_some(reduce_min_p, x, axes)
+
+
+def reduce_and(x: ArrayLike, axes: Any = None) -> Value:
+    """Whether all elements over `axes` are true, or differ from zero."""
+    return _reduce(reduce_and_p, to_condition(x), axes)
+
+
+def reduce_or(x: ArrayLike, axes: Any = None) -> Value:
+    """Whether any element over `axes` is true, or differs from zero."""
+    return _reduce(reduce_or_p, to_condition(x), axes)
+
+
+def _reduce(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Value:
+    value = operand(prim.name, "x", x)
+    over = canonical_axes(prim.name, axes, value.ndim, "axes")
+    return bind1(prim, value, params=ReduceParams(over)) if over else value
+
+
+def _reduce_some(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Value:
+    """A reduction that needs at least one element."""
+    value = operand(prim.name, "x", x)
+    over = canonical_axes(prim.name, axes, value.ndim, "axes")
+    if any(value.shape[k] == 0 for k in over):
+        bad_value(f"{prim.name}: expected at least one element along axes {over}, got {value.aval}")
+    return _reduce(prim, value, over)
+
+
+def _define_reduction(prim: Primitive[ReduceParams], kind: str, kinds: str, jvp: Jvp) -> None:
+    def abstract_eval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
+        (x,) = array_avals(prim.name, avals, 1)
+        check_kind(prim.name, x, kinds)
+        return [reduced_aval(prim.name, x, p.axes)]
+
+    define(
+        prim,
+        abstract_eval=pure(abstract_eval),
+        lower=_lower_reduction(kind),
+        jvp=jvp,
+        batch=batch_reduction(prim),
+    )
+
+
+def _lower_reduction(kind: str) -> Lower:
+    def rule(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
+        (x,) = xs
+        wide = hlo.convert(ctx.b, x, wide_for_sums(x.dtype)) if kind == "mul" else x
+        return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, kind), x.dtype)]
+
+    return rule
+
+
+def _extreme_jvp(prim: Primitive[ReduceParams]) -> Jvp:
+    """The mean of the tangents of the elements that are equal to the extreme."""
+
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceParams
+    ) -> tuple[list[Value], list[Tangent]]:
+        (x,), (t,) = primals, tangents
+        out = bind1(prim, x, params=p)
+        if isinstance(t, Zero):
+            return [out], [Zero(out.aval.tangent())]
+        wins = equal(x, restore_axes(out, x.shape, p.axes))
+        count = reduce_sum(convert(wins, t.dtype), p.axes)
+        return [out], [div(reduce_sum(select(wins, t, convert(0, t.dtype)), p.axes), count)]
+
+    return rule
+
+
+def _prod_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceParams
+) -> tuple[list[Value], list[Tangent]]:
+    """A tree of products of dual numbers: right where elements are zero, and of linear cost."""
+    (x,), (t,) = primals, tangents
+    out = bind1(reduce_prod_p, x, params=p)
+    if isinstance(t, Zero):
+        return [out], [Zero(out.aval.tangent())]
+    if size_of([x.shape[k] for k in p.axes]) == 0:
+        return [out], [Zero(out.aval.tangent())]
+    pair = [_reduced_in_front(x, p.axes), _reduced_in_front(t, p.axes)]
+    _, t_out = fold(_dual_product, pair)
+    return [out], [t_out]
+
+
+def _dual_product(left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+    (x, t), (y, u) = left, right
+    return [mul(x, y), add(mul(t, y), mul(x, u))]
+
+
+def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
+    """The axes that are combined as one axis, in front of the others."""
+    kept = [k for k in range(x.ndim) if k not in axes]
+    moved = transpose(x, [*axes, *kept])
+    count = size_of([x.shape[k] for k in axes])
+    return reshape(moved, (count, *[x.shape[k] for k in kept]))
+
+
+_define_reduction(reduce_prod_p, "mul", "iufc", _prod_jvp)
+_define_reduction(reduce_max_p, "max", "biuf", _extreme_jvp(reduce_max_p))
+_define_reduction(reduce_min_p, "min", "biuf", _extreme_jvp(reduce_min_p))
+_define_reduction(reduce_and_p, "and", "b", zero_jvp(reduce_and_p))
+_define_reduction(reduce_or_p, "or", "b", zero_jvp(reduce_or_p))
+
+
+# argmax, argmin
+
+
+@dataclass(frozen=True)
+class ArgParams:
+    """The axis that is searched, and the dtype of the index."""
+
+    axis: int
+    index_dtype: np.dtype[Any]
+
+
+argmax_p: Primitive[ArgParams] = Primitive("argmax")
+argmin_p: Primitive[ArgParams] = Primitive("argmin")
+
+
+def argmax(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
+    """The index of the first greatest element along `axis`, or of all; the first NaN wins."""
+    return _search(argmax_p, x, axis, index_dtype)
+
+
+def argmin(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
+    """The index of the first least element along `axis`, or of all; the first NaN wins."""
+    return _search(argmin_p, x, axis, index_dtype)
+
+
+def _search(prim: Primitive[ArgParams], x: ArrayLike, axis: int | None, index_dtype: Any) -> Value:
+    value = operand(prim.name, "x", x)
+    if axis is None:
+        value, axis = reshape(value, -1), 0
+    params = ArgParams(canonical_axis(prim.name, axis, value.ndim), np.dtype(index_dtype))
+    return bind1(prim, value, params=params)
+
+
+def _arg_aval(name: str) -> Callable[[Sequence[Aval], ArgParams], list[Aval]]:
+    def rule(avals: Sequence[Aval], p: ArgParams) -> list[Aval]:
+        (x,) = array_avals(name, avals, 1)
+        check_kind(name, x, "biuf")
+        out = reduced_aval(name, x, [p.axis])
+        if p.index_dtype.kind not in "iu":
+            bad_type(f"{name}: expected an integer `index_dtype`, got {p.index_dtype.name}")
+        size = x.shape[p.axis]
+        if size == 0:
+            bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
+        if size - 1 > np.iinfo(p.index_dtype).max:
+            bad_value(f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`")
+        return [ShapedArray(out.shape, p.index_dtype)]
+
+    return rule
+
+
+def _arg_lower(kind: str) -> Lower:
+    """Find the extreme, then the least index where it is: two plain reductions, which XLA vectorises."""
+
+    def rule(ctx: Any, xs: Sequence[IRValue], p: ArgParams) -> list[IRValue]:
+        b: Builder = ctx.b
+        (x,) = xs
+        best = hlo.reduce(b, x, [p.axis], kind)
+        kept = [k for k in range(len(x.shape)) if k != p.axis]
+        found = hlo.compare(b, x, hlo.broadcast_in_dim(b, best, x.shape, kept), "EQ")
+        if x.dtype.kind not in "iub":
+            found = hlo.or_(b, found, hlo.compare(b, x, x, "NE"))
+        places = hlo.iota(b, x.shape, p.index_dtype, p.axis)
+        last = hlo.constant(b, np.iinfo(p.index_dtype).max, x.shape, p.index_dtype)
+        return [hlo.reduce(b, hlo.select(b, found, places, last), [p.axis], "min")]
+
+    return rule
+
+
+def _arg_batch(prim: Primitive[ArgParams]) -> Any:
+    def rule(
+        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ArgParams
+    ) -> tuple[list[Value], list[int | None]]:
+        (d,) = dims
+        if d is None:
+            return [bind1(prim, *operands, params=p)], [None]
+        out = bind1(prim, move_axis(operands[0], d, 0), params=replace(p, axis=p.axis + 1))
+        return [out], [0]
+
+    return rule
+
+
+for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
+    define(
+        _prim,
+        abstract_eval=pure(_arg_aval(_prim.name)),
+        lower=_arg_lower(_kind),
+        jvp=zero_jvp(_prim),
+        batch=_arg_batch(_prim),
+    )

@@ -1,0 +1,423 @@
+"""Shapes: joining, padding, turning round and counting, beside what `broadcast` holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.array import ArrayLike, Scalar, Value
+from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import IRValue
+from fiveloop.core.dims import Dim, Shape, same_dim
+from fiveloop.core.errors import shape_str
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.broadcast import (
+    Tangent,
+    bdim_at,
+    bdim_at_front,
+    broadcast_batch,
+    broadcast_in_dim,
+    broadcast_to,
+    expand_dims,
+    full,
+    full_like,
+    instantiate,
+    linear_jvp,
+    linear_transpose,
+    move_axis,
+    ones,
+    reduce_sum,
+    reshape,
+    squeeze,
+    transpose,
+    zeros,
+    zeros_of,
+)
+from fiveloop.core.primitives.check import (
+    array_avals,
+    bad_type,
+    bad_value,
+    canonical_axes,
+    canonical_axis,
+    canonical_shape,
+    check_kind,
+)
+from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.primitives.elementwise_arithmetic import sub
+from fiveloop.core.primitives.elementwise_logic import select
+from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import define, pure
+from fiveloop.core.trace.tracer import bind1
+
+# reverse
+
+
+@dataclass(frozen=True)
+class ReverseParams:
+    """The axes along which the order is turned round."""
+
+    axes: tuple[int, ...]
+
+
+reverse_p: Primitive[ReverseParams] = Primitive("reverse")
+
+
+def reverse(x: ArrayLike, axes: Any = None) -> Value:
+    """The elements in the opposite order along `axes`, or along all."""
+    value = operand("reverse", "x", x)
+    turned = canonical_axes("reverse", axes, value.ndim, "axes")
+    return bind1(reverse_p, value, params=ReverseParams(turned)) if turned else value
+
+
+def _reverse_aval(avals: Sequence[Aval], p: ReverseParams) -> list[Aval]:
+    (x,) = array_avals("reverse", avals, 1)
+    canonical_axes("reverse", p.axes, x.ndim, "axes")
+    return [x]
+
+
+def _reverse_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ReverseParams
+) -> tuple[list[Value], list[int | None]]:
+    (d,) = dims
+    axes = p.axes if d is None else tuple(k + (k >= d) for k in p.axes)
+    return [reverse(operands[0], axes)], [d]
+
+
+define(
+    reverse_p,
+    abstract_eval=pure(_reverse_aval),
+    lower=lambda ctx, xs, p: [hlo.reverse(ctx.b, xs[0], p.axes)],
+    jvp=linear_jvp(reverse_p),
+    transpose=linear_transpose(lambda ct, aval, p: reverse(ct, p.axes)),
+    batch=_reverse_batch,
+)
+
+
+# pad
+
+
+@dataclass(frozen=True)
+class PadParams:
+    """How much is put before, after and between the elements of each axis; negative amounts cut."""
+
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+    interior: tuple[int, ...]
+
+
+pad_p: Primitive[PadParams] = Primitive("pad")
+
+
+def pad(
+    x: ArrayLike,
+    value: ArrayLike,
+    low: Sequence[Dim],
+    high: Sequence[Dim],
+    interior: Sequence[int] | None = None,
+) -> Value:
+    """A scalar `value` put before, after and between the elements of each axis.
+
+    Negative amounts in `low` and `high` cut elements away.
+    """
+    array = operand("pad", "x", x)
+    (_, filler) = promote("pad", array, value)
+    if filler.dtype == array.dtype and filler.shape:
+        bad_value(f"pad: expected `value` to be a scalar, got {filler.aval}")
+    if filler.dtype != array.dtype:
+        bad_type(f"pad: expected `value` to fit into {array.aval}, got {filler.aval}")
+    between = tuple(interior) if interior is not None else (0,) * array.ndim
+    p = PadParams(tuple(low), tuple(high), between)
+    if not any(p.low) and not any(p.high) and not any(p.interior) and len(p.low) == array.ndim:
+        return array
+    return bind1(pad_p, array, filler, params=p)
+
+
+def _pad_aval(avals: Sequence[Aval], p: PadParams) -> list[Aval]:
+    x, value = array_avals("pad", avals, 2)
+    if value.shape or value.dtype != x.dtype:
+        bad_type(f"pad: expected a scalar of dtype {x.dtype.name} to pad {x} with, got {value}")
+    if not len(p.low) == len(p.high) == len(p.interior) == x.ndim or min(p.interior, default=0) < 0:
+        bad_value(
+            f"pad: expected amounts for each axis of {x}, none of `interior` negative, got low "
+            f"{p.low}, high {p.high}, interior {p.interior}"
+        )
+    shape = tuple(
+        padded_size(d, lo, hi, mid)
+        for d, lo, hi, mid in zip(x.shape, p.low, p.high, p.interior, strict=True)
+    )
+    if any(d < 0 for d in shape):
+        bad_value(f"pad: cannot cut more elements than there are: {x} would become {shape_str(shape)}")
+    return [x.update(shape=shape)]
+
+
+def padded_size(size: Dim, low: Dim, high: Dim, interior: int) -> Dim:
+    """The size of an axis after padding."""
+    return low + high + size + max(size - 1, 0) * interior
+
+
+def _pad_lower(ctx: Any, xs: Sequence[IRValue], p: PadParams) -> list[IRValue]:
+    return [hlo.pad(ctx.b, xs[0], xs[1], p.low, p.high, p.interior)]
+
+
+def _pad_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: PadParams
+) -> tuple[list[Value], list[Tangent]]:
+    out = bind1(pad_p, *primals, params=p)
+    if all(isinstance(t, Zero) for t in tangents):
+        return [out], [Zero(out.aval.tangent())]
+    x_dot, value_dot = map(instantiate, tangents)
+    return [out], [bind1(pad_p, x_dot, value_dot, params=p)]
+
+
+def _pad_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: PadParams
+) -> list[Tangent | None]:
+    """The elements that came from `x`; what is left of the sum came from the value."""
+    (ct,), (x, value) = cts, operands
+    if isinstance(ct, Zero):
+        return [Zero(v.aval) if isinstance(v, UndefinedPrimal) else None for v in operands]
+    x_bar = unpad(ct, x.aval.shape, p)
+    outs: list[Tangent | None] = [x_bar if isinstance(x, UndefinedPrimal) else None, None]
+    if isinstance(value, UndefinedPrimal):
+        outs[1] = sub(reduce_sum(ct), reduce_sum(x_bar))
+    return outs
+
+
+def unpad(y: Value, shape: Shape, p: PadParams) -> Value:
+    """Undo a padding: the elements of `y` that came from an operand of this shape, zeros where cut."""
+    zero = Scalar(np.zeros((), y.dtype))
+    none = (0,) * y.ndim
+    low, high = tuple(-d for d in p.low), tuple(-d for d in p.high)
+    if not any(p.interior):
+        return pad(y, zero, low, high)
+    # With gaps: make each axis a table of rows, an element followed by its gap, and keep column 0.
+    gaps = p.interior
+    y = pad(y, zero, low, tuple(h + g for h, g in zip(high, gaps, strict=True)))
+    table = [n for d, g in zip(shape, gaps, strict=True) for n in (d, g + 1)]
+    cut = [n for g in gaps for n in (0, -g)]
+    rows = reshape(pad(y, zero, none, _empty_axes(y.shape, shape, gaps)), table)
+    return reshape(pad(rows, zero, (0,) * len(cut), cut), shape)
+
+
+def _empty_axes(found: Shape, shape: Shape, gaps: Sequence[int]) -> tuple[int, ...]:
+    """An axis of size 0 has no gap after its last element: what to add to reach whole rows."""
+    return tuple(d * (g + 1) - n for n, d, g in zip(found, shape, gaps, strict=True))
+
+
+def _pad_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: PadParams
+) -> tuple[list[Value], list[int | None]]:
+    x, value = operands
+    place = 0 if dims[0] is None else dims[0]
+    low, high, mid = (list(d) for d in (p.low, p.high, p.interior))
+    for amounts in (low, high, mid):
+        amounts.insert(place, 0)
+    batched = PadParams(tuple(low), tuple(high), tuple(mid))
+    x = bdim_at(x, dims[0], size, place)
+    if dims[1] is None:
+        return [bind1(pad_p, x, value, params=batched)], [place]
+    return [_pad_with_many(x, value, batched, place)], [place]
+
+
+def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
+    """Pad with one value per batch entry: pad with zeros, and the values padded around a hole."""
+    zero = Scalar(np.zeros((), x.dtype))
+    padded = bind1(pad_p, x, zero, params=p)
+    hole = bind1(
+        pad_p, full(x.shape, False), Scalar(np.asarray(True)), params=p
+    )
+    spread = broadcast_in_dim(values, padded.shape, [place])
+    return select(hole, spread, padded)
+
+
+define(
+    pad_p,
+    abstract_eval=pure(_pad_aval),
+    lower=_pad_lower,
+    jvp=_pad_jvp,
+    transpose=_pad_transpose,
+    batch=_pad_batch,
+)
+
+
+# concatenate
+
+
+@dataclass(frozen=True)
+class ConcatenateParams:
+    """The axis along which operands are joined."""
+
+    axis: int
+
+
+concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
+
+
+def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
+    """Arrays joined end to end along one axis, brought to one dtype."""
+    if not len(xs):
+        bad_value("concatenate: expected at least one array, got none")
+    values = promote("concatenate", *xs)
+    joined = canonical_axis("concatenate", axis, values[0].ndim)
+    if len(values) == 1:
+        return values[0]
+    return bind1(concatenate_p, *values, params=ConcatenateParams(joined))
+
+
+def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
+    """Arrays of one shape joined along a new axis."""
+    if not len(xs):
+        bad_value("stack: expected at least one array, got none")
+    values = promote("stack", *xs)
+    at = canonical_axis("stack", axis, values[0].ndim + 1)
+    return concatenate([expand_dims(x, at) for x in values], at)
+
+
+def _concatenate_aval(avals: Sequence[Aval], p: ConcatenateParams) -> list[Aval]:
+    xs = array_avals("concatenate", avals)
+    first = xs[0]
+    if not 0 <= p.axis < first.ndim:
+        bad_value(f"concatenate: expected arrays with an axis {p.axis}, got {first}")
+    for x in xs[1:]:
+        same = x.ndim == first.ndim and x.dtype == first.dtype
+        if not same or any(
+            k != p.axis and not same_dim(a, b)
+            for k, (a, b) in enumerate(zip(x.shape, first.shape, strict=True))
+        ):
+            bad_type(
+                f"concatenate: expected arrays of one dtype and one shape save along axis {p.axis}, "
+                f"got {first} and {x}"
+            )
+    total = sum((x.shape[p.axis] for x in xs[1:]), first.shape[p.axis])
+    shape = (*first.shape[: p.axis], total, *first.shape[p.axis + 1 :])
+    return [ShapedArray(shape, first.dtype, all(x.weak_type for x in xs))]
+
+
+def _concatenate_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: ConcatenateParams
+) -> tuple[list[Value], list[Tangent]]:
+    out = bind1(concatenate_p, *primals, params=p)
+    if all(isinstance(t, Zero) for t in tangents):
+        return [out], [Zero(out.aval.tangent())]
+    return [out], [bind1(concatenate_p, *map(instantiate, tangents), params=p)]
+
+
+def _concatenate_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: ConcatenateParams
+) -> list[Tangent | None]:
+    (ct,) = cts
+    outs: list[Tangent | None] = []
+    start: Dim = 0
+    for x in operands:
+        size = x.aval.shape[p.axis]
+        if not isinstance(x, UndefinedPrimal):
+            outs.append(None)
+        elif isinstance(ct, Zero):
+            outs.append(Zero(x.aval))
+        else:
+            outs.append(_part(ct, p.axis, start, size))
+        start = start + size
+    return outs
+
+
+def _part(x: Value, axis: int, start: Dim, size: Dim) -> Value:
+    """A stretch of an axis, by padding with negative amounts: slices lie above this file."""
+    low, high = [0] * x.ndim, [0] * x.ndim
+    low[axis], high[axis] = -start, start + size - x.shape[axis]
+    return pad(x, Scalar(np.zeros((), x.dtype)), low, high)
+
+
+def _concatenate_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ConcatenateParams
+) -> tuple[list[Value], list[int | None]]:
+    xs = broadcast_batch(operands, dims, size)
+    return [bind1(concatenate_p, *xs, params=ConcatenateParams(p.axis + 1))], [0]
+
+
+define(
+    concatenate_p,
+    abstract_eval=pure(_concatenate_aval),
+    lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
+    jvp=_concatenate_jvp,
+    transpose=_concatenate_transpose,
+    batch=_concatenate_batch,
+)
+
+
+# iota
+
+
+@dataclass(frozen=True)
+class IotaParams:
+    """The type of the result, and the axis along which it counts."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    axis: int
+
+
+iota_p: Primitive[IotaParams] = Primitive("iota")
+
+
+
+def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
+    """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis."""
+    out = canonical_shape("iota", shape)
+    params = IotaParams(out, np.dtype(dtype), canonical_axis("iota", axis, len(out)))
+    return bind1(iota_p, params=params)
+
+
+def _iota_aval(avals: Sequence[Aval], p: IotaParams) -> list[Aval]:
+    out = ShapedArray(p.shape, p.dtype)
+    check_kind("iota", out, "iufc")
+    if not 0 <= p.axis < len(p.shape):
+        bad_value(f"iota: expected an axis of {shape_str(p.shape)}, got {p.axis}")
+    return [out]
+
+
+def _iota_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: IotaParams
+) -> tuple[list[Value], list[Tangent]]:
+    out = bind1(iota_p, params=p)
+    return [out], [Zero(out.aval.tangent())]
+
+
+define(
+    iota_p,
+    abstract_eval=pure(_iota_aval),
+    lower=lambda ctx, xs, p: [hlo.iota(ctx.b, p.shape, p.dtype, p.axis)],
+    jvp=_iota_jvp,
+    batch=lambda size, operands, dims, p: ([bind1(iota_p, params=p)], [None]),
+)
+
+
+__all__ = [
+    "bdim_at",
+    "bdim_at_front",
+    "broadcast_batch",
+    "broadcast_in_dim",
+    "broadcast_to",
+    "concatenate",
+    "expand_dims",
+    "full",
+    "full_like",
+    "instantiate",
+    "iota",
+    "move_axis",
+    "ones",
+    "pad",
+    "padded_size",
+    "reduce_sum",
+    "reshape",
+    "reverse",
+    "squeeze",
+    "stack",
+    "transpose",
+    "unpad",
+    "zeros",
+    "zeros_of",
+]

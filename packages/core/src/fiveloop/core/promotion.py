@@ -1,0 +1,169 @@
+"""The one promotion table: the dtype that operands of different dtypes are brought to.
+
+Dtypes are nodes of a lattice, and so are the three kinds of Python number, which are weak: `i*`,
+`f*` and `c*` lie below every dtype of their kind and so yield to it. Operands are brought to the
+least node above all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from fiveloop.core.array import Scalar
+from fiveloop.core.ir.avals import is_inexact
+
+DType = np.dtype[Any]
+
+ABOVE: dict[str, tuple[str, ...]] = {
+    "bool": ("i*",),
+    "i*": ("uint8", "int8"),
+    "uint8": ("uint16", "int16"),
+    "uint16": ("uint32", "int32"),
+    "uint32": ("uint64", "int64"),
+    "uint64": ("f*",),
+    "int8": ("int16",),
+    "int16": ("int32",),
+    "int32": ("int64",),
+    "int64": ("f*",),
+    "f*": ("bfloat16", "float16", "c*"),
+    "bfloat16": ("float32",),
+    "float16": ("float32",),
+    "float32": ("float64", "complex64"),
+    "float64": ("complex128",),
+    "c*": ("complex64",),
+    "complex64": ("complex128",),
+    "complex128": (),
+}
+"""Each node of the lattice with those right above it."""
+
+DEFAULT_DTYPES = {"i": np.dtype(np.int32), "f": np.dtype(np.float32), "c": np.dtype(np.complex64)}
+"""What a Python number becomes where nothing says otherwise, by kind."""
+
+_BOOL = np.dtype(np.bool_)
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_BY_NAME = {n: np.dtype(n) for n in ABOVE if n[-1] != "*" and n != "bfloat16"} | {
+    "bfloat16": _BFLOAT16
+}
+
+
+class Typed(NamedTuple):
+    """A dtype, and whether it is weak: whether it yields to the dtypes of other operands."""
+
+    dtype: DType
+    weak_type: bool = False
+
+
+def dtype_kind(dtype: DType) -> str:
+    """The kind of a dtype: b, i, u, f (the small floats of ml_dtypes included) or c."""
+    return "f" if dtype.kind == "V" and is_inexact(dtype) else dtype.kind
+
+
+def python_typed(x: bool | int | float | complex) -> Typed:
+    """The type of a Python number by itself: weak, save for bool."""
+    if isinstance(x, bool):
+        return Typed(_BOOL)
+    if isinstance(x, int):
+        return Typed(_smallest_int(x), True)
+    return Typed(DEFAULT_DTYPES["c" if isinstance(x, complex) else "f"], True)
+
+
+def _smallest_int(x: int) -> DType:
+    for dtype in (np.int32, np.int64, np.uint64):
+        if np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    raise OverflowError(f"the integer {x} does not fit int64 or uint64")
+
+
+@cache
+def join(types: tuple[Typed, ...]) -> Typed:
+    """The type that operands of these types are brought to; weak only if all of them are."""
+    if len(set(types)) == 1:
+        return types[0]
+    strong = {t.dtype for t in types if not t.weak_type}
+    if len(strong) == 1 and all(_yields(t.dtype, *strong) for t in types if t.weak_type):
+        return Typed(*strong)
+    node = _least_upper({_node(t) for t in types})
+    if node[-1] != "*":
+        return Typed(_BY_NAME[node])
+    weak = [t.dtype for t in types if t.weak_type and dtype_kind(t.dtype) == node[0]]
+    wide = max([DEFAULT_DTYPES[node[0]], *weak], key=lambda d: d.itemsize)
+    return Typed(wide, not strong)
+
+
+def result_dtype(dtypes: Iterable[Any]) -> DType:
+    """The dtype that arrays of these dtypes are brought to.
+
+    >>> result_dtype(["int64", "float32"])
+    dtype('float32')
+    """
+    return join(tuple(Typed(np.dtype(d)) for d in dtypes)).dtype
+
+
+def to_inexact(dtype: DType) -> DType:
+    """The dtype of floating point results on operands of this dtype: float32 for integers."""
+    return dtype if is_inexact(dtype) else DEFAULT_DTYPES["f"]
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The dtype of the real part of numbers of this dtype."""
+    return np.finfo(dtype).dtype if dtype.kind == "c" else dtype
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex dtype whose real part holds numbers of this dtype."""
+    return result_dtype([dtype, np.complex64])
+
+
+def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
+    """A number on the host in the given dtype; OverflowError if an integer does not fit."""
+    dtype, weak = typed
+    host = np.asarray(x)
+    if host.dtype.kind in "iuO" and dtype_kind(dtype) != "b":
+        _check_fits(int(host), dtype, what)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Scalar(host.astype(dtype), weak)
+
+
+def _check_fits(x: int, dtype: DType, what: str) -> None:
+    kind = dtype_kind(dtype)
+    limits = np.iinfo(dtype) if kind in "iu" else ml_dtypes.finfo(real_dtype(dtype))
+    low, high = int(limits.min), int(limits.max)
+    if not low <= x <= high:
+        raise OverflowError(
+            f"{what}: the integer {x} does not fit {dtype.name}, which holds {low} to {high}; "
+            f"convert the other operand to a wider dtype first"
+        )
+
+
+def _node(t: Typed) -> str:
+    if t.weak_type:
+        return {"b": "bool", "u": "i*"}.get(t.dtype.kind, f"{dtype_kind(t.dtype)}*")
+    if t.dtype.name not in ABOVE:
+        raise TypeError(f"{t.dtype.name} is not promoted to other dtypes; convert it explicitly")
+    return t.dtype.name
+
+
+def _yields(weak: DType, strong: DType) -> bool:
+    """Whether a weak number becomes a strong dtype, whatever its width, by its kind."""
+    ranks = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+    return ranks[dtype_kind(weak)] <= ranks[dtype_kind(strong)]
+
+
+def _least_upper(nodes: set[str]) -> str:
+    common = set.intersection(*(_upward(n) for n in nodes))
+    return next(n for n in common if all(m in _upward(n) for m in common))
+
+
+@cache
+def _upward(node: str) -> frozenset[str]:
+    found: set[str] = {node}
+    pending: Sequence[str] = [node]
+    while pending:
+        pending = [m for n in pending for m in ABOVE[n] if m not in found]
+        found.update(pending)
+    return frozenset(found)
