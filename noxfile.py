@@ -320,7 +320,9 @@ def fresh_environment(session: nox.Session, folder: Path) -> str:
 def install_into(session: nox.Session, python: str, *requirements: str) -> None:
     """Install into the environment of that Python."""
     if session.venv_backend == "uv":
-        session.run("uv", "pip", "install", "-q", "-p", python, *requirements)
+        # A wheel built again keeps its name; uv would take the one it remembers from `dist/`.
+        fresh = [f"--refresh-package=fiveloop-{name}" for name in PACKAGES]
+        session.run("uv", "pip", "install", "-q", "-p", python, *fresh, *requirements)
     else:
         session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)
 
