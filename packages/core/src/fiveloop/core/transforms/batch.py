@@ -8,7 +8,7 @@ from typing import Any
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
-from fiveloop.core.primitives.shape import broadcast_batch, move_axis
+from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import batch_rules
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
@@ -79,7 +79,7 @@ def batch_flat(
 
 def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value:
     """The value with its batch axis at `target`; one without is broadcast."""
-    return broadcast_batch(value, size, target) if dim is None else move_axis(value, dim, target)
+    return bdim_at(value, dim, size, target)
 
 
 def batch_jaxpr(
