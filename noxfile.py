@@ -174,8 +174,8 @@ def train(session: nox.Session) -> None:
     wheels = [str(wheel(name)) for name in PACKAGES]
     session.install("--force-reinstall", "--no-deps", *wheels)
     session.install(*wheels, "matplotlib", "tqdm")
-    script = ROOT / "examples" / "char_transformer" / "train.py"
-    session.run("python", str(script), *session.posargs, env=installed_env())
+    env = {**installed_env(), "PYTHONPATH": str(ROOT / "examples")}
+    session.run("python", "-m", "char_transformer", *session.posargs, env=env)
 
 
 # --- tests --------------------------------------------------------------------------------

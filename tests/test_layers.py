@@ -31,7 +31,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("lower",),
     ("trace",),
     ("primitives",),
-    ("operators", "indexing", "keys"),
+    ("operators", "indexing", "index_block", "index_windows", "keys"),
     ("transforms",),
     ("closed_call", "custom_rule"),
     ("api",),
