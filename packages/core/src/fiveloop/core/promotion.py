@@ -155,7 +155,7 @@ def _yields(weak: DType, strong: DType) -> bool:
 
 
 def _least_upper(nodes: set[str]) -> str:
-    common = set.intersection(*(_upward(n) for n in nodes))
+    common = frozenset.intersection(*(_upward(n) for n in nodes))
     return next(n for n in common if all(m in _upward(n) for m in common))
 
 
