@@ -1,5 +1,9 @@
 """How Sphinx builds the site; the guides are Markdown, and `nox -s docs` runs their code first."""
 
+import re
+from itertools import groupby
+from typing import Any
+
 project = "fiveloop"
 author = "the fiveloop authors"
 release = "0.1.0"
@@ -9,12 +13,33 @@ source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
-# Docstrings put code between single backquotes.
-default_role = "code"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_use_type_comments = False
 
 html_theme = "furo"
 html_title = "fiveloop"
-nitpicky = False
+
+CODE = re.compile(r"``?([^`]+)``?")
+
+
+def plain_line(line: str) -> str:
+    """A line of prose as reStructuredText: code in backquotes is literal, nothing else is markup."""
+    parts = CODE.split(line)
+    prose = [re.sub(r"([*_|\\])", r"\\\1", part) for part in parts[::2]]
+    code = [f"``{part}``" for part in parts[1::2]]
+    return "".join(p for pair in zip(prose, [*code, ""], strict=True) for p in pair)
+
+
+def plain_docstring(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Docstrings are prose with code in backquotes; what is indented is shown as it stands."""
+    shown: list[str] = []
+    for indented, run in groupby(lines, key=lambda line: line.startswith("  ")):
+        shown += ["", "::", "", *run, ""] if indented else map(plain_line, run)
+    lines[:] = shown
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx before it reads the sources."""
+    app.connect("autodoc-process-docstring", plain_docstring)
