@@ -219,8 +219,8 @@ def types(session: nox.Session) -> None:
     session.install(*peers, *LIBRARIES, *TEST_TOOLS, "mypy", "nox", "matplotlib")
     portions = [flag for module in MODULES for flag in ("-p", module)]
     session.run("mypy", "--strict", *portions)
-    tests_of_packages = [f"packages/{name}/tests" for name in PACKAGES]
-    folders = [*tests_of_packages, "tests", "examples", "benchmarks", "noxfile.py", "conftest.py"]
+    folders = [f"packages/{name}/tests" for name in PACKAGES]
+    folders += ["tests", "examples", "benchmarks", "docs", "noxfile.py", "conftest.py"]
     session.run("mypy", "--strict", *[f for f in folders if holds_python(ROOT / f)])
 
 

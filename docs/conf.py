@@ -36,7 +36,8 @@ def plain_docstring(
     """Docstrings are prose with code in backquotes; what is indented is shown as it stands."""
     shown: list[str] = []
     for indented, run in groupby(lines, key=lambda line: line.startswith("  ")):
-        shown += ["", "::", "", *run, ""] if indented else map(plain_line, run)
+        block = list(run)
+        shown += ["", "::", "", *block, ""] if indented else map(plain_line, block)
     lines[:] = shown
 
 
