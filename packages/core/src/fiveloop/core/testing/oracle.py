@@ -27,12 +27,13 @@ class Cell:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the contents."""
-        return self.array.shape
+        return tuple(self.array.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the contents."""
-        return self.array.dtype
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
 
 
 Operand: TypeAlias = "np.ndarray[Any, Any] | Cell"
@@ -86,13 +87,17 @@ def _run(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 def _run_eqn(eqn: Eqn, values: Sequence[Any]) -> list[Any]:
     reference = reference_rules.get(eqn.primitive.name)
     if reference is None:
-        raise OracleError(f"the oracle has no reference of `{eqn.primitive}`; add one with `define_reference`")
+        raise OracleError(
+            f"the oracle has no reference of `{eqn.primitive}`; add one with `define_reference`"
+        )
     try:
         results = reference(values, eqn.params, _run)
     except OracleError:
         raise
     except Exception as error:
-        raise OracleError(f"the reference of `{eqn.primitive}` failed: {error!r}, in\n{eqn}") from error
+        raise OracleError(
+            f"the reference of `{eqn.primitive}` failed: {error!r}, in\n{eqn}"
+        ) from error
     return [r if isinstance(r, Cell) else np.asarray(r) for r in results]
 
 
@@ -100,7 +105,9 @@ def _read(env: dict[Var, Any], atom: Atom, where: object) -> Any:
     if isinstance(atom, Literal):
         return np.array(atom.value.numpy())  # type: ignore[attr-defined]  # every concrete value has it
     if atom not in env:
-        raise OracleError(f"a variable of type {atom.aval} is used before it is defined, in\n{where}")
+        raise OracleError(
+            f"a variable of type {atom.aval} is used before it is defined, in\n{where}"
+        )
     return env[atom]
 
 

@@ -144,7 +144,7 @@ def _int_power(x: _Array, y: _Array) -> _Array:
 
 def _one_int_power(a: int, b: int) -> int:
     if b >= 0:
-        return a**b
+        return int(a**b)
     return {1: 1, -1: 1 if b % 2 == 0 else -1}.get(a, 0)
 
 
@@ -183,7 +183,9 @@ def _sign(x: _Array) -> Any:
 def _logistic(x: _Array) -> Any:
     if x.dtype.kind == "c":
         return 1 / (1 + np.exp(-x))
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+    return np.where(
+        x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))
+    )
 
 
 def _nan_max(x: _Array, y: _Array) -> Any:

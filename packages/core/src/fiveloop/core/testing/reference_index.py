@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ def _slice(values: Sequence[_Array], p: Any) -> list[_Array]:
     return [x[tuple(slice(lo, hi, by) for lo, hi, by in ranges)].copy()]
 
 
-def _fitting(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+def _fitting(
+    starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]
+) -> tuple[slice, ...]:
     """The block at the given starts, each moved so far that the block fits."""
     moved = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, shape, sizes, strict=True)]
     return tuple(slice(s, s + k) for s, k in zip(moved, sizes, strict=True))
@@ -80,7 +82,7 @@ def _gather(values: Sequence[_Array], p: Any) -> list[_Array]:
     return [out]
 
 
-_COMBINE = {
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "set": lambda old, new: new,
     "add": np.add,
     "mul": np.multiply,

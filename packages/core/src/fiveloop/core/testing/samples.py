@@ -74,7 +74,7 @@ def is_float(aval: Aval) -> bool:
 def random_like(x: Argument, rng: np.random.Generator) -> Argument:
     """An argument of the same type with random elements of both signs."""
     array = contents(x)
-    drawn = rng.standard_normal(array.shape)
+    drawn: Any = rng.standard_normal(array.shape)
     if array.dtype.kind == "c":
         drawn = drawn + 1j * rng.standard_normal(array.shape)
     return like(x, np.asarray(drawn).astype(array.dtype))

@@ -1,0 +1,204 @@
+"""Samples of every core primitive: functions and float64 arguments at points where derivatives exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.primitives import dot as d
+from fiveloop.core.primitives import elementwise as e
+from fiveloop.core.primitives import gather as g
+from fiveloop.core.primitives import index as x
+from fiveloop.core.primitives import reduce as r
+from fiveloop.core.primitives import shape as s
+from fiveloop.core.primitives.convert import convert
+
+Function = Callable[..., Any]
+Case = tuple[str, Function, tuple[Any, ...]]
+
+NOT_QUOTIENTS = {"stop_gradient", "nextafter", "reduce_precision", "custom_rule"}
+"""Primitives whose derivative is by design not that of their values."""
+
+_rng = np.random.default_rng(20)
+
+
+def floats(*shape: int, low: float = -1.5, high: float = 1.5) -> np.ndarray[Any, Any]:
+    """Random numbers, away from each other so that no two tie."""
+    return _rng.uniform(low, high, shape)
+
+
+def complexes(*shape: int) -> np.ndarray[Any, Any]:
+    """Random complex numbers."""
+    return floats(*shape) + 1j * floats(*shape)
+
+
+def ints(*shape: int, low: int = -7, high: int = 8, dtype: Any = np.int32) -> np.ndarray[Any, Any]:
+    """Random integers."""
+    return _rng.integers(low, high, shape).astype(dtype)
+
+
+def bools(*shape: int) -> np.ndarray[Any, Any]:
+    """Random bools."""
+    return _rng.integers(0, 2, shape).astype(np.bool_)
+
+
+_A, _B = floats(2, 3), floats(2, 3)
+_POSITIVE, _INSIDE = floats(2, 3, low=0.4, high=2.5), floats(2, 3, low=-0.9, high=0.9)
+
+_UNARY: dict[str, np.ndarray[Any, Any]] = {
+    **dict.fromkeys(
+        "neg exp expm1 sin cos tan sinh cosh tanh asinh atan logistic erf erfc square cbrt abs".split(),
+        _A,
+    ),
+    **dict.fromkeys("sign floor ceil round stop_gradient is_finite".split(), _A),
+    **dict.fromkeys("log log1p sqrt rsqrt lgamma digamma".split(), _POSITIVE),
+    **dict.fromkeys("asin acos atanh erf_inv".split(), _INSIDE),
+    "acosh": _POSITIVE + 1.1,
+}
+_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "atan2")
+_COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
+
+
+def _elementwise() -> list[Case]:
+    cases: list[Case] = [(name, getattr(e, name), (arg,)) for name, arg in _UNARY.items()]
+    for name in _BINARY:
+        fn = getattr(e, name)
+        cases += [(name, fn, (_A, _B)), (name, fn, (_A, floats())), (name, fn, (floats(), _B))]
+    for name in _COMPARE:
+        cases += [
+            (name, getattr(e, name), (_A, _B)),
+            (name, getattr(e, name), (ints(4, high=3), ints(4, high=3))),
+        ]
+    for name in _BITS:
+        cases += [
+            (name, getattr(e, name), (ints(4), ints(4))),
+            (name, getattr(e, name), (bools(4), bools(4))),
+        ]
+    for name in ("shift_left", "shift_right_logical", "shift_right_arithmetic"):
+        amounts = np.array([0, 1, 5, 31, 32, 40], np.int32)
+        cases.append((name, getattr(e, name), (ints(6, low=-1000, high=1000), amounts)))
+    return cases
+
+
+def _special() -> list[Case]:
+    whole = ints(5, low=-20, high=20)
+    divisor = np.array([3, -3, 2, -7, 5], np.int32)
+    return [
+        ("div", e.div, (whole, divisor)),
+        ("rem", e.rem, (whole, divisor)),
+        ("rem", e.rem, (_A * 3, _POSITIVE)),
+        ("pow", e.pow, (_POSITIVE, _A)),
+        ("pow", e.pow, (_POSITIVE, floats())),
+        ("nextafter", e.nextafter, (_A, _B)),
+        ("clamp", e.clamp, (np.float64(-0.5), _A, np.float64(0.7))),
+        ("clamp", e.clamp, (_A - 0.4, _B, _A + 0.5)),
+        ("integer_pow", lambda a: e.integer_pow(a, 3), (_A,)),
+        ("integer_pow", lambda a: e.integer_pow(a, -2), (_POSITIVE,)),
+        ("integer_pow", lambda a: e.integer_pow(a, 0), (_A,)),
+        ("integer_pow", lambda a: e.integer_pow(a, 5), (ints(4),)),
+        ("select", e.select, (bools(2, 3), _A, _B)),
+        ("select", e.select, (np.bool_(True), _A, _B)),
+        ("bitwise_not", e.bitwise_not, (ints(4),)),
+        ("bitwise_not", e.bitwise_not, (bools(4),)),
+        ("population_count", e.population_count, (ints(4),)),
+        ("count_leading_zeros", e.count_leading_zeros, (ints(4, low=0),)),
+        ("polygamma", lambda a: e.polygamma(1.0, a), (_POSITIVE,)),
+        ("reduce_precision", lambda a: e.reduce_precision(a, 5, 40), (_A,)),
+        (
+            "bitcast_convert",
+            lambda a: e.bitcast_convert(a, np.int32),
+            (floats(3).astype(np.float32),),
+        ),
+        ("bitcast_convert", lambda a: e.bitcast_convert(a, np.int16), (ints(3),)),
+        ("convert", lambda a: convert(a, np.float64), (ints(4),)),
+        ("convert", lambda a: convert(a, np.int32), (_A * 5,)),
+        ("convert", lambda a: convert(a, np.bool_), (ints(6, low=-1, high=2),)),
+        ("real", e.real, (complexes(3),)),
+        ("imag", e.imag, (complexes(3),)),
+        ("conj", lambda a, b: e.real(e.conj(e.complex(a, b))), (_A, _B)),
+        ("complex", lambda a, b: e.abs(e.mul(e.complex(a, b), e.complex(b, a))), (_A, _B)),
+    ]
+
+
+def _shapes() -> list[Case]:
+    return [
+        ("broadcast_in_dim", lambda a: s.broadcast_in_dim(a, (4, 2, 3), (1, 2)), (_A,)),
+        ("broadcast_in_dim", lambda a: s.broadcast_in_dim(a, (2, 3, 4), (0, 2)), (floats(2, 1),)),
+        ("reshape", lambda a: s.reshape(a, (3, 2)), (_A,)),
+        ("transpose", lambda a: s.transpose(a, (2, 0, 1)), (floats(2, 3, 4),)),
+        ("reverse", lambda a: s.reverse(a, (1,)), (_A,)),
+        ("pad", lambda a, v: s.pad(a, v, (1, -1), (2, 3), (0, 2)), (_A, floats())),
+        ("pad", lambda a, v: s.pad(a, v, (-1, 0), (0, -2), (1, 1)), (_A, floats())),
+        ("concatenate", lambda a, b: s.concatenate([a, b, a], 1), (_A, floats(2, 1))),
+        ("iota", lambda a: e.mul(a, s.iota(np.float64, (2, 3), 1)), (_A,)),
+        ("reduce_sum", lambda a: s.reduce_sum(a, (0, 2)), (floats(2, 3, 4),)),
+        ("reduce_prod", lambda a: r.reduce_prod(a, (1,)), (_A,)),
+        ("reduce_max", lambda a: r.reduce_max(a, (1,)), (_A,)),
+        ("reduce_min", lambda a: r.reduce_min(a, (0,)), (_A,)),
+        ("reduce_and", lambda a: r.reduce_and(a, (0,)), (bools(2, 3),)),
+        ("reduce_or", lambda a: r.reduce_or(a, (1,)), (bools(2, 3),)),
+        ("argmax", lambda a: r.argmax(a, 1), (_A,)),
+        ("argmin", lambda a: r.argmin(a, 0), (_A,)),
+    ]
+
+
+def _dots() -> list[Case]:
+    matmul: d.DimensionNumbers = (((1,), (0,)), ((), ()))
+    batched: d.DimensionNumbers = (((1, 3), (2, 0)), ((2,), (1,)))
+    return [
+        ("dot_general", lambda a, b: d.dot_general(a, b, matmul), (_A, floats(3, 4))),
+        (
+            "dot_general",
+            lambda a, b: d.dot_general(a, b, batched),
+            (floats(5, 2, 3, 4), floats(4, 3, 2)),
+        ),
+        ("dot_general", lambda a, b: d.dot_general(a, b, (((), ()), ((), ()))), (_A, floats(2))),
+        ("dot_general", lambda a: d.dot_general(a, a, (((1,), (1,)), ((), ()))), (_A,)),
+        ("dot_general", lambda a, b: d.dot_general(a, b, matmul), (ints(2, 3), ints(3, 2))),
+    ]
+
+
+def _indexing() -> list[Case]:
+    wide = floats(4, 5)
+    rows = g.WindowDims(window_dims=(1,), collapsed=(0,), index_map=(0,))
+    blocks = g.WindowDims(window_dims=(1, 2), index_map=(0, 1))
+    paired = g.WindowDims((), (1,), (0,), (0,), (1,))
+    at = np.array([[2], [-1], [9], [2]], np.int32)
+    corners = np.array([[0, 1], [3, 3], [1, 0]], np.int32)
+    cases: list[Case] = [
+        ("slice", lambda a: x.static_slice(a, (1, 0), (4, 5), (2, 3)), (wide,)),
+        (
+            "dynamic_slice",
+            lambda a, i, j: x.dynamic_slice(a, (i, j), (2, 3)),
+            (wide, np.int32(1), np.int32(4)),
+        ),
+        (
+            "dynamic_update_slice",
+            lambda a, u, i, j: x.dynamic_update_slice(a, u, (i, j)),
+            (wide, floats(2, 2), np.int32(3), np.int32(-2)),
+        ),
+        ("resolve_index", lambda i: x.resolve_index(i, 5, 2), (ints(6),)),
+        ("gather", lambda a, i: g.gather(a, i, g.GatherParams(rows, (1, 5))), (wide, at)),
+        ("gather", lambda a, i: g.gather(a, i, g.GatherParams(blocks, (2, 2))), (wide, corners)),
+        ("gather", lambda a, i: g.gather(a, i, g.GatherParams(paired, (1, 1))), (wide, at)),
+    ]
+    for kind in ("set", "add", "mul", "max", "min"):
+        unique = kind == "mul"
+        where = np.array([[2], [0], [3]], np.int32) if unique else at[:3]
+        p = g.ScatterParams(rows, kind, unique_indices=unique)
+        cases.append(("scatter", _scatter(p), (wide, where, floats(3, 5))))
+    p = g.ScatterParams(blocks, "add")
+    cases.append(("scatter", _scatter(p), (wide, corners, floats(3, 2, 2))))
+    return cases
+
+
+def _scatter(p: g.ScatterParams) -> Function:
+    return lambda a, i, u: g.scatter(a, i, u, p)
+
+
+def core_cases() -> list[Case]:
+    """All samples: the primitive's name, a function that binds it, and arguments."""
+    return [*_elementwise(), *_special(), *_shapes(), *_dots(), *_indexing()]

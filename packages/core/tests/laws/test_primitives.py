@@ -1,0 +1,37 @@
+"""Every core primitive obeys the laws on its samples."""
+
+from __future__ import annotations
+
+import pytest
+
+import fiveloop.core.closed_call
+from fiveloop.core.rules import abstract_eval_rules
+from fiveloop.core.testing.laws import check_laws, law_lower
+from fiveloop.core.testing.oracle import reference_rules
+from fiveloop.core.testing.primitive_samples import NOT_QUOTIENTS, Case, core_cases
+from fiveloop.core.testing.samples import sample
+
+CASES = core_cases()
+IDS = [f"{name}-{k}" for k, (name, _, _) in enumerate(CASES)]
+HIGHER_ORDER = {"closed_call", "custom_rule"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_transforms(case: Case) -> None:
+    name, fun, args = case
+    check_laws(sample(fun, *args), quotients=name not in NOT_QUOTIENTS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_lowering(case: Case) -> None:
+    _, fun, args = case
+    law_lower(sample(fun, *args))
+
+
+def test_every_primitive_has_a_reference() -> None:
+    assert {p.name for p in abstract_eval_rules} <= reference_rules.keys()
+
+
+def test_every_core_primitive_has_samples() -> None:
+    mine = {p.name for p in abstract_eval_rules if type(p).__module__.startswith("fiveloop.core")}
+    assert mine - HIGHER_ORDER <= {name for name, _, _ in CASES}

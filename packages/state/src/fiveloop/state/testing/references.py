@@ -1,0 +1,134 @@
+"""References of the primitives on Refs: a Ref is a Cell, and an index is followed element by element.
+
+Only the dataclasses of the index's normal form are read; what they mean is written here anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.indexer import At, Indexer, Lane, Pick, Span
+from fiveloop.core.testing.oracle import Cell, OracleError, define_reference
+
+_Array = np.ndarray[Any, Any]
+_Place = tuple[int, ...]
+
+
+def places(
+    indexer: Indexer, index: Sequence[_Array], shape: Sequence[int]
+) -> Iterator[tuple[_Place, _Place]]:
+    """For each element of what an index selects: where it stands in the result, and where in the array."""
+    operands = _operands(indexer, index)
+    spans = [axis for axis, e in enumerate(indexer.entries) if isinstance(e, Span)]
+    names: list[Any] = [("span", axis) for axis in spans]
+    names[indexer.pick_axis : indexer.pick_axis] = [
+        ("pick", k) for k in range(len(indexer.pick_shape))
+    ]
+    for position in indexer.new_axes:
+        names.insert(position, ("new", 0))
+    names = [("lead", k) for k in range(len(indexer.lead))] + names
+    sizes = [_size(indexer, name) for name in names]
+    for place in np.ndindex(*sizes):
+        where = dict(zip(names, place, strict=True))
+        yield (
+            place,
+            tuple(
+                _coordinate(entry, axis, indexer, operands.get(axis), shape[axis], where)
+                for axis, entry in enumerate(indexer.entries)
+            ),
+        )
+
+
+def _operands(indexer: Indexer, index: Sequence[_Array]) -> dict[int, _Array]:
+    given = iter(index)
+    return {
+        axis: next(given)
+        for axis, e in enumerate(indexer.entries)
+        if isinstance(e, Pick) or (isinstance(e, (At, Span)) and e.start is None)
+    }
+
+
+def _size(indexer: Indexer, name: tuple[str, int]) -> int:
+    kind, k = name
+    if kind == "lead":
+        return indexer.lead[k]
+    if kind == "pick":
+        return indexer.pick_shape[k]
+    entry = indexer.entries[k]
+    return entry.size if kind == "span" and isinstance(entry, Span) else 1
+
+
+def _coordinate(
+    entry: Any,
+    axis: int,
+    indexer: Indexer,
+    operand: _Array | None,
+    size: int,
+    where: dict[Any, int],
+) -> int:
+    lanes = tuple(where["lead", k] for k, paired in enumerate(indexer.paired) if paired)
+    match entry:
+        case Lane(lead):
+            return where["lead", lead]
+        case Pick():
+            assert operand is not None
+            picks = tuple(where["pick", k] for k in range(len(indexer.pick_shape)))
+            return _in_range(int(operand[(*lanes, *picks)]), size, 1)
+        case At(start):
+            return start if operand is None else _in_range(int(operand[lanes]), size, 1)
+    extent = (entry.size - 1) * abs(entry.stride) + 1
+    start = entry.start if operand is None else _in_range(int(operand[lanes]), size, extent)
+    return int(start + where["span", axis] * entry.stride)
+
+
+def _in_range(i: int, size: int, extent: int) -> int:
+    """A run-time index: a negative one counts from the end, then it is moved until the block fits."""
+    return min(max(i + size if i < 0 else i, 0), size - extent)
+
+
+def _live(ref: Any) -> Cell:
+    if not isinstance(ref, Cell) or ref.frozen:
+        raise OracleError(f"expected a live Ref, got {ref}")
+    return ref
+
+
+def _get(values: Sequence[Any], p: Any) -> list[Any]:
+    ref, *index = values
+    array = _live(ref).array
+    out = np.empty(p.indexer.result_shape, array.dtype)
+    for place, source in places(p.indexer, index, array.shape):
+        out[place] = array[source]
+    return [out]
+
+
+def _swap(values: Sequence[Any], p: Any) -> list[Any]:
+    ref, new, *index = values
+    old = _get([ref, *index], p)
+    array = _live(ref).array
+    for place, target in places(p.indexer, index, array.shape):
+        array[target] = new[place]
+    return old if p.returns_old else []
+
+
+def _addupdate(values: Sequence[Any], p: Any) -> list[Any]:
+    ref, share, *index = values
+    array = _live(ref).array
+    for place, target in places(p.indexer, index, array.shape):
+        array[target] += share[place]
+    return []
+
+
+def _freeze(values: Sequence[Any], p: Any) -> list[Any]:
+    ref = _live(values[0])
+    ref.frozen = True
+    return [ref.array]
+
+
+define_reference("get", _get)
+define_reference("swap", _swap)
+define_reference("addupdate", _addupdate)
+define_reference("new_ref", lambda values, p: [Cell(np.array(values[0]))])
+define_reference("freeze", _freeze)
