@@ -84,9 +84,9 @@ def join(types: tuple[Typed, ...]) -> Typed:
     """The type that operands of these types are brought to; weak only if all of them are."""
     if len(set(types)) == 1:
         return types[0]
-    strong = {t.dtype for t in types if not t.weak_type}
-    if len(strong) == 1 and all(_yields(t.dtype, *strong) for t in types if t.weak_type):
-        return Typed(*strong)
+    strong = list({t.dtype for t in types if not t.weak_type})
+    if len(strong) == 1 and all(_yields(t.dtype, strong[0]) for t in types if t.weak_type):
+        return Typed(strong[0])
     node = _least_upper({_node(t) for t in types})
     if node[-1] != "*":
         return Typed(_BY_NAME[node])
@@ -117,6 +117,11 @@ def real_dtype(dtype: DType) -> DType:
 def complex_dtype(dtype: DType) -> DType:
     """The complex dtype whose real part holds numbers of this dtype."""
     return result_dtype([dtype, np.complex64])
+
+
+def wide_for_sums(dtype: DType) -> DType:
+    """The dtype in which sums and products are formed: float32 for the half floats."""
+    return DEFAULT_DTYPES["f"] if dtype in (np.float16, _BFLOAT16) else dtype
 
 
 def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
@@ -155,12 +160,13 @@ def _yields(weak: DType, strong: DType) -> bool:
 
 
 def _least_upper(nodes: set[str]) -> str:
-    common = frozenset.intersection(*(_upward(n) for n in nodes))
-    return next(n for n in common if all(m in _upward(n) for m in common))
+    common: frozenset[str] = frozenset.intersection(*[_upward(n) for n in nodes])
+    return next(n for n in common if common <= _upward(n))
 
 
 @cache
 def _upward(node: str) -> frozenset[str]:
+    """A node and all those above it."""
     found: set[str] = {node}
     pending: Sequence[str] = [node]
     while pending:

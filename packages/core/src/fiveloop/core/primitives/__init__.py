@@ -1,3 +1,19 @@
 """The first-order primitives: importing this fills their rows."""
 
-from . import convert, broadcast, family, elementwise, shape, types, gather, index, prefix, reduce, dot
+from . import (
+    convert,
+    broadcast,
+    family,
+    elementwise,
+    shape,
+    types,
+    gather,
+    index,
+    fold,
+    reduce,
+    dot,
+    cumulative,
+    sort,
+    ordering,
+    random_bits,
+)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from fiveloop.core.array import ArrayLike, Scalar, Value
@@ -28,9 +27,9 @@ from fiveloop.core.primitives.check import (
     canonical_shape,
     check_kind,
 )
-from fiveloop.core.primitives.convert import convert, operand
-from fiveloop.core.promotion import DType, Typed, host_scalar, python_typed
-from fiveloop.core.rule_types import Cost, UndefinedPrimal, Zero
+from fiveloop.core.primitives.convert import Operand, convert, operand
+from fiveloop.core.promotion import Typed, host_scalar, python_typed, wide_for_sums
+from fiveloop.core.rule_types import Cost, Zero
 from fiveloop.core.rules import Batch, Jvp, Transpose, define, pure
 from fiveloop.core.trace.tracer import bind1
 
@@ -55,9 +54,7 @@ def linear_jvp(prim: Primitive[Any]) -> Jvp:
 def linear_transpose(back: Any) -> Transpose:
     """The transpose of a one-operand primitive from `back(ct, aval, p)`, with the operand's type."""
 
-    def rule(
-        cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: Any
-    ) -> list[Tangent | None]:
+    def rule(cts: Sequence[Tangent], operands: Sequence[Operand], p: Any) -> list[Tangent | None]:
         (ct,), (x,) = cts, operands
         return [Zero(x.aval)] if isinstance(ct, Zero) else [back(ct, x.aval, p)]
 
@@ -209,7 +206,9 @@ def _fill_in(old: Shape, shape: Any) -> Shape:
     known = canonical_shape("reshape", [d for k, d in enumerate(new) if k not in free])
     count, total = size_of(known), size_of(old)
     if len(free) > 1 or count == 0 or total % count:
-        bad_value(f"reshape: cannot find the dim -1 in {new} for an array of shape {shape_str(old)}")
+        bad_value(
+            f"reshape: cannot find the dim -1 in {new} for an array of shape {shape_str(old)}"
+        )
     return (*new[: free[0]], total // count, *new[free[0] + 1 :])
 
 
@@ -255,7 +254,9 @@ def squeeze(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
     ones_at = [k for k, d in enumerate(value.shape) if is_one(d)]
     gone = ones_at if axes is None else canonical_axes("squeeze", axes, value.ndim, "axes")
     if any(k not in ones_at for k in gone):
-        bad_value(f"squeeze: expected `axes` of size 1 in {shape_str(value.shape)}, got {tuple(gone)}")
+        bad_value(
+            f"squeeze: expected `axes` of size 1 in {shape_str(value.shape)}, got {tuple(gone)}"
+        )
     return reshape(value, [d for k, d in enumerate(value.shape) if k not in gone])
 
 
@@ -325,7 +326,6 @@ class ReduceParams:
 
 
 reduce_sum_p: Primitive[ReduceParams] = Primitive("reduce_sum")
-_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def reduce_sum(x: ArrayLike, axes: Any = None) -> Value:
@@ -348,11 +348,6 @@ def _sum_aval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
     (x,) = array_avals("reduce_sum", avals, 1)
     check_kind("reduce_sum", x, "iufc")
     return [reduced_aval("reduce_sum", x, p.axes)]
-
-
-def wide_for_sums(dtype: DType) -> DType:
-    """The dtype in which sums and products are formed: float32 for the half floats."""
-    return np.dtype(np.float32) if dtype in _NARROW else dtype
 
 
 def _sum_lower(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
@@ -423,6 +418,8 @@ def bdim_at_front(x: Value, dim: int | None, size: Dim) -> Value:
     return bdim_at(x, dim, size, 0)
 
 
-def broadcast_batch(operands: Sequence[Value], dims: Sequence[int | None], size: Dim) -> list[Value]:
+def broadcast_batch(
+    operands: Sequence[Value], dims: Sequence[int | None], size: Dim
+) -> list[Value]:
     """All operands with a batch axis in front."""
     return [bdim_at_front(x, d, size) for x, d in zip(operands, dims, strict=True)]

@@ -14,9 +14,12 @@ from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.check import array_aval, array_avals, bad_type
 from fiveloop.core.promotion import Typed, host_scalar, join, python_typed, to_inexact
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1
+
+Operand = Value | UndefinedPrimal | Accumulator
+"""What a transpose rule is given: a known value, or what stands for a linear operand."""
 
 _PYTHON_NUMBERS = (bool, int, float, complex)
 
@@ -65,7 +68,7 @@ def _convert_jvp(
 
 
 def _convert_transpose(
-    cts: Sequence[Value | Zero], operands: Sequence[Value | UndefinedPrimal], p: ConvertParams
+    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: ConvertParams
 ) -> list[Value | Zero | None]:
     (ct,), (x,) = cts, operands
     if isinstance(ct, Zero):
@@ -102,7 +105,9 @@ def promote(fun: str, *xs: Any, inexact: bool = False) -> list[Value]:
 
     Python numbers and host scalars are converted on the host, exactly.
     """
-    given = [x if isinstance(x, _PYTHON_NUMBERS) else operand(fun, _name(k), x) for k, x in enumerate(xs)]
+    given = [
+        x if isinstance(x, _PYTHON_NUMBERS) else operand(fun, _name(k), x) for k, x in enumerate(xs)
+    ]
     types = tuple(_typed(x) for x in given)
     try:
         dtype, weak = join(types)
@@ -126,7 +131,11 @@ def _bring(x: Any, target: Typed, fun: str, k: int) -> Value:
         return x  # type: ignore[no-any-return]  # weakness needs no conversion: it is not in the elements
     if isinstance(x, Scalar):
         what = f"{fun}: argument `{_name(k)}`"
-        return host_scalar(x.host, target, what) if aval.weak_type else Scalar(x.host.astype(target.dtype))
+        return (
+            host_scalar(x.host, target, what)
+            if aval.weak_type
+            else Scalar(x.host.astype(target.dtype))
+        )
     return convert(x, target.dtype, target.weak_type)
 
 

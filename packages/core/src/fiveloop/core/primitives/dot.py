@@ -23,7 +23,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
     common_shape,
 )
-from fiveloop.core.primitives.convert import convert_back, promote
+from fiveloop.core.primitives.convert import Operand, convert_back, promote
 from fiveloop.core.primitives.elementwise_arithmetic import add
 from fiveloop.core.rule_types import Cost, UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
@@ -122,15 +122,14 @@ def _dot_jvp(
 
 
 def _dot_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: DotParams
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: DotParams
 ) -> list[Tangent | None]:
     (ct,), (x, y) = cts, operands
     if isinstance(ct, Zero):
         return [Zero(v.aval) if isinstance(v, UndefinedPrimal) else None for v in operands]
-    if isinstance(x, UndefinedPrimal):
-        assert not isinstance(y, UndefinedPrimal), "unreachable: linear in one operand at a time"
+    if isinstance(y, Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
-    assert isinstance(y, UndefinedPrimal), "unreachable: one operand is linear"
+    assert isinstance(x, Value), "unreachable: it is linear in one operand at a time"
     return [None, _transposed(ct, x, y.aval, p, 1)]
 
 
@@ -207,10 +206,14 @@ def matmul(x: ArrayLike, y: ArrayLike, preferred_element_type: Any = None) -> Va
     """The matrix product under NumPy's rules: the last two axes multiply, those before broadcast."""
     a, b = promote("matmul", x, y)
     if a.ndim == 0 or b.ndim == 0:
-        bad_value(f"matmul: expected arrays with axes, got {a.aval} and {b.aval}; use `*` for scalars")
+        bad_value(
+            f"matmul: expected arrays with axes, got {a.aval} and {b.aval}; use `*` for scalars"
+        )
     inner_a, inner_b = a.shape[-1], b.shape[max(b.ndim - 2, 0)]
     if not same_dim(inner_a, inner_b):
-        bad_value(f"matmul: expected inner sizes that agree, got {inner_a} and {inner_b} in {a.aval} @ {b.aval}")
+        bad_value(
+            f"matmul: expected inner sizes that agree, got {inner_a} and {inner_b} in {a.aval} @ {b.aval}"
+        )
     common_shape("matmul", [a.shape[:-2], b.shape[:-2]])
     a, labels_a = _labelled(a, b, "m", -1)
     b, labels_b = _labelled(b, a, "n", -2)

@@ -190,7 +190,9 @@ def reciprocal(x: ArrayLike) -> Value:
     return div(1, value)
 
 
-define_unary(neg_p, lower=hlo.neg, jvp=lambda t, x: neg(t), transpose=lambda ct: neg(ct), kinds="iufc")
+define_unary(
+    neg_p, lower=hlo.neg, jvp=lambda t, x: neg(t), transpose=lambda ct: neg(ct), kinds="iufc"
+)
 define_binary(
     add_p,
     lower=hlo.add,
@@ -258,12 +260,8 @@ def _winner(wins: Any) -> Any:
     return term
 
 
-define_binary(
-    maximum_p, lower=hlo.max, jvp=(_winner(greater), _winner(less)), kinds=NUMBERS
-)
-define_binary(
-    minimum_p, lower=hlo.min, jvp=(_winner(less), _winner(greater)), kinds=NUMBERS
-)
+define_binary(maximum_p, lower=hlo.max, jvp=(_winner(greater), _winner(less)), kinds=NUMBERS)
+define_binary(minimum_p, lower=hlo.min, jvp=(_winner(less), _winner(greater)), kinds=NUMBERS)
 
 
 def _lower_nextafter(b: Builder, x: IRValue, y: IRValue) -> IRValue:
@@ -302,12 +300,8 @@ define_unary(
     kinds="iufc",
 )
 define_unary(sqrt_p, lower=hlo.sqrt, jvp_from_out=lambda t, y: div(mul(t, 0.5), y))
-define_unary(
-    rsqrt_p, lower=hlo.rsqrt, jvp=lambda t, x: mul(t, mul(-0.5, div(rsqrt(x), x)))
-)
-define_unary(
-    cbrt_p, lower=hlo.cbrt, jvp_from_out=lambda t, y: div(t, mul(square(y), 3)), kinds="f"
-)
+define_unary(rsqrt_p, lower=hlo.rsqrt, jvp=lambda t, x: mul(t, mul(-0.5, div(rsqrt(x), x))))
+define_unary(cbrt_p, lower=hlo.cbrt, jvp_from_out=lambda t, y: div(t, mul(square(y), 3)), kinds="f")
 
 
 def _clamp_inside(t: Value, low: Value, x: Value, high: Value) -> Value:

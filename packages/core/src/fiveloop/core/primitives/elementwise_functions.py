@@ -173,7 +173,9 @@ define_unary(sinh_p, lower=hlo.sinh, jvp=lambda t, x: mul(t, cosh(x)))
 define_unary(cosh_p, lower=hlo.cosh, jvp=lambda t, x: mul(t, sinh(x)))
 define_unary(tanh_p, lower=hlo.tanh, jvp_from_out=lambda t, y: mul(t, sub(1, square(y))))
 define_unary(asinh_p, lower=hlo.asinh, jvp=lambda t, x: mul(t, rsqrt(add(square(x), 1))))
-define_unary(acosh_p, lower=hlo.acosh, jvp=lambda t, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))))
+define_unary(
+    acosh_p, lower=hlo.acosh, jvp=lambda t, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))
+)
 define_unary(atanh_p, lower=hlo.atanh, jvp=lambda t, x: div(t, _cofactor(x)))
 define_unary(logistic_p, lower=hlo.logistic, jvp_from_out=lambda t, y: mul(t, mul(y, sub(1, y))))
 

@@ -26,7 +26,7 @@ from fiveloop.core.primitives.broadcast import (
     reduce_sum,
 )
 from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, common_shape
-from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.primitives.convert import Operand, operand, promote
 from fiveloop.core.promotion import DType
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import NOT_LINEAR, Batch, Jvp, Lower, Refusal, Transpose, define, pure
@@ -34,7 +34,9 @@ from fiveloop.core.trace.tracer import bind1
 
 Term = Callable[..., Value]
 BOOL = np.dtype(np.bool_)
-add_p: Primitive[Any] = Primitive("add")  # its row is in `elementwise_arithmetic`; sums of terms need it
+add_p: Primitive[Any] = Primitive(
+    "add"
+)  # its row is in `elementwise_arithmetic`; sums of terms need it
 
 
 def unary(name: str) -> Primitive[Any]:
@@ -57,7 +59,9 @@ def apply_unary(prim: Primitive[Any], x: ArrayLike, *, inexact: bool = False) ->
     return bind1(prim, operand(prim.name, "x", x))
 
 
-def apply_binary(prim: Primitive[Any], x: ArrayLike, y: ArrayLike, *, inexact: bool = False) -> Value:
+def apply_binary(
+    prim: Primitive[Any], x: ArrayLike, y: ArrayLike, *, inexact: bool = False
+) -> Value:
     """Bind a binary primitive to arguments brought to one dtype and one shape."""
     if isinstance(x, Value) and isinstance(y, Value) and x.aval is y.aval and not inexact:
         return bind1(prim, x, y)
@@ -209,9 +213,7 @@ def jvp_elementwise(
 def transpose_elementwise(name: str, terms: Sequence[Term | None]) -> Transpose:
     """The cotangent of each linear operand by `term(ct, *others)`, the other operands in order."""
 
-    def rule(
-        cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: Any
-    ) -> list[Tangent | None]:
+    def rule(cts: Sequence[Tangent], operands: Sequence[Operand], p: Any) -> list[Tangent | None]:
         (ct,) = cts
         outs: list[Tangent | None] = []
         for k, (term, x) in enumerate(zip(terms, operands, strict=True)):
@@ -347,4 +349,3 @@ def same_dims_batch(prim: Primitive[Any]) -> Batch:
         return [bind1(prim, *operands, params=p)], list(dims)
 
     return rule
-

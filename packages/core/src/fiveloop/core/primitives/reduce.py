@@ -24,7 +24,6 @@ from fiveloop.core.primitives.broadcast import (
     reshape,
     restore_axes,
     transpose,
-    wide_for_sums,
 )
 from fiveloop.core.primitives.check import (
     array_avals,
@@ -38,7 +37,8 @@ from fiveloop.core.primitives.convert import convert, operand
 from fiveloop.core.primitives.elementwise_arithmetic import add, div, mul
 from fiveloop.core.primitives.elementwise_logic import equal, select, to_condition
 from fiveloop.core.primitives.family import zero_jvp
-from fiveloop.core.primitives.prefix import fold
+from fiveloop.core.primitives.fold import fold
+from fiveloop.core.promotion import wide_for_sums
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Jvp, Lower, define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -53,7 +53,9 @@ reduce_or_p: Primitive[ReduceParams] = Primitive("reduce_or")
 def reduce_prod(x: ArrayLike, axes: Any = None) -> Value:
     """The product over `axes`, or over all; the axes disappear."""
     value = operand("reduce_prod", "x", x)
-    return _reduce(reduce_prod_p, convert(value, np.int32) if value.dtype == np.bool_ else value, axes)
+    return _reduce(
+        reduce_prod_p, convert(value, np.int32) if value.dtype == np.bool_ else value, axes
+    )
 
 
 def reduce_max(x: ArrayLike, axes: Any = None) -> Value:
@@ -211,7 +213,9 @@ def _arg_aval(name: str) -> Callable[[Sequence[Aval], ArgParams], list[Aval]]:
         if size == 0:
             bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
         if size - 1 > np.iinfo(p.index_dtype).max:
-            bad_value(f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`")
+            bad_value(
+                f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`"
+            )
         return [ShapedArray(out.shape, p.index_dtype)]
 
     return rule

@@ -46,7 +46,7 @@ from fiveloop.core.primitives.check import (
     canonical_shape,
     check_kind,
 )
-from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.primitives.convert import Operand, operand, promote
 from fiveloop.core.primitives.elementwise_arithmetic import sub
 from fiveloop.core.primitives.elementwise_logic import select
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
@@ -150,7 +150,9 @@ def _pad_aval(avals: Sequence[Aval], p: PadParams) -> list[Aval]:
         for d, lo, hi, mid in zip(x.shape, p.low, p.high, p.interior, strict=True)
     )
     if any(d < 0 for d in shape):
-        bad_value(f"pad: cannot cut more elements than there are: {x} would become {shape_str(shape)}")
+        bad_value(
+            f"pad: cannot cut more elements than there are: {x} would become {shape_str(shape)}"
+        )
     return [x.update(shape=shape)]
 
 
@@ -174,7 +176,7 @@ def _pad_jvp(
 
 
 def _pad_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: PadParams
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: PadParams
 ) -> list[Tangent | None]:
     """The elements that came from `x`; what is left of the sum came from the value."""
     (ct,), (x, value) = cts, operands
@@ -227,9 +229,7 @@ def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
     """Pad with one value per batch entry: pad with zeros, and the values padded around a hole."""
     zero = Scalar(np.zeros((), x.dtype))
     padded = bind1(pad_p, x, zero, params=p)
-    hole = bind1(
-        pad_p, full(x.shape, False), Scalar(np.asarray(True)), params=p
-    )
+    hole = bind1(pad_p, full(x.shape, False), Scalar(np.asarray(True)), params=p)
     spread = broadcast_in_dim(values, padded.shape, [place])
     return select(hole, spread, padded)
 
@@ -307,7 +307,7 @@ def _concatenate_jvp(
 
 
 def _concatenate_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal], p: ConcatenateParams
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: ConcatenateParams
 ) -> list[Tangent | None]:
     (ct,) = cts
     outs: list[Tangent | None] = []
@@ -363,7 +363,6 @@ class IotaParams:
 iota_p: Primitive[IotaParams] = Primitive("iota")
 
 
-
 def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
     """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis."""
     out = canonical_shape("iota", shape)
@@ -386,12 +385,18 @@ def _iota_jvp(
     return [out], [Zero(out.aval.tangent())]
 
 
+def _iota_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IotaParams
+) -> tuple[list[Value], list[int | None]]:
+    return [bind1(iota_p, params=p)], [None]
+
+
 define(
     iota_p,
     abstract_eval=pure(_iota_aval),
     lower=lambda ctx, xs, p: [hlo.iota(ctx.b, p.shape, p.dtype, p.axis)],
     jvp=_iota_jvp,
-    batch=lambda size, operands, dims, p: ([bind1(iota_p, params=p)], [None]),
+    batch=_iota_batch,
 )
 
 
