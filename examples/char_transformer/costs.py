@@ -1,0 +1,64 @@
+"""What a training step costs under each rematerialisation policy: compiled memory, and time."""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import Array, jit, tree_leaves
+from fiveloop.remat import policies
+
+from .data import Ids
+from .model import ModelSize, Policy, mean_nats
+from .plots import PolicyCost
+from .steps import Adam, State, train_steps
+
+COMPARED = ("everything_saveable", "dots_with_no_batch_dims_saveable", "nothing_saveable")
+ROUNDS = 4
+
+
+def policy_named(name: str) -> Policy:
+    """Give one of remat's policies by its name."""
+    policy: Policy = getattr(policies, name)
+    return policy
+
+
+def policy_costs(
+    state: State, batch: Ids, size: ModelSize, names: Iterable[str] = COMPARED
+) -> list[PolicyCost]:
+    """Compile a step under each policy, and time the steps by turns, so that noise hits all alike.
+
+    batch : [microbatches, batch, time + 1]
+    """
+    names = list(names)
+    compiled = [compile_step(state, batch, size, policy_named(name)) for name in names]
+    seconds: list[list[float]] = [[] for _ in names]
+    for _ in range(ROUNDS):
+        for step, times in zip(compiled, seconds, strict=True):
+            times.append(time_of(partial(step, state, batch[None])))
+    return [
+        PolicyCost(name, step.memory_analysis().temp_size_in_bytes, float(np.median(times[1:])))
+        for name, step, times in zip(names, compiled, seconds, strict=True)
+    ]
+
+
+def compile_step(state: State, batch: Ids, size: ModelSize, policy: Policy) -> Any:
+    """Compile one training step ahead of time, for its memory to be asked."""
+
+    def loss(params: Any, windows: Array) -> Array:
+        return mean_nats(params, windows, size, policy)
+
+    def step(state: State, batches: Array) -> tuple[State, Array]:
+        return train_steps(state, batches, loss, Adam(steps=1))
+
+    return jit(step).lower(state, batch[None]).compile()
+
+
+def time_of(run: Callable[[], Any]) -> float:
+    """Give the seconds that a run takes, its results waited for."""
+    start = time.perf_counter()
+    for leaf in tree_leaves(run()):
+        leaf.block_until_ready()
+    return time.perf_counter() - start

@@ -1,0 +1,150 @@
+"""What a run can be asked for: the options of the command line, with their defaults."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+POLICIES = (
+    "everything_saveable",
+    "dots_saveable",
+    "dots_with_no_batch_dims_saveable",
+    "nothing_saveable",
+)
+
+ABOUT = """\
+Train a decoder-only transformer over characters on the pages behind Python's help().
+
+With no options it takes two to three minutes on two CPU cores. It then prints the held-out loss
+beside those of 1- to 5-gram models of the same split, a sample of text, and a table of memory and
+time under three rematerialisation policies, and writes the curve, a picture and the text to the
+folder --out."""
+
+EXAMPLES = """\
+examples:
+  python -m char_transformer                             the default run
+  python -m char_transformer --steps 2000                better than all the n-gram models
+  python -m char_transformer --layers 12 --steps 100 --policy nothing_saveable
+  python -m char_transformer --layers 1 --width 32 --context 32 --steps 20 --no-plot    a quick look
+
+The same seed gives the same curve."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """One run, decided by these values and the Python that carries the text."""
+
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    context: int = 128
+    batch: int = 16
+    microbatches: int = 2
+    steps: int = 450
+    rate: float = 3e-3
+    policy: str = "nothing_saveable"
+    seed: int = 0
+    prompt: str = "The "
+    characters: int = 400
+    out: Path = Path("out/char_transformer")
+    plot: bool = True
+    compare_policies: bool = True
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> Options:
+    """Read the command line, and refuse options that do not fit together."""
+    parser = make_parser()
+    options = Options(**vars(parser.parse_args(arguments)))
+    problem = find_problem(options)
+    if problem is not None:
+        parser.error(problem)
+    return options
+
+
+def find_problem(options: Options) -> str | None:
+    """Say which options do not fit, what was expected and what was given, or give None."""
+    counts = ("layers", "width", "heads", "context", "batch", "microbatches", "steps", "characters")
+    for name in counts:
+        if getattr(options, name) < 1:
+            return f"--{name} has to be at least 1, and {getattr(options, name)} was given"
+    if not options.rate > 0.0:
+        return f"--rate has to be above 0, and {options.rate} was given"
+    if options.batch % options.microbatches:
+        return (
+            f"--microbatches has to divide --batch {options.batch}, "
+            f"and {options.microbatches} was given"
+        )
+    if options.width % (2 * options.heads):
+        return (
+            f"--width has to be a multiple of 2 * --heads = {2 * options.heads}, "
+            f"and {options.width} was given"
+        )
+    if not options.prompt:
+        return "--prompt has to hold at least one character, and none was given"
+    return None
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe each option, in groups by what it decides."""
+    parser = argparse.ArgumentParser(
+        prog="python -m char_transformer",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    defaults = {field.name: field.default for field in fields(Options)}
+
+    def add(group: argparse._ArgumentGroup, name: str, text: str, **kind: object) -> None:
+        shown = "" if defaults[name] == "" else f" (default: {defaults[name]})"
+        group.add_argument(f"--{name}", default=defaults[name], help=text + shown, **kind)  # type: ignore[arg-type]  # argparse checks them
+
+    size = parser.add_argument_group("size of the model")
+    add(size, "layers", "transformer layers, composed by scan", type=int, metavar="N")
+    add(
+        size,
+        "width",
+        "width of the stream; the hidden width is four times it",
+        type=int,
+        metavar="N",
+    )
+    add(size, "heads", "attention heads", type=int, metavar="N")
+    add(size, "context", "characters that the model looks back on", type=int, metavar="N")
+
+    training = parser.add_argument_group("training")
+    add(training, "batch", "windows of text in a step", type=int, metavar="N")
+    add(
+        training,
+        "microbatches",
+        "parts of a batch, gradients added up in Refs",
+        type=int,
+        metavar="N",
+    )
+    add(
+        training,
+        "steps",
+        "optimiser steps; the rate falls to zero at the last",
+        type=int,
+        metavar="N",
+    )
+    add(training, "rate", "Adam's highest rate", type=float, metavar="X")
+    add(
+        training,
+        "policy",
+        f"what checkpointed layers save: {', '.join(POLICIES)}",
+        choices=POLICIES,
+        metavar="NAME",
+    )
+    add(training, "seed", "decides parameters, batches and samples", type=int, metavar="N")
+
+    results = parser.add_argument_group("results")
+    add(results, "prompt", "the sample's first characters", metavar="TEXT")
+    add(results, "characters", "length of the sample", type=int, metavar="N")
+    add(results, "out", "folder for the curve, the picture and the text", type=Path, metavar="DIR")
+    results.add_argument("--no-plot", dest="plot", action="store_false", help="draw no picture")
+    results.add_argument(
+        "--no-policies",
+        dest="compare_policies",
+        action="store_false",
+        help="leave out the table of policies, and its compile times",
+    )
+    return parser

@@ -1,0 +1,155 @@
+"""The picture of a run: how the loss fell, and what memory costs in time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK, GREY, FAINT = "#22262b", "#6b7480", "#dfe3e8"
+TRAIN, HELD_OUT = "#8fb4d9", "#c8442d"
+POLICY_COLOURS = ("#1f5fa8", "#2f9e77", "#c8442d", "#8a5fb5")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The loss in nats per character: of each step's batch, and of held-out text after some steps."""
+
+    train: Sequence[float]
+    held_out: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class PolicyCost:
+    """What a training step costs under a policy."""
+
+    policy: str
+    temporary_bytes: int
+    seconds: float
+
+
+def draw_run(
+    path: Path, curve: Curve, ngrams: Mapping[int, float], costs: Sequence[PolicyCost], title: str
+) -> None:
+    """Draw the loss curve and, where there are any, the costs of the policies, to a PNG file."""
+    with matplotlib.rc_context(
+        {
+            "font.size": 10,
+            "text.color": INK,
+            "axes.edgecolor": GREY,
+            "axes.labelcolor": INK,
+            "xtick.color": GREY,
+            "ytick.color": GREY,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    ):
+        # A figure of its own, without pyplot: no window system, nothing global.
+        figure = Figure(figsize=(11.5 if costs else 7.0, 4.6), layout="constrained", dpi=150)
+        ratios = [1.45, 1.0] if costs else [1.0]
+        panels = figure.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
+        draw_curve(panels[0], curve, ngrams)
+        if costs:
+            draw_costs(panels[1], costs)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def draw_curve(axes: Axes, curve: Curve, ngrams: Mapping[int, float]) -> None:
+    """Draw train and held-out loss over steps, with a line for each n-gram model."""
+    steps = np.arange(1, len(curve.train) + 1)
+    axes.plot(steps, curve.train, color=TRAIN, alpha=0.35, lw=0.8)
+    axes.plot(steps, smoothed(curve.train), color=TRAIN, lw=1.8, label="train, smoothed")
+    axes.plot(
+        list(curve.held_out),
+        list(curve.held_out.values()),
+        color=HELD_OUT,
+        marker="o",
+        ms=3.5,
+        lw=1.5,
+        label="held out",
+    )
+    for order, loss in ngrams.items():
+        axes.axhline(loss, color=GREY, lw=0.8, ls=(0, (4, 3)), zorder=0)
+        axes.annotate(
+            f"{order}-gram  {loss:.2f}",
+            (1.0, loss),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=GREY,
+        )
+    lowest = min([*ngrams.values(), *curve.held_out.values(), min(smoothed(curve.train))])
+    highest = max([*ngrams.values(), *curve.held_out.values()])
+    axes.set_ylim(lowest - 0.15, highest + 0.35)
+    axes.set_xlim(0, len(curve.train))
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss, nats per character")
+    axes.set_title("How the loss fell", loc="left", fontsize=10.5)
+    if curve.held_out:
+        last = list(curve.held_out.items())[-1]
+        axes.annotate(
+            f"{last[1]:.2f}",
+            last,
+            xytext=(-2, 7),
+            textcoords="offset points",
+            ha="right",
+            fontsize=10,
+            fontweight="bold",
+            color=HELD_OUT,
+        )
+    axes.legend(frameon=False, loc="upper center", fontsize=9)
+
+
+def smoothed(losses: Sequence[float], half_life: float = 8.0) -> npt.NDArray[np.float64]:
+    """Give the running mean of the losses, the recent ones weighing most."""
+    keep = 0.5 ** (1.0 / half_life)
+    total, weight, means = 0.0, 0.0, []
+    for loss in losses:
+        total, weight = keep * total + loss, keep * weight + 1.0
+        means.append(total / weight)
+    return np.array(means)
+
+
+def draw_costs(axes: Axes, costs: Sequence[PolicyCost]) -> None:
+    """Draw each policy as a point: temporary memory across, time of a step up."""
+    megabytes = [cost.temporary_bytes / 1e6 for cost in costs]
+    milliseconds = [cost.seconds * 1e3 for cost in costs]
+    axes.plot(megabytes, milliseconds, color=FAINT, lw=2.0, zorder=1)
+    digits = 0 if min(megabytes) >= 10.0 else 1
+    right, top = max(megabytes) * 1.08, max(milliseconds) * 1.25
+    for i, (cost, x, y) in enumerate(zip(costs, megabytes, milliseconds, strict=True)):
+        colour = POLICY_COLOURS[i % len(POLICY_COLOURS)]
+        axes.scatter([x], [y], s=70, color=colour, zorder=2)
+        # The points lie in a row: labels above and below by turns leave each other room.
+        above = i % 2 == 0
+        axes.annotate(
+            f"{cost.policy.replace('_saveable', '').replace('_', ' ')}\n{x:.{digits}f} MB, {y:.0f} ms",
+            (x, y),
+            xytext=(0, 10 if above else -10),
+            textcoords="offset points",
+            ha=side_with_room(x / right),
+            va="bottom" if above else "top",
+            fontsize=9,
+            color=colour,
+        )
+    axes.set_xlim(0, right)
+    axes.set_ylim(0, top)
+    axes.grid(color=FAINT, lw=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("temporary memory of the compiled step, MB")
+    axes.set_ylabel("time of a step, ms")
+    axes.set_title("What each saveable policy costs", loc="left", fontsize=10.5)
+
+
+def side_with_room(share: float) -> Literal["left", "center", "right"]:
+    """Choose the alignment of a label at this share of the panel's width, so that it stays inside."""
+    return "left" if share < 0.25 else "right" if share > 0.75 else "center"
