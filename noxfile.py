@@ -37,7 +37,7 @@ NEWEST_PYTHONS = ("3.14", "3.13", "3.12")  # the newest jaxlib needs 3.12
 
 TEST_TOOLS = ("pytest>=8", "pytest-xdist", "hypothesis>=6.100")
 SITE_TOOLS = ("sphinx>=8", "myst-parser>=4", "furo")
-LIBRARIES = ("numpy", "tqdm")
+LIBRARIES = ("numpy", "tqdm", "matplotlib")  # what the packages, their extras and the examples use
 
 # Run where only some packages are installed: the first argument names the portions that are there.
 PORTIONS_CHECK = """
@@ -216,7 +216,7 @@ def fuzz(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types of the packages, their tests and everything else, strictly."""
     peers = [f"jaxlib=={OLDEST_JAXLIB}", f"jax=={OLDEST_JAXLIB}"]
-    session.install(*peers, *LIBRARIES, *TEST_TOOLS, "mypy", "nox", "matplotlib")
+    session.install(*peers, *LIBRARIES, *TEST_TOOLS, "mypy", "nox")
     portions = [flag for module in MODULES for flag in ("-p", module)]
     session.run("mypy", "--strict", *portions)
     folders = [f"packages/{name}/tests" for name in PACKAGES]
@@ -276,7 +276,10 @@ def test_wheel(session: nox.Session, name: str, folder: Path) -> None:
     wheels = [extra, *(str(wheel(sibling)) for sibling in siblings[1:])]
     install_into(session, python, *wheels, f"jaxlib=={OLDEST_JAXLIB}", "pytest-xdist")
     check_portions(session, python, siblings)
-    shutil.copytree(ROOT / "packages" / name / "tests", folder / "tests")
+    suite = ROOT / "packages" / name / "tests"
+    if not suite.is_dir():
+        session.error(f"packages/{name} has no tests")
+    shutil.copytree(suite, folder / "tests")
     shutil.copy(ROOT / "pyproject.toml", folder)
     with session.chdir(folder):
         command = [python, "-m", "pytest", "tests", "-n", "2", "--dist", "worksteal"]
