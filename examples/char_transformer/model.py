@@ -49,10 +49,11 @@ def init_params(key: Array, size: ModelSize, dtype: npt.DTypeLike = np.float32) 
     def normal(shape: tuple[int, ...], scale: float) -> Array:
         return scale * random.normal(next(keys), shape, dtype)
 
+    # Embeddings start at the size of the stream: at a tenth of it the first hundred steps go to finding them.
     # Each layer adds to the stream twice: smaller outputs keep its size the same for any depth.
     added = 1.0 / math.sqrt(2 * layers)
     return {
-        "embedding": normal((size.num_symbols, width), 0.02),
+        "embedding": normal((size.num_symbols, width), 1.0),
         "layers": {
             "attention_scale": fnp.ones((layers, width), dtype),
             "qkv": normal((layers, width, 3 * width), width**-0.5),

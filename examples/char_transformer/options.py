@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 POLICIES = (
@@ -17,8 +17,8 @@ Train a decoder-only transformer over characters on the pages behind Python's he
 
 With no options it takes two to three minutes on two CPU cores. It then prints the held-out loss
 beside those of 1- to 5-gram models of the same split, a sample of text, and a table of memory and
-time under three rematerialisation policies, and writes the curve, a picture and the text to the
-folder --out."""
+time under three rematerialisation policies, and writes the curve and a picture to the folder
+--out."""
 
 EXAMPLES = """\
 examples:
@@ -28,6 +28,29 @@ examples:
   python -m char_transformer --layers 1 --width 32 --context 32 --steps 20 --no-plot    a quick look
 
 The same seed gives the same curve."""
+
+HELP = {
+    "size of the model": {
+        "layers": "transformer layers, composed by scan",
+        "width": "width of the stream; the hidden width is four times it",
+        "heads": "attention heads",
+        "context": "characters that the model looks back on",
+    },
+    "training": {
+        "batch": "windows of text in a step",
+        "microbatches": "parts of a batch, their gradients added up in Refs",
+        "steps": "optimiser steps; the rate falls to zero at the last",
+        "rate": "Adam's highest rate",
+        "policy": f"what checkpointed layers save: {', '.join(POLICIES)}",
+        "seed": "decides parameters, batches and samples",
+    },
+    "results": {
+        "prompt": "the sample's first characters",
+        "characters": "length of the sample",
+        "out": "folder for the curve and the picture",
+    },
+}
+METAVARS = {"rate": "X", "policy": "NAME", "prompt": "TEXT", "out": "DIR"}
 
 
 @dataclass(frozen=True)
@@ -92,56 +115,20 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    defaults = {field.name: field.default for field in fields(Options)}
-
-    def add(group: argparse._ArgumentGroup, name: str, text: str, **kind: object) -> None:
-        shown = "" if defaults[name] == "" else f" (default: {defaults[name]})"
-        group.add_argument(f"--{name}", default=defaults[name], help=text + shown, **kind)  # type: ignore[arg-type]  # argparse checks them
-
-    size = parser.add_argument_group("size of the model")
-    add(size, "layers", "transformer layers, composed by scan", type=int, metavar="N")
-    add(
-        size,
-        "width",
-        "width of the stream; the hidden width is four times it",
-        type=int,
-        metavar="N",
-    )
-    add(size, "heads", "attention heads", type=int, metavar="N")
-    add(size, "context", "characters that the model looks back on", type=int, metavar="N")
-
-    training = parser.add_argument_group("training")
-    add(training, "batch", "windows of text in a step", type=int, metavar="N")
-    add(
-        training,
-        "microbatches",
-        "parts of a batch, gradients added up in Refs",
-        type=int,
-        metavar="N",
-    )
-    add(
-        training,
-        "steps",
-        "optimiser steps; the rate falls to zero at the last",
-        type=int,
-        metavar="N",
-    )
-    add(training, "rate", "Adam's highest rate", type=float, metavar="X")
-    add(
-        training,
-        "policy",
-        f"what checkpointed layers save: {', '.join(POLICIES)}",
-        choices=POLICIES,
-        metavar="NAME",
-    )
-    add(training, "seed", "decides parameters, batches and samples", type=int, metavar="N")
-
-    results = parser.add_argument_group("results")
-    add(results, "prompt", "the sample's first characters", metavar="TEXT")
-    add(results, "characters", "length of the sample", type=int, metavar="N")
-    add(results, "out", "folder for the curve, the picture and the text", type=Path, metavar="DIR")
-    results.add_argument("--no-plot", dest="plot", action="store_false", help="draw no picture")
-    results.add_argument(
+    for title, texts in HELP.items():
+        group = parser.add_argument_group(title)
+        for name, text in texts.items():
+            default = getattr(Options, name)
+            group.add_argument(
+                f"--{name}",
+                type=type(default),
+                default=default,
+                choices=POLICIES if name == "policy" else None,
+                metavar=METAVARS.get(name, "N"),
+                help=f"{text} (default: {default})",
+            )
+    group.add_argument("--no-plot", dest="plot", action="store_false", help="draw no picture")
+    group.add_argument(
         "--no-policies",
         dest="compare_policies",
         action="store_false",
