@@ -35,6 +35,7 @@ OLDEST_JAXLIB = "0.10.2"
 NEWEST_JAXLIB = ">=0.12,<0.13"
 NEWEST_PYTHONS = ("3.14", "3.13", "3.12")  # the newest jaxlib needs 3.12
 
+PARALLEL = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "worksteal")
 TEST_TOOLS = ("pytest>=8", "pytest-xdist", "hypothesis>=6.100")
 SITE_TOOLS = ("sphinx>=8", "myst-parser>=4", "furo")
 LIBRARIES = ("numpy", "tqdm", "matplotlib")  # what the packages, their extras and the examples use
@@ -134,7 +135,7 @@ def run_pytest(session: nox.Session, jaxlib: str) -> None:
     """Run the whole suite on the sources, or what the arguments select of it."""
     session.install(jaxlib, *LIBRARIES, *TEST_TOOLS)
     # Two processes pay off for the whole suite only: a few tests start faster alone.
-    args = session.posargs or ["-n", "2", "--dist", "worksteal"]
+    args = session.posargs or PARALLEL
     session.run("python", "-m", "pytest", *args, env=source_env())
 
 
@@ -173,7 +174,7 @@ def train(session: nox.Session) -> None:
     build_wheels(session, "wheel")
     wheels = [str(wheel(name)) for name in PACKAGES]
     session.install("--force-reinstall", "--no-deps", *wheels)
-    session.install(*wheels, "matplotlib", "tqdm")
+    session.install(*wheels, *LIBRARIES)
     env = {**installed_env(), "PYTHONPATH": str(ROOT / "examples")}
     session.run("python", "-m", "char_transformer", *session.posargs, env=env)
 
@@ -282,7 +283,7 @@ def test_wheel(session: nox.Session, name: str, folder: Path) -> None:
     shutil.copytree(suite, folder / "tests")
     shutil.copy(ROOT / "pyproject.toml", folder)
     with session.chdir(folder):
-        command = [python, "-m", "pytest", "tests", "-n", "2", "--dist", "worksteal"]
+        command = [python, "-m", "pytest", "tests", *PARALLEL]
         session.run(*command, env=installed_env(), external=True)
 
 
