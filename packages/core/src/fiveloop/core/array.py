@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from fiveloop.core.backend import client
+from fiveloop.core.backend.call import register_array_class
 from fiveloop.core.dims import Shape
 from fiveloop.core.errors import TracerError
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
+from fiveloop.core.rules import type_rules
 
 OPS: dict[str, Callable[..., Any]] = {}
 """The functions behind operators and methods, filled in by `operators` above the primitives."""
@@ -73,10 +75,10 @@ class Value:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Value:
-        return OPS["getitem"](self, index)  # type: ignore[no-any-return]
+        return type_rules(self.aval).getitem(self, index)  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, x: Any) -> None:
-        OPS["setitem"](self, index, x)
+        type_rules(self.aval).setitem(self, index, x)
 
     def __add__(self, other: Any) -> Value:
         return OPS["add"](self, other)  # type: ignore[no-any-return]
@@ -355,6 +357,9 @@ class Array(Concrete):
 
     def __str__(self) -> str:
         return str(self.numpy())
+
+
+register_array_class(Array)
 
 
 class Scalar(Concrete):

@@ -173,3 +173,8 @@ def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
     if size < 0 or stride < 1:
         raise ValueError(f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}")
     return DynamicSpan(start, size, stride)
+
+
+def whole_indexer(shape: Shape) -> Indexer:
+    """The index of all elements: `x[...]`."""
+    return Indexer(tuple(Span(0, n) for n in shape))

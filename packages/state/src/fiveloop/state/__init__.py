@@ -1,1 +1,33 @@
-"""Mutable references, their effects, and discharge."""
+"""Mutable arrays as a typed effect, and their discharge into values."""
+
+from . import passes as passes
+from . import pretty as pretty
+from .api import addupdate as addupdate
+from .api import freeze as freeze
+from .api import get as get
+from .api import new_ref as new_ref
+from .api import run_state as run_state
+from .api import set as set
+from .api import swap as swap
+from .avals import AbstractRef as AbstractRef
+from .discharge import core_rules as core_rules
+from .discharge.engine import discharge_jaxpr as discharge_jaxpr
+from .discharge.engine import discharge_state as discharge_state
+from .discharge.engine import holds_state as holds_state
+from .discharge.engine import jaxpr_holds_state as jaxpr_holds_state
+from .discharge.table import Cell as Cell
+from .discharge.table import DischargeContext as DischargeContext
+from .discharge.table import define_discharge as define_discharge
+from .discharge.table import discharge_rules as discharge_rules
+from .effects import AccumEffect as AccumEffect
+from .effects import ReadEffect as ReadEffect
+from .effects import WriteEffect as WriteEffect
+from .primitives.common import IndexParams as IndexParams
+from .primitives.common import SwapParams as SwapParams
+from .primitives.common import addupdate_p as addupdate_p
+from .primitives.common import get_p as get_p
+from .primitives.common import swap_p as swap_p
+from .primitives.lifetime import NewRefParams as NewRefParams
+from .primitives.lifetime import freeze_p as freeze_p
+from .primitives.lifetime import new_ref_p as new_ref_p
+from .refs import Ref as Ref

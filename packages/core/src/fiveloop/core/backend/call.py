@@ -69,37 +69,44 @@ class _OutOne(_Out):
     __slots__ = ()
 
 
+WrapAll: TypeAlias = Callable[[Sequence[Buffer]], list[Any]]
+
+
 class _ArrayClass:
     """The class that users hold, told by `register_array_class`."""
 
-    __slots__ = ("cls", "open")
+    __slots__ = ("cls", "open", "wrap_all")
 
     def __init__(self) -> None:
         self.cls: Any = None
-        self.open = attrgetter("_a")
+        self.open: Callable[[Any], Buffer] = attrgetter("_a")
+        self.wrap_all: WrapAll = list
 
 
 _array = _ArrayClass()
 
 
-def register_array_class(cls: type, slot: str = "_a") -> None:
-    """Say which class users hold: arguments are opened at `slot`, results are `cls(buffer)`."""
+def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None = None) -> None:
+    """Say which class users hold: arguments are opened at `slot`, results are `cls(buffer)`.
+
+    `wrap_all` makes many at once, and may be quicker than calling the class for each.
+    """
     if _array.cls is not None:
         raise RuntimeError(f"the array class is {_array.cls.__name__} already")
-    _array.cls, _array.open = cls, attrgetter(slot)
+    wrap = wrap_all if wrap_all is not None else lambda bufs: [cls(buf) for buf in bufs]
+    _array.cls, _array.open, _array.wrap_all = cls, attrgetter(slot), wrap
     CALL.register_dataclass_node(cls, [slot], [])
     CALL.register_node(
         _Out,
         lambda out: (out.leaves, out.tree),
-        lambda tree, leaves: tree.unflatten([cls(leaf) for leaf in leaves]),
+        lambda tree, leaves: tree.unflatten(wrap(leaves)),
     )
     CALL.register_node(_OutOne, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
 
 
 def wrap_outputs(out_treedef: TreeDef, outs: Sequence[Buffer]) -> Any:
     """Raw results as the user's result."""
-    cls = _array.cls
-    return out_treedef.unflatten([cls(out) for out in outs])
+    return out_treedef.unflatten(_array.wrap_all(outs))
 
 
 def make_fast(
@@ -269,7 +276,8 @@ class DictCall:
             buffers = consts + buffers
         if kept is not None:
             buffers = [buf for buf, keep in zip(buffers, kept, strict=True) if keep]
-        return out_treedef.unflatten(run(buffers).consume_with_handlers(handlers))
+        outs = run(buffers).consume_with_handlers(handlers)
+        return out_treedef.unflatten(_array.wrap_all(outs))
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
         result, fast = self._miss(*args, **kwargs)
@@ -279,11 +287,10 @@ class DictCall:
 
 
 def _dict_entry(fast: Fast) -> _Entry:
-    cls = _array.cls
-    handlers = [handler.wrap(cls) for handler in fast.executable.handlers]
     kept = None if all(fast.kept_var_bitvec) else list(fast.kept_var_bitvec)
-    run = fast.executable.raw.execute_sharded
-    return run, handlers, list(fast.const_args), kept, fast.out_treedef
+    executable = fast.executable
+    run = executable.raw.execute_sharded
+    return run, executable.handlers, list(fast.const_args), kept, fast.out_treedef
 
 
 def _part_static(

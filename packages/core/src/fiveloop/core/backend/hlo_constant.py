@@ -71,7 +71,9 @@ def _scalars(array: np.ndarray) -> list[np.ndarray]:
 def _float_text(x: np.ndarray) -> str:
     """A decimal where it reads back to the same bits through a double, else the bits in hex."""
     bits = x.tobytes()
-    if np.isfinite(x):
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a constant like any other
+        finite = bool(np.isfinite(x))
+    if finite:
         for decimal in (str(x), repr(float(x))):
             text = _with_point(decimal)
             if text is not None and np.asarray(float(text)).astype(x.dtype).tobytes() == bits:

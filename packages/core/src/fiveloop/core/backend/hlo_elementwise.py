@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .hlo_builder import Builder, IRValue, tensor_type
+from .hlo_constant import constant
 
 BOOL = np.dtype(np.bool_)
 
@@ -83,11 +84,9 @@ def require_same_type(op: str, x: IRValue, y: IRValue) -> None:
         raise TypeError(f"hlo {op}: expected operands of one type, got {x.type} and {y.type}")
 
 
-abs = _real_part("abs")
 real = _real_part("real")
 imag = _real_part("imag")
 neg = _unary("negate")
-sign = _unary("sign")
 exp = _unary("exponential")
 expm1 = _unary("exponential_minus_one")
 log = _unary("log")
@@ -137,6 +136,20 @@ xor = _binary("xor")
 shift_left = _binary("shift_left")
 shift_right_logical = _binary("shift_right_logical")
 shift_right_arithmetic = _binary("shift_right_arithmetic")
+
+
+_abs = _real_part("abs")
+_sign = _unary("sign")
+
+
+def abs(b: Builder, x: IRValue) -> IRValue:
+    """The magnitude; that of a complex number is real."""
+    return x if x.dtype.kind in "ub" else _abs(b, x)
+
+
+def sign(b: Builder, x: IRValue) -> IRValue:
+    """-1, 0 or 1; a complex number gives itself divided by its magnitude."""
+    return min(b, x, constant(b, 1, x.shape, x.dtype)) if x.dtype.kind in "ub" else _sign(b, x)
 
 
 def is_finite(b: Builder, x: IRValue) -> IRValue:

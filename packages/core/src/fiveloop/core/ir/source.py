@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from inspect import unwrap
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -58,6 +59,7 @@ def user_source() -> Source | None:
 
 def function_source(fun: object) -> str:
     """Where a function was defined, for error messages."""
+    fun = unwrap(fun) if callable(fun) else fun
     code = getattr(fun, "__code__", None)
     name = getattr(fun, "__name__", None) or type(fun).__name__
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else str(name)

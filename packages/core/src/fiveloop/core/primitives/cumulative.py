@@ -33,7 +33,7 @@ from fiveloop.core.primitives.check import (
 from fiveloop.core.primitives.convert import Operand, convert, operand, promote
 from fiveloop.core.primitives.elementwise_arithmetic import add, exp, mul, sub
 from fiveloop.core.primitives.elementwise_logic import equal, greater, less, select
-from fiveloop.core.primitives.row_loop import in_front, prefix_loop, put_back, row_loop
+from fiveloop.core.primitives.row_loop import in_front, put_back, row_loop
 from fiveloop.core.primitives.shape import pad
 from fiveloop.core.promotion import wide_for_sums
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
@@ -138,7 +138,7 @@ def _lower_prefix(kind: str, combine: Write) -> Lower:
         start = -np.inf if kind == "logsumexp" else hlo.identity(kind, wide.dtype)
         identity = hlo.constant(b, start, (), wide.dtype)
         rows = in_front(b, wide, p.axis)
-        out = prefix_loop(b, rows, identity, lambda u, v: combine(b, u, v), p.reverse)
+        out = row_loop(b, [rows], identity, lambda c, row: combine(b, c, row[0]), p.reverse)
         return [hlo.convert(b, put_back(b, out, p.axis), x.dtype)]
 
     return rule

@@ -1,0 +1,1 @@
+"""What users call: jit, derivatives, vmap, and looking at programs."""

@@ -1,0 +1,266 @@
+"""`jit`: compile a function once per types of its arguments, and run the compiled program."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.api.staging import aval_of, is_spec
+from fiveloop.core.array import Array, Value
+from fiveloop.core.backend.call import DictCall, fast_function, make_fast
+from fiveloop.core.backend.client import MemoryStats
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
+from fiveloop.core.pytree import tree_flatten
+from fiveloop.core.trace.stage import Staged, stage
+from fiveloop.core.trace.tracer import Tracer, bind, current_source, is_eager
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MANY_LEAVES = 8
+"""From this many leaves on, a dictionary on types is faster than the C++ path (measured)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A function traced for one structure and types of its arguments."""
+
+    staged: Staged
+    flat: FlatFunction
+
+    @property
+    def is_self_contained(self) -> bool:
+        """Whether it closes over nothing that is traced, so that it may be used again."""
+        return not any(isinstance(x, Tracer) for x in self.staged.captured)
+
+
+class JitFunction(Generic[P, R]):
+    """A function that is compiled at its first call with arguments of given types."""
+
+    def __init__(
+        self, fun: Callable[P, R], static_argnums: Sequence[int], static_argnames: Sequence[str], inline: bool
+    ) -> None:
+        update_wrapper(self, fun)
+        self._fun = fun
+        self._name = function_name(fun)
+        self._inline = inline
+        self._static = _static_names(fun, static_argnums, static_argnames)
+        self._nums, self._names = self._static
+        self._entries: dict[Any, _Entry] = {}
+        self._many = DictCall(self._miss, self._nums, self._names)
+        self._fast = fast_function(self._name, self._call_slowly, self._first, self._nums, self._names)
+        self._call: Callable[..., Any] = self._fast
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._call(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else _Bound(self, instance)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall:
+        """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
+        entry, _ = self._entry(args, kwargs)
+        return LoweredCall(prepared(entry.staged.jaxpr), entry)
+
+    def clear_cache(self) -> None:
+        """Forget all programs."""
+        self._entries.clear()
+        self._fast._clear_cache()
+        self._many = DictCall(self._miss, self._nums, self._names)
+        self._call = self._fast
+
+    def _call_slowly(self, *args: Any, **kwargs: Any) -> Any:
+        return self._miss(*args, **kwargs)[0]
+
+    def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+        result, fast = self._miss(*args, **kwargs)
+        if fast is not None and len(fast.in_shardings) >= MANY_LEAVES:
+            self._call = self._many
+            return result, None, True
+        return result, fast, False
+
+    def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        entry, values = self._entry(args, kwargs)
+        staged = entry.staged
+        operands = [*staged.captured, *values]
+        if not is_eager() or any(isinstance(x, Tracer) for x in operands):
+            params = ClosedCallParams(staged.jaxpr, self._name, self._inline)
+            return entry.flat.unflatten(bind(closed_call_p, *operands, params=params)), None
+        program = compiled(staged.jaxpr)
+        result = entry.flat.unflatten(program.run(operands))
+        leaves = tree_flatten(self._dynamic(args, kwargs))[0]
+        if staged.captured or program.written or not all(type(x) is Array for x in leaves):
+            return result, None
+        return result, self._fast_path(program, entry, len(leaves))
+
+    def _fast_path(self, program: Compiled, entry: _Entry, num_leaves: int) -> Any:
+        assert entry.flat.out_tree is not None, "unreachable: the function has been traced"
+        kept = [*[True] * len(program.consts), *program.kept]
+        return make_fast(program.executable, num_leaves, entry.flat.out_tree, consts=program.consts, kept=kept)
+
+    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
+        dynamic = self._dynamic(args, kwargs)
+        leaves, tree = tree_flatten(dynamic, is_leaf=is_spec)
+        if any(is_spec(x) for x in leaves):
+            values: list[Value] = []
+            avals = [aval_of(x) for x in leaves]
+        else:
+            values = flatten_values(dynamic, f"jit of {self._name}: argument")[0]
+            avals = [x.aval for x in values]
+        key = (tree, *avals, self._static_key(args, kwargs))
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._trace(args, kwargs, tree, avals)
+            if entry.is_self_contained:
+                self._entries[key] = entry
+        return entry, values
+
+    def _trace(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
+        def of_dynamic(*given: Any, **named: Any) -> Any:
+            rest = iter(given)
+            full = [args[k] if k in self._nums else next(rest) for k in range(len(args))]
+            return self._fun(*full, **named, **{k: v for k, v in kwargs.items() if k in self._names})
+
+        flat = FlatFunction(of_dynamic, tree)
+        staged = stage(flat, avals, self._name, self._fun)
+        for aval in staged.jaxpr.out_avals:
+            if aval.accumulates:
+                raise TypeError(
+                    f"jit of {self._name}: a result is a Ref of type {aval}; return what it holds, `freeze(ref)` or "
+                    f"`ref[...]`{at_source(current_source())}"
+                )
+        return _Entry(staged, flat)
+
+    def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        if not self._nums and not self._names:
+            return args, kwargs
+        positional = tuple(x for k, x in enumerate(args) if k not in self._nums)
+        return positional, {k: v for k, v in kwargs.items() if k not in self._names}
+
+    def _static_key(self, args: Any, kwargs: Any) -> Any:
+        found = [(k, type(args[k]), args[k]) for k in self._nums if k < len(args)]
+        named = [(k, type(kwargs[k]), kwargs[k]) for k in self._names if k in kwargs]
+        try:
+            hash((*found, *named))
+        except TypeError:
+            raise TypeError(
+                f"jit of {self._name}: static arguments must be hashable, got {[x for *_, x in (*found, *named)]!r}"
+                f"{at_source(current_source())}"
+            ) from None
+        return (*found, *named)
+
+
+class _Bound:
+    """A jitted method bound to its object, which is passed as the first argument."""
+
+    def __init__(self, function: JitFunction[Any, Any], instance: object) -> None:
+        self._function = function
+        self._instance = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(self._instance, *args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> LoweredCall:
+        """The program for these arguments before compilation."""
+        return self._function.lower(self._instance, *args, **kwargs)
+
+
+def _static_names(
+    fun: Callable[..., Any], nums: Sequence[int], names: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Static arguments by place and by name: each is both, where the signature tells."""
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return tuple(nums), tuple(names)
+    placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
+    for name in names:
+        if name not in [q.name for q in parameters] and not any(q.kind is q.VAR_KEYWORD for q in parameters):
+            raise ValueError(f"jit of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it")
+    every_num = {k % len(placed) if placed and k < 0 else k for k in nums} | {placed.index(n) for n in names if n in placed}
+    every_name = {*names, *[placed[k] for k in every_num if k < len(placed)]}
+    return tuple(sorted(every_num)), tuple(sorted(every_name))
+
+
+class LoweredCall:
+    """A traced function before compilation."""
+
+    def __init__(self, stages: Prepared, entry: _Entry) -> None:
+        self._stages = stages
+        self._entry = entry
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program as it was traced."""
+        return self._stages.jaxpr
+
+    def as_text(self) -> str:
+        """The program as StableHLO."""
+        return self._stages.lowered().text
+
+    def compile(self) -> CompiledCall:
+        """The program compiled for the device."""
+        self._stages.lowered()
+        return CompiledCall(compiled(self._stages.jaxpr), self._entry)
+
+
+class CompiledCall:
+    """A compiled function for arguments of fixed types."""
+
+    def __init__(self, program: Compiled, entry: _Entry) -> None:
+        self._program = program
+        self._entry = entry
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        values, _ = flatten_values((args, kwargs), "argument")
+        outs = self._program.run([*self._entry.staged.captured, *values])
+        return self._entry.flat.unflatten(outs)
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes of arguments, results, temporaries and code, as XLA planned them."""
+        return self._program.executable.memory_analysis()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimates of operations and bytes."""
+        return self._program.executable.cost_analysis()
+
+    def as_text(self) -> str:
+        """The optimised program."""
+        return self._program.executable.optimized_text()
+
+    @property
+    def copies(self) -> int:
+        """How many instructions in loops copy or select a whole array that is updated at indices."""
+        return self._program.copies
+
+    @property
+    def emission(self) -> str:
+        """How reads and writes of loops were ordered."""
+        return self._program.emission.value
+
+
+def jit(
+    fun: Callable[P, R],
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    inline: bool = False,
+) -> JitFunction[P, R]:
+    """`fun`, traced and compiled at its first call with arguments of given shapes and dtypes.
+
+    Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may
+    depend on; each value is compiled for. Within other transforms it is one `closed_call`.
+
+    >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
+    Array([0., 2., 4.], dtype=float32)
+    """
+    check_callable("jit", fun)
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    return JitFunction(fun, nums, names, inline)

@@ -1,0 +1,87 @@
+"""Looking at programs: `make_jaxpr`, `eval_shape`, and `closed_call`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.pytree import tree_flatten
+from fiveloop.core.trace.stage import Staged, stage
+from fiveloop.core.trace.tracer import bind
+
+
+class ShapeDtype(NamedTuple):
+    """The shape and dtype of an array that need not exist; `make_jaxpr`, `eval_shape` and `lower` take it."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def is_spec(x: object) -> bool:
+    """Whether something describes an array instead of being one."""
+    return isinstance(x, (ShapeDtype, Aval))
+
+
+def aval_of(x: Any) -> Aval:
+    """The type of a value or of a description of one."""
+    if isinstance(x, Aval):
+        return x
+    if isinstance(x, ShapeDtype):
+        return ShapedArray(tuple(x.shape), np.dtype(x.dtype))
+    return flatten_values(x, "argument")[0][0].aval
+
+
+def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged, FlatFunction]:
+    """A user's function traced on the types of its arguments."""
+    leaves, tree = tree_flatten((args, kwargs), is_leaf=is_spec)
+    flat = FlatFunction(fun, tree)
+    return stage(flat, [aval_of(x) for x in leaves], function_name(fun), fun), flat
+
+
+def make_jaxpr(fun: Callable[..., Any]) -> Callable[..., Jaxpr]:
+    """A function that gives the jaxpr of `fun` on arguments, or on descriptions of them.
+
+    >>> print(make_jaxpr(lambda x: x * 2.0)(ShapeDtype((3,), "float32")))  # doctest: +SKIP
+    """
+    check_callable("make_jaxpr", fun)
+
+    @wraps(fun)
+    def jaxpr_maker(*args: Any, **kwargs: Any) -> Jaxpr:
+        return stage_user(fun, args, kwargs)[0].jaxpr
+
+    return jaxpr_maker
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The shapes and dtypes of what `fun` would return, without computing anything.
+
+    >>> eval_shape(lambda x: x.sum(), ShapeDtype((3,), "float32"))
+    ShapeDtype(shape=(), dtype=dtype('float32'))
+    """
+    staged, flat = stage_user(fun, args, kwargs)
+    return flat.unflatten([ShapeDtype(a.shape, a.dtype) for a in staged.jaxpr.out_avals])
+
+
+def closed_call(fun: Callable[..., Any], *, name: str | None = None, inline: bool = False) -> Callable[..., Any]:
+    """`fun` as one equation: traced once per call, kept whole by every transform, lowered as one function.
+
+    >>> closed_call(lambda x: x + 1.0)(2.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
+    check_callable("closed_call", fun)
+
+    @wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        values, _ = flatten_values((args, kwargs), f"closed_call of {function_name(fun)}: argument")
+        staged, flat = stage_user(fun, args, kwargs)
+        params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)
+        return flat.unflatten(bind(closed_call_p, *staged.captured, *values, params=params))
+
+    return call

@@ -1,0 +1,30 @@
+"""What depends on what: the variables that seeds reach, through values and through Refs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import mutated_positions
+from fiveloop.core.ir.jaxpr import Jaxpr, Var, used_vars
+
+
+def taint(
+    jaxpr: Jaxpr,
+    seeds: Collection[Var],
+    carries: Callable[[Aval], bool] = lambda aval: True,
+    fixed: Collection[Var] = (),
+) -> set[Var]:
+    """The variables that depend on `seeds`; a Ref does if a dependent value is written to it.
+
+    `carries` says which types can carry the dependence on. Refs in `fixed` never come to depend by being written.
+    """
+    found, pinned = set(seeds), frozenset(fixed)
+    while True:
+        before = len(found)
+        for eqn in jaxpr.eqns:
+            if not found.isdisjoint(used_vars(eqn.invars)):
+                changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) - pinned
+                found |= {v for v in (*eqn.outvars, *changed) if carries(v.aval)}
+        if len(found) == before:
+            return found

@@ -1,0 +1,307 @@
+"""The steps of random programs that core knows: arithmetic, shapes, indexing of values, integers, calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
+from fiveloop.core.primitives import elementwise as e
+from fiveloop.core.primitives import reduce as r
+from fiveloop.core.primitives import shape as s
+from fiveloop.core.primitives.dot import dot_general
+from fiveloop.core.testing.programs import (
+    INDEX_RANGE,
+    SHAPES,
+    Block,
+    Draw,
+    Env,
+    Kinds,
+    Scope,
+    Shape,
+    Step,
+    Use,
+    define_operation,
+    draw_block,
+    draw_int,
+    draw_use,
+)
+from fiveloop.core.trace.stage import stage
+from fiveloop.core.trace.tracer import bind
+
+# operations: name, meaning in the library, meaning in NumPy
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sin": (e.sin, np.sin),
+    "tanh": (e.tanh, np.tanh),
+    "neg": (e.neg, np.negative),
+    "logistic": (e.logistic, lambda x: 1 / (1 + np.exp(-x))),
+    "bell": (lambda x: e.exp(e.neg(e.square(x))), lambda x: np.exp(-x * x)),
+    "root": (lambda x: e.sqrt(e.add(e.square(x), 1.5)), lambda x: np.sqrt(x * x + x.dtype.type(1.5))),
+    "log": (lambda x: e.log1p(e.square(x)), lambda x: np.log1p(x * x)),
+    "inverse": (lambda x: e.rsqrt(e.add(1.0, e.square(x))), lambda x: 1 / np.sqrt(1 + x * x)),
+    "cube": (lambda x: e.tanh(e.integer_pow(x, 3)), lambda x: np.tanh(x * x * x)),
+    "erf": (e.erf, _erf),
+}
+BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "mean2": (lambda x, y: e.mul(e.add(x, y), 0.5), lambda x, y: (x + y) * x.dtype.type(0.5)),
+    "product": (lambda x, y: e.tanh(e.mul(x, y)), lambda x, y: np.tanh(x * y)),
+    "difference": (lambda x, y: e.sin(e.sub(x, y)), lambda x, y: np.sin(x - y)),
+    "ratio": (
+        lambda x, y: e.div(x, e.add(2.0, e.sin(y))),
+        lambda x, y: x / (2 + np.sin(y)).astype(x.dtype),
+    ),
+    "maximum": (e.maximum, np.maximum),
+    "minimum": (e.minimum, np.minimum),
+    "first": (lambda x, y: x, lambda x, y: x),
+}
+for _name, (_library, _twin) in {**UNARY, **BINARY}.items():
+    define_operation(_name, _library, _twin)
+
+define_operation("scale", e.mul, lambda x, c: (x * x.dtype.type(c)).astype(x.dtype))
+define_operation("sum", s.reduce_sum, lambda x, axes=None: np.sum(x, axis=axes).astype(x.dtype))
+define_operation("largest", r.reduce_max, lambda x, axes=None: np.max(x, axis=axes))
+define_operation("broadcast_to", s.broadcast_to, lambda x, shape: np.broadcast_to(x, shape).copy())
+define_operation("transpose", s.transpose, np.transpose)
+define_operation("reshape", s.reshape, np.reshape)
+define_operation("reverse", s.reverse, lambda x, axes: np.flip(x, axes))
+define_operation("concatenate", s.concatenate, np.concatenate)
+define_operation("pad", lambda x: s.pad(x, 0.5, (1,), (0,), (1,)), lambda x: _padded(x))
+define_operation("matmul", lambda x, y: dot_general(x, y, (((1,), (0,)), ((), ()))), np.matmul)
+define_operation("getitem", lambda x, index: x[index], lambda x, index: x[index].copy())
+define_operation("int_add", lambda i, j: e.clamp(-6, e.add(i, j), 6), lambda i, j: np.clip(i + j, -6, 6))
+define_operation("int_neg", e.neg, np.negative)
+define_operation("int_rem", lambda i: e.rem(i, 3), lambda i: np.fmod(i, np.int32(3)))
+define_operation("argmax", lambda x: r.argmax(x, 0), lambda x: np.argmax(x).astype(np.int32))
+define_operation(
+    "choose", lambda i, x, y: e.select(e.less(i, 1), x, y), lambda i, x, y: x if i < 1 else y
+)
+
+
+def _padded(x: Any) -> Any:
+    out = np.full(2 * len(x), 0.5, x.dtype)
+    out[1::2] = x
+    return out
+
+
+# steps
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An elementwise operation of floats."""
+
+    name: str
+    uses: tuple[Use, ...]
+
+    def run(self, env: Env) -> None:
+        """Append the result."""
+        env.floats.append(env.ops[self.name](*[env.float(u) for u in self.uses]))
+
+
+def draw_unary(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A function of one float."""
+    use = draw_use(draw, scope)
+    scope.floats.append(scope.floats[use.index])
+    return Apply(draw(st.sampled_from(sorted(UNARY))), (use,))
+
+
+def draw_binary(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A function of two floats, in the shape of the first; sometimes of one float and itself."""
+    first = draw_use(draw, scope)
+    shape = scope.floats[first.index]
+    second = draw_use(draw, scope, shape)
+    scope.floats.append(shape)
+    return Apply(draw(st.sampled_from(sorted(BINARY))), (first, second))
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """An operation that moves or reduces the elements of one float."""
+
+    name: str
+    use: Use
+    arg: Any = None
+
+    def run(self, env: Env) -> None:
+        """Append the result."""
+        x = env.float(self.use)
+        args = () if self.arg is None else (self.arg,)
+        env.floats.append(env.ops[self.name](x, *args))
+
+
+def draw_shape(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """Transpose, reshape, reverse, sum, maximum or padding."""
+    options: list[tuple[str, Shape, Any, Shape]] = [
+        ("transpose", (2, 3), (1, 0), (3, 2)),
+        ("reshape", (2, 3), (3, 2), (3, 2)),
+        ("reshape", (3, 3), (9,), (9,)),
+        ("reverse", (4,), (0,), (4,)),
+        ("sum", (2, 3), (0,), (3,)),
+        ("sum", (3, 3), (1,), (3,)),
+        ("largest", (2, 3), (1,), (2,)),
+        ("broadcast_to", (3,), (3, 3), (3, 3)),
+        ("pad", (3,), None, (6,)),
+    ]
+    name, shape, arg, out = draw(st.sampled_from(options))
+    use = draw_use(draw, scope, shape)
+    scope.floats.append(out)
+    return Reshape(name, use, arg)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A matrix product, or two floats joined end to end."""
+
+    name: str
+    left: Use
+    right: Use
+
+    def run(self, env: Env) -> None:
+        """Append the result."""
+        x, y = env.float(self.left), env.float(self.right)
+        if self.name == "concatenate":
+            env.floats.append(env.ops["concatenate"]([x, y], 0))
+        else:
+            env.floats.append(env.ops["tanh"](env.ops["matmul"](x, y)))
+
+
+def draw_contract(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A matrix product or a concatenation."""
+    options: list[tuple[str, Shape, Shape, Shape]] = [
+        ("matmul", (2, 3), (3, 3), (2, 3)),
+        ("concatenate", (3,), (4,), (7,)),
+    ]
+    name, left, right, out = draw(st.sampled_from(options))
+    step = Contract(name, draw_use(draw, scope, left), draw_use(draw, scope, right))
+    scope.floats.append(out)
+    return step
+
+
+@dataclass(frozen=True)
+class Integer:
+    """An operation that gives an integer."""
+
+    name: str
+    operands: tuple[int, ...]
+    use: Use | None = None
+
+    def run(self, env: Env) -> None:
+        """Append the integer."""
+        if self.use is not None:
+            env.ints.append(env.ops[self.name](env.float(self.use)))
+        else:
+            env.ints.append(env.ops[self.name](*[env.ints[k] for k in self.operands]))
+
+
+def draw_integer(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """Integer arithmetic, or the place of the greatest element."""
+    name = draw(st.sampled_from(["int_add", "int_neg", "int_rem", "argmax"]))
+    count = 2 if name == "int_add" else 1
+    if name == "argmax":
+        step = Integer(name, (), draw_use(draw, scope, (4,)))
+    else:
+        step = Integer(name, tuple(draw_int(draw, scope) for _ in range(count)))
+    scope.ints += 1
+    return step
+
+
+@dataclass(frozen=True)
+class Choose:
+    """One of two floats, by an integer."""
+
+    integer: int
+    left: Use
+    right: Use
+
+    def run(self, env: Env) -> None:
+        """Append the float chosen."""
+        x, y = env.float(self.left), env.float(self.right)
+        env.floats.append(env.ops["choose"](env.ints[self.integer], x, y))
+
+
+def draw_choose(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A select between two floats of one shape."""
+    left = draw_use(draw, scope)
+    shape = scope.floats[left.index]
+    right = draw_use(draw, scope, shape)
+    scope.floats.append(shape)
+    return Choose(draw_int(draw, scope), left, right)
+
+
+# calls
+
+
+def call(fun: Callable[..., Sequence[Any]], args: Sequence[Any]) -> list[Value]:
+    """Call a flat function through `closed_call`; what it closes over becomes leading operands."""
+    values = [as_value(x) for x in args]
+    staged = stage(fun, [x.aval for x in values])
+    params = ClosedCallParams(staged.jaxpr, "called")
+    return bind(closed_call_p, *staged.captured, *values, params=params)
+
+
+define_operation("call", call, lambda fun, args: fun(*args))
+
+
+@dataclass(frozen=True)
+class Call:
+    """A nested block under a call: it takes some floats as arguments, and closes over everything else."""
+
+    name: str
+    args: tuple[int, ...]
+    block: Block
+
+    def run(self, env: Env) -> None:
+        """Append the block's results."""
+
+        def body(*xs: Any) -> list[Any]:
+            inner = env.inner()
+            for k, x in zip(self.args, xs, strict=True):
+                inner.floats[k] = x
+            return self.block.run(inner)
+
+        env.floats.extend(env.ops[self.name](body, [env.floats[k] for k in self.args]))
+
+
+def draw_call_of(name: str) -> Callable[[Draw, Scope, Kinds], Step]:
+    """The kind of step that runs a block under the operation `name`, which calls a flat function."""
+
+    def draw_call(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+        inner = scope.inner()
+        args = tuple({draw_use(draw, scope).index for _ in range(draw(st.integers(1, 2)))})
+        block = draw_block(draw, inner, kinds)
+        scope.floats.extend(inner.floats[k] for k in block.outs)
+        return Call(name, args, block)
+
+    return draw_call
+
+
+CORE_KINDS = Kinds(
+    steps=(draw_unary, draw_binary, draw_shape, draw_contract, draw_integer, draw_choose),
+    nested=(draw_call_of("call"),),
+)
+
+__all__ = [
+    "CORE_KINDS",
+    "INDEX_RANGE",
+    "SHAPES",
+    "Apply",
+    "Call",
+    "Choose",
+    "Contract",
+    "Integer",
+    "Reshape",
+    "call",
+    "draw_call_of",
+]

@@ -1,0 +1,29 @@
+"""Batching: one loop over batched Refs; a state that a batched value reaches is batched from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Value, batch_jaxpr, bind, move_batch, taint
+from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
+
+
+def for_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ForParams
+) -> tuple[list[Value], list[int | None]]:
+    """Loop once for the whole batch, in axis 0 of each batched operand."""
+    p = stateful(p)
+    states = is_state(p, [x.aval for x in operands])
+    binders = p.body.invars[1:]
+    seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
+    fixed = [v for v, state in zip(binders, states, strict=True) if not state]
+    reached = taint(p.body, seeds, fixed=fixed)
+    batched = tuple(v in reached for v in binders)
+    body, _ = batch_jaxpr(p.body, size, (False, *batched))
+    moved = [
+        move_batch(x, size, d) if b and (d is not None or s) else x
+        for x, d, b, s in zip(operands, dims, batched, states, strict=True)
+    ]
+    outs = bind(for_p, *moved, params=replace(p, body=body))
+    return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]

@@ -1,0 +1,53 @@
+"""Dead code: a loop without the states, writes and constants that no result needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Eqn, Jaxpr, Var, dce, mutated_positions, new_eqn, prune, select_by, used_vars
+from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
+
+
+def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+    """The operands still used, and the smaller loop; None if nothing is left of it."""
+    p = eqn.params
+    if p.num_carry:
+        if all(used):
+            return [True] * len(eqn.invars), eqn
+        p = stateful(p)
+    states = is_state(p, [a.aval for a in eqn.invars])
+    results = iter(used)
+    wanted = [next(results) if state else k >= p.num_consts for k, state in enumerate(states)]
+    body = _needed_body(p.body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
+    touched = {a for e in body.eqns for a in used_vars(e.invars)}
+    kept = [
+        v in touched or (w and state) for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True)
+    ]
+    outs = iter(eqn.outvars)
+    outvars = [v for v, k in ((next(outs), k) for k, state in zip(kept, states, strict=True) if state) if k]
+    if not outvars and not body.effects and not body.eqns:
+        return [False] * len(kept), None
+    # body : [i, *kept operands as the body has them] -> []
+    body = body.replace(invars=[body.invars[0], *select_by(kept, body.invars[1:])])
+    params = replace(p, body=body, num_consts=sum(kept[: p.num_consts]))
+    return kept, new_eqn(for_p, select_by(kept, eqn.invars), params, outvars, eqn.source)
+
+
+def _needed_body(body: Jaxpr, wanted: Sequence[Var]) -> Jaxpr:
+    """The body without writes to Refs whose contents neither a result nor a kept equation needs."""
+    binders = set(body.invars)
+    needed = set(wanted)
+    while True:
+        kept = [e for e in body.eqns if _keeps(e, needed, binders)]
+        smaller, _ = dce(body.replace(eqns=kept), (), keep_ins=True)
+        grown = needed | {a for e in smaller.eqns for a in used_vars(e.invars) if a.aval.accumulates and a in binders}
+        if grown == needed:
+            return smaller.replace(eqns=prune(smaller.eqns, ()))
+        needed = grown
+
+
+def _keeps(eqn: Eqn, needed: set[Var], binders: set[Var]) -> bool:
+    """Whether an equation may stay: it changes no Ref of the loop, or one that is needed."""
+    changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) & binders
+    return not changed or not changed.isdisjoint(needed)

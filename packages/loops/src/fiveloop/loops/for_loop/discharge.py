@@ -1,0 +1,37 @@
+"""Discharge: a loop that carries the contents of the Refs that its body changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Value, bind, mutated_positions
+from fiveloop.loops.for_loop.primitive import ForParams, for_p
+from fiveloop.state import Cell, DischargeContext, discharge_jaxpr
+
+
+def for_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: ForParams) -> list[Value]:
+    """Loop over contents.
+
+    p.body     : [i, *consts, *carry, *refs]                    -> [*carry]
+    discharged : [i, *consts, *carry, *contents]                -> [*carry, *contents changed]
+    body       : [i, *consts, *contents read, *carry, *contents changed] -> [*carry, *contents changed]
+    """
+    first = p.first_ref
+    changed = mutated_positions(p.body.effects)
+    is_ref = [k >= first for k in range(len(operands))]
+    results = [r and k + 1 in changed for k, r in enumerate(is_ref)]
+    discharged = discharge_jaxpr(p.body, (False, *is_ref), (False, *results), counter=0)
+    read = [k for k, r in enumerate(is_ref) if r and not results[k]]
+    carried = [k for k, r in enumerate(results) if r]
+    layout = [*range(p.num_consts), *read, *range(p.num_consts, first), *carried]
+    body = discharged.replace(invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]])
+    values = [ctx.contents(x) if isinstance(x, Cell) else x for x in operands]
+    params = replace(p, body=body, num_consts=p.num_consts + len(read))
+    outs = bind(for_p, *[values[k] for k in layout], params=params)
+    final = dict(zip(carried, outs[p.num_carry :], strict=True))
+    for k, x in enumerate(operands):
+        if isinstance(x, Cell) and k in final:
+            ctx.assign(x, final[k])
+    states = [k for k in range(first, len(operands)) if not isinstance(operands[k], Cell)]
+    return [*outs[: p.num_carry], *[final.get(k, values[k]) for k in states]]

@@ -1,0 +1,43 @@
+"""Lowering: a StableHLO while over the counter and the carried values; several steps a turn if unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import IRValue, hlo
+from fiveloop.loops.for_loop.primitive import INDEX, ForParams
+
+
+def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRValue]:
+    """Whole turns in a while loop, the steps that are left after it."""
+    if len(operands) != p.first_ref:
+        raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
+    consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
+    turns, left = divmod(p.nsteps, p.unroll)
+    if turns == 1:
+        turns, left = 0, p.nsteps
+
+    def number(k: int) -> IRValue:
+        return hlo.constant(ctx.b, np.asarray(k, np.int32), (), INDEX.dtype)
+
+    def step(k: IRValue, carried: Sequence[IRValue]) -> list[IRValue]:
+        i = hlo.sub(ctx.b, number(p.nsteps - 1), k) if p.reverse else k
+        return list(ctx.inline(p.body, [i, *consts, *carried]))
+
+    def turn(args: Sequence[IRValue]) -> list[IRValue]:
+        start, *carried = args
+        k = start
+        for n in range(p.unroll):
+            k = hlo.add(ctx.b, start, number(n)) if n else start
+            carried = step(k, carried)
+        return [hlo.add(ctx.b, start, number(p.unroll)), *carried]
+
+    if turns:
+        stop = number(turns * p.unroll)
+        _, *carry = hlo.while_(ctx.b, [number(0), *carry], lambda args: hlo.compare(ctx.b, args[0], stop, "LT"), turn)
+    for n in range(left):
+        carry = step(number(turns * p.unroll + n), carry)
+    return carry

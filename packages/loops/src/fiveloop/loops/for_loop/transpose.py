@@ -1,0 +1,86 @@
+"""Transposition: the loop the other way round, over the accumulators of the cotangents.
+
+A linear state becomes the state that holds its cotangent, which is read and written where the state was
+written and read: one element costs one element. A linear constant gathers its cotangent in a state too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Accumulator,
+    Jaxpr,
+    Operand,
+    Tangent,
+    UndefinedPrimal,
+    Value,
+    Zero,
+    backward_pass,
+    bind,
+    instantiate,
+    is_linear,
+    partition,
+    stage_closed,
+    zeros_of,
+)
+from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
+from fiveloop.state import AbstractRef, addupdate
+
+
+def for_transpose(cts: Sequence[Tangent], operands: Sequence[Operand], p: ForParams) -> list[Tangent | None]:
+    """Loop once, in the other direction, over what is known and the cotangents."""
+    p = stateful(p)
+    linear = tuple(is_linear(x) for x in operands)
+    states = is_state(p, [x.aval for x in operands])
+    body_t, num_consts = p.body.remember(
+        ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
+    )
+    known: list[Value] = [x for x in operands if not isinstance(x, (UndefinedPrimal, Accumulator))]
+    out_cts = iter(cts)
+    ct_of = [next(out_cts) if state else None for state in states]
+    gathered = [_initial(x, ct) for x, ct in zip(operands, ct_of, strict=True) if is_linear(x)]
+    results = iter(
+        bind(for_p, *known, *gathered, params=replace(p, body=body_t, num_consts=num_consts, reverse=not p.reverse))
+    )
+    for x, state in zip(operands, states, strict=True):
+        if state and not is_linear(x):
+            next(results)  # what is known comes out as it went in
+    return [next(results) if isinstance(x, UndefinedPrimal) else None for x in operands]
+
+
+def _initial(x: Operand, ct: Tangent | None) -> Value:
+    """What a cotangent's state starts from: the cotangent of the final state, or zero; or the accumulator itself."""
+    if isinstance(x, Accumulator):
+        return x.value
+    return zeros_of(x.aval) if ct is None or isinstance(ct, Zero) else instantiate(ct)
+
+
+def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
+    """The transposed body, and how many constants it has.
+
+    p.body : [i, *consts, *refs]                                         -> []
+    body_t : [i, *known consts, *known refs, *cotangents, as Refs]       -> []
+    """
+    binders = p.body.in_avals[1:]
+    known_avals, linear_avals = partition(linear, binders)
+    num_linear_consts = sum(linear[: p.num_consts])
+
+    def run(i: Value, *args: Value) -> list[Value]:
+        known, gathered = iter(args[: len(known_avals)]), list(args[len(known_avals) :])
+        refs = iter(gathered[num_linear_consts:])
+        operands: list[Operand] = [i]
+        for k, (aval, lin) in enumerate(zip(binders, linear, strict=True)):
+            if not lin:
+                operands.append(next(known))
+            else:
+                operands.append(UndefinedPrimal(aval) if k < p.num_consts else Accumulator(next(refs)))
+        in_cts = backward_pass(p.body, operands, ())
+        for ref, ct in zip(gathered[:num_linear_consts], in_cts, strict=False):
+            if not isinstance(ct, Zero):
+                addupdate(ref, ..., ct)
+        return []
+
+    as_refs = [a if isinstance(a, AbstractRef) else AbstractRef(a) for a in linear_avals]
+    return stage_closed(run, [p.body.in_avals[0], *known_avals, *as_refs], p.body.name), p.num_consts - num_linear_consts

@@ -1,0 +1,49 @@
+"""The type of a Ref: a mutable array of an inner type."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, ClassVar, Self
+
+from fiveloop.core import Aval
+
+
+class AbstractRef(Aval):
+    """The type of a Ref that holds arrays of the type `inner`; interned on it.
+
+    Shape, dtype and weak type are those of what it holds.
+    """
+
+    __slots__ = ("dtype", "inner", "shape", "weak_type")
+    accumulates: ClassVar[bool] = True
+    _table: ClassVar[weakref.WeakValueDictionary[Aval, AbstractRef]] = weakref.WeakValueDictionary()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    inner: Aval
+
+    def __new__(cls, inner: Aval) -> Self:
+        inner = inner.strong()
+        with cls._lock:
+            found = cls._table.get(inner)
+            if found is None:
+                found = super().__new__(cls)
+                found.inner = inner
+                found.shape, found.dtype, found.weak_type = inner.shape, inner.dtype, False
+                cls._table[inner] = found
+        return found  # type: ignore[return-value]  # the table holds only this class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AbstractRef, (self.inner,)
+
+    def tangent(self) -> Aval:
+        return AbstractRef(self.inner.tangent())
+
+    def batched(self, size: int, dim: int = 0) -> Aval:
+        return AbstractRef(self.inner.batched(size, dim))
+
+    def unbatched(self, dim: int) -> Aval:
+        return AbstractRef(self.inner.unbatched(dim))
+
+    def __repr__(self) -> str:
+        return f"Ref{{{self.inner}}}"

@@ -1,0 +1,147 @@
+"""Discharge: the jaxpr in which Refs are values, and their final contents are results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fiveloop.core import (
+    Aval,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Value,
+    Var,
+    bind,
+    jaxprs_in,
+    keep_source,
+    mutated_positions,
+    stage_closed,
+)
+from fiveloop.state.avals import AbstractRef
+from fiveloop.state.discharge.phases import Phases
+from fiveloop.state.discharge.table import Cell, discharge_rules
+from fiveloop.state.primitives.lifetime import new_ref_p
+
+
+def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
+    """The jaxpr in which the Refs that `which` marks are values, their final contents appended to the results.
+
+    jaxpr      : [*ins]                               -> [*outs]
+    discharged : [*ins, Refs as their contents]       -> [*outs, *final contents]
+
+    Refs that are made inside are discharged too. Without Refs left, no state effect is left.
+    """
+    is_ref = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
+    chosen = is_ref if isinstance(which, bool) else [w and r for w, r in zip(which, is_ref, strict=True)]
+    return discharge_jaxpr(jaxpr, chosen if which is not False else [False] * len(is_ref), chosen)
+
+
+def discharge_jaxpr(
+    jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None = None
+) -> Jaxpr:
+    """As `discharge_state`, giving only the final contents that `results` marks.
+
+    `counter` is the position of the loop counter if the jaxpr is the body of a loop.
+    """
+    key = ("discharge", tuple(which), tuple(results), counter)
+    return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter))
+
+
+def _discharge(jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None) -> Jaxpr:
+    def run(*args: Value) -> list[Value]:
+        return _Discharger(jaxpr, which, args, counter).run(results)
+
+    avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
+    return stage_closed(run, avals, jaxpr.name)
+
+
+def content_aval(aval: Aval) -> Aval:
+    """The type of what a Ref holds."""
+    assert isinstance(aval, AbstractRef), "unreachable: only Refs are discharged"
+    return aval.inner
+
+
+class _Discharger:
+    def __init__(self, jaxpr: Jaxpr, which: Sequence[bool], args: Sequence[Value], counter: int | None) -> None:
+        self.jaxpr = jaxpr
+        self.last_use = _last_uses(jaxpr)
+        self.now = 0
+        self.from_reads: set[Var] = set()
+        self.env: dict[Var, Value | Cell] = {}
+        self.phases = Phases(None if counter is None else args[counter], self._crossing, self._replace)
+        self.changing = _changing(jaxpr)
+        for v, x, w in zip(jaxpr.invars, args, which, strict=True):
+            self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x
+
+    def run(self, results: Sequence[bool]) -> list[Value]:
+        with keep_source() as set_source:
+            for self.now, eqn in enumerate(self.jaxpr.eqns):
+                set_source(eqn.source)
+                self._step(eqn)
+        self.now = len(self.jaxpr.eqns)
+        outs = [a for a in self.jaxpr.outvars]
+        self.phases.flush(last=not any(isinstance(a, Var) and a in self.from_reads for a in outs))
+        finals = [self.env[v] for v, wanted in zip(self.jaxpr.invars, results, strict=True) if wanted]
+        return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
+
+    def _step(self, eqn: Eqn) -> None:
+        operands = [self._operand(a) for a in eqn.invars]
+        rule = discharge_rules.find(eqn.primitive)
+        touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is new_ref_p
+        if rule is not None and (touches or holds_state(eqn.params)):
+            outs: Sequence[Any] = rule(self.phases, operands, eqn.params)
+        else:
+            outs = bind(eqn.primitive, *[self._value(a) for a in eqn.invars], params=eqn.params)
+        self.env.update(zip(eqn.outvars, outs, strict=True))
+        inputs = [a for a in eqn.invars if isinstance(a, Var)]
+        if any(a in self.from_reads or a in self.changing for a in inputs):
+            self.from_reads |= set(eqn.outvars)
+
+    def _operand(self, atom: Any) -> Any:
+        return atom.value if isinstance(atom, Literal) else self.env[atom]
+
+    def _value(self, atom: Any) -> Value:
+        x = self._operand(atom)
+        assert isinstance(x, Value), "unreachable: a Ref is used as a value"
+        return x
+
+    def _crossing(self) -> list[Value]:
+        """The values that depend on what was read from Refs and are used from here on."""
+        found: dict[int, Value] = {}
+        for v in self.from_reads:
+            x = self.env[v]
+            if isinstance(x, Value) and self.last_use.get(v, -1) >= self.now and not isinstance(x.aval, AbstractRef):
+                found[id(x)] = x
+        return list(found.values())
+
+    def _replace(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        twins = {id(x): y for x, y in zip(old, new, strict=True)}
+        for v in self.from_reads:
+            self.env[v] = twins.get(id(self.env[v]), self.env[v])  # type: ignore[arg-type]
+
+
+def _last_uses(jaxpr: Jaxpr) -> dict[Var, int]:
+    uses = {a: k for k, eqn in enumerate(jaxpr.eqns) for a in eqn.invars if isinstance(a, Var)}
+    return {**uses, **{a: len(jaxpr.eqns) for a in jaxpr.outvars if isinstance(a, Var)}}
+
+
+def _changing(jaxpr: Jaxpr) -> set[Any]:
+    """The Refs that some equation changes."""
+    return {eqn.invars[k] for eqn in jaxpr.eqns for k in mutated_positions(eqn.effects)}
+
+
+def holds_state(params: Any) -> bool:
+    """Whether a jaxpr among params takes a Ref or makes one."""
+    return any(jaxpr_holds_state(j) for j in jaxprs_in(params))
+
+
+def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr takes a Ref or makes one, at any depth."""
+    return jaxpr.remember("holds_state", lambda: _holds_state(jaxpr))
+
+
+def _holds_state(jaxpr: Jaxpr) -> bool:
+    if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
+        return True
+    return any(eqn.primitive is new_ref_p or holds_state(eqn.params) for eqn in jaxpr.eqns)

@@ -1,0 +1,70 @@
+"""Whether two places in one Ref are the same: never, always, or as run time tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal as OneOf
+
+import numpy as np
+
+from fiveloop.core import At, Lane, Scalar, Span, Value, is_dynamic
+from fiveloop.state.discharge.table import Place
+
+Pair = tuple[Value, Value]
+Relation = OneOf["same", "apart", "unknown"] | list[Pair]
+
+
+def relation(x: Place, y: Place) -> Relation:
+    """How two places relate.
+
+    Pairs of positions are given where the places are the same if all pairs are equal, and apart otherwise.
+    "unknown" says that they may overlap in part.
+    """
+    if x.indexer == y.indexer and all(same_value(a, b) for a, b in zip(x.index, y.index, strict=True)):
+        return "same"
+    if _apart(x, y):
+        return "apart"
+    if x.indexer.result_shape != y.indexer.result_shape or x.indexer.paired != y.indexer.paired:
+        return "unknown"
+    if x.indexer.new_axes != y.indexer.new_axes:
+        return "unknown"
+    return _pairs(x, y)
+
+
+def same_value(x: Value, y: Value) -> bool:
+    """Whether two values are known to be equal: one value, or equal numbers."""
+    if x is y:
+        return True
+    return isinstance(x, Scalar) and isinstance(y, Scalar) and int(x.host) == int(y.host)
+
+
+def _apart(x: Place, y: Place) -> bool:
+    """Whether some axis tells the two apart whatever the rest is."""
+    return any(
+        not is_dynamic(a) and not is_dynamic(b) and _range(a).isdisjoint(_range(b))
+        for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True)
+        if not isinstance(a, Lane) and not isinstance(b, Lane)
+    )
+
+
+def _range(entry: object) -> set[int]:
+    if isinstance(entry, At):
+        return {entry.start or 0}
+    assert isinstance(entry, Span), "unreachable: a static entry is a position or a span"
+    start = entry.start or 0
+    return set(range(start, start + entry.size * entry.stride, entry.stride))
+
+
+def _pairs(x: Place, y: Place) -> Relation:
+    ours, theirs = iter(x.positions), iter(y.positions)
+    pairs: list[Pair] = []
+    for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
+        if isinstance(a, At) and isinstance(b, At):
+            pairs.append((_position(a, ours), _position(b, theirs)))
+        elif a != b or is_dynamic(a):
+            return "unknown"
+    return [(a, b) for a, b in pairs if not same_value(a, b)]
+
+
+def _position(entry: At, positions: Iterator[Value]) -> Value:
+    return next(positions) if entry.start is None else Scalar(np.asarray(entry.start, np.int32))

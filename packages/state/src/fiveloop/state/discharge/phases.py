@@ -1,0 +1,185 @@
+"""Phases: the shape of a loop's step that XLA keeps in place.
+
+In the body of a loop, writes wait. A read goes to the contents at the start of the phase, and is forwarded
+from a waiting write where the index is the same. At the end of a phase the values and indices of the
+waiting writes, and every value read before that is used after, pass through `order`; then all writes are
+carried out in program order. So no read can be moved past a write of its array, which would make XLA copy
+the array in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fiveloop.core import (
+    Indexer,
+    Lane,
+    Pick,
+    Value,
+    add,
+    broadcast_in_dim,
+    equal,
+    logical_and,
+    order,
+    put_kind,
+    resolve,
+    select,
+    take,
+)
+from fiveloop.state.discharge.overlap import relation
+from fiveloop.state.discharge.table import Cell, Place, Write
+
+Crossing = Callable[[], list[Value]]
+
+
+class Phases:
+    """The context of discharge rules. `index` is the loop's counter; without one, writes happen at once.
+
+    `crossing` gives the values computed so far that are used later, and `replace` is told their ordered twins.
+    """
+
+    def __init__(
+        self, index: Value | None, crossing: Crossing, replace: Callable[[Sequence[Value], Sequence[Value]], None]
+    ) -> None:
+        self.index = index
+        self._crossing = crossing
+        self._replace = replace
+        self._cells: list[Cell] = []
+        self._has_read = False
+        self._flushes = 0
+        self._places: dict[tuple[object, ...], Place] = {}
+
+    def new_cell(self, contents: Value, changes: bool = True) -> Cell:
+        """A new Ref with the given contents; `changes` says whether anything writes to it."""
+        cell = Cell(contents, changes)
+        self._cells.append(cell)
+        return cell
+
+    def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+        """What the Ref holds at an index, waiting writes included."""
+        if is_whole(indexer, cell.contents.shape):
+            return self.contents(cell)
+        place = self._place(cell, indexer, index)
+        forwarded = self._forwarded(cell, place)
+        if forwarded is None:
+            self.flush()
+            forwarded = self._taken(cell, place)
+        return forwarded
+
+    def _taken(self, cell: Cell, place: Place) -> Value:
+        self._has_read |= cell.changes
+        return take(cell.contents, place.indexer, place.positions, resolved=True)
+
+    def _forwarded(self, cell: Cell, place: Place) -> Value | None:
+        """The element, corrected by each waiting write; None if some overlap cannot be told."""
+        relations = [relation(w.place, place) for w in cell.writes]
+        if "unknown" in relations or any(w.kind != "set" and r != "apart" for w, r in zip(cell.writes, relations, strict=True)):
+            return None
+        last = max((k for k, r in enumerate(relations) if r == "same"), default=-1)
+        value = cell.writes[last].value if last >= 0 else self._taken(cell, place)
+        for write, rel in zip(cell.writes[last + 1 :], relations[last + 1 :], strict=True):
+            if isinstance(rel, list):
+                value = select(_all_equal(rel, place.indexer), write.value, value)
+        return value
+
+    def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
+        """Let a write wait; outside loops it is carried out now."""
+        if is_whole(indexer, cell.contents.shape):
+            self.assign(cell, x)
+            return
+        place = self._place(cell, indexer, index)
+        if cell.writes and relation(cell.writes[-1].place, place) == "same":
+            cell.writes.pop()
+        cell.writes.append(Write(place, x))
+        self._settle()
+
+    def add(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
+        """Add to an element: read it and write it, unless the index may name it twice."""
+        if is_whole(indexer, cell.contents.shape):
+            self.assign(cell, add(self.contents(cell), x))
+        elif names_each_once(indexer):
+            self.write(cell, indexer, index, add(self.read(cell, indexer, index), x))
+        else:
+            cell.writes.append(Write(self._place(cell, indexer, index), x, "add"))
+            self._settle()
+
+    def contents(self, cell: Cell) -> Value:
+        """All that the Ref holds; in a loop this ends the phase if any element has been touched."""
+        if cell.changes and (self._has_read or cell.writes):
+            self.flush()
+        return cell.contents
+
+    def assign(self, cell: Cell, contents: Value) -> None:
+        """Replace all that the Ref holds."""
+        cell.writes.clear()
+        cell.contents = contents
+
+    def flush(self, last: bool = False) -> None:
+        """End the phase: order what was read before what is written, then write."""
+        waiting = [(cell, write) for cell in self._cells for write in cell.writes]
+        simple = last and len(waiting) <= 1 and self._flushes == 0
+        if self.index is not None and self._has_read and not simple:
+            self._order([w for _, w in waiting], [] if last else self._crossing())
+        for cell, write in waiting:
+            at = write.place
+            cell.contents = put_kind(
+                cell.contents, at.indexer, at.positions, write.value, write.kind, resolved=True,
+                unique_indices=write.kind == "set" and names_each_once(at.indexer),
+            )
+        for cell in self._cells:
+            cell.writes.clear()
+        self._has_read = False
+        self._flushes += 1
+
+    def _order(self, writes: Sequence[Write], crossing: list[Value]) -> None:
+        values = [x for w in writes for x in (w.value, *w.place.positions)]
+        if not values and not crossing:
+            return
+        assert self.index is not None, "unreachable: only loops are ordered"
+        ordered = order(self.index, *values, *crossing)
+        rest = iter(ordered)
+        for w in writes:
+            w.value = next(rest)
+            w.place = Place(w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions))
+        self._replace(crossing, list(rest))
+
+    def _settle(self) -> None:
+        if self.index is None:
+            self.flush()
+
+    def _place(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Place:
+        shape = cell.contents.shape
+        key = (shape, indexer, *map(id, index))
+        if key not in self._places:
+            positions = tuple(resolve(shape, indexer, index))
+            self._places[key] = Place(indexer, tuple(index), positions)
+        return self._places[key]
+
+
+def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
+    """Whether an index names all elements, each at its own place."""
+    if indexer.result_shape != tuple(shape) or indexer.new_axes or any(indexer.paired):
+        return False
+    spans = [e for e in indexer.entries if not isinstance(e, Lane)]
+    lanes = [e.lead for e in indexer.entries if isinstance(e, Lane)]
+    leading = all(isinstance(e, Lane) for e in indexer.entries[: len(lanes)])
+    return lanes == sorted(lanes) and leading and all(getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in spans)
+
+
+def names_each_once(indexer: Indexer) -> bool:
+    """Whether no element is named twice: there are no picks, and lanes that go their own way have their own array."""
+    lanes = {e.lead for e in indexer.entries if isinstance(e, Lane)}
+    shared = any(k not in lanes for k in range(len(indexer.lead)))
+    return not shared and not any(isinstance(e, Pick) for e in indexer.entries)
+
+
+def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:
+    """Whether all positions are equal, in the shape of what the index reads."""
+    flags = [equal(a, b) for a, b in pairs]
+    out = flags[0]
+    for flag in flags[1:]:
+        out = logical_and(out, flag)
+    if not out.shape:
+        return out
+    lanes = tuple(k for k, paired in enumerate(indexer.paired) if paired)
+    return broadcast_in_dim(out, indexer.result_shape, lanes)

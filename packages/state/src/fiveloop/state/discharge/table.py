@@ -1,0 +1,75 @@
+"""The discharge column: what a rule takes and gives, and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fiveloop.core import Indexer, Primitive, RuleTable, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """An index into a Ref: as it was given, and as positions in range, equal exactly if elements are."""
+
+    indexer: Indexer
+    index: tuple[Value, ...]
+    positions: tuple[Value, ...]
+
+
+@dataclass(eq=False)
+class Write:
+    """A write that has not been carried out yet; `kind` is "set" or, where an index may repeat, "add"."""
+
+    place: Place
+    value: Value
+    kind: str = "set"
+
+
+@dataclass(eq=False)
+class Cell:
+    """What stands for a Ref under discharge: its contents at the start of the phase, and the writes since.
+
+    `changes` says whether anything in the jaxpr writes to it.
+    """
+
+    contents: Value
+    changes: bool = True
+    writes: list[Write] = field(default_factory=list)
+
+
+class DischargeContext(Protocol):
+    """What a discharge rule may do with the Refs among its operands, each given as a `Cell`."""
+
+    def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+        """What the Ref holds at an index."""
+
+    def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
+        """Replace what the Ref holds at an index."""
+
+    def add(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
+        """Add to what the Ref holds at an index."""
+
+    def contents(self, cell: Cell) -> Value:
+        """All that the Ref holds."""
+
+    def assign(self, cell: Cell, contents: Value) -> None:
+        """Replace all that the Ref holds."""
+
+    def new_cell(self, contents: Value) -> Cell:
+        """A new Ref."""
+
+
+class DischargeRule(Protocol):
+    def __call__(self, ctx: Any, operands: Sequence[Any], p: Any, /) -> Sequence[Any]: ...
+
+
+discharge_rules: RuleTable[DischargeRule] = RuleTable(
+    "discharge", default="bind unchanged if no operand is a Ref and no nested jaxpr holds one"
+)
+
+
+def define_discharge(prim: Primitive[Any], rule: DischargeRule) -> None:
+    """Say how a primitive is discharged, once."""
+    discharge_rules.define(prim, rule)

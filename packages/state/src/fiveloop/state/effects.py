@@ -1,0 +1,31 @@
+"""The three effects on a Ref: reading it, writing it, and accumulating into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fiveloop.core import PositionalEffect
+
+
+@dataclass(frozen=True)
+class ReadEffect(PositionalEffect):
+    """The Ref at a position is read; an equation that only reads may be dropped, or done again."""
+
+    droppable: ClassVar[bool] = True
+    recomputable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class WriteEffect(PositionalEffect):
+    """The Ref at a position is overwritten."""
+
+    mutates: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class AccumEffect(PositionalEffect):
+    """The Ref at a position is added to; accumulations under the same monoid commute."""
+
+    monoid: str = "add"
+    mutates: ClassVar[bool] = True

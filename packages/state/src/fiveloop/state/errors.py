@@ -1,0 +1,31 @@
+"""The messages about Refs."""
+
+from __future__ import annotations
+
+from fiveloop.core import FrozenRefError, current_source, at_source
+
+
+def not_differentiated(what: str) -> TypeError:
+    """A differentiated value went into a Ref that is constant under the derivative."""
+    return TypeError(
+        f"{what}: a value under differentiation is written to a Ref that is not differentiated, so its derivative "
+        f"would be lost; pass the Ref's contents into the differentiated function and make the Ref there, or write "
+        f"`stop_gradient(x)`{at_source(current_source())}"
+    )
+
+
+def not_batched(what: str) -> TypeError:
+    """Different values of a batch went into one Ref."""
+    return TypeError(
+        f"{what}: each lane of a vmap writes its own value to a Ref that all lanes share, so the last would win; "
+        f"pass the Ref through `vmap` with an in_axis of its own, make it inside the function, or accumulate "
+        f"with `+=`, which adds up the lanes{at_source(current_source())}"
+    )
+
+
+def frozen(aval: object, where: object) -> FrozenRefError:
+    """A Ref was used after `freeze`."""
+    return FrozenRefError(
+        f"the Ref of type {aval} was used after it had been frozen at {where}; use the array that `freeze` "
+        f"returned{at_source(current_source())}"
+    )

@@ -1,0 +1,71 @@
+"""What state adds to core's engines: the discharge pass, and how Refs behave as a type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fiveloop.core import (
+    Aval,
+    Jaxpr,
+    Pass,
+    TypeRules,
+    Value,
+    bind1,
+    define_type,
+    mutated_positions,
+    register_pass,
+    whole_indexer,
+    zeros_of,
+)
+from fiveloop.state.api import get_item, set_item
+from fiveloop.state.avals import AbstractRef
+from fiveloop.state.discharge.engine import discharge_jaxpr, jaxpr_holds_state
+from fiveloop.state.primitives.common import IndexParams, addupdate_p, get_p
+from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
+from fiveloop.state.refs import EagerRef
+
+
+def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
+    """All Refs as values; the final contents of those that change are appended to the results."""
+    which = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
+    changed = mutated_positions(jaxpr.effects)
+    return discharge_jaxpr(jaxpr, which, [w and k in changed for k, w in enumerate(which)])
+
+
+def _zeros(aval: Aval) -> Value:
+    assert isinstance(aval, AbstractRef), "unreachable: these are the rules of Refs"
+    return bind1(new_ref_p, zeros_of(aval.inner), params=NewRefParams(holds_tangent=True))
+
+
+def _add(x: Value, y: Value) -> Value:
+    contents = bind1(get_p, y, params=IndexParams(whole_indexer(y.shape)))
+    bind1(addupdate_p, x, contents, params=IndexParams(whole_indexer(x.shape)))
+    return x
+
+
+def _accumulated(ref: Value) -> Value:
+    return bind1(freeze_p, ref)
+
+
+def _buffer(ref: Any) -> Any:
+    return ref.array.buffer
+
+
+def _write_back(ref: EagerRef, contents: Value) -> None:
+    ref.write_back(contents)
+
+
+define_type(
+    AbstractRef,
+    TypeRules(
+        zeros=_zeros,
+        add=_add,
+        getitem=get_item,
+        setitem=set_item,
+        buffer=_buffer,
+        write_back=_write_back,
+        new_accumulator=_zeros,
+        accumulated=_accumulated,
+    ),
+)
+register_pass(Pass("discharge", after=("plan",), applies=jaxpr_holds_state, run=_discharge_all))

@@ -1,0 +1,102 @@
+"""`addupdate`: add to a Ref at an index; where an index names an element twice, both shares count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core import (
+    Accumulator,
+    Aval,
+    Effects,
+    Refusal,
+    UndefinedPrimal,
+    Value,
+    Zero,
+    bind,
+    bind1,
+    define,
+    move_batch,
+    reduce_sum,
+)
+from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
+from fiveloop.state.effects import AccumEffect
+from fiveloop.state.errors import not_differentiated
+from fiveloop.state.primitives.common import (
+    IndexParams,
+    Tangent,
+    accumulator,
+    addupdate_p,
+    batched_index,
+    check_index,
+    check_value,
+    element_aval,
+    get_p,
+)
+
+
+def addupdate_abstract_eval(avals: Sequence[Aval], p: IndexParams) -> tuple[list[Aval], Effects]:
+    """No result; the Ref is accumulated into."""
+    ref, value, *operands = avals
+    element = element_aval(ref, p.indexer)
+    check_index("addupdate", ref, operands, p.indexer)
+    check_value("addupdate", value, element)
+    return [], frozenset([AccumEffect(0)])
+
+
+def addupdate_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: IndexParams
+) -> tuple[list[Value], list[Tangent]]:
+    """Add the tangent to the tangent Ref at the same place."""
+    _, _, *index = primals
+    bind(addupdate_p, *primals, params=p)
+    ref_dot, x_dot = tangents[:2]
+    if not isinstance(x_dot, Zero):
+        if isinstance(ref_dot, Zero):
+            raise not_differentiated("addupdate")
+        bind(addupdate_p, ref_dot, x_dot, *index, params=p)
+    return [], []
+
+
+def addupdate_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: IndexParams
+) -> list[Tangent | None]:
+    """The cotangent of what was added is the accumulator's element."""
+    ref, x, *index = operands
+    x_bar: Tangent | None = None
+    if isinstance(x, UndefinedPrimal):
+        x_bar = bind1(get_p, accumulator(ref), *index, params=p)  # type: ignore[arg-type]  # an index is not linear
+    return [None, x_bar, *[None] * len(index)]
+
+
+def addupdate_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IndexParams
+) -> tuple[list[Value], list[int | None]]:
+    """Add each lane's share; into a Ref that is not batched, the sum of all shares."""
+    ref, x, *index = operands
+    ref_dim, x_dim, *index_dims = dims
+    if ref_dim is None and all(d is None for d in index_dims):
+        assert x_dim is not None, "unreachable: something is batched"
+        bind(addupdate_p, ref, reduce_sum(x, (x_dim,)), *index, params=p)
+        return [], []
+    batched, moved = batched_index(p, index, index_dims, ref_dim, size)
+    shares = move_batch(x, size, x_dim)
+    bind(addupdate_p, ref, shares, *moved, params=batched)
+    return [], []
+
+
+def addupdate_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: IndexParams) -> list[Value]:
+    """Add to the contents."""
+    cell, x, *index = operands
+    ctx.add(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
+    return []
+
+
+define(
+    addupdate_p,
+    abstract_eval=addupdate_abstract_eval,
+    lower=Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
+    jvp=addupdate_jvp,
+    batch=addupdate_batch,
+    transpose=addupdate_transpose,
+)
+define_discharge(addupdate_p, addupdate_discharge)

@@ -1,0 +1,67 @@
+"""The law of discharge: the discharged program computes the same, and no state is left in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, typecheck
+from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.laws import (
+    float_inputs,
+    random_tangents,
+    run_compiled,
+    run_jvp,
+)
+from fiveloop.core.testing.oracle import Cell
+from fiveloop.core.testing.samples import HostArray, Sample, contents, run_purely
+from fiveloop.state.avals import AbstractRef
+from fiveloop.state.discharge.engine import discharge_state, jaxpr_holds_state
+
+
+def discharged(s: Sample, which: bool | Sequence[bool] = True) -> Sample:
+    """The sample with its Refs as values, their final contents among its results."""
+    jaxpr = discharge_state(s.jaxpr, which)
+    typecheck(jaxpr)
+    chosen = [which] * len(s.args) if isinstance(which, bool) else which
+    args = [contents(x) if isinstance(x, Cell) and w else x for x, w in zip(s.args, chosen, strict=True)]
+    return Sample(jaxpr, tuple(args))
+
+
+def law_discharge(s: Sample, seed: int = 0) -> None:
+    """Discharge keeps results and final contents, leaves no state, and commutes with the jvp."""
+    pure = discharged(s)
+    assert not jaxpr_holds_state(pure.jaxpr), "discharge: state is left"
+    assert not pure.jaxpr.effects, "discharge: effects are left"
+    assert_all_close(pure.run(), s.run(), "discharge: result")
+    if any(float_inputs(s)):
+        tangents = random_tangents(s, np.random.default_rng(seed))
+        outs, dots = run_jvp(pure, [contents(t) for t in tangents])
+        want_outs, want_dots = run_jvp(s, tangents)
+        assert_all_close(outs, want_outs, "discharge, jvp: value")
+        assert_all_close(dots, want_dots, "discharge, jvp: tangent")
+
+
+def law_partial_discharge(s: Sample, seed: int = 0) -> None:
+    """Discharging some of the Refs that a jaxpr takes leaves the others as they are."""
+    rng = np.random.default_rng(seed)
+    refs = [isinstance(a, AbstractRef) for a in s.jaxpr.in_avals]
+    which = [r and bool(rng.integers(0, 2)) for r in refs]
+    some = discharged(s, which)
+    got = run_purely(some.jaxpr, some.args)
+    num_outs = len(s.jaxpr.outvars)
+    values, cells = iter(got[num_outs:][: sum(which)]), iter(got[num_outs + sum(which) :])
+    held = [next(values) if w else next(cells) for w, r in zip(which, refs, strict=True) if r]
+    assert_all_close([*got[:num_outs], *held], s.run(), f"discharge {which}: result")
+
+
+def law_lower_discharged(s: Sample) -> None:
+    """The compiled program computes what the oracle does on the program with its Refs."""
+    pure = discharged(s)
+    assert_all_close(run_compiled(pure.jaxpr, pure.args), s.run(), "lower: result", scale=10.0)
+
+
+def ref_results(jaxpr: Jaxpr, results: Sequence[HostArray]) -> list[HostArray]:
+    """The final contents among the results of a run."""
+    return list(results[len(jaxpr.outvars) :])

@@ -1,0 +1,165 @@
+"""The steps of random programs that work on Refs: make them, read, write, swap and accumulate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fiveloop.core.testing.program_steps import CORE_KINDS
+from fiveloop.core.testing.programs import (
+    LIBRARY,
+    Draw,
+    Env,
+    Kinds,
+    Program,
+    Scope,
+    Step,
+    Use,
+    define_operation,
+    draw_use,
+)
+from fiveloop.core.testing.oracle import Cell
+from fiveloop.core.testing.samples import Sample
+from fiveloop.core import ShapedArray, Value, stage_closed
+from fiveloop.state import api
+from fiveloop.state.avals import AbstractRef
+from fiveloop.state.testing.indices import Index, draw_index
+
+
+def _set(ref: Any, index: Any, x: Any) -> None:
+    ref[index] = x
+
+
+def _add(ref: Any, index: Any, x: Any) -> None:
+    ref[index] += x
+
+
+def _twin_swap(ref: Any, index: Any, x: Any) -> Any:
+    old = ref[index].copy()
+    ref[index] = x
+    return old
+
+
+define_operation("new_ref", api.new_ref, np.array)
+define_operation("read", lambda ref, index: ref[index], lambda ref, index: ref[index].copy())
+define_operation("write", _set, _set)
+define_operation("accumulate", _add, lambda ref, index, x: np.add.at(ref, index, x))
+define_operation("swap", api.swap, _twin_swap)
+define_operation("freeze", api.freeze, np.array)
+
+
+def _index(index: Index, env: Env) -> Any:
+    return index.library(env.ints) if env.ops is LIBRARY else index.twin(env.ints)
+
+
+@dataclass(frozen=True)
+class NewRef:
+    """A Ref that holds a float."""
+
+    use: Use
+
+    def run(self, env: Env) -> None:
+        """Append the Ref."""
+        env.refs.append(env.ops["new_ref"](env.float(self.use)))
+
+
+@dataclass(frozen=True)
+class Touch:
+    """Read, write, swap or accumulate at an index of a Ref."""
+
+    name: str
+    ref: int
+    index: Index
+    use: Use | None = None
+
+    def run(self, env: Env) -> None:
+        """Touch the Ref, and append what was read."""
+        operands = [] if self.use is None else [env.ops["sin"](env.float(self.use))]
+        out = env.ops[self.name](env.refs[self.ref], _index(self.index, env), *operands)
+        if self.name in ("read", "swap"):
+            env.floats.append(out)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A Ref made, accumulated into and frozen at once."""
+
+    use: Use
+    index: Index
+    share: Use
+
+    def run(self, env: Env) -> None:
+        """Append what the Ref held in the end."""
+        ref = env.ops["new_ref"](env.float(self.use))
+        env.ops["accumulate"](ref, _index(self.index, env), env.float(self.share))
+        env.floats.append(env.ops["freeze"](ref))
+
+
+def draw_new_ref(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A Ref made of some float."""
+    use = draw_use(draw, scope)
+    scope.refs.append(scope.floats[use.index])
+    return NewRef(use)
+
+
+def draw_touch(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """Something done to a Ref, at any index; the Ref is made first if there is none."""
+    if not scope.refs:
+        return draw_new_ref(draw, scope, kinds)
+    ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
+    index = draw_index(draw, scope, scope.refs[ref])
+    name = draw(st.sampled_from(["read", "write", "accumulate", "swap"]))
+    use = None if name == "read" else draw_use(draw, scope, index.result_shape)
+    if name in ("read", "swap"):
+        scope.floats.append(index.result_shape)
+    return Touch(name, ref, index, use)
+
+
+def draw_frozen(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A Ref's whole life."""
+    use = draw_use(draw, scope)
+    shape = scope.floats[use.index]
+    index = draw_index(draw, scope, shape)
+    share = draw_use(draw, scope, index.result_shape)
+    scope.floats.append(shape)
+    return Frozen(use, index, share)
+
+
+def read_all(program: Program) -> Program:
+    """The program with the final contents of the Refs that it makes at the top among its results."""
+    reads: list[Step] = []
+    ref = len(program.ref_shapes)
+    for step in program.block.steps:
+        if isinstance(step, NewRef):
+            reads.append(Touch("read", ref, Index((), ())))
+            ref += 1
+    count = _num_floats(program)
+    outs = (*program.block.outs, *range(count, count + len(reads)))
+    block = replace(program.block, steps=(*program.block.steps, *reads), outs=outs)
+    return replace(program, block=block)
+
+
+def _num_floats(program: Program) -> int:
+    """How many floats the program has in the end: the last result is the newest but one."""
+    return max(program.block.outs) + 1
+
+
+def with_refs(program: Program, dtype: Any = np.float64) -> Sample:
+    """The program as a jaxpr that takes Refs, with Cells for them."""
+    arrays = program.arrays(dtype)
+    first_ref = len(program.shapes) + len(program.ints)
+    avals: list[Any] = [ShapedArray(x.shape, x.dtype) for x in arrays]
+    avals[first_ref:] = map(AbstractRef, avals[first_ref:])
+
+    def run(*args: Value) -> list[Any]:
+        return program.library(*args)
+
+    jaxpr = stage_closed(run, avals, "program")
+    cells = [Cell(x) for x in arrays[first_ref:]]
+    return Sample(jaxpr, (*arrays[:first_ref], *cells))
+
+
+STATE_KINDS = CORE_KINDS.plus(draw_new_ref, draw_touch, draw_touch, draw_touch, draw_frozen)
