@@ -136,8 +136,11 @@ def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
 
 def _check_fits(x: int, dtype: DType, what: str) -> None:
     kind = dtype_kind(dtype)
-    limits = np.iinfo(dtype) if kind in "iu" else ml_dtypes.finfo(real_dtype(dtype))
-    low, high = int(limits.min), int(limits.max)
+    if kind in "iu":
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    else:
+        high = int(float(ml_dtypes.finfo(real_dtype(dtype)).max))
+        low = -high
     if not low <= x <= high:
         raise OverflowError(
             f"{what}: the integer {x} does not fit {dtype.name}, which holds {low} to {high}; "

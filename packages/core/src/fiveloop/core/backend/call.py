@@ -104,6 +104,11 @@ def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None =
     CALL.register_node(_OutOne, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
 
 
+def array_class() -> Any:
+    """The class that was registered, or None."""
+    return _array.cls
+
+
 def wrap_outputs(out_treedef: TreeDef, outs: Sequence[Buffer]) -> Any:
     """Raw results as the user's result."""
     return out_treedef.unflatten(_array.wrap_all(outs))

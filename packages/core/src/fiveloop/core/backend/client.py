@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from .dlpack import as_numpy, describe
+from .dlpack import as_numpy
 from .native import hlo_types, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
@@ -161,7 +161,6 @@ def to_numpy(buf: Buffer) -> np.ndarray:
         array: np.ndarray = buf._to_np_array_did_copy()[0]
     elif buf.aval.dtype.isbuiltin != 1:
         array = as_numpy(xla.buffer_to_dlpack_managed_tensor(buf))
-        array.flags.writeable = False
     else:
         array = np.asarray(buf)
     if array.dtype == object:
@@ -186,13 +185,10 @@ def dlpack_device(buf: Buffer) -> tuple[int, int]:
 def from_dlpack(
     source: Exporter, aval_of: Callable[[tuple[int, ...], np.dtype], AvalLike]
 ) -> Buffer:
-    """A buffer that shares the memory of `source`; memory that is not row-major is copied."""
-    capsule = source.__dlpack__()
-    found = describe(capsule)
-    aval = aval_of(found.shape, found.dtype)
-    if not found.row_major:
-        return put(as_numpy(capsule), aval)
-    return rewrap(xla.dlpack_managed_tensor_to_buffer(capsule, default_client().device, None), aval)
+    """A buffer of the host memory that `source` offers: shared if XLA can use it as it is, else a copy."""
+    # jaxlib's own way in imports jax if it is installed, so the way leads through NumPy.
+    array = as_numpy(source.__dlpack__())
+    return put(array, aval_of(array.shape, array.dtype), owned=True)
 
 
 @dataclass(frozen=True, slots=True)

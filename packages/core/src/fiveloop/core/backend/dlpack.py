@@ -4,7 +4,6 @@ NumPy refuses bfloat16 and 8-bit floats; their bits are shown to it as unsigned 
 """
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -50,26 +49,6 @@ _DTYPES: dict[tuple[int, int], np.dtype] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a capsule holds."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    row_major: bool
-
-
-def describe(capsule: Any) -> Description:
-    """Shape, dtype and layout of an unused capsule."""
-    tensor = _tensor(capsule)
-    dtype = _DTYPES.get((tensor.code, tensor.bits))
-    if dtype is None or tensor.lanes != 1:
-        kind = f"type code {tensor.code} of {tensor.bits} bits"
-        raise TypeError(f"expected a DLPack tensor of a dtype that XLA can hold, got {kind}")
-    shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
-    return Description(shape, dtype, _is_row_major(tensor, shape))
-
-
 class _Offer:
     """A capsule dressed up as an array, which is how NumPy takes it."""
 
@@ -84,11 +63,19 @@ class _Offer:
 
 
 def as_numpy(capsule: Any) -> np.ndarray:
-    """A NumPy view of a capsule in host memory, which it uses up; the view keeps the memory alive."""
-    dtype = describe(capsule).dtype
+    """A read-only NumPy view of a capsule, which it uses up; the view keeps the memory alive."""
+    tensor = _tensor(capsule)
+    if tensor.device_type != _CPU_DEVICE[0]:
+        raise TypeError(f"expected a DLPack tensor in host memory, got device {tensor.device_type}")
+    dtype = _DTYPES.get((tensor.code, tensor.bits))
+    if dtype is None or tensor.lanes != 1:
+        kind = f"type code {tensor.code} of {tensor.bits} bits"
+        raise TypeError(f"expected a DLPack tensor of a dtype that XLA can hold, got {kind}")
     if dtype.isbuiltin != 1:
-        _tensor(capsule).code = _UINT_CODE
-    return np.from_dlpack(_Offer(capsule)).view(dtype)
+        tensor.code = _UINT_CODE
+    view = np.from_dlpack(_Offer(capsule)).view(dtype)
+    view.flags.writeable = False
+    return view
 
 
 def _tensor(capsule: Any) -> _Tensor:
@@ -96,14 +83,3 @@ def _tensor(capsule: Any) -> _Tensor:
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     address = get(capsule, b"dltensor")
     return _Tensor.from_address(address)
-
-
-def _is_row_major(tensor: _Tensor, shape: tuple[int, ...]) -> bool:
-    if not tensor.strides:
-        return True
-    step = 1
-    for axis in reversed(range(tensor.ndim)):
-        if shape[axis] != 1 and tensor.strides[axis] != step:
-            return False
-        step *= shape[axis]
-    return True

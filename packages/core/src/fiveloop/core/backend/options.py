@@ -18,6 +18,12 @@ class CompileChoices:
     disabled_passes: tuple[str, ...] = ()
     optimization_level: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse names that are not XLA's: those reach LLVM, which ends the process over them."""
+        for name, _ in self.backend_options:
+            if not name.startswith("xla_"):
+                raise ValueError(f"expected the name of an XLA option, xla_..., got {name!r}")
+
 
 def jaxlib_version() -> tuple[int, ...]:
     """The version of jaxlib as numbers, (0, 10, 2)."""

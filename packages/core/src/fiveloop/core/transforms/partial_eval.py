@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, used_vars
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, jaxprs_in, used_vars
 from fiveloop.core.ir.prune import must_stay, prune
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
@@ -90,11 +90,13 @@ class _Splitter:
         self.mutated = _mutated_vars(jaxpr)
         self.unknown: set[Var] = set()
         self.forced: set[Var] = set()
+        self.at_hand: set[Var] = set()
         self.steps: list[_Step] = []
 
     def run(self) -> Split:
         while True:
             self.unknown = set(select(self.unknown_in, self.jaxpr.invars)) | self.forced
+            self.at_hand = set(self.inst)
             self.steps = [self._classify(eqn) for eqn in self.jaxpr.eqns]
             late = self._refs_given_unknown() - self.unknown
             if not late:
@@ -128,7 +130,8 @@ class _Splitter:
         return _Step(known=cut.known, staged=cut.staged)
 
     def _may_run_again(self, eqn: Eqn) -> bool:
-        if self._only_reads_at_hand(eqn):
+        if self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):
+            self.at_hand |= set(eqn.outvars)
             return True
         return not self.plan.verdict(eqn).saves
 
@@ -139,6 +142,12 @@ class _Splitter:
             return False
         refs = used_vars([eqn.invars[e.position] for e in positional])
         return refs <= self.inst and refs.isdisjoint(self.mutated)
+
+    def _is_index_arithmetic(self, eqn: Eqn) -> bool:
+        """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
+        if eqn.effects or jaxprs_in(eqn.params) or any(v.aval.dtype.kind not in "iub" for v in eqn.outvars):
+            return False
+        return used_vars(eqn.invars) <= self.at_hand and all(v.aval.ndim == 0 for v in eqn.outvars)
 
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr

@@ -23,6 +23,7 @@ from fiveloop.core import (
     is_linear,
     partition,
     stage_closed,
+    taint,
     zeros_of,
 )
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
@@ -32,22 +33,32 @@ from fiveloop.state import AbstractRef, addupdate
 def for_transpose(cts: Sequence[Tangent], operands: Sequence[Operand], p: ForParams) -> list[Tangent | None]:
     """Loop once, in the other direction, over what is known and the cotangents."""
     p = stateful(p)
-    linear = tuple(is_linear(x) for x in operands)
     states = is_state(p, [x.aval for x in operands])
+    linear = _linear_in_body(p, [is_linear(x) for x in operands], states)
     body_t, num_consts = p.body.remember(
         ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
     )
-    known: list[Value] = [x for x in operands if not isinstance(x, (UndefinedPrimal, Accumulator))]
+    known = [x for x, lin in zip(operands, linear, strict=True) if not lin and isinstance(x, Value)]
     out_cts = iter(cts)
     ct_of = [next(out_cts) if state else None for state in states]
-    gathered = [_initial(x, ct) for x, ct in zip(operands, ct_of, strict=True) if is_linear(x)]
+    gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
     results = iter(
         bind(for_p, *known, *gathered, params=replace(p, body=body_t, num_consts=num_consts, reverse=not p.reverse))
     )
-    for x, state in zip(operands, states, strict=True):
-        if state and not is_linear(x):
+    for lin, state in zip(linear, states, strict=True):
+        if state and not lin:
             next(results)  # what is known comes out as it went in
-    return [next(results) if isinstance(x, UndefinedPrimal) else None for x in operands]
+    in_cts = [next(results) if lin and not isinstance(x, Accumulator) else None for x, lin in zip(operands, linear, strict=True)]
+    return [ct if isinstance(x, UndefinedPrimal) else None for x, ct in zip(operands, in_cts, strict=True)]
+
+
+def _linear_in_body(p: ForParams, linear: Sequence[bool], states: Sequence[bool]) -> tuple[bool, ...]:
+    """Which operands are linear in some step: also a state that starts from a known zero and is written to."""
+    binders = p.body.invars[1:]
+    seeds = [v for v, lin in zip(binders, linear, strict=True) if lin]
+    fixed = [v for v, state in zip(binders, states, strict=True) if not state]
+    reached = taint(p.body, seeds, fixed=fixed)
+    return tuple(v in reached for v in binders)
 
 
 def _initial(x: Operand, ct: Tangent | None) -> Value:
