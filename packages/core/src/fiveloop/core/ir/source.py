@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import sysconfig
 from inspect import unwrap
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-_NAMESPACE = str(Path(__file__).parents[2]) + "/"
+_PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
-_INTERNAL = tuple(_NAMESPACE + name + "/" for name in ("core", "state", "loops", "remat", "numpy", "random", "nn"))
+# The namespace lies in several folders where packages run from their sources.
+_INTERNAL = tuple(f"{root}/{name}/" for root in sys.modules["fiveloop"].__path__ for name in _PORTIONS)
 _SKIPPED = (*_INTERNAL, _STDLIB + "contextlib", _STDLIB + "functools")
 _is_internal: dict[CodeType, bool] = {}
 
