@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from .client import AvalLike, Buffer, Executable, default_client
+from .client import AvalLike, Buffer, Executable, default_client, require_alive
 from .native import xla
 from .tree import CALL, LEAF, TREE, TreeDef
 
@@ -281,7 +281,12 @@ class DictCall:
             buffers = consts + buffers
         if kept is not None:
             buffers = [buf for buf, keep in zip(buffers, kept, strict=True) if keep]
-        outs = run(buffers).consume_with_handlers(handlers)
+        try:
+            results = run(buffers)
+        except xla.JaxRuntimeError as error:
+            require_alive(buffers, error)
+            raise
+        outs = results.consume_with_handlers(handlers)
         return out_treedef.unflatten(_array.wrap_all(outs))
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:

@@ -171,6 +171,15 @@ def to_numpy(buf: Buffer) -> np.ndarray:
 _HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")
 
 
+def require_alive(args: Sequence[Buffer], error: Exception) -> None:
+    """If a run failed because an argument has no contents, say so in place of XLA's `error`."""
+    for k, buf in enumerate(args):
+        if buf.is_deleted():
+            shape = ",".join([str(d) for d in buf.aval.shape])
+            what = f"argument {k}, {buf.aval.dtype}[{shape}], was deleted or donated"
+            raise RuntimeError(f"{what}; copy it before donating it") from error
+
+
 def to_dlpack(buf: Buffer) -> Any:
     """A DLPack capsule that shares the buffer's memory."""
     return xla.buffer_to_dlpack_managed_tensor(buf)
@@ -215,7 +224,12 @@ class Executable:
 
     def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
         """Run the program; results may still be under way when this returns."""
-        outs: list[Buffer] = self.raw.execute_sharded(args).consume_with_handlers(self.handlers)
+        try:
+            results = self.raw.execute_sharded(args)
+        except xla.JaxRuntimeError as error:
+            require_alive(args, error)
+            raise
+        outs: list[Buffer] = results.consume_with_handlers(self.handlers)
         return outs
 
     def memory_analysis(self) -> MemoryStats:
