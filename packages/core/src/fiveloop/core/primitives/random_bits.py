@@ -14,7 +14,7 @@ from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent
 from fiveloop.core.primitives.check import array_avals, bad_type
-from fiveloop.core.primitives.convert import operand
+from fiveloop.core.primitives.convert import promote
 from fiveloop.core.primitives.family import (
     align_elementwise,
     elementwise_shape,
@@ -36,7 +36,7 @@ def threefry2x32(
     key: tuple[ArrayLike, ArrayLike], counter: tuple[ArrayLike, ArrayLike]
 ) -> tuple[Value, Value]:
     """A counter of two uint32 words enciphered by a key of two words, element by element."""
-    words = [operand("threefry2x32", "key and counter", x) for x in (*key, *counter)]
+    words = promote("threefry2x32", *key, *counter)
     high, low = bind(threefry2x32_p, *same_shapes("threefry2x32", words))
     return high, low
 

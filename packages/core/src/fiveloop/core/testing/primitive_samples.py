@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core.primitives import cumulative as c
 from fiveloop.core.primitives import dot as d
 from fiveloop.core.primitives import elementwise as e
 from fiveloop.core.primitives import gather as g
 from fiveloop.core.primitives import index as x
 from fiveloop.core.primitives import reduce as r
 from fiveloop.core.primitives import shape as s
+from fiveloop.core.primitives import sort as o
 from fiveloop.core.primitives.convert import convert
+from fiveloop.core.primitives.ordering import barrier, order
+from fiveloop.core.primitives.random_bits import threefry2x32
 
 Function = Callable[..., Any]
 Case = tuple[str, Function, tuple[Any, ...]]
@@ -199,6 +203,42 @@ def _scatter(p: g.ScatterParams) -> Function:
     return lambda a, i, u: g.scatter(a, i, u, p)
 
 
+def _running() -> list[Case]:
+    cases: list[Case] = []
+    for fn in (c.cumsum, c.cumprod, c.cummax, c.cummin, c.cumlogsumexp):
+        cases += [
+            (fn.__name__, _along(fn, 1), (floats(2, 5),)),
+            (fn.__name__, _along(fn, 0, reverse=True), (floats(4, 2),)),
+        ]
+    with_zeros = np.array([1.5, 0.0, -2.0, 0.0, 0.7])
+    return [
+        *cases,
+        ("cumprod", c.cumprod, (with_zeros,)),
+        ("cumsum", c.cumsum, (ints(5),)),
+        ("linear_recurrence", c.linear_recurrence, (floats(4, 2), floats(4, 2))),
+        ("linear_recurrence", _along(c.linear_recurrence, 1, reverse=True), (_A, _B)),
+    ]
+
+
+def _along(fn: Function, axis: int, **options: Any) -> Function:
+    return lambda *args: fn(*args, axis, **options)
+
+
+def _ordering() -> list[Case]:
+    keys, ties = floats(3, 4), ints(3, 4, high=-4)
+    words = ints(3, low=0, high=2**31, dtype=np.uint32)
+    return [
+        ("sort", lambda a: o.sort(a, 0), (keys,)),
+        ("sort", lambda a, b: o.sort_together([a, b]), (keys, floats(3, 4))),
+        ("sort", lambda a, b, v: o.sort_together([a, b, v], num_keys=2), (ties, ties * 0, keys)),
+        ("sort", lambda a: o.argsort(a, 1), (ties,)),
+        ("barrier", lambda a, b: barrier(a, e.mul(a, b)), (_A, _B)),
+        ("order", lambda i, a, b: order(i, a, e.mul(a, b)), (np.int32(1), _A, _B)),
+        ("threefry2x32", lambda k, w: threefry2x32((k, 7), (w, k)), (np.uint32(5), words)),
+    ]
+
+
 def core_cases() -> list[Case]:
     """All samples: the primitive's name, a function that binds it, and arguments."""
-    return [*_elementwise(), *_special(), *_shapes(), *_dots(), *_indexing()]
+    given = (_elementwise(), _special(), _shapes(), _dots(), _indexing(), _running(), _ordering())
+    return [case for cases in given for case in cases]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from fiveloop.core.testing import reference_elementwise, reference_index, reference_shape
+from fiveloop.core.testing import (
+    reference_elementwise,
+    reference_index,
+    reference_running,
+    reference_shape,
+)
 
-__all__ = ["reference_elementwise", "reference_index", "reference_shape"]
+__all__ = ["reference_elementwise", "reference_index", "reference_running", "reference_shape"]
