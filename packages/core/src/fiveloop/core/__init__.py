@@ -72,6 +72,7 @@ from .primitives.broadcast import reduce_sum as reduce_sum
 from .primitives.elementwise import add as add
 from .primitives.elementwise import bitwise_and as logical_and
 from .primitives.elementwise import equal as equal
+from .primitives.convert import convert as convert
 from .primitives.elementwise import select as select
 from .primitives.ordering import barrier as barrier
 from .primitives.ordering import order as order

@@ -32,8 +32,10 @@ def ladder(platform: str) -> tuple[Emission, ...]:
     return (Emission.BARRIER, Emission.SCALAR_IF)
 
 
-def emit_order(b: hlo.Builder, emission: Emission, operands: Sequence[IRValue]) -> list[IRValue]:
-    """Write `order(index, *values)`; the index comes back as it is."""
+def emit_order(
+    b: hlo.Builder, emission: Emission, operands: Sequence[IRValue], fixed: Sequence[bool]
+) -> list[IRValue]:
+    """Write `order(index, *values)`; the index does not come back. `fixed` says which operands are constants."""
     index, *values = operands
     match emission:
         case Emission.PLAIN:
@@ -41,15 +43,26 @@ def emit_order(b: hlo.Builder, emission: Emission, operands: Sequence[IRValue]) 
         case Emission.BARRIER:
             return list(hlo.optimization_barrier(b, values))
         case Emission.SCALAR_IF:
-            return _scalar_if(b, index, values)
+            return _scalar_if(b, index, values, fixed[1:])
 
 
-def _scalar_if(b: hlo.Builder, index: IRValue, values: Sequence[IRValue]) -> list[IRValue]:
-    zero = hlo.constant(b, np.asarray(0), (), index.dtype)
-    true = hlo.compare(b, index, zero, "GE")
-    specs = [(v.shape, v.dtype) for v in values]
+def _scalar_if(b: hlo.Builder, index: IRValue, values: Sequence[IRValue], fixed: Sequence[bool]) -> list[IRValue]:
+    """All values through one `if` that is always taken.
+
+    A constant in a branch would make XLA turn the `if` into selects. So constants stay outside, and are selected
+    by whether the index has come through unchanged, which it has.
+    """
+    moving = [index, *[v for v, f in zip(values, fixed, strict=True) if not f]]
+    true = hlo.compare(b, index, hlo.constant(b, np.asarray(0), (), index.dtype), "GE")
 
     def unreached() -> list[IRValue]:
-        return [hlo.constant(b, np.asarray(7).astype(v.dtype), v.shape, v.dtype) for v in values]
+        return [_number(b, v, 7) for v in moving]
 
-    return list(hlo.if_(b, true, lambda: list(values), unreached, specs))
+    counter, *passed = hlo.if_(b, true, lambda: moving, unreached, [(v.shape, v.dtype) for v in moving])
+    unchanged = hlo.compare(b, counter, index, "EQ")
+    rest = iter(passed)
+    return [hlo.select(b, unchanged, v, _number(b, v, 7)) if f else next(rest) for v, f in zip(values, fixed, strict=True)]
+
+
+def _number(b: hlo.Builder, like: IRValue, number: int) -> IRValue:
+    return hlo.constant(b, np.asarray(number).astype(like.dtype), like.shape, like.dtype)

@@ -31,12 +31,19 @@ class _Module:
 class LowerContext:
     """What a lowering rule is given: the builder, the platform and the types of its equation."""
 
-    __slots__ = ("_consts", "_module", "avals_in", "avals_out", "b", "platform")
+    __slots__ = ("_consts", "_fixed", "_module", "avals_in", "avals_out", "b", "platform")
 
     def __init__(
-        self, module: _Module, consts: dict[int, IRValue], avals_in: Sequence[Aval] = (), avals_out: Sequence[Aval] = ()
+        self,
+        module: _Module,
+        consts: dict[int, IRValue],
+        avals_in: Sequence[Aval] = (),
+        avals_out: Sequence[Aval] = (),
+        fixed: set[str] | None = None,
     ) -> None:
         self._module = module
+        # the values of this function that are made from numbers alone
+        self._fixed: set[str] = set() if fixed is None else fixed
         self._consts = consts
         self.b = module.b
         self.platform = module.platform
@@ -46,7 +53,7 @@ class LowerContext:
     def order(self, operands: Sequence[IRValue]) -> list[IRValue]:
         """Give the values back such that all of them are computed before anything that uses them."""
         self._module.uses_order = True
-        return emit_order(self.b, self._module.emission, operands)
+        return emit_order(self.b, self._module.emission, operands, [x.name in self._fixed for x in operands])
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
@@ -54,9 +61,11 @@ class LowerContext:
         for eqn in jaxpr.eqns:
             operands = [self._read(env, a) for a in eqn.invars]
             ctx = LowerContext(
-                self._module, self._consts, [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
+                self._module, self._consts, [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], self._fixed
             )
             results = lower_rules[eqn.primitive](ctx, operands, eqn.params)
+            if all(x.name in self._fixed for x in operands):
+                self._fixed.update(x.name for x in results)
             env.update(zip(eqn.outvars, results, strict=True))
         return [self._read(env, a) for a in jaxpr.outvars]
 
@@ -82,7 +91,9 @@ class LowerContext:
         if isinstance(atom, Var):
             return env[atom]
         if is_scalar(atom):
-            return hlo.constant(self.b, np.asarray(atom.value.host), (), atom.aval.dtype)  # type: ignore[attr-defined]
+            number = hlo.constant(self.b, np.asarray(atom.value.host), (), atom.aval.dtype)  # type: ignore[attr-defined]
+            self._fixed.add(number.name)
+            return number
         return self._consts[id(atom.value)]
 
 

@@ -17,7 +17,7 @@ def _wide(x: _Array) -> _Array:
     return x.astype(np.float32) if x.dtype.name in ("float16", "bfloat16") else x
 
 
-def _running(step: Callable[[_Array, _Array], _Array], first: Any) -> Callable[..., list[_Array]]:
+def _running(step: Callable[..., Any], first: Any) -> Callable[..., list[_Array]]:
     """Results of `step(last result, element)` along the axis, in a plain loop."""
 
     def reference(values: Sequence[_Array], p: Any) -> list[_Array]:

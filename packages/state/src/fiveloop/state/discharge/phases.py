@@ -132,12 +132,12 @@ class Phases:
         self._flushes += 1
 
     def _order(self, writes: Sequence[Write], crossing: list[Value]) -> None:
+        """Let the values and positions of the writes pass, and what crosses."""
+        assert self.index is not None, "unreachable: only loops are ordered"
         values = [x for w in writes for x in (w.value, *w.place.positions)]
         if not values and not crossing:
             return
-        assert self.index is not None, "unreachable: only loops are ordered"
-        ordered = order(self.index, *values, *crossing)
-        rest = iter(ordered)
+        rest = iter(order(self.index, *values, *crossing))
         for w in writes:
             w.value = next(rest)
             w.place = Place(w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions))

@@ -57,8 +57,8 @@ def _size(indexer: Indexer, name: tuple[str, int]) -> int:
         return indexer.lead[k]
     if kind == "pick":
         return indexer.pick_shape[k]
-    entry = indexer.entries[k]
-    return entry.size if kind == "span" and isinstance(entry, Span) else 1
+    entry = indexer.entries[k] if kind == "span" else None
+    return entry.size if isinstance(entry, Span) else 1
 
 
 def _coordinate(

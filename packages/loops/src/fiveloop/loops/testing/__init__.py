@@ -1,0 +1,3 @@
+"""Tools for tests of loops: references for the oracle, and random programs with loops."""
+
+from fiveloop.loops.testing import references

@@ -1,0 +1,26 @@
+"""References of the loop primitives: plain Python loops over Cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.testing.oracle import Cell, Run, define_nested_reference
+
+
+def _for(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    first = p.num_consts + len(p.body.outvars)
+    consts, carry = list(values[: p.num_consts]), list(values[p.num_consts : first])
+    given = values[first:]
+    # A value among the last operands is the contents of a Ref of the loop's own.
+    refs = [x if isinstance(x, Cell) else Cell(np.array(x)) for x in given]
+    steps = range(p.nsteps)
+    for i in reversed(steps) if p.reverse else steps:
+        carry = run(p.body, [np.asarray(i, np.int32), *consts, *carry, *refs])
+    states = [ref.array for ref, x in zip(refs, given, strict=True) if not isinstance(x, Cell)]
+    return [*carry, *states]
+
+
+define_nested_reference("for", _for)
