@@ -19,16 +19,16 @@ def put(x: Any, dtype: Any = "f4") -> Buffer:
     return client.put(array, Aval(array.shape, array.dtype))
 
 
-def doubling(n: int = 3, **attrs: str) -> tuple[str, list[Aval]]:
+def doubling(attrs: dict[str, str] | None = None) -> tuple[str, list[Aval]]:
     b = hlo.Builder("doubling")
     b.function(
         "main",
-        [((n,), F4)],
+        [((3,), F4)],
         public=True,
         param_attrs=[attrs],
         body=lambda a: [hlo.add(b, a[0], a[0])],
     )
-    return b.text(), [Aval((n,), F4)]
+    return b.text(), [Aval((3,), F4)]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_program_without_arguments_or_results() -> None:
 
 
 def test_an_argument_is_donated() -> None:
-    text, avals = doubling(**{"tf.aliasing_output": "0 : i32"})
+    text, avals = doubling({"tf.aliasing_output": "0 : i32"})
     executable = client.compile_text(text, avals)
     assert executable.memory_analysis().alias == 12
     x = put([1, 2, 3])

@@ -50,9 +50,12 @@ def test_integers_booleans_and_complex_numbers(program: Program) -> None:
             info = np.iinfo(dtype)
             arrays += [np.array([info.min, 0, info.max], dtype), np.full((2, 3), info.max, dtype)]
             arrays += [np.arange(100).astype(dtype)]
-    for dtype in (np.complex64, np.complex128):
+    for dtype in (np.dtype(np.complex64), np.dtype(np.complex128)):
         arrays += [np.array([1.5 - 0.25j, -0.0j, 1e-30j], dtype), np.full((2,), 0.1 + 3j, dtype)]
-        arrays += [np.array(complex(np.inf, -1.0), dtype), np.arange(70).astype(dtype) * 1j]
+        arrays += [
+            np.array(complex(np.inf, -1.0), dtype),
+            np.array([complex(0, k) for k in range(70)], dtype),
+        ]
     outs = constants(program, arrays)
     for out, array in zip(outs, arrays, strict=True):
         assert out.dtype == array.dtype

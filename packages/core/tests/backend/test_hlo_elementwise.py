@@ -73,7 +73,9 @@ COMPLEX_UNARY: list[tuple[Unary, Callable[[Any], Any]]] = [
     (hlo.cosh, np.cosh),
 ]
 
-ARITHMETIC: list[tuple[Binary, Callable[[Any, Any], Any]]] = [
+Table = list[tuple[Binary, Callable[[Any, Any], Any]]]
+
+ARITHMETIC: Table = [
     (hlo.add, np.add),
     (hlo.sub, np.subtract),
     (hlo.mul, np.multiply),
@@ -81,7 +83,7 @@ ARITHMETIC: list[tuple[Binary, Callable[[Any, Any], Any]]] = [
     (hlo.min, np.minimum),
 ]
 
-BITWISE: list[tuple[Binary, Callable[[Any, Any], Any]]] = [
+BITWISE: Table = [
     (hlo.and_, np.bitwise_and),
     (hlo.or_, np.bitwise_or),
     (hlo.xor, np.bitwise_xor),
@@ -125,7 +127,7 @@ def test_unary_operations_on_complex_numbers(program: Program, dtype: np.dtype) 
 def test_binary_operations_on_floats(program: Program) -> None:
     x = np.array([0.5, 2.0, 3.5, 0.0, -4.0, np.nan], np.float32)
     y = np.array([2.0, -3.0, 1.25, 1.0, 3.0, 1.0], np.float32)
-    table = [
+    table: Table = [
         *ARITHMETIC,
         (hlo.div, np.divide),
         (hlo.rem, np.fmod),
@@ -143,7 +145,7 @@ def test_operations_on_integers(program: Program, name: str) -> None:
     x = np.array([1, 7, 100, 3]).astype(dtype)
     y = np.array([3, 2, 5, 2]).astype(dtype)
     shift = np.array([0, 1, 2, 3]).astype(dtype)
-    table = [*ARITHMETIC, *BITWISE, (hlo.div, np.floor_divide), (hlo.rem, np.remainder)]
+    table: Table = [*ARITHMETIC, *BITWISE, (hlo.div, np.floor_divide), (hlo.rem, np.remainder)]
 
     def write(b: Builder, u: IRValue, v: IRValue, s: IRValue) -> list[IRValue]:
         return [
@@ -177,7 +179,12 @@ def test_operations_on_integers(program: Program, name: str) -> None:
 
 def test_operations_on_booleans(program: Program) -> None:
     x, y = np.array([True, True, False, False]), np.array([True, False, True, False])
-    table = [*BITWISE, (hlo.max, np.maximum), (hlo.add, np.logical_or), (hlo.mul, np.logical_and)]
+    table: Table = [
+        *BITWISE,
+        (hlo.max, np.maximum),
+        (hlo.add, np.logical_or),
+        (hlo.mul, np.logical_and),
+    ]
     outs = program(lambda b, u, v: [hlo.not_(b, u), *[op(b, u, v) for op, _ in table]], x, y)
     np.testing.assert_array_equal(outs[0], ~x)
     for (_, expected), out in zip(table, outs[1:], strict=True):
@@ -217,7 +224,7 @@ def test_select_clamp_and_tests_of_floats(program: Program) -> None:
     chosen, scalar, clamped, finite = program(write, pred, x, y)
     np.testing.assert_array_equal(chosen, np.where(pred, x, y))
     np.testing.assert_array_equal(scalar, y)
-    np.testing.assert_array_equal(clamped, np.float32([4.5, 5.0, 5.5]))
+    np.testing.assert_array_equal(clamped, np.array([4.5, 5.0, 5.5], np.float32))
     np.testing.assert_array_equal(finite, np.isfinite(x))
 
 

@@ -53,7 +53,7 @@ CONTAINERS: list[tuple[Any, list[int], list[str]]] = [
     ((1, (), 2), [1, 2], ["[0]", "[2]"]),
     ({"b": 1, "a": 2}, [2, 1], ["['a']", "['b']"]),
     (OrderedDict(b=1, a=2), [1, 2], ["['b']", "['a']"]),
-    (defaultdict(list, {"k": 1}), [1], ["['k']"]),
+    (defaultdict(int, {"k": 1}), [1], ["['k']"]),
     (Point(1, [2]), [1, 2], [".x", ".y[0]"]),
     (Layer(1, {"c": 2}), [1, 2], [".w", ".b['c']"]),
     (Bag(1, 2), [1, 2], ["[<child 0>]", "[<child 1>]"]),
@@ -79,7 +79,7 @@ def test_containers_flatten_and_come_back(tree: Any, leaves: list[int], paths: l
 
 
 def test_details_of_containers_survive() -> None:
-    tree = defaultdict(list, {"k": 1})
+    tree: defaultdict[str, Any] = defaultdict(list, {"k": 1})
     assert tree_map(lambda x: x, tree).default_factory is list
     assert list(tree_map(lambda x: x, OrderedDict(b=1, a=2))) == ["b", "a"]
     assert tree_map(lambda x: x + 1, Layer(1, 2, "deep")) == Layer(2, 3, "deep")
