@@ -7,8 +7,9 @@ least node above all of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -126,12 +127,23 @@ def wide_for_sums(dtype: DType) -> DType:
 
 def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
     """A number on the host in the given dtype; OverflowError if an integer does not fit."""
-    dtype, weak = typed
     host = np.asarray(x)
-    if host.dtype.kind in "iuO" and dtype_kind(dtype) != "b":
-        _check_fits(int(host), dtype, what)
+    if host.dtype.kind in "iuO" and dtype_kind(typed.dtype) != "b":
+        _check_fits(int(host), typed.dtype, what)
     with np.errstate(over="ignore", invalid="ignore"):
-        return Scalar(host.astype(dtype), weak)
+        return Scalar(host.astype(typed.dtype), typed.weak_type)
+
+
+@lru_cache(maxsize=1024)
+def _small_number(x: int | float, kind: type, negative: bool, typed: Typed) -> Scalar:
+    return host_scalar(x, typed, "a number")
+
+
+def python_number(x: bool | int | float | complex, typed: Typed, what: str) -> Scalar:
+    """A Python number in the given dtype; those that programs use over and over are remembered."""
+    if type(x) is float or (type(x) is int and -128 <= x < 128 and typed.dtype.kind not in "ub"):
+        return _small_number(x, type(x), math.copysign(1.0, x) < 0, typed)
+    return host_scalar(x, typed, what)
 
 
 def _check_fits(x: int, dtype: DType, what: str) -> None:

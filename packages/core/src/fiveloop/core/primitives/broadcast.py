@@ -28,7 +28,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import Operand, convert, operand
-from fiveloop.core.promotion import Typed, host_scalar, python_typed, wide_for_sums
+from fiveloop.core.promotion import Typed, python_number, python_typed, wide_for_sums
 from fiveloop.core.rule_types import Cost, Zero
 from fiveloop.core.rules import Batch, Jvp, Transpose, define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -141,7 +141,7 @@ def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
 def _fill_value(value: ArrayLike, dtype: Any) -> Value:
     if isinstance(value, (bool, int, float, complex)):
         typed = Typed(python_typed(value).dtype if dtype is None else np.dtype(dtype))
-        return host_scalar(value, typed, "full: argument `value`")
+        return python_number(value, typed, "full: argument `value`")
     x = operand("full", "value", value)
     if x.shape:
         bad_value(f"full: expected `value` to be a scalar, got {x.aval}")

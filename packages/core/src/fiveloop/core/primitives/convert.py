@@ -13,7 +13,14 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.check import array_aval, array_avals, bad_type
-from fiveloop.core.promotion import Typed, host_scalar, join, python_typed, to_inexact
+from fiveloop.core.promotion import (
+    Typed,
+    host_scalar,
+    join,
+    python_number,
+    python_typed,
+    to_inexact,
+)
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -40,7 +47,7 @@ def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves."""
     typed = Typed(np.dtype(dtype), weak_type)
     if isinstance(x, _PYTHON_NUMBERS):
-        return host_scalar(x, typed, "convert")
+        return python_number(x, typed, "convert: argument `x`")
     value = operand("convert", "x", x)
     if value.aval.dtype == typed.dtype and value.aval.weak_type == weak_type:
         return value
@@ -125,7 +132,7 @@ def _typed(x: Value | bool | int | float | complex) -> Typed:
 
 def _bring(x: Any, target: Typed, fun: str, k: int) -> Value:
     if isinstance(x, _PYTHON_NUMBERS):
-        return host_scalar(x, target, f"{fun}: argument `{_name(k)}`")
+        return python_number(x, target, f"{fun}: argument `{_name(k)}`")
     aval = x.aval
     if aval.dtype == target.dtype:
         return x  # type: ignore[no-any-return]  # weakness needs no conversion: it is not in the elements

@@ -7,6 +7,7 @@ may stand beside any others. A derivative is a term per operand, `term(t, *prima
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.dims import Shape, same_shape
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.effects import NO_EFFECTS, Effects
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     Tangent,
@@ -29,7 +31,16 @@ from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, co
 from fiveloop.core.primitives.convert import Operand, operand, promote
 from fiveloop.core.promotion import DType
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import NOT_LINEAR, Batch, Jvp, Lower, Refusal, Transpose, define, pure
+from fiveloop.core.rules import (
+    NOT_LINEAR,
+    AbstractEval,
+    Batch,
+    Jvp,
+    Lower,
+    Refusal,
+    Transpose,
+    define,
+)
 from fiveloop.core.trace.tracer import bind1
 
 Term = Callable[..., Value]
@@ -109,15 +120,21 @@ def _listed(avals: Sequence[Aval]) -> str:
 OutDtype = Callable[[DType], DType]
 
 
-def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> Any:
-    def rule(avals: Sequence[Aval], p: Any) -> list[Aval]:
+def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> AbstractEval:
+    """The types of an elementwise primitive's results, remembered: tracing asks for them often."""
+
+    @lru_cache(maxsize=512)
+    def remembered(*avals: Aval) -> tuple[Aval, ...]:
         common = elementwise_avals(name, avals, count, kinds)
-        return [common if out is None else common.update(dtype=out(common.dtype))]
+        if out is None:
+            return (common,)
+        dtype = out(common.dtype)
+        return (common.update(dtype=dtype, weak_type=common.weak_type and dtype != BOOL),)
 
-    def compare_rule(avals: Sequence[Aval], p: Any) -> list[Aval]:
-        return [ShapedArray(elementwise_avals(name, avals, count, kinds).shape, BOOL)]
+    def rule(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effects]:
+        return list(remembered(*avals)), NO_EFFECTS
 
-    return pure(compare_rule if out is to_bool else rule)
+    return rule
 
 
 def to_bool(dtype: DType) -> DType:
