@@ -144,3 +144,13 @@ from .api.staging import ShapeDtype as ShapeDtype
 from .api.staging import closed_call as closed_call
 from .api.staging import eval_shape as eval_shape
 from .api.staging import make_jaxpr as make_jaxpr
+from .api.flatten import flatten_values as flatten_values
+from .array import Concrete as Concrete
+from .ir.jaxpr import is_scalar as is_scalar
+from .primitives.index import dynamic_slice_p as dynamic_slice_p
+from .primitives.shape import concatenate as concatenate
+from .promotion import Typed as Typed
+from .promotion import join as join_types
+from .pytree import TreeDef as Tree
+from .pytree import keystr as keystr
+from .pytree import tree_flatten_with_path as tree_flatten_with_path

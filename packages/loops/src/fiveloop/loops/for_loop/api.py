@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from operator import index
 from typing import Any, TypeVar
 
-from fiveloop.core import (
-    Jaxpr,
-    Value,
-    as_value,
-    at_source,
-    bind,
-    current_source,
-    stage,
-    tree_flatten,
-    tree_unflatten,
-)
-from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
+from fiveloop.core import Value, as_value, at_source, current_source, tree_flatten, tree_unflatten
+from fiveloop.loops.for_loop.trace import bind_for, check_steps, trace_body
 from fiveloop.state import AbstractRef, Ref
 
 T = TypeVar("T")
@@ -64,47 +52,8 @@ def for_loop(
         return []
 
     traced = trace_body(flat_body, [AbstractRef(x.aval) for x in values], body)
-    params = ForParams(steps, traced.jaxpr, len(traced.consts), reverse, min(unroll, steps))
-    outs = bind(for_p, *traced.consts, *traced.refs, *values, params=params)
+    outs = bind_for(steps, traced, values, reverse, unroll)
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, slots=True)
-class TracedBody:
-    """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over."""
-
-    jaxpr: Jaxpr
-    consts: list[Value]
-    refs: list[Value]
-
-
-def trace_body(fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object) -> TracedBody:
-    """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
-    staged = stage(fun, [INDEX, *avals], getattr(user_fun, "__name__", "body"), user_fun)
-    num = len(staged.captured)
-    captured = list(zip(staged.captured, staged.jaxpr.invars[:num], strict=True))
-    consts = [pair for pair in captured if not isinstance(pair[0], Ref)]
-    refs = [pair for pair in captured if isinstance(pair[0], Ref)]
-    i, *args = staged.jaxpr.invars[num:]
-    # staged : [*captured, i, *args] -> [*outs];  jaxpr : [i, *consts, *refs, *args] -> [*outs]
-    jaxpr = staged.jaxpr.replace(invars=[i, *[v for _, v in consts], *[v for _, v in refs], *args])
-    return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs])
-
-
-def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
-    """The number of steps as an int."""
-    try:
-        steps = index(nsteps)
-    except TypeError:
-        raise TypeError(
-            f"{what}: the number of steps must be an integer known while tracing, got {nsteps!r}; for one that is "
-            f"not, use `while_loop`{at_source(current_source())}"
-        ) from None
-    if steps < 0:
-        raise ValueError(f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}")
-    if not isinstance(unroll, int) or unroll < 1:
-        raise ValueError(f"{what}: unroll must be an integer of at least 1, got {unroll!r}{at_source(current_source())}")
-    return steps
 
 
 def _leaf(x: Any) -> Value:

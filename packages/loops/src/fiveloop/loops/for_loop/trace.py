@@ -1,0 +1,67 @@
+"""From a Python body to a bound `for`: tracing, and constants that are only indexed made Refs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from fiveloop.core import Jaxpr, Value, at_source, bind, current_source, split_list, stage
+from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
+from fiveloop.loops.for_loop.promote import promote_constants
+from fiveloop.state import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBody:
+    """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over."""
+
+    jaxpr: Jaxpr
+    consts: list[Value]
+    refs: list[Value]
+
+
+def trace_body(fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object) -> TracedBody:
+    """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
+    staged = stage(fun, [INDEX, *avals], getattr(user_fun, "__name__", "body"), user_fun)
+    num = len(staged.captured)
+    captured = list(zip(staged.captured, staged.jaxpr.invars[:num], strict=True))
+    consts = [pair for pair in captured if not isinstance(pair[0], Ref)]
+    refs = [pair for pair in captured if isinstance(pair[0], Ref)]
+    i, *args = staged.jaxpr.invars[num:]
+    # staged : [*captured, i, *args] -> [*outs];  jaxpr : [i, *consts, *refs, *args] -> [*outs]
+    jaxpr = staged.jaxpr.replace(invars=[i, *[v for _, v in consts], *[v for _, v in refs], *args])
+    return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs])
+
+
+def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
+    """The number of steps as an int."""
+    try:
+        steps = index(nsteps)
+    except TypeError:
+        raise TypeError(
+            f"{what}: the number of steps must be an integer known while tracing, got {nsteps!r}; for one that is "
+            f"not, use `while_loop`{at_source(current_source())}"
+        ) from None
+    if steps < 0:
+        raise ValueError(f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}")
+    if not isinstance(unroll, int) or unroll < 1:
+        raise ValueError(f"{what}: unroll must be an integer of at least 1, got {unroll!r}{at_source(current_source())}")
+    return steps
+
+
+def bind_for(
+    nsteps: int, traced: TracedBody, states: Sequence[Value], reverse: bool, unroll: int
+) -> list[Value]:
+    """Run a traced body over states; their final contents.
+
+    traced.jaxpr : [i, *consts, *refs, *states as Refs]           -> []
+    body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
+    """
+    body, promoted = promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
+    consts = [x for x, p in zip(traced.consts, promoted, strict=True) if not p]
+    indexed = [x for x, p in zip(traced.consts, promoted, strict=True) if p]
+    params = ForParams(nsteps, body, len(consts), reverse, min(unroll, nsteps))
+    outs = bind(for_p, *consts, *traced.refs, *indexed, *states, params=params)
+    return split_list(outs, [len(indexed)])[1]

@@ -1,0 +1,1 @@
+"""`scan` and its kin: functions over `for`."""

@@ -1,0 +1,221 @@
+"""`scan`: a loop with a carry, inputs sliced step by step and outputs stacked, written on `for`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import unwrap
+from typing import Any, TypeVar
+
+from fiveloop.core import (
+    Aval,
+    ShapedArray,
+    Staged,
+    Tree,
+    Typed,
+    Value,
+    at_source,
+    convert,
+    current_source,
+    eval_jaxpr,
+    flatten_values,
+    join_types,
+    keystr,
+    stage,
+    stage_closed,
+    tree_flatten_with_path,
+    tree_unflatten,
+    zeros_of,
+)
+from fiveloop.loops.for_loop.primitive import INDEX
+from fiveloop.loops.for_loop.trace import TracedBody, bind_for, check_steps
+from fiveloop.state import AbstractRef, Ref
+
+Carry = TypeVar("Carry")
+
+
+def scan(
+    f: Callable[[Carry, Any], tuple[Carry, Any]],
+    init: Carry,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> tuple[Carry, Any]:
+    """Run `carry, y = f(carry, x)` over the leading axis of `xs`; the final carry, and the ys stacked.
+
+    `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.
+    The carry keeps its structure, shapes and dtypes, but a weakly typed one (a Python scalar) takes the dtype
+    that `f` gives it. With `reverse` the steps go from the last slice to the first; ys stay in place.
+
+    Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types;
+    ValueError if leading axes differ.
+
+    >>> import fiveloop.numpy as fnp
+    >>> scan(lambda total, x: (total + x, total), 0.0, fnp.arange(4.0))
+    (Array(6., dtype=float32), Array([0., 0., 1., 3.], dtype=float32))
+    """
+    slices, _ = flatten_values(xs, "scan: xs")
+    steps = _steps(xs, slices, length, unroll)
+    return indexed_scan("scan", _WithoutIndex(f), init, xs, steps, reverse, unroll)
+
+
+@dataclass(frozen=True)
+class _WithoutIndex:
+    """A step that does not ask for the counter."""
+
+    f: Callable[[Any, Any], tuple[Any, Any]]
+
+    def __call__(self, i: Value, carry: Any, x: Any) -> tuple[Any, Any]:
+        return self.f(carry, x)
+
+    @property
+    def __wrapped__(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+        return self.f
+
+
+def indexed_scan(
+    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, reverse: bool, unroll: int
+) -> tuple[Any, Any]:
+    """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages."""
+    carry, carry_tree = flatten_values(init, f"{what}: init")
+    slices, xs_tree = flatten_values(xs, f"{what}: xs")
+    _check_no_refs(what, carry, slices)
+    x_avals = [x.aval.strong().unbatched(0) for x in slices]
+    staged, carry_avals, ys_tree = _trace(_Step(what, f, carry_tree, xs_tree), carry, x_avals)
+    carry = [_as_type(x, a) for x, a in zip(carry, carry_avals, strict=True)]
+    y_avals = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) :]]
+    stacks = [zeros_of(a) for a in y_avals]
+    if steps:
+        body = _as_for_body(staged, carry_avals, [x.aval.strong() for x in slices], y_avals)
+        finals = bind_for(steps, body, [*carry, *slices, *stacks], reverse, unroll)
+        carry, stacks = finals[: len(carry)], finals[len(carry) + len(slices) :]
+    return tree_unflatten(carry_tree, carry), tree_unflatten(ys_tree, stacks)
+
+
+def _as_for_body(
+    staged: Staged, carry: Sequence[Aval], xs: Sequence[Aval], ys: Sequence[Aval]
+) -> TracedBody:
+    """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
+
+    staged : [*captured, i, *carry, *x]                                    -> [*carry, *y]
+    body   : [i, *consts, *refs, *carry refs, *xs refs, *ys refs]          -> []
+    """
+    is_ref = [isinstance(x, Ref) for x in staged.captured]
+    consts = [x for x, r in zip(staged.captured, is_ref, strict=True) if not r]
+    refs = [x for x, r in zip(staged.captured, is_ref, strict=True) if r]
+    num_carry, num_xs = len(carry), len(xs)
+
+    def run(i: Value, *args: Value) -> list[Value]:
+        const_it, ref_it = iter(args[: len(consts)]), iter(args[len(consts) :])
+        captured = [next(ref_it) if r else next(const_it) for r in is_ref]
+        rest = args[len(is_ref) :]
+        carried, inputs, outputs = rest[:num_carry], rest[num_carry : num_carry + num_xs], rest[num_carry + num_xs :]
+        outs = eval_jaxpr(staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]])
+        for ref, x in zip(carried, outs[:num_carry], strict=True):
+            ref[...] = x
+        for ref, y in zip(outputs, outs[num_carry:], strict=True):
+            ref[i] = y
+        return []
+
+    avals = [*[x.aval for x in consts], *[x.aval for x in refs], *map(AbstractRef, [*carry, *xs, *ys])]
+    return TracedBody(stage_closed(run, [INDEX, *avals], staged.jaxpr.name), consts, refs)
+
+
+@dataclass(slots=True)
+class _Step:
+    """The user's function on leaves; what it returned last."""
+
+    what: str
+    f: Callable[[Value, Any, Any], Any]
+    carry_tree: Tree
+    xs_tree: Tree
+    out_carry: Any = None
+    ys_tree: Any = None
+
+    def __call__(self, i: Value, *leaves: Value) -> list[Any]:
+        num_carry = self.carry_tree.num_leaves
+        carry, x = tree_unflatten(self.carry_tree, leaves[:num_carry]), tree_unflatten(self.xs_tree, leaves[num_carry:])
+        out = self.f(i, carry, x)
+        if not isinstance(out, tuple) or len(out) != 2:
+            raise TypeError(
+                f"{self.what}: the function must return a pair (carry, y), got {type(out).__name__}"
+                f"{at_source(current_source())}"
+            )
+        self.out_carry, ys = out
+        carry_leaves, tree = flatten_values(self.out_carry, f"{self.what}: the carry returned")
+        if tree != self.carry_tree:
+            raise TypeError(
+                f"{self.what}: the carry must keep its structure, {self.carry_tree}, got {tree}"
+                f"{at_source(current_source())}"
+            )
+        y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
+        return [*carry_leaves, *y_leaves]
+
+
+def _trace(step: _Step, carry: Sequence[Value], x_avals: Sequence[Aval]) -> tuple[Staged, list[Aval], Any]:
+    """Trace a step until weakly typed carries have found their types."""
+    avals = [x.aval for x in carry]
+    name = getattr(unwrap(step.f), "__name__", "step")
+    while True:
+        staged = stage(step, [INDEX, *avals, *x_avals], name, step.f)
+        outs = staged.jaxpr.out_avals[: len(avals)]
+        if all(a.strong() is out.strong() for a, out in zip(avals, outs, strict=True)):
+            return staged, avals, step.ys_tree
+        grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
+        if all(a is g for a, g in zip(avals, grown, strict=True)):
+            raise _carry_mismatch(step, avals, outs)
+        avals = grown
+
+
+def _joined(given: Aval, out: Aval) -> Aval:
+    """The type of a weak carry after a step; any other stays."""
+    if not given.weak_type or given.shape != out.shape or given.strong() is out.strong():
+        return given
+    dtype, weak = join_types((Typed(given.dtype, True), Typed(out.dtype, out.weak_type)))
+    return ShapedArray(given.shape, dtype, weak)
+
+
+def _carry_mismatch(step: _Step, given: Sequence[Aval], outs: Sequence[Aval]) -> TypeError:
+    paths = [keystr(path) for path, _ in tree_flatten_with_path(step.out_carry)[0]]
+    wrong = [
+        f"carry{path} goes in as {a} and comes out as {out}"
+        for path, a, out in zip(paths, given, outs, strict=True)
+        if a.strong() is not out.strong()
+    ]
+    return TypeError(
+        f"{step.what}: the carry must keep its types, but {'; '.join(wrong)}; make init of the type that the function "
+        f"returns, or convert in the function with astype{at_source(current_source())}"
+    )
+
+
+def _as_type(x: Value, aval: Aval) -> Value:
+    return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
+
+
+def _steps(xs: Any, slices: Sequence[Value], length: int | None, unroll: int) -> int:
+    paths = [keystr(path) for path, _ in tree_flatten_with_path(xs)[0]]
+    sizes: dict[str, int] = {}
+    for path, x in zip(paths, slices, strict=True):
+        if not x.ndim:
+            raise ValueError(f"scan: xs{path} has no axis to scan over, its type is {x.aval}{at_source(current_source())}")
+        sizes[f"xs{path}"] = x.shape[0]
+    if length is not None:
+        sizes["length"] = check_steps("scan", length, unroll)
+    if not sizes:
+        raise ValueError(f"scan: without xs, length must say how many steps there are{at_source(current_source())}")
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise ValueError(f"scan: leading axes differ: {shown}{at_source(current_source())}")
+    return check_steps("scan", next(iter(sizes.values())), unroll)
+
+
+def _check_no_refs(what: str, carry: Sequence[Value], slices: Sequence[Value]) -> None:
+    for name, values in (("init", carry), ("xs", slices)):
+        for x in values:
+            if isinstance(x, Ref):
+                raise TypeError(
+                    f"{what}: {name} must hold arrays, got a Ref of type {x.aval}; close over it instead"
+                    f"{at_source(current_source())}"
+                )

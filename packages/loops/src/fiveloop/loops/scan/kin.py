@@ -1,0 +1,87 @@
+"""`fori_loop` and `map`, written on `scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fiveloop.core import (
+    Concrete,
+    Value,
+    as_value,
+    at_source,
+    concatenate,
+    current_source,
+    flatten_values,
+    tree_map,
+    tree_unflatten,
+    vmap,
+)
+from fiveloop.loops.for_loop.trace import check_steps
+from fiveloop.loops.scan.api import indexed_scan, scan
+from fiveloop.loops.while_loop.api import while_loop
+
+T = TypeVar("T")
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: int = 1) -> T:
+    """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.
+
+    The value keeps its structure, shapes and dtypes. With bounds that are known while tracing the loop is a
+    `for` and differentiable in both modes; with traced bounds it is a `while_loop`.
+
+    >>> fori_loop(0, 4, lambda i, total: total + i, 0)
+    Array(6, dtype=int32)
+    """
+    low, high = as_value(lower, "fori_loop: lower"), as_value(upper, "fori_loop: upper")
+    for name, bound in (("lower", low), ("upper", high)):
+        if bound.ndim or bound.dtype.kind not in "iu":
+            raise TypeError(f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}")
+    if isinstance(low, Concrete) and isinstance(high, Concrete):
+        first, steps = int(low), max(0, int(high) - int(low))
+
+        def step(i: Value, val: T, _: None) -> tuple[T, None]:
+            return body_fun(i + first if first else i, val), None
+
+        check_steps("fori_loop", steps, unroll)
+        out: T = indexed_scan("fori_loop", step, init_val, None, steps, False, unroll)[0]
+        return out
+    return _while_bounds(low, high, body_fun, init_val)
+
+
+def _while_bounds(low: Value, high: Value, body_fun: Callable[[Any, T], T], init_val: T) -> T:
+    def more(carry: tuple[Any, T]) -> Any:
+        return carry[0] < high
+
+    def step(carry: tuple[Any, T]) -> tuple[Any, T]:
+        i, val = carry
+        return i + 1, body_fun(i, val)
+
+    out: tuple[Any, T] = while_loop(more, step, (low, init_val))
+    return out[1]
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
+
+    With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch.
+
+    >>> import fiveloop.numpy as fnp
+    >>> map(lambda x: x * x, fnp.arange(3.0))
+    Array([0., 1., 4.], dtype=float32)
+    """
+    if batch_size is None:
+        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}")
+    leaves, tree = flatten_values(xs, "map: xs")
+    if not leaves or any(not x.ndim for x in leaves):
+        raise ValueError(f"map: xs must hold arrays with an axis to map over{at_source(current_source())}")
+    batches, rest = divmod(leaves[0].shape[0], batch_size)
+    whole = tree_unflatten(tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves])
+    done = scan(lambda _, x: ((), vmap(f)(x)), (), whole)[1]
+    out = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
+    if not rest:
+        return out
+    last = vmap(f)(tree_unflatten(tree, [x[batches * batch_size :] for x in leaves]))
+    return tree_map(lambda a, b: concatenate([a, b], 0), out, last)
