@@ -39,7 +39,8 @@ def growths(case: Case, rows: Sequence[Row]) -> list[Growth]:
         steps = [row.steps for row in ran]
         if len(set(steps)) < 2:
             continue
-        run = growth_exponent(steps, [row.metric("run") or 0.0 for row in ran])
+        # Noise only adds to a time, so the least is the better witness of how it grows.
+        run = growth_exponent(steps, [row.run.least for row in ran if row.run is not None])
         space = growth_exponent(steps, [row.metric("temp_bytes") or 0.0 for row in ran])
         found.append(Growth(case.name, contender.name, tuple(row.size for row in ran), run, space))
     return found
@@ -47,41 +48,46 @@ def growths(case: Case, rows: Sequence[Row]) -> list[Growth]:
 
 def findings(case: Case, rows: Sequence[Row]) -> list[Finding]:
     """Every limit of a case, judged."""
-    return [finding for limit in case.limits for finding in judge(case, limit, rows)]
+    return [judge(case, limit, rows) for limit in case.limits]
 
 
-def judge(case: Case, limit: Limit, rows: Sequence[Row]) -> list[Finding]:
-    """One limit, judged at each size it speaks of."""
+def judge(case: Case, limit: Limit, rows: Sequence[Row]) -> Finding:
+    """One limit, judged."""
     match limit:
         case RatioLimit():
-            sizes = sorted({row.size for row in rows if limit.size in (None, row.size)})
-            return [ratio_finding(case, limit, size, rows) for size in sizes]
+            return ratio_finding(case, limit, rows)
         case GrowthLimit():
-            return [growth_finding(case, limit, rows)]
+            return growth_finding(case, limit, rows)
         case NoCopies():
-            return [copies_finding(case, limit, rows)]
+            return copies_finding(case, limit, rows)
 
 
-def ratio_finding(case: Case, limit: RatioLimit, size: int, rows: Sequence[Row]) -> Finding:
-    """Ours over the peer's at one size."""
+def ratio_finding(case: Case, limit: RatioLimit, rows: Sequence[Row]) -> Finding:
+    """Ours over the peer's, at the size that the limit names or at the worst of all that both ran."""
     ours, theirs = (
-        next((row for row in rows if row.size == size and row.contender == name), None)
+        {row.size: row for row in rows if row.contender == name and limit.size in (None, row.size)}
         for name in (case.ours.name, limit.peer)
     )
-    what = f"{limit.metric} / {limit.peer}, n = {size}"
-    ratio = measured_ratio(limit.metric, ours, theirs)
-    if ratio is None:
+    ratios = {
+        size: measured_ratio(limit.metric, ours[size], theirs[size])
+        for size in ours
+        if size in theirs
+    }
+    known = {size: ratio for size, ratio in ratios.items() if ratio is not None}
+    what = f"{limit.metric} / {limit.peer}"
+    if not known:
         return Finding(case.name, what, limit.row, "not measured", f"{limit.at_most:g}", None)
-    text = f"{ratio.median:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]"
+    worst = max(known, key=lambda size: known[size].median)
+    kept = all(meets(ratio, limit.at_most) for ratio in known.values())
+    text = f"{known[worst].median:.3g} [{known[worst].low:.3g}, {known[worst].high:.3g}]"
+    which = "n" if limit.size is not None or len(known) == 1 else f"worst of {len(known)} sizes: n"
     return Finding(
-        case.name, what, limit.row, text, f"{limit.at_most:g}", meets(ratio, limit.at_most)
+        case.name, f"{what}, {which} = {worst}", limit.row, text, f"{limit.at_most:g}", kept
     )
 
 
-def measured_ratio(metric: str, ours: Row | None, theirs: Row | None) -> Ratio | None:
+def measured_ratio(metric: str, ours: Row, theirs: Row) -> Ratio | None:
     """The ratio of one metric; times have an interval, bytes are exact."""
-    if ours is None or theirs is None:
-        return None
     if metric == "run":
         return theirs.ratio
     if metric == "trace_lower":

@@ -2,6 +2,7 @@
 
 import time
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 
@@ -31,10 +32,10 @@ class FiveloopSide:
 
     def prepare(self, program: Program) -> Ready:
         """Lower and compile for the arguments, measuring both."""
-        args = map_leaves(core.asarray, program.args)
+        args = map_leaves(on_device, program.args)
         jitted = core.jit(fresh(program.fun))
         start = time.perf_counter()
-        lowered = jitted.lower(*args)
+        lowered = lower(jitted, args)
         lowered_at = time.perf_counter()
         compiled = lowered.compile()
         compiled_at = time.perf_counter()
@@ -43,17 +44,29 @@ class FiveloopSide:
             results=lambda: {name: np.asarray(leaf) for name, leaf in named(jitted(*args)).items()},
             trace_lower=lowered_at - start,
             compile=compiled_at - lowered_at,
-            temp_bytes=int(compiled.memory_analysis().temp_size_in_bytes),
+            temp_bytes=int(compiled.memory_analysis().temp),
             copies=len(whole_array_work(compiled.as_text(), program.watched)),
         )
 
     def lower_time(self, program: Program) -> float | None:
         """Seconds to trace and lower under a fresh identity."""
-        args = map_leaves(core.asarray, program.args)
+        args = map_leaves(on_device, program.args)
         jitted = core.jit(fresh(program.fun))
         start = time.perf_counter()
-        jitted.lower(*args)
+        lower(jitted, args)
         return time.perf_counter() - start
+
+
+def on_device(array: np.ndarray) -> core.Array:
+    """A NumPy array as ours."""
+    return core.to_array(core.as_value(array))
+
+
+def lower(jitted: Any, args: tuple[Any, ...]) -> Any:
+    """Trace and lower; the module is only written once it is asked for."""
+    lowered = jitted.lower(*args)
+    lowered.as_text()
+    return lowered
 
 
 def wait(tree: object) -> None:
