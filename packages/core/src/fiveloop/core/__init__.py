@@ -154,3 +154,16 @@ from .promotion import join as join_types
 from .pytree import TreeDef as Tree
 from .pytree import keystr as keystr
 from .pytree import tree_flatten_with_path as tree_flatten_with_path
+from .closed_call.batch import call_batch as call_batch
+from .closed_call.dce import call_dce as call_dce
+from .closed_call.jvp import call_jvp as call_jvp
+from .closed_call.primitive import call_abstract_eval as call_abstract_eval
+from .primitives.dot import dot_general_p as dot_general_p
+from .transforms.saving import EverythingSaveable as EverythingSaveable
+from .transforms.saving import NothingSaveable as NothingSaveable
+from .transforms.saving import Policy as Policy
+from .rule_types import RECOMPUTE as RECOMPUTE
+from .rule_types import SAVE as SAVE
+from .api.flatten import function_name as function_name
+from .api.staging import stage_user as stage_user
+from .dims import size_of as size_of

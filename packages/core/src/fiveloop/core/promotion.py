@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -62,6 +62,11 @@ class Typed(NamedTuple):
 def dtype_kind(dtype: DType) -> str:
     """The kind of a dtype: b, i, u, f (the small floats of ml_dtypes included) or c."""
     return "f" if dtype.kind == "V" and is_inexact(dtype) else dtype.kind
+
+
+def is_python_number(x: Any) -> TypeGuard[bool | int | float | complex]:
+    """Whether something is a plain Python number, which is weak; NumPy's float64 is one of NumPy's."""
+    return isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)
 
 
 def python_typed(x: bool | int | float | complex) -> Typed:

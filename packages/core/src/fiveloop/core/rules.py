@@ -30,6 +30,10 @@ class Refusal:
     why: str
 
 
+COLUMNS: list[RuleTable[Any]] = []
+"""Every column, in the order in which they were made: a package's own come after core's."""
+
+
 class RuleTable(Generic[R]):
     """One column: what one transform does with each primitive."""
 
@@ -37,6 +41,7 @@ class RuleTable(Generic[R]):
         self.column = column
         self.default = default
         self._cells: dict[Primitive[Any], R | Refusal] = {}
+        COLUMNS.append(self)
 
     def define(self, prim: Primitive[Any], cell: R | Refusal) -> None:
         """Fill a cell, once."""
@@ -125,19 +130,6 @@ dce_rules: RuleTable[Dce] = RuleTable("dce", default="drop if unused and free of
 cost_rules: RuleTable[CostRule] = RuleTable("cost", default="from the types")
 bodies_rules: RuleTable[Bodies] = RuleTable("bodies", default="none")
 
-CORE_COLUMNS: tuple[RuleTable[Any], ...] = (
-    abstract_eval_rules,
-    lower_rules,
-    impl_rules,
-    typecheck_rules,
-    jvp_rules,
-    transpose_rules,
-    batch_rules,
-    split_rules,
-    dce_rules,
-    cost_rules,
-    bodies_rules,
-)
 NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")
 
 

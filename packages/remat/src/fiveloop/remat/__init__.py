@@ -1,1 +1,18 @@
-"""What to save for the backward pass, and what to compute again."""
+"""Checkpointing: what a derivative saves and what it computes again, by policies."""
+
+from . import checkpoint as _checkpoint_row
+from . import policies as policies
+from .checkpoint.api import checkpoint as checkpoint
+from .checkpoint.primitive import CheckpointParams as CheckpointParams
+from .checkpoint.primitive import checkpoint_p as checkpoint_p
+from .name import NameParams as NameParams
+from .name import checkpoint_name as checkpoint_name
+from .name import name_p as name_p
+from .policies import dots_saveable as dots_saveable
+from .policies import dots_with_no_batch_dims_saveable as dots_with_no_batch_dims_saveable
+from .policies import everything_saveable as everything_saveable
+from .policies import nothing_saveable as nothing_saveable
+from .policies import save_only_these_names as save_only_these_names
+from .residuals import Residual as Residual
+from .residuals import SavedResiduals as SavedResiduals
+from .residuals import saved_residuals as saved_residuals

@@ -10,7 +10,7 @@ from .api import run_state as run_state
 from .api import set as set
 from .api import swap as swap
 from .avals import AbstractRef as AbstractRef
-from .discharge import core_rules as core_rules
+from .discharge.core_rules import call_discharge as call_discharge
 from .discharge.engine import discharge_jaxpr as discharge_jaxpr
 from .discharge.engine import discharge_state as discharge_state
 from .discharge.engine import holds_state as holds_state

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from fiveloop.core.array import Value
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import batch_jaxpr, move_batch
 
 
-def closed_call_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ClosedCallParams
+def call_batch(
+    prim: Primitive[Any], size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
 ) -> tuple[list[Value], list[int | None]]:
-    """Call once for the whole batch, in axis 0 of each batched operand."""
+    """Call once for the whole batch, in axis 0 of each batched operand; for any primitive that calls `p.jaxpr`."""
     batched = tuple(d is not None for d in dims)
     jaxpr, out_batched = batch_jaxpr(p.jaxpr, size, batched)
     moved = [move_batch(x, size, d) if d is not None else x for x, d in zip(operands, dims, strict=True)]
-    outs = bind(closed_call_p, *moved, params=replace(p, jaxpr=jaxpr))
+    outs = bind(prim, *moved, params=replace(p, jaxpr=jaxpr))
     return outs, [0 if b else None for b in out_batched]

@@ -11,7 +11,7 @@ from fiveloop.core.transforms.dce import dce
 from fiveloop.core.util import select
 
 
-def closed_call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     """The operands still used, and the smaller call; None if nothing is left of it."""
     jaxpr, used_ins = dce(eqn.params.jaxpr, used, keep_ins=False)
     if not jaxpr.eqns and not any(used):

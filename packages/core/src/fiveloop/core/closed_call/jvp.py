@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from fiveloop.core.array import Value
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.jvp import jvp_jaxpr
@@ -14,16 +15,16 @@ from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, zero_like
 from fiveloop.core.util import split_list
 
 
-def closed_call_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: ClosedCallParams
+def call_jvp(
+    prim: Primitive[Any], primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
 ) -> tuple[list[Value], list[Tangent]]:
-    """Call once, for values and those tangents that may be nonzero."""
+    """Call once, for values and those tangents that may be nonzero; for any primitive that calls `p.jaxpr`."""
     nonzero = nonzero_mask(tangents)
     # p.jaxpr   : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
     jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
     dots = [t for t in tangents if not isinstance(t, Zero)]
-    results = bind(closed_call_p, *primals, *dots, params=replace(p, jaxpr=jaxpr_jvp))
+    results = bind(prim, *primals, *dots, params=replace(p, jaxpr=jaxpr_jvp))
     outs, outs_dot = split_list(results, [len(out_nonzero)])
     rest = iter(outs_dot)
     return outs, [next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import Effects
@@ -22,9 +23,9 @@ class ClosedCallParams:
 closed_call_p: Primitive[ClosedCallParams] = Primitive("closed_call")
 
 
-def closed_call_abstract_eval(avals: Sequence[Aval], p: ClosedCallParams) -> tuple[list[Aval], Effects]:
+def call_abstract_eval(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effects]:
     """The types and effects of the jaxpr; the operands must fit its inputs."""
-    check_operands("closed_call", avals, p.jaxpr)
+    check_operands(type(p).__name__.removesuffix("Params"), avals, p.jaxpr)
     return p.jaxpr.out_avals, p.jaxpr.effects
 
 

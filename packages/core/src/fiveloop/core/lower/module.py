@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ class _Module:
     emission: Emission
     functions: dict[Jaxpr, tuple[str, list[Constant]]] = field(default_factory=dict)
     uses_order: bool = False
+    computed: set[object] = field(default_factory=set)
 
 
 class LowerContext:
@@ -54,6 +56,23 @@ class LowerContext:
         """Give the values back such that all of them are computed before anything that uses them."""
         self._module.uses_order = True
         return emit_order(self.b, self._module.emission, operands, [x.name in self._fixed for x in operands])
+
+    def note_computed(self, key: object) -> None:
+        """Remember that the program has computed what `key` names, in the region that is being written."""
+        self._module.computed.add(key)
+
+    def is_computed(self, key: object) -> bool:
+        """Whether what `key` names has been computed in this region, so that the compiler might merge it."""
+        return key in self._module.computed
+
+    @contextmanager
+    def region(self) -> Iterator[None]:
+        """Write the body of a loop within the block: nothing outside is merged with what is inside."""
+        outside, self._module.computed = self._module.computed, set()
+        try:
+            yield
+        finally:
+            self._module.computed = outside
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""

@@ -28,7 +28,13 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import Operand, convert, operand
-from fiveloop.core.promotion import Typed, python_number, python_typed, wide_for_sums
+from fiveloop.core.promotion import (
+    Typed,
+    is_python_number,
+    python_number,
+    python_typed,
+    wide_for_sums,
+)
 from fiveloop.core.rule_types import Cost, Zero
 from fiveloop.core.rules import Batch, Jvp, Transpose, define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -139,7 +145,7 @@ def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
 
 
 def _fill_value(value: ArrayLike, dtype: Any) -> Value:
-    if isinstance(value, (bool, int, float, complex)):
+    if is_python_number(value):
         typed = Typed(python_typed(value).dtype if dtype is None else np.dtype(dtype))
         return python_number(value, typed, "full: argument `value`")
     x = operand("full", "value", value)

@@ -16,6 +16,7 @@ from fiveloop.core.primitives.check import array_aval, array_avals, bad_type
 from fiveloop.core.promotion import (
     Typed,
     host_scalar,
+    is_python_number,
     join,
     python_number,
     python_typed,
@@ -27,8 +28,6 @@ from fiveloop.core.trace.tracer import bind1
 
 Operand = Value | UndefinedPrimal | Accumulator
 """What a transpose rule is given: a known value, or what stands for a linear operand."""
-
-_PYTHON_NUMBERS = (bool, int, float, complex)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ real_p: Primitive[Any] = Primitive("real")  # its row is in `complex`, above; a 
 def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves."""
     typed = Typed(np.dtype(dtype), weak_type)
-    if isinstance(x, _PYTHON_NUMBERS):
+    if is_python_number(x):
         return python_number(x, typed, "convert: argument `x`")
     value = operand("convert", "x", x)
     if value.aval.dtype == typed.dtype and value.aval.weak_type == weak_type:
@@ -112,9 +111,7 @@ def promote(fun: str, *xs: Any, inexact: bool = False) -> list[Value]:
 
     Python numbers and host scalars are converted on the host, exactly.
     """
-    given = [
-        x if isinstance(x, _PYTHON_NUMBERS) else operand(fun, _name(k), x) for k, x in enumerate(xs)
-    ]
+    given = [x if is_python_number(x) else operand(fun, _name(k), x) for k, x in enumerate(xs)]
     types = tuple(_typed(x) for x in given)
     try:
         dtype, weak = join(types)
@@ -131,7 +128,7 @@ def _typed(x: Value | bool | int | float | complex) -> Typed:
 
 
 def _bring(x: Any, target: Typed, fun: str, k: int) -> Value:
-    if isinstance(x, _PYTHON_NUMBERS):
+    if is_python_number(x):
         return python_number(x, target, f"{fun}: argument `{_name(k)}`")
     aval = x.aval
     if aval.dtype == target.dtype:

@@ -37,10 +37,11 @@ from fiveloop.core.transforms.transpose import transpose_jaxpr
 from fiveloop.core.transforms.typecheck import typecheck
 from fiveloop.core.util import Mask, select
 
-STEP = 1e-3
-"""The step of the central differences of fourth order; their error is of the order of its fourth power."""
-LOOSE = 1e4
-"""How much looser than two computations of one value a derivative and a difference quotient agree."""
+STEPS = ((1e-4, 1e4), (1e-6, 1e6))
+"""Steps of the central differences, and how much looser than two computations of one value they are compared.
+
+The second is for points within the first step of a kink (of `maximum`, say).
+"""
 
 
 def law_type(s: Sample) -> None:
@@ -71,7 +72,19 @@ def law_jvp(s: Sample, seed: int = 0) -> None:
     tangents = random_tangents(s, np.random.default_rng(seed))
     outs, dots = run_jvp(s, tangents)
     assert_all_close(outs, s.run(), "jvp: value")
-    assert_all_close(dots, quotients(s, tangents), "jvp: tangent", scale=LOOSE)
+    for step, loose in STEPS:
+        want = quotients(s, tangents, step)
+        if _agree(dots, want, loose):
+            return
+    assert_all_close(dots, want, "jvp: tangent", scale=loose)
+
+
+def _agree(got: Sequence[HostArray], want: Sequence[HostArray], loose: float) -> bool:
+    try:
+        assert_all_close(got, want, scale=loose)
+    except AssertionError:
+        return False
+    return True
 
 
 def run_jvp(s: Sample, tangents: Sequence[Argument]) -> tuple[list[HostArray], list[HostArray]]:
@@ -94,7 +107,7 @@ def _in_halves(
     return [*outs, *rest[: len(cells)]], [*dots, *rest[len(cells) :]]
 
 
-def quotients(s: Sample, tangents: Sequence[Argument]) -> list[HostArray]:
+def quotients(s: Sample, tangents: Sequence[Argument], step: float) -> list[HostArray]:
     """Central differences, of fourth order, of the float results and of float Cells along a direction."""
 
     def at(h: float) -> list[HostArray]:
@@ -105,8 +118,8 @@ def quotients(s: Sample, tangents: Sequence[Argument]) -> list[HostArray]:
         ]
         return [y for y in run_purely(s.jaxpr, args) if y.dtype.kind in "fc"]
 
-    near = [(b - a) / (2 * STEP) for a, b in zip(at(-STEP), at(STEP), strict=True)]
-    far = [(b - a) / (4 * STEP) for a, b in zip(at(-2 * STEP), at(2 * STEP), strict=True)]
+    near = [(b - a) / (2 * step) for a, b in zip(at(-step), at(step), strict=True)]
+    far = [(b - a) / (4 * step) for a, b in zip(at(-2 * step), at(2 * step), strict=True)]
     return [np.asarray((4 * n - f) / 3) for n, f in zip(near, far, strict=True)]
 
 

@@ -1,0 +1,148 @@
+"""`matrix` and `row`: what stands in each cell of primitive by transform, and where it is written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any, Literal
+
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.rules import COLUMNS, Refusal, RuleTable, abstract_eval_rules
+
+Status = Literal["rule", "default", "refused", "blank"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a function is written."""
+
+    name: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        path, here = Path(self.file), Path.cwd()
+        shown = path.relative_to(here) if path.is_relative_to(here) else path
+        return f"{self.name} at {shown}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one transform does with one primitive: a rule, the column's default, a refusal, or nothing at all."""
+
+    column: str
+    status: Status
+    places: tuple[Place, ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return " <- ".join(map(str, self.places)) or self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All cells of one primitive."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+    def __getitem__(self, column: str) -> Cell:
+        for cell in self.cells:
+            if cell.column == column:
+                return cell
+        names = ", ".join(cell.column for cell in self.cells)
+        raise KeyError(f"expected the name of a column, one of {names}; got {column!r}")
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells)
+
+    def __repr__(self) -> str:
+        width = max(len(cell.column) for cell in self.cells)
+        lines = [f"  {cell.column:<{width}}  {cell.status:<7}  {cell}".rstrip() for cell in self.cells]
+        return "\n".join([self.name, *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """All rows, in the order in which their primitives were defined."""
+
+    rows: tuple[Row, ...]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        lines = [["", *[column.column for column in COLUMNS]]]
+        lines += [[row.name, *[cell.status for cell in row]] for row in self.rows]
+        widths = [max(map(len, entries)) for entries in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+
+def matrix() -> Matrix:
+    """What every transform does with every primitive that has been defined; a column or row added shows by itself."""
+    return Matrix(tuple(_row(prim) for prim in abstract_eval_rules))
+
+
+def row(name: str) -> Row:
+    """What every transform does with one primitive, and where that is written.
+
+    Raises ValueError, with the names that are like it, if no primitive has that name.
+    """
+    known = {prim.name: prim for prim in abstract_eval_rules}
+    if name not in known:
+        close = ", ".join(difflib.get_close_matches(name, known)) or "`matrix()` shows them all"
+        raise ValueError(f"row: expected the name of a primitive that has been defined, got {name!r}; {close}")
+    return _row(known[name])
+
+
+def _row(prim: Primitive[Any]) -> Row:
+    return Row(prim.name, tuple(_cell(column, prim) for column in COLUMNS))
+
+
+def _cell(column: RuleTable[Any], prim: Primitive[Any]) -> Cell:
+    cell = column.cell(prim)
+    if isinstance(cell, Refusal):
+        return Cell(column.column, "refused", reason=cell.why)
+    if cell is not None:
+        return Cell(column.column, "rule", tuple(places(cell)))
+    return Cell(column.column, "default" if column.default else "blank", reason=column.default)
+
+
+def places(rule: Callable[..., Any]) -> list[Place]:
+    """Where a rule is written: itself, and what it was made from if that stands in another file."""
+    code = _code(rule)
+    if code is None:
+        return [Place(type(rule).__name__, "<built in>", 0)]
+    place = Place(code.co_qualname.removesuffix(".<locals>"), code.co_filename, code.co_firstlineno)
+    for inner in _made_from(rule):
+        found = _code(inner)
+        if found is not None and found.co_filename != code.co_filename:
+            return [place, *places(inner)]
+    return [place]
+
+
+def _code(rule: Any) -> CodeType | None:
+    while isinstance(rule, partial):
+        rule = rule.func
+    code = getattr(rule, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _made_from(rule: Any) -> Iterator[Any]:
+    """The functions that a function closes over, at any depth."""
+    for cell in getattr(rule, "__closure__", None) or ():
+        held = cell.cell_contents
+        for x in held if isinstance(held, (tuple, list)) else (held,):
+            if _code(x) is not None:
+                yield x
+                yield from _made_from(x)

@@ -1,0 +1,35 @@
+"""Partial evaluation under the policy: the known half saves what it may, the staged half computes the rest again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Eqn,
+    EqnSplit,
+    SavingPlan,
+    forward_residuals,
+    new_eqn,
+    partition,
+    select_by,
+    split,
+)
+from fiveloop.remat.checkpoint.primitive import CheckpointParams
+from fiveloop.remat.policies import BothSave
+
+
+def checkpoint_split(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> EqnSplit:
+    """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
+    p: CheckpointParams = eqn.params
+    at_hand = [not u and (i or not a.aval.accumulates) for u, i, a in zip(unknown, inst, eqn.invars, strict=True)]
+    cut = split(p.jaxpr, unknown, at_hand, SavingPlan(BothSave(p.policy, plan.policy)))
+    known_ins, _ = partition(unknown, eqn.invars)
+    known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
+    known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
+    known_params = replace(p, jaxpr=known_jaxpr, recomputes=False)
+    known = new_eqn(eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source)
+    staged_ins = [*residuals, *select_by(cut.staged_in, eqn.invars)]
+    staged_params = replace(p, jaxpr=cut.staged, recomputes=True)
+    staged = new_eqn(eqn.primitive, staged_ins, staged_params, unknown_outs, eqn.source)
+    return EqnSplit([known], [staged], cut.out_unknown)
