@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
 from fiveloop.core.backend import call, client, hlo
-from fiveloop.core.backend.call import DictCall, Fast, Miss, fast_function
+from fiveloop.core.backend.call import DictCall, Fast, Miss, Retargetable, fast_function
 from fiveloop.core.backend.client import Aval, Buffer, Executable
 from fiveloop.core.backend.tree import LEAF, TREE
 
@@ -249,6 +249,21 @@ def test_the_cpp_function_behaves_as_a_method_and_forgets_when_asked() -> None:
     f._clear_cache()
     f(array(1))
     assert miss.asked == 2
+
+
+def test_a_callable_is_given_another_target() -> None:
+    class Named(Retargetable):
+        def __init__(self, target: Callable[..., Any], name: str) -> None:
+            self.name = name
+
+        def __new__(cls, target: Callable[..., Any], name: str) -> Self:
+            return super().__new__(cls, target)
+
+    f = Named(max, "f")
+    assert f(1, 2) == 2
+    assert f([1, 2], key=lambda x: -x) == 1
+    f.retarget(min)
+    assert (f(1, 2), f.name) == (1, "f")
 
 
 def test_eager_functions_take_buffers_and_give_buffers() -> None:

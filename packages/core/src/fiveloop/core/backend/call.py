@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from .client import AvalLike, Buffer, Executable, default_client, require_alive
 from .native import xla
@@ -261,13 +261,14 @@ class Retargetable(partial[Any]):
     A Python `__call__` costs a tenth of a call with one leaf; `partial` does the same in C.
     """
 
-    def __new__(cls, target: Callable[..., Any], /) -> "Retargetable":
+    def __new__(cls, target: Callable[..., Any], /) -> Self:
         """Start out with the given target."""
         return super().__new__(cls, target)
 
     def retarget(self, target: Callable[..., Any]) -> None:
         """Hand calls to another callable from now on."""
-        self.__setstate__((target, (), {}, self.__dict__))
+        state: Any = self  # the stubs leave out what pickling calls
+        state.__setstate__((target, (), {}, self.__dict__))
 
 
 class DictCall:
