@@ -1,0 +1,136 @@
+"""Softmax and its kin, norms over features, and one-hot vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core import operators as op
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives.check import bad_type, canonical_axes, canonical_axis
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.index import index_dtype
+from fiveloop.core.promotion import dtype_kind
+
+Axis = int | Sequence[int] | None
+
+
+def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
+    """`exp(x)` over its sum along axes, without overflow; only of the elements where `where` holds.
+
+    Elements that `where` leaves out get 0.
+
+    >>> nn.softmax(np.array([0.0, 0.0]))
+    Array([0.5, 0.5], dtype=float64)
+    """
+    value, axes = _held("softmax", x, axis, where)
+    powers = ew.exp(ew.sub(value, _greatest(value, axes)))
+    if where is not None:
+        powers = ew.select(where, powers, 0)
+    return ew.div(powers, op.sum(powers, axes, keepdims=True))
+
+
+def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
+    """The logarithm of `softmax`, exact where that is small.
+
+    >>> nn.log_softmax(np.array([0.0, 0.0]))
+    Array([-0.69314718, -0.69314718], dtype=float64)
+    """
+    value, axes = _held("log_softmax", x, axis, where)
+    shifted = ew.sub(value, _greatest(value, axes))
+    return ew.sub(shifted, ew.log(op.sum(ew.exp(shifted), axes, keepdims=True)))
+
+
+def logsumexp(
+    x: ArrayLike, axis: Axis = None, *, keepdims: bool = False, where: ArrayLike | None = None
+) -> Value:
+    """`log(sum(exp(x)))` over axes, or over all, without overflow.
+
+    >>> nn.logsumexp(np.array([1000.0, 1000.0]))
+    Array(1000.69314718, dtype=float64)
+    """
+    value, axes = _held("logsumexp", x, axis, where)
+    top = _greatest(value, axes)
+    total = op.sum(ew.exp(ew.sub(value, top)), axes, keepdims=True)
+    out = ew.add(ew.log(total), top)
+    return out if keepdims else bc.squeeze(out, axes)
+
+
+def _held(
+    fun: str, x: ArrayLike, axis: Axis, where: ArrayLike | None
+) -> tuple[Value, tuple[int, ...]]:
+    (value,) = promote(fun, x, inexact=True)
+    axes = canonical_axes(fun, axis, value.ndim)
+    return (value if where is None else ew.select(where, value, -math.inf)), axes
+
+
+def _greatest(x: Value, axes: Sequence[int]) -> Value:
+    """What is taken off before exponentials; it has no part in the derivative, and is finite."""
+    top = ew.stop_gradient(op.max(x, axes, keepdims=True))
+    return ew.select(ew.is_finite(top), top, 0)
+
+
+def standardize(x: ArrayLike, axis: Axis = -1, epsilon: float = 1e-5) -> Value:
+    """`x` less its mean, over its standard deviation, along axes.
+
+    >>> nn.standardize(np.array([1.0, 3.0]), epsilon=0.0)
+    Array([-1.,  1.], dtype=float64)
+    """
+    (value,) = promote("standardize", x, inexact=True)
+    apart = ew.sub(value, op.mean(value, axis, keepdims=True))
+    spread = op.mean(ew.square(apart), axis, keepdims=True)
+    return ew.mul(apart, ew.rsqrt(ew.add(spread, epsilon)))
+
+
+def layer_norm(
+    x: ArrayLike,
+    scale: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: Axis = -1,
+    epsilon: float = 1e-5,
+) -> Value:
+    """`x` with mean 0 and variance 1 along axes, times `scale`, plus `bias`, which broadcast.
+
+    >>> nn.layer_norm(np.array([1.0, 3.0]), scale=2.0, bias=1.0, epsilon=0.0)
+    Array([-1.,  3.], dtype=float64)
+    """
+    out = standardize(x, axis, epsilon)
+    out = out if scale is None else ew.mul(out, scale)
+    return out if bias is None else ew.add(out, bias)
+
+
+def rms_norm(
+    x: ArrayLike, scale: ArrayLike | None = None, axis: Axis = -1, epsilon: float = 1e-6
+) -> Value:
+    """`x` over the root of the mean of its squares along axes, times `scale`, which broadcasts.
+
+    >>> nn.rms_norm(np.array([3.0, 3.0]), epsilon=0.0)
+    Array([1., 1.], dtype=float64)
+    """
+    (value,) = promote("rms_norm", x, inexact=True)
+    size = op.mean(ew.square(value), axis, keepdims=True)
+    out = ew.mul(value, ew.rsqrt(ew.add(size, epsilon)))
+    return out if scale is None else ew.mul(out, scale)
+
+
+def one_hot(x: ArrayLike, num_classes: int, dtype: Any = np.float32, axis: int = -1) -> Value:
+    """A vector per integer of `x`, along a new axis: 1 at its place, 0 elsewhere; all 0 if out of range.
+
+    >>> nn.one_hot(np.array([1, 0]), 2)
+    Array([[0., 1.],
+           [1., 0.]], dtype=float32)
+    """
+    value = operand("one_hot", "x", x)
+    if dtype_kind(value.dtype) not in "iu":
+        bad_type(f"one_hot: expected integers, got {value.aval}")
+    at = canonical_axis("one_hot", axis, value.ndim + 1)
+    shape = (*value.shape[:at], num_classes, *value.shape[at:])
+    wide = convert(value, index_dtype(value.dtype))  # a narrow dtype may not hold all classes
+    wide = bc.broadcast_to(bc.expand_dims(wide, at), shape)
+    return convert(ew.equal(wide, sh.iota(wide.dtype, shape, at)), dtype)

@@ -1,0 +1,347 @@
+"""Making arrays: from numbers, lists and NumPy arrays, and from nothing but a shape."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from fiveloop.core import ArrayLike, Scalar, Value, as_value
+from fiveloop.core.array import device_put
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives.check import bad_type, bad_value, canonical_shape
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.promotion import Typed, host_scalar, python_typed, to_inexact
+from fiveloop.core.trace.tracer import is_eager
+
+Nested = Sequence[Any]
+_NUMBERS = (bool, int, float, complex)
+_DEFAULTS: dict[str, Any] = {"int64": np.int32, "float64": np.float32, "complex128": np.complex64}
+
+
+def asarray(x: ArrayLike | Nested, dtype: Any = None) -> Value:
+    """An array of the given elements: a number, an array of any library, or nested lists of those.
+
+    Python floats become float32, ints int32 (int64 if they must) and complex numbers complex64; NumPy
+    arrays keep their dtype. TypeError for anything that holds no numbers, ValueError for ragged lists.
+
+    >>> fnp.asarray([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
+    if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
+        typed = Typed(python_typed(x).dtype if dtype is None else np.dtype(dtype))
+        return _on_device(host_scalar(x, typed, "asarray"))
+    value = _from_list(x) if isinstance(x, (list, tuple)) else as_value(x, "asarray: argument `x`")
+    value = operand("asarray", "x", value)
+    if dtype is not None:
+        value = _cast(value, np.dtype(dtype))
+    elif value.weak_type:
+        value = convert(value, value.dtype)
+    return _on_device(value)
+
+
+def array(x: ArrayLike | Nested, dtype: Any = None) -> Value:
+    """An array of the given elements; see `asarray`. Arrays are immutable, so nothing needs copying.
+
+    >>> fnp.array([1.0, 2.5])
+    Array([1. , 2.5], dtype=float32)
+    """
+    return asarray(x, dtype)
+
+
+def copy(x: ArrayLike) -> Value:
+    """The same array: arrays are immutable.
+
+    >>> fnp.copy(np.arange(2))
+    Array([0, 1], dtype=int64)
+    """
+    return asarray(x)
+
+
+def _cast(x: Value, dtype: np.dtype[Any]) -> Value:
+    return ew.not_equal(x, 0) if dtype == np.bool_ != x.dtype else convert(x, dtype)
+
+
+def _on_device(x: Value) -> Value:
+    return device_put(x.host, x.weak_type) if isinstance(x, Scalar) else x
+
+
+def _from_list(x: Sequence[Any]) -> Value:
+    leaves = list(_leaves(x))
+    if any(isinstance(leaf, Value) for leaf in leaves):
+        return sh.stack([asarray(item) for item in x])
+    host = np.asarray(x)
+    if host.dtype == object:
+        bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
+    if all(type(leaf) in _NUMBERS for leaf in leaves):
+        small = _DEFAULTS.get(host.dtype.name, host.dtype)
+        fits = host.dtype.kind != "i" or np.array_equal(host.astype(small), host)
+        host = host.astype(small if fits else host.dtype)
+    return (
+        device_put(host) if host.dtype.kind in "biufcV" else as_value(host, "asarray: argument `x`")
+    )
+
+
+def _leaves(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        for item in x:
+            yield from _leaves(item)
+    else:
+        yield x
+
+
+def full(shape: Any, fill_value: ArrayLike, dtype: Any = None) -> Value:
+    """An array of a shape that holds one value everywhere; `fill_value` broadcasts to it.
+
+    A Python number gives float32, int32 or bool unless `dtype` is given.
+
+    >>> fnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32)
+    """
+    out = canonical_shape("full", shape)
+    if isinstance(fill_value, _NUMBERS) and not isinstance(fill_value, np.generic):
+        typed = Typed(python_typed(fill_value).dtype if dtype is None else np.dtype(dtype))
+        fill_value = host_scalar(fill_value, typed, "full: argument `fill_value`")
+        if is_eager():
+            return device_put(np.full(out, fill_value.host))
+    value = operand("full", "fill_value", fill_value)
+    return bc.broadcast_to(value if dtype is None else _cast(value, np.dtype(dtype)), out)
+
+
+def zeros(shape: Any, dtype: Any = np.float32) -> Value:
+    """An array of zeros, float32 unless told.
+
+    >>> fnp.zeros(3)
+    Array([0., 0., 0.], dtype=float32)
+    """
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = np.float32) -> Value:
+    """An array of ones, float32 unless told.
+
+    >>> fnp.ones((1, 2), int)
+    Array([[1, 1]], dtype=int64)
+    """
+    return full(shape, 1, dtype)
+
+
+def empty(shape: Any, dtype: Any = np.float32) -> Value:
+    """An array to be filled; its elements are zeros, for arrays are immutable.
+
+    >>> fnp.empty(2)
+    Array([0., 0.], dtype=float32)
+    """
+    return full(shape, 0, dtype)
+
+
+def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+    """An array of the shape and dtype of `x` that holds one value everywhere.
+
+    >>> fnp.full_like(np.ones(2), 3)
+    Array([3., 3.], dtype=float64)
+    """
+    like = operand("full_like", "x", x)
+    kind = like.dtype if dtype is None else dtype
+    return full(like.shape if shape is None else shape, fill_value, kind)
+
+
+def zeros_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+    """Zeros of the shape and dtype of `x`.
+
+    >>> fnp.zeros_like(np.ones(2, np.int32))
+    Array([0, 0], dtype=int32)
+    """
+    return full_like(x, 0, dtype, shape)
+
+
+def ones_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+    """Ones of the shape and dtype of `x`.
+
+    >>> fnp.ones_like(np.zeros(2, np.int32))
+    Array([1, 1], dtype=int32)
+    """
+    return full_like(x, 1, dtype, shape)
+
+
+def empty_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+    """An array of the shape and dtype of `x` to be filled; its elements are zeros.
+
+    >>> fnp.empty_like(np.ones(2))
+    Array([0., 0.], dtype=float64)
+    """
+    return full_like(x, 0, dtype, shape)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None) -> Value:
+    """Numbers from `start` (0 if only `stop` is given) up to `stop` by `step`.
+
+    int32 if all are integers, else float32, unless `dtype` is given. The arguments are numbers and not
+    traced values: they make the shape.
+
+    >>> fnp.arange(3), fnp.arange(0.0, 1.0, 0.25)
+    (Array([0, 1, 2], dtype=int32), Array([0.  , 0.25, 0.5 , 0.75], dtype=float32))
+    """
+    low, high = (0, start) if stop is None else (start, stop)
+    bounds = [
+        _number("arange", name, x) for name, x in (("start", low), ("stop", high), ("step", step))
+    ]
+    if bounds[2] == 0:
+        bad_value("arange: expected `step` not to be zero")
+    integers = all(isinstance(x, int) for x in bounds)
+    kind = np.dtype(dtype) if dtype is not None else np.dtype(np.int32 if integers else np.float32)
+    if integers and not is_eager() and kind.kind in "iu":
+        count = len(range(*[int(x) for x in bounds]))
+        return ew.add(
+            ew.mul(sh.iota(kind, count), _scalar(bounds[2], kind)), _scalar(bounds[0], kind)
+        )
+    return device_put(np.arange(*bounds).astype(kind))
+
+
+def _number(fun: str, name: str, x: Any) -> int | float:
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        return x
+    try:
+        return operator.index(x)
+    except TypeError:
+        if isinstance(x, (Value, np.ndarray, np.generic)):
+            return float(x)  # type: ignore[arg-type]  # a traced value says what is wrong
+        bad_type(f"{fun}: expected `{name}` to be a number, got {x!r}")
+
+
+def _scalar(x: float, dtype: np.dtype[Any]) -> Scalar:
+    return Scalar(np.asarray(x, dtype))
+
+
+def linspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Value:
+    """`num` evenly spaced values from `start` to `stop`, which may be arrays: a new axis at `axis`.
+
+    >>> fnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    if num < 0:
+        bad_value(f"linspace: expected `num` not to be negative, got {num}")
+    low, high = promote("linspace", start, stop, inexact=True)
+    kind = to_inexact(low.dtype)
+    steps = np.arange(num) / max(num - 1 if endpoint else num, 1)
+    shape = np.broadcast_shapes(low.shape, high.shape)
+    t = asarray(steps.astype(kind)).reshape((num, *[1] * len(shape)))
+    out = ew.add(ew.mul(ew.sub(1, t), low), ew.mul(t, high))
+    out = bc.broadcast_to(out, (num, *shape))
+    out = bc.move_axis(out, 0, axis)
+    return convert(out, kind if dtype is None else dtype)
+
+
+def logspace(
+    start: ArrayLike, stop: ArrayLike, num: int = 50, base: float = 10.0, dtype: Any = None
+) -> Value:
+    """`num` values from `base ** start` to `base ** stop`, evenly spaced in the exponent.
+
+    >>> fnp.logspace(0, 2, 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
+    out = ew.pow(base, linspace(start, stop, num))
+    return out if dtype is None else convert(out, dtype)
+
+
+def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Value:
+    """A matrix of `n` rows and `m` columns with ones on the `k`-th diagonal and zeros elsewhere.
+
+    >>> fnp.eye(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    shape = (n, n if m is None else m)
+    rows, columns = sh.iota(np.int32, shape, 0), sh.iota(np.int32, shape, 1)
+    return convert(ew.equal(ew.add(rows, k), columns), dtype)
+
+
+def identity(n: int, dtype: Any = np.float32) -> Value:
+    """The square matrix with ones on the diagonal.
+
+    >>> fnp.identity(1)
+    Array([[1.]], dtype=float32)
+    """
+    return eye(n, dtype=dtype)
+
+
+def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Value:
+    """A matrix with ones at and below the `k`-th diagonal and zeros above.
+
+    >>> fnp.tri(2)
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    shape = (n, n if m is None else m)
+    rows, columns = sh.iota(np.int32, shape, 0), sh.iota(np.int32, shape, 1)
+    return convert(ew.greater_equal(ew.add(rows, k), columns), dtype)
+
+
+def tril(x: ArrayLike, k: int = 0) -> Value:
+    """The matrices of the last two axes with zeros above the `k`-th diagonal.
+
+    >>> fnp.tril(np.ones((2, 2)))
+    Array([[1., 0.],
+           [1., 1.]], dtype=float64)
+    """
+    value = _matrices("tril", x)
+    mask = tri(value.shape[-2], value.shape[-1], k, bool)
+    return ew.select(bc.broadcast_to(mask, value.shape), value, bc.zeros(value.shape, value.dtype))
+
+
+def triu(x: ArrayLike, k: int = 0) -> Value:
+    """The matrices of the last two axes with zeros below the `k`-th diagonal.
+
+    >>> fnp.triu(np.ones((2, 2)))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float64)
+    """
+    value = _matrices("triu", x)
+    mask = tri(value.shape[-2], value.shape[-1], k - 1, bool)
+    return ew.select(bc.broadcast_to(mask, value.shape), bc.zeros(value.shape, value.dtype), value)
+
+
+def _matrices(fun: str, x: ArrayLike) -> Value:
+    value = operand(fun, "x", x)
+    if value.ndim < 2:
+        bad_value(f"{fun}: expected an array with at least two axes, got {value.aval}")
+    return value
+
+
+def meshgrid(*xs: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Value]:
+    """Coordinate arrays of a grid from one vector per axis; "xy" swaps the first two axes.
+
+    >>> fnp.meshgrid(np.array([1, 2]), np.array([3, 4]))[1]
+    Array([[3, 3],
+           [4, 4]], dtype=int64)
+    """
+    values = [operand("meshgrid", f"xs[{k}]", x).reshape(-1) for k, x in enumerate(xs)]
+    if indexing not in ("xy", "ij"):
+        bad_value(f"meshgrid: expected `indexing` to be 'xy' or 'ij', got {indexing!r}")
+    place = list(range(len(values)))
+    if indexing == "xy" and len(values) > 1:
+        place[:2] = [1, 0]
+    shape = [values[k].shape[0] for k in place]
+    return [bc.broadcast_in_dim(x, shape, [place[k]]) for k, x in enumerate(values)]
+
+
+def indices(shape: Sequence[int], dtype: Any = np.int32) -> Value:
+    """The index of each element of an array of a shape, one array per axis, stacked.
+
+    >>> fnp.indices((2, 2))[0]
+    Array([[0, 0],
+           [1, 1]], dtype=int32)
+    """
+    return sh.stack([sh.iota(dtype, shape, k) for k in range(len(shape))])

@@ -1,0 +1,478 @@
+"""Functions of each element: exponentials, logarithms, trigonometry, rounding."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.broadcast import full_like
+from fiveloop.core.primitives.check import bad_type
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.promotion import dtype_kind
+
+
+def exp(x: ArrayLike) -> Value:
+    """`e` to the power of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.exp(1.0)
+    Array(2.7182817, dtype=float32, weak_type=True)
+    """
+    return ew.exp(x)
+
+
+def exp2(x: ArrayLike) -> Value:
+    """2 to the power of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.exp2(np.array([1, 3]))
+    Array([2., 8.], dtype=float32)
+    """
+    return ew.exp(ew.mul(_inexact("exp2", x), math.log(2.0)))
+
+
+def expm1(x: ArrayLike) -> Value:
+    """`exp(x) - 1`, exact for small elements too.
+
+    Integers and bools become float32.
+
+    >>> fnp.expm1(1e-6)
+    Array(1.0000005e-06, dtype=float32, weak_type=True)
+    """
+    return ew.expm1(x)
+
+
+def log(x: ArrayLike) -> Value:
+    """The natural logarithm of each element; NaN for negative ones.
+
+    Integers and bools become float32.
+
+    >>> fnp.log(np.array([1, 10]))
+    Array([0.       , 2.3025851], dtype=float32)
+    """
+    return ew.log(x)
+
+
+def log2(x: ArrayLike) -> Value:
+    """The logarithm to base 2 of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.log2(np.array([1, 8]))
+    Array([0., 3.], dtype=float32)
+    """
+    return ew.mul(ew.log(x), 1 / math.log(2.0))
+
+
+def log10(x: ArrayLike) -> Value:
+    """The logarithm to base 10 of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.log10(np.array([1, 100]))
+    Array([0., 2.], dtype=float32)
+    """
+    return ew.mul(ew.log(x), 1 / math.log(10.0))
+
+
+def log1p(x: ArrayLike) -> Value:
+    """`log(1 + x)`, exact for small elements too.
+
+    Integers and bools become float32.
+
+    >>> fnp.log1p(1e-6)
+    Array(9.999995e-07, dtype=float32, weak_type=True)
+    """
+    return ew.log1p(x)
+
+
+def sqrt(x: ArrayLike) -> Value:
+    """The square root of each element; NaN for negative real ones.
+
+    Integers and bools become float32.
+
+    >>> fnp.sqrt(np.array([4, 9]))
+    Array([2., 3.], dtype=float32)
+    """
+    return ew.sqrt(x)
+
+
+def cbrt(x: ArrayLike) -> Value:
+    """The real cube root of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.cbrt(-8.0)
+    Array(-2., dtype=float32, weak_type=True)
+    """
+    return ew.cbrt(x)
+
+
+def square(x: ArrayLike) -> Value:
+    """Each element times itself, in the same dtype.
+
+    >>> fnp.square(np.array([2, 3]))
+    Array([4, 9], dtype=int64)
+    """
+    return ew.square(x)
+
+
+def reciprocal(x: ArrayLike) -> Value:
+    """One over each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.reciprocal(4)
+    Array(0.25, dtype=float32, weak_type=True)
+    """
+    return ew.reciprocal(_inexact("reciprocal", x))
+
+
+def sin(x: ArrayLike) -> Value:
+    """The sine of each element, in radians.
+
+    Integers and bools become float32.
+
+    >>> fnp.sin(0.5)
+    Array(0.47942555, dtype=float32, weak_type=True)
+    """
+    return ew.sin(x)
+
+
+def cos(x: ArrayLike) -> Value:
+    """The cosine of each element, in radians.
+
+    Integers and bools become float32.
+
+    >>> fnp.cos(0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    return ew.cos(x)
+
+
+def tan(x: ArrayLike) -> Value:
+    """The tangent of each element, in radians.
+
+    Integers and bools become float32.
+
+    >>> fnp.tan(0.5)
+    Array(0.5463025, dtype=float32, weak_type=True)
+    """
+    return ew.tan(x)
+
+
+def arcsin(x: ArrayLike) -> Value:
+    """The angle whose sine is each element, in `[-pi/2, pi/2]`.
+
+    Integers and bools become float32.
+
+    >>> fnp.arcsin(0.5)
+    Array(0.5235988, dtype=float32, weak_type=True)
+    """
+    return ew.asin(x)
+
+
+def arccos(x: ArrayLike) -> Value:
+    """The angle whose cosine is each element, in `[0, pi]`.
+
+    Integers and bools become float32.
+
+    >>> fnp.arccos(0.5)
+    Array(1.0471976, dtype=float32, weak_type=True)
+    """
+    return ew.acos(x)
+
+
+def arctan(x: ArrayLike) -> Value:
+    """The angle whose tangent is each element, in `[-pi/2, pi/2]`.
+
+    Integers and bools become float32.
+
+    >>> fnp.arctan(1.0)
+    Array(0.7853982, dtype=float32, weak_type=True)
+    """
+    return ew.atan(x)
+
+
+def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
+    """The angle of the point `(x, y)` in `(-pi, pi]`; the arguments broadcast.
+
+    Integers and bools become float32.
+
+    >>> fnp.arctan2(1.0, -1.0)
+    Array(2.3561945, dtype=float32, weak_type=True)
+    """
+    return ew.atan2(y, x)
+
+
+def sinh(x: ArrayLike) -> Value:
+    """The hyperbolic sine of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.sinh(1.0)
+    Array(1.1752012, dtype=float32, weak_type=True)
+    """
+    return ew.sinh(x)
+
+
+def cosh(x: ArrayLike) -> Value:
+    """The hyperbolic cosine of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.cosh(1.0)
+    Array(1.5430806, dtype=float32, weak_type=True)
+    """
+    return ew.cosh(x)
+
+
+def tanh(x: ArrayLike) -> Value:
+    """The hyperbolic tangent of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.tanh(0.5)
+    Array(0.46211717, dtype=float32, weak_type=True)
+    """
+    return ew.tanh(x)
+
+
+def arcsinh(x: ArrayLike) -> Value:
+    """The inverse hyperbolic sine of each element.
+
+    Integers and bools become float32.
+
+    >>> fnp.arcsinh(1.0)
+    Array(0.88137364, dtype=float32, weak_type=True)
+    """
+    return ew.asinh(x)
+
+
+def arccosh(x: ArrayLike) -> Value:
+    """The inverse hyperbolic cosine of each element, from 1 on.
+
+    Integers and bools become float32.
+
+    >>> fnp.arccosh(2.0)
+    Array(1.316958, dtype=float32, weak_type=True)
+    """
+    return ew.acosh(x)
+
+
+def arctanh(x: ArrayLike) -> Value:
+    """The inverse hyperbolic tangent of each element, in `(-1, 1)`.
+
+    Integers and bools become float32.
+
+    >>> fnp.arctanh(0.5)
+    Array(0.54930615, dtype=float32, weak_type=True)
+    """
+    return ew.atanh(x)
+
+
+def hypot(x: ArrayLike, y: ArrayLike) -> Value:
+    """The length of the vector `(x, y)`, without overflow on the way; the arguments broadcast.
+
+    Integers and bools become float32.
+
+    >>> fnp.hypot(3.0, 4.0)
+    Array(5., dtype=float32, weak_type=True)
+    """
+    a, b = map(ew.abs, promote("hypot", x, y, inexact=True))
+    long, short = ew.maximum(a, b), ew.minimum(a, b)
+    safe = ew.select(ew.equal(long, 0), 1, long)
+    return ew.mul(long, ew.sqrt(ew.add(ew.square(ew.div(short, safe)), 1)))
+
+
+def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
+    """`log(exp(x) + exp(y))`, without overflow on the way; the arguments broadcast.
+
+    Integers and bools become float32.
+
+    >>> fnp.logaddexp(0.0, 0.0)
+    Array(0.6931472, dtype=float32, weak_type=True)
+    """
+    a, b = promote("logaddexp", x, y, inexact=True)
+    top = ew.maximum(a, b)
+    apart = ew.sub(a, b)
+    # Both minus infinity, or one plus infinity: the difference is no number, and the sum is the greater.
+    finite = ew.select(ew.is_nan(apart), 0, ew.neg(ew.abs(apart)))
+    out = ew.add(top, ew.log1p(ew.exp(finite)))
+    return ew.select(ew.is_nan(apart), ew.add(a, b), out)
+
+
+def deg2rad(x: ArrayLike) -> Value:
+    """Degrees as radians.
+
+    Integers and bools become float32.
+
+    >>> fnp.deg2rad(180.0)
+    Array(3.1415927, dtype=float32, weak_type=True)
+    """
+    return ew.mul(_inexact("deg2rad", x), math.pi / 180)
+
+
+def rad2deg(x: ArrayLike) -> Value:
+    """Radians as degrees.
+
+    Integers and bools become float32.
+
+    >>> fnp.rad2deg(1.0)
+    Array(57.29578, dtype=float32, weak_type=True)
+    """
+    return ew.mul(_inexact("rad2deg", x), 180 / math.pi)
+
+
+def sinc(x: ArrayLike) -> Value:
+    """`sin(pi x) / (pi x)`, and 1 at zero.
+
+    Integers and bools become float32.
+
+    >>> fnp.sinc(0.5)
+    Array(0.63661975, dtype=float32, weak_type=True)
+    """
+    value = ew.mul(_inexact("sinc", x), math.pi)
+    safe = ew.select(ew.equal(value, 0), 1, value)
+    return ew.select(ew.equal(value, 0), 1, ew.div(ew.sin(safe), safe))
+
+
+def floor(x: ArrayLike) -> Value:
+    """The greatest integer that is not above each element, in the same dtype.
+
+    >>> fnp.floor(np.array([1.5, -1.5]))
+    Array([ 1., -2.], dtype=float64)
+    """
+    return ew.floor(x)
+
+
+def ceil(x: ArrayLike) -> Value:
+    """The least integer that is not below each element, in the same dtype.
+
+    >>> fnp.ceil(np.array([1.5, -1.5]))
+    Array([ 2., -1.], dtype=float64)
+    """
+    return ew.ceil(x)
+
+
+def trunc(x: ArrayLike) -> Value:
+    """Each element without its fraction, in the same dtype.
+
+    >>> fnp.trunc(np.array([1.5, -1.5]))
+    Array([ 1., -1.], dtype=float64)
+    """
+    value = operand("trunc", "x", x)
+    if dtype_kind(value.dtype) != "f":
+        return ew.floor(value)
+    return ew.select(ew.less(value, 0), ew.ceil(value), ew.floor(value))
+
+
+def rint(x: ArrayLike) -> Value:
+    """The nearest integer to each element, a half to the even one.
+
+    Integers and bools become float32.
+
+    >>> fnp.rint(np.array([0.5, 1.5]))
+    Array([0., 2.], dtype=float64)
+    """
+    return ew.round(_inexact("rint", x))
+
+
+def round(x: ArrayLike, decimals: int = 0) -> Value:
+    """Each element rounded to `decimals` places, a half to the even digit, in the same dtype.
+
+    >>> fnp.round(np.array([1.234, 5.678]), 1)
+    Array([1.2, 5.7], dtype=float64)
+    """
+    value = operand("round", "x", x)
+    if decimals == 0 or (value.dtype.kind in "biu" and decimals > 0):
+        return ew.round(value) if dtype_kind(value.dtype) == "f" else value
+    scale = 10.0 ** abs(decimals)
+    (wide,) = promote("round", value, inexact=True)
+    up, down = (ew.mul, ew.div) if decimals > 0 else (ew.div, ew.mul)
+    return convert(down(ew.round(up(wide, scale)), scale), value.dtype)
+
+
+def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
+    """Each element held between `min` and `max`, which broadcast; None is no bound.
+
+    >>> fnp.clip(np.arange(5), 1, 3)
+    Array([1, 1, 2, 3, 3], dtype=int64)
+    """
+    out = operand("clip", "x", x)
+    if min is not None:
+        out = ew.maximum(out, min)
+    return ew.minimum(out, max) if max is not None else out
+
+
+def real(x: ArrayLike) -> Value:
+    """The real part of each element.
+
+    >>> fnp.real(np.array([1 + 2j]))
+    Array([1.], dtype=float64)
+    """
+    value = operand("real", "x", x)
+    return ew.real(value) if value.dtype.kind == "c" else value
+
+
+def imag(x: ArrayLike) -> Value:
+    """The imaginary part of each element; zeros for real arrays.
+
+    >>> fnp.imag(np.array([1 + 2j]))
+    Array([2.], dtype=float64)
+    """
+    value = operand("imag", "x", x)
+    return ew.imag(value) if value.dtype.kind == "c" else full_like(value, 0)
+
+
+def conj(x: ArrayLike) -> Value:
+    """Each element with its imaginary part negated.
+
+    >>> fnp.conj(np.array([1 + 2j]))
+    Array([1.-2.j], dtype=complex128)
+    """
+    value = operand("conj", "x", x)
+    return ew.conj(value) if value.dtype.kind == "c" else value
+
+
+def angle(x: ArrayLike) -> Value:
+    """The angle of each complex element in `(-pi, pi]`.
+
+    Integers and bools become float32.
+
+    >>> fnp.angle(1j)
+    Array(1.5707964, dtype=float32, weak_type=True)
+    """
+    (value,) = promote("angle", x, inexact=True)
+    return ew.atan2(imag(value), real(value))
+
+
+def nan_to_num(
+    x: ArrayLike, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Value:
+    """Each element, with NaN and the infinities replaced; by default infinities by the greatest finite number.
+
+    >>> fnp.nan_to_num(np.array([np.nan, np.inf, 1.0]), posinf=9.0)
+    Array([0., 9., 1.], dtype=float64)
+    """
+    value = operand("nan_to_num", "x", x)
+    if dtype_kind(value.dtype) == "c":
+        bad_type(f"nan_to_num: expected real numbers, got {value.aval}")
+    if dtype_kind(value.dtype) != "f":
+        return value
+    inf, zero = np.asarray([np.inf, 0], value.dtype)
+    limit = float(np.nextafter(inf, zero))
+    high = limit if posinf is None else posinf
+    low = -limit if neginf is None else neginf
+    out = ew.select(ew.is_nan(value), nan, value)
+    out = ew.select(ew.equal(out, math.inf), high, out)
+    return ew.select(ew.equal(out, -math.inf), low, out)
+
+
+def _inexact(fun: str, x: ArrayLike) -> Value:
+    (value,) = promote(fun, x, inexact=True)
+    return value

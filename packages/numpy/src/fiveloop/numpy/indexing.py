@@ -1,0 +1,253 @@
+"""Reading by index arrays and masks, and making such indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core import operators as op
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import gather as ga
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives.check import bad_type, bad_value, canonical_axis, common_shape
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.index import resolve_index
+from fiveloop.core.trace.tracer import is_concrete
+from fiveloop.numpy.creation import asarray
+
+
+@overload
+def where(condition: ArrayLike) -> tuple[Value, ...]: ...
+@overload
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Value: ...
+def where(condition: ArrayLike, x: Any = None, y: Any = None) -> Value | tuple[Value, ...]:
+    """Elements of `x` where the condition holds, of `y` elsewhere; all three broadcast.
+
+    With the condition alone: the indices where it holds, as `nonzero` gives them.
+
+    >>> fnp.where(np.array([True, False]), 1.0, np.array([5.0, 6.0]))
+    Array([1., 6.], dtype=float64)
+    """
+    if (x is None) != (y is None):
+        bad_value("where: expected both `x` and `y`, or neither")
+    if x is None:
+        return nonzero(condition)
+    return ew.select(ew.to_condition(operand("where", "condition", condition)), x, y)
+
+
+def select(
+    conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], default: ArrayLike = 0
+) -> Value:
+    """Elements of the choice that goes with the first condition that holds, or the default.
+
+    >>> fnp.select([np.array([True, False])], [np.array([1, 2])], 9)
+    Array([1, 9], dtype=int64)
+    """
+    if len(conditions) != len(choices):
+        bad_value(
+            f"select: expected as many choices as conditions, got {len(choices)} and {len(conditions)}"
+        )
+    out = (
+        operand("select", "default", default) if not isinstance(default, (int, float)) else default
+    )
+    for condition, choice in zip(conditions[::-1], choices[::-1], strict=True):
+        out = where(condition, choice, out)
+    return asarray(out)
+
+
+def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
+    """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped.
+
+    >>> fnp.take(np.array([10, 20, 30]), np.array([2, 0]))
+    Array([30, 10], dtype=int64)
+    """
+    value = operand("take", "x", x)
+    if axis is None:
+        value, axis = bc.reshape(value, (-1,)), 0
+    at = canonical_axis("take", axis, value.ndim)
+    return value[(*(slice(None),) * at, indices)]
+
+
+def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
+    """For each place of `indices` the element of `x` at that index along an axis; other axes broadcast.
+
+    Negative indices count from the end; run-time indices are clamped.
+
+    >>> fnp.take_along_axis(np.array([[1, 2], [3, 4]]), np.array([[1], [0]]))
+    Array([[2],
+           [3]], dtype=int64)
+    """
+    value, at, index = _along("take_along_axis", x, indices, axis)
+    params = ga.GatherParams(_along_dims(value.ndim, at), (1,) * value.ndim, in_bounds=True)
+    return ga.gather(value, index, params)
+
+
+def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int = -1) -> Value:
+    """`x` with values written at the places that `take_along_axis` reads; `values` broadcast to them.
+
+    >>> fnp.put_along_axis(np.array([[1, 2], [3, 4]]), np.array([[1], [0]]), 9)
+    Array([[1, 9],
+           [9, 4]], dtype=int64)
+    """
+    value, at, index = _along("put_along_axis", x, indices, axis)
+    new = convert(operand("put_along_axis", "values", values), value.dtype)
+    new = bc.broadcast_to(new, index.shape[:-1])
+    return ga.scatter(
+        value, index, new, ga.ScatterParams(_along_dims(value.ndim, at), in_bounds=True)
+    )
+
+
+def _along(fun: str, x: ArrayLike, indices: ArrayLike, axis: int) -> tuple[Value, int, Value]:
+    """The array and its indices, broadcast along all axes but one, and that axis."""
+    value, index = operand(fun, "x", x), operand(fun, "indices", indices)
+    if index.dtype.kind not in "iu" or index.ndim != value.ndim:
+        bad_type(f"{fun}: expected integer indices with the axes of {value.aval}, got {index.aval}")
+    at = canonical_axis(fun, axis, value.ndim)
+    rest = [tuple(1 if k == at else d for k, d in enumerate(v.shape)) for v in (value, index)]
+    shape = common_shape(fun, rest)
+    value = bc.broadcast_to(value, _with(shape, at, value.shape[at]))
+    index = bc.broadcast_to(index, _with(shape, at, index.shape[at]))
+    return value, at, bc.expand_dims(resolve_index(index, value.shape[at]), index.ndim)
+
+
+def _with(shape: tuple[int, ...], at: int, size: int) -> tuple[int, ...]:
+    return (*shape[:at], size, *shape[at + 1 :])
+
+
+def _along_dims(rank: int, at: int) -> ga.WindowDims:
+    others = tuple(k for k in range(rank) if k != at)
+    return ga.WindowDims(
+        collapsed=(at,), operand_batch=others, indices_batch=others, index_map=(at,)
+    )
+
+
+def nonzero(x: ArrayLike) -> tuple[Value, ...]:
+    """The indices of the elements that are not zero, one array per axis.
+
+    Their number depends on the elements, so `x` must be known: a traced value is an error.
+
+    >>> fnp.nonzero(np.array([0, 3, 4]))
+    (Array([1, 2], dtype=int32),)
+    """
+    value = operand("nonzero", "x", x)
+    if not is_concrete(value):
+        bad_type(
+            f"nonzero: expected elements that are known, got the traced value {value!r}: how many there are "
+            "would be the size of the result; use `where(condition, x, y)`"
+        )
+    return tuple(asarray(i.astype(np.int32)) for i in np.asarray(value).nonzero())
+
+
+def flatnonzero(x: ArrayLike) -> Value:
+    """The indices of the elements that are not zero, as if flattened; `x` must be known.
+
+    >>> fnp.flatnonzero(np.array([[0, 3], [4, 0]]))
+    Array([1, 2], dtype=int32)
+    """
+    return nonzero(bc.reshape(x, (-1,)))[0]
+
+
+def argwhere(x: ArrayLike) -> Value:
+    """The indices of the elements that are not zero, one row each; `x` must be known.
+
+    >>> fnp.argwhere(np.array([[0, 3], [4, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
+    return sh.stack(nonzero(x), 1)
+
+
+def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left") -> Value:
+    """Where each of `v` belongs in the ascending vector `a`, as int32: before its equals, or after.
+
+    >>> fnp.searchsorted(np.array([1, 3, 5]), np.array([3, 4]))
+    Array([1, 2], dtype=int32)
+    """
+    if side not in ("left", "right"):
+        bad_value(f"searchsorted: expected `side` to be 'left' or 'right', got {side!r}")
+    table, wanted = promote("searchsorted", a, v)
+    if table.ndim != 1:
+        bad_value(f"searchsorted: expected `a` to be a vector, got {table.aval}")
+    low = bc.full(wanted.shape, 0, np.int32)
+    high = bc.full(wanted.shape, table.shape[0], np.int32)
+    below = ew.less if side == "left" else ew.less_equal
+    # Half of the candidates are left after each step; `low < high` guards places already found.
+    for _ in range(table.shape[0].bit_length()):
+        middle = ew.shift_right_logical(ew.add(low, high), 1)
+        right = ew.bitwise_and(below(table[middle], wanted), ew.less(low, high))
+        low, high = ew.select(right, ew.add(middle, 1), low), ew.select(right, high, middle)
+    return low
+
+
+def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
+    """The number of the bin that each element falls into; `bins` are ascending edges.
+
+    >>> fnp.digitize(np.array([0.5, 2.5]), np.array([1.0, 2.0]))
+    Array([0, 2], dtype=int32)
+    """
+    return searchsorted(bins, x, "left" if right else "right")
+
+
+def bincount(x: ArrayLike, weights: ArrayLike | None = None, *, length: int | None = None) -> Value:
+    """How often each integer from 0 to `length` - 1 occurs, or the sum of its weights.
+
+    Without `length`, `x` must be known. Integers outside are not counted.
+
+    >>> fnp.bincount(np.array([0, 2, 2]))
+    Array([1, 0, 2], dtype=int32)
+    """
+    value = operand("bincount", "x", x)
+    if value.ndim != 1 or value.dtype.kind not in "iu":
+        bad_type(f"bincount: expected a vector of integers, got {value.aval}")
+    if length is None:
+        if not is_concrete(value):
+            bad_type(f"bincount: expected `length` to be given for the traced value {value!r}")
+        length = int(np.max(np.asarray(value), initial=-1)) + 1
+    w = (
+        bc.full(value.shape, 1, np.int32)
+        if weights is None
+        else operand("bincount", "weights", weights)
+    )
+    inside = ew.bitwise_and(ew.greater_equal(value, 0), ew.less(value, length))
+    if length == 0:
+        return bc.zeros((0,), w.dtype)
+    held = ew.select(inside, w, convert(0, w.dtype))
+    out: Value = bc.zeros((length,), w.dtype).at[value].add(held)
+    return out
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Value, Value]:
+    """The row and column indices of the elements at and below a diagonal.
+
+    >>> fnp.tril_indices(2)[0]
+    Array([0, 1, 1], dtype=int32)
+    """
+    rows, columns = np.tril_indices(n, k, m)
+    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Value, Value]:
+    """The row and column indices of the elements at and above a diagonal.
+
+    >>> fnp.triu_indices(2)[0]
+    Array([0, 0, 1], dtype=int32)
+    """
+    rows, columns = np.triu_indices(n, k, m)
+    return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
+
+
+def unravel_index(indices: ArrayLike, shape: Sequence[int]) -> tuple[Value, ...]:
+    """The index along each axis of the elements that a flat index names.
+
+    >>> fnp.unravel_index(np.array([5]), (2, 3))
+    (Array([1], dtype=int32), Array([2], dtype=int32))
+    """
+    rest = convert(operand("unravel_index", "indices", indices), np.int32)
+    out: list[Value] = []
+    for size in reversed(tuple(shape)):
+        out.append(op.remainder(rest, size))
+        rest = op.floor_divide(rest, size)
+    return tuple(reversed(out))

@@ -1,0 +1,184 @@
+"""Products of arrays: vectors, matrices, tensors, and `einsum`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core import operators as op
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import dot as dt
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives.check import bad_value, canonical_axes
+from fiveloop.core.primitives.convert import convert, operand, promote
+
+
+def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: Any = None) -> Value:
+    """The matrix product of the last two axes; those before broadcast. A vector is a row, or a column.
+
+    `preferred_element_type` is the dtype of sums and result. ValueError if the inner sizes differ.
+
+    >>> fnp.matmul(np.eye(2), np.array([3.0, 4.0]))
+    Array([3., 4.], dtype=float64)
+    """
+    return dt.matmul(x, y, preferred_element_type)
+
+
+def dot(x: ArrayLike, y: ArrayLike) -> Value:
+    """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector).
+
+    >>> fnp.dot(np.array([1, 2]), np.array([3, 4]))
+    Array(11, dtype=int64)
+    """
+    a, b = promote("dot", x, y)
+    if not a.ndim or not b.ndim:
+        return ew.mul(a, b)
+    return dt.dot_general(a, b, (([a.ndim - 1], [max(b.ndim - 2, 0)]), ([], [])))
+
+
+def vdot(x: ArrayLike, y: ArrayLike) -> Value:
+    """The sum of the products of all elements; those of a complex `x` conjugated.
+
+    >>> fnp.vdot(np.array([1j]), np.array([1j]))
+    Array(1.+0.j, dtype=complex128)
+    """
+    a, b = promote("vdot", x, y)
+    a = ew.conj(a) if a.dtype.kind == "c" else a
+    return dot(bc.reshape(a, (-1,)), bc.reshape(b, (-1,)))
+
+
+def vecdot(x: ArrayLike, y: ArrayLike, axis: int = -1) -> Value:
+    """The sum of products along an axis of two arrays that broadcast; those of a complex `x` conjugated.
+
+    >>> fnp.vecdot(np.array([[1, 2], [3, 4]]), np.array([1, 1]))
+    Array([3, 7], dtype=int64)
+    """
+    a, b = promote("vecdot", x, y)
+    a = ew.conj(a) if a.dtype.kind == "c" else a
+    return op.sum(ew.mul(a, b), axis)
+
+
+def inner(x: ArrayLike, y: ArrayLike) -> Value:
+    """Products summed over the last axes of both.
+
+    >>> fnp.inner(np.array([[1, 2]]), np.array([[3, 4], [5, 6]]))
+    Array([[11, 17]], dtype=int64)
+    """
+    a, b = promote("inner", x, y)
+    if not a.ndim or not b.ndim:
+        return ew.mul(a, b)
+    return dt.dot_general(a, b, (([a.ndim - 1], [b.ndim - 1]), ([], [])))
+
+
+def outer(x: ArrayLike, y: ArrayLike) -> Value:
+    """The product of each element of `x` with each of `y`, as a matrix.
+
+    >>> fnp.outer(np.array([1, 2]), np.array([3, 4]))
+    Array([[3, 4],
+           [6, 8]], dtype=int64)
+    """
+    a, b = operand("outer", "x", x), operand("outer", "y", y)
+    return ew.mul(bc.reshape(a, (-1, 1)), bc.reshape(b, (1, -1)))
+
+
+def tensordot(x: ArrayLike, y: ArrayLike, axes: int | Sequence[Any] = 2) -> Value:
+    """Products summed over pairs of axes: the last of `x` and first of `y`, so many; or two lists of them.
+
+    >>> fnp.tensordot(np.ones((2, 3)), np.ones((3, 2)), 1)
+    Array([[3., 3.],
+           [3., 3.]], dtype=float64)
+    """
+    a, b = promote("tensordot", x, y)
+    if isinstance(axes, int):
+        left, right = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
+    else:
+        left = canonical_axes("tensordot", axes[0], a.ndim, "axes")
+        right = canonical_axes("tensordot", axes[1], b.ndim, "axes")
+    return dt.dot_general(a, b, ((left, right), ((), ())))
+
+
+def kron(x: ArrayLike, y: ArrayLike) -> Value:
+    """The Kronecker product: each element of `x` times all of `y`.
+
+    >>> fnp.kron(np.array([1, 2]), np.array([1, 1]))
+    Array([1, 1, 2, 2], dtype=int64)
+    """
+    a, b = promote("kron", x, y)
+    rank = max(a.ndim, b.ndim)
+    a = bc.reshape(a, [1] * (rank - a.ndim) + list(a.shape))
+    b = bc.reshape(b, [1] * (rank - b.ndim) + list(b.shape))
+    wide_a = bc.reshape(a, [d for size in a.shape for d in (size, 1)])
+    wide_b = bc.reshape(b, [d for size in b.shape for d in (1, size)])
+    return bc.reshape(
+        ew.mul(wide_a, wide_b), [m * n for m, n in zip(a.shape, b.shape, strict=True)]
+    )
+
+
+def cross(x: ArrayLike, y: ArrayLike, axis: int = -1) -> Value:
+    """The cross product of vectors of three components along an axis.
+
+    >>> fnp.cross(np.array([1, 0, 0]), np.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int64)
+    """
+    a, b = promote("cross", x, y)
+    if a.shape[axis] != 3 or b.shape[axis] != 3:
+        bad_value(f"cross: expected three components along axis {axis}, got {a.aval} and {b.aval}")
+    u, v = ([bc.move_axis(z, axis, 0)[k] for k in range(3)] for z in (a, b))
+    parts = [ew.sub(ew.mul(u[i], v[j]), ew.mul(u[j], v[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
+    return bc.move_axis(sh.stack(parts), 0, axis)
+
+
+def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+    """The elements with equal indices along two axes, `offset` apart; they become the last axis.
+
+    >>> fnp.diagonal(np.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int64)
+    """
+    value = operand("diagonal", "x", x)
+    i, j = canonical_axes("diagonal", (axis1, axis2), value.ndim)
+    rest = [k for k in range(value.ndim) if k not in (i, j)]
+    value = bc.transpose(value, [*rest, i, j])
+    rows, columns = value.shape[-2:]
+    start, skip = max(0, -offset), max(0, offset)
+    at = np.arange(max(0, min(rows - start, columns - skip)))
+    return value[(..., at + start, at + skip)]
+
+
+def diag(x: ArrayLike, k: int = 0) -> Value:
+    """The matrix with a vector on its `k`-th diagonal, or the `k`-th diagonal of a matrix.
+
+    >>> fnp.diag(np.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int64)
+    """
+    value = operand("diag", "x", x)
+    if value.ndim == 2:
+        return diagonal(value, k)
+    if value.ndim != 1:
+        bad_value(f"diag: expected a vector or a matrix, got {value.aval}")
+    n = value.shape[0] + abs(k)
+    row = sh.pad(value, convert(0, value.dtype), [max(k, 0)], [max(-k, 0)])
+    places = ew.equal(ew.add(sh.iota(np.int32, (n, n), 0), k), sh.iota(np.int32, (n, n), 1))
+    return ew.select(places, bc.broadcast_in_dim(row, (n, n), (1,)), convert(0, value.dtype))
+
+
+def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+    """The sum of a diagonal of two axes.
+
+    >>> fnp.trace(np.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int64)
+    """
+    return op.sum(diagonal(x, offset, axis1, axis2), -1)
+
+
+def norm(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
+    """The Euclidean length over axes, or over all.
+
+    >>> fnp.linalg.norm(np.array([3.0, 4.0]))
+    Array(5., dtype=float64)
+    """
+    (value,) = promote("norm", x, inexact=True)
+    return ew.sqrt(op.sum(ew.square(ew.abs(value)), axis, keepdims=keepdims))

@@ -1,0 +1,242 @@
+"""Comparisons, logic and tests of elements."""
+
+from __future__ import annotations
+
+import math
+
+from fiveloop.core import ArrayLike, Value, as_value
+from fiveloop.core import operators as op
+from fiveloop.core.dims import broadcast_shapes
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.promotion import dtype_kind
+
+
+def equal(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether elements are equal; NaN equals nothing.
+
+    >>> fnp.equal(np.array([1, 2]), 2)
+    Array([False,  True], dtype=bool)
+    """
+    return ew.equal(x, y)
+
+
+def not_equal(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether elements differ.
+
+    >>> fnp.not_equal(np.array([1, 2]), 2)
+    Array([ True, False], dtype=bool)
+    """
+    return ew.not_equal(x, y)
+
+
+def less(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether elements of `x` are below those of `y`.
+
+    >>> fnp.less(np.array([1, 2]), 2)
+    Array([ True, False], dtype=bool)
+    """
+    return ew.less(x, y)
+
+
+def less_equal(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether elements of `x` are not above those of `y`.
+
+    >>> fnp.less_equal(np.array([1, 2]), 1)
+    Array([ True, False], dtype=bool)
+    """
+    return ew.less_equal(x, y)
+
+
+def greater(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether elements of `x` are above those of `y`.
+
+    >>> fnp.greater(np.array([1, 2]), 1)
+    Array([False,  True], dtype=bool)
+    """
+    return ew.greater(x, y)
+
+
+def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether elements of `x` are not below those of `y`.
+
+    >>> fnp.greater_equal(np.array([1, 2]), 2)
+    Array([False,  True], dtype=bool)
+    """
+    return ew.greater_equal(x, y)
+
+
+def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether both elements are true; a number is if it is not zero.
+
+    >>> fnp.logical_and(np.array([0, 2]), True)
+    Array([False,  True], dtype=bool)
+    """
+    return ew.bitwise_and(_truth("logical_and", x), _truth("logical_and", y))
+
+
+def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether either element is true; a number is if it is not zero.
+
+    >>> fnp.logical_or(np.array([0, 2]), False)
+    Array([False,  True], dtype=bool)
+    """
+    return ew.bitwise_or(_truth("logical_or", x), _truth("logical_or", y))
+
+
+def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether exactly one element is true; a number is if it is not zero.
+
+    >>> fnp.logical_xor(np.array([0, 2]), True)
+    Array([ True, False], dtype=bool)
+    """
+    return ew.bitwise_xor(_truth("logical_xor", x), _truth("logical_xor", y))
+
+
+def logical_not(x: ArrayLike) -> Value:
+    """Whether each element is false; a number is if it is zero.
+
+    >>> fnp.logical_not(np.array([0, 2]))
+    Array([ True, False], dtype=bool)
+    """
+    return ew.bitwise_not(_truth("logical_not", x))
+
+
+def bitwise_and(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits that both integers have.
+
+    >>> fnp.bitwise_and(6, 3)
+    Array(2, dtype=int32, weak_type=True)
+    """
+    return ew.bitwise_and(x, y)
+
+
+def bitwise_or(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits that either integer has.
+
+    >>> fnp.bitwise_or(6, 3)
+    Array(7, dtype=int32, weak_type=True)
+    """
+    return ew.bitwise_or(x, y)
+
+
+def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits that exactly one integer has.
+
+    >>> fnp.bitwise_xor(6, 3)
+    Array(5, dtype=int32, weak_type=True)
+    """
+    return ew.bitwise_xor(x, y)
+
+
+def bitwise_invert(x: ArrayLike) -> Value:
+    """All bits of each integer turned round.
+
+    >>> fnp.bitwise_invert(np.array([0, 5]))
+    Array([-1, -6], dtype=int64)
+    """
+    return ew.bitwise_not(x)
+
+
+def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits of `x` moved up by `y` places.
+
+    >>> fnp.left_shift(3, 2)
+    Array(12, dtype=int32, weak_type=True)
+    """
+    return ew.shift_left(x, y)
+
+
+def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits of `x` moved down by `y` places; the sign stays.
+
+    >>> fnp.right_shift(np.array([-8, 8]), 1)
+    Array([-4,  4], dtype=int64)
+    """
+    return op.right_shift(x, y)
+
+
+def isnan(x: ArrayLike) -> Value:
+    """Whether each element is NaN.
+
+    >>> fnp.isnan(np.array([1.0, np.nan]))
+    Array([False,  True], dtype=bool)
+    """
+    value = operand("isnan", "x", x)
+    return ew.not_equal(value, value)
+
+
+def isinf(x: ArrayLike) -> Value:
+    """Whether each element is infinite.
+
+    >>> fnp.isinf(np.array([1.0, -np.inf]))
+    Array([False,  True], dtype=bool)
+    """
+    value = operand("isinf", "x", x)
+    if dtype_kind(value.dtype) == "c":
+        return ew.bitwise_or(isinf(ew.real(value)), isinf(ew.imag(value)))
+    if dtype_kind(value.dtype) != "f":
+        return ew.not_equal(value, value)
+    return ew.equal(ew.abs(value), math.inf)
+
+
+def isfinite(x: ArrayLike) -> Value:
+    """Whether each element is neither infinite nor NaN.
+
+    >>> fnp.isfinite(np.array([1.0, np.inf, np.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
+    value = operand("isfinite", "x", x)
+    if dtype_kind(value.dtype) == "c":
+        return ew.bitwise_and(isfinite(ew.real(value)), isfinite(ew.imag(value)))
+    return ew.is_finite(value) if dtype_kind(value.dtype) == "f" else ew.equal(value, value)
+
+
+def isclose(
+    x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Value:
+    """Whether `abs(x - y) <= atol + rtol * abs(y)`; equal infinities are close.
+
+    >>> fnp.isclose(1.0, 1.0 + 1e-6)
+    Array(True, dtype=bool)
+    """
+    a, b = promote("isclose", x, y, inexact=True)
+    near = ew.less_equal(ew.abs(ew.sub(a, b)), ew.add(atol, ew.mul(rtol, ew.abs(b))))
+    out = ew.bitwise_or(ew.equal(a, b), ew.bitwise_and(near, isfinite(b)))
+    return ew.bitwise_or(out, ew.bitwise_and(isnan(a), isnan(b))) if equal_nan else out
+
+
+def allclose(
+    x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Value:
+    """Whether all pairs of elements are close, as one bool without axes.
+
+    >>> fnp.allclose(np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-7]))
+    Array(True, dtype=bool)
+    """
+    return op.all(isclose(x, y, rtol, atol, equal_nan))
+
+
+def array_equal(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether two arrays have one shape and equal elements, as one bool without axes.
+
+    >>> fnp.array_equal(np.array([1, 2]), np.array([1, 2]))
+    Array(True, dtype=bool)
+    """
+    a, b = operand("array_equal", "x", x), operand("array_equal", "y", y)
+    return op.all(ew.equal(a, b)) if a.shape == b.shape else as_value(False)
+
+
+def array_equiv(x: ArrayLike, y: ArrayLike) -> Value:
+    """Whether two arrays broadcast to each other and are equal then, as one bool without axes.
+
+    >>> fnp.array_equiv(np.array([1, 1]), 1)
+    Array(True, dtype=bool)
+    """
+    a, b = operand("array_equiv", "x", x), operand("array_equiv", "y", y)
+    fit = broadcast_shapes(a.shape, b.shape) is not None
+    return op.all(ew.equal(a, b)) if fit else as_value(False)
+
+
+def _truth(fun: str, x: ArrayLike) -> Value:
+    return ew.to_condition(operand(fun, "x", x))

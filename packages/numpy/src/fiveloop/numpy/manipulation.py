@@ -1,0 +1,440 @@
+"""Moving elements: shapes, axes, joining, splitting, repeating."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core import operators as op
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_axis, common_shape
+from fiveloop.core.primitives.convert import convert, operand
+
+Axes = int | Sequence[int]
+
+
+def reshape(x: ArrayLike, shape: Any) -> Value:
+    """The same elements, in row-major order, in another shape; one size may be -1.
+
+    >>> fnp.reshape(np.arange(4), (2, -1))
+    Array([[0, 1],
+           [2, 3]], dtype=int64)
+    """
+    return bc.reshape(x, shape)
+
+
+def ravel(x: ArrayLike) -> Value:
+    """All elements along one axis.
+
+    >>> fnp.ravel(np.ones((2, 1)))
+    Array([1., 1.], dtype=float64)
+    """
+    return bc.reshape(x, (-1,))
+
+
+def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Value:
+    """The axes in another order, or reversed.
+
+    >>> fnp.transpose(np.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    return bc.transpose(x, axes)
+
+
+def permute_dims(x: ArrayLike, axes: Sequence[int]) -> Value:
+    """The axes in another order.
+
+    >>> fnp.permute_dims(np.zeros((2, 3)), (1, 0)).shape
+    (3, 2)
+    """
+    return bc.transpose(x, axes)
+
+
+def matrix_transpose(x: ArrayLike) -> Value:
+    """The last two axes swapped.
+
+    >>> fnp.matrix_transpose(np.zeros((2, 3, 4))).shape
+    (2, 4, 3)
+    """
+    return op.matrix_transpose(x)
+
+
+def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
+    """Two axes exchanged.
+
+    >>> fnp.swapaxes(np.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
+    value = operand("swapaxes", "x", x)
+    i, j = (canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
+    perm = list(range(value.ndim))
+    perm[i], perm[j] = j, i
+    return bc.transpose(value, perm)
+
+
+def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Value:
+    """Axes moved to other places; the rest keep their order.
+
+    >>> fnp.moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    value = operand("moveaxis", "x", x)
+    start = canonical_axes("moveaxis", source, value.ndim, "source")
+    end = canonical_axes("moveaxis", destination, value.ndim, "destination")
+    if len(start) != len(end):
+        bad_value(
+            f"moveaxis: expected as many sources as destinations, got {source} and {destination}"
+        )
+    rest = iter([k for k in range(value.ndim) if k not in start])
+    taken = dict(zip(end, start, strict=True))
+    return bc.transpose(value, [taken[k] if k in taken else next(rest) for k in range(value.ndim)])
+
+
+def expand_dims(x: ArrayLike, axis: Axes) -> Value:
+    """New axes of size 1, at these places of the result.
+
+    >>> fnp.expand_dims(np.zeros(3), 0).shape
+    (1, 3)
+    """
+    return bc.expand_dims(x, axis)
+
+
+def squeeze(x: ArrayLike, axis: Axes | None = None) -> Value:
+    """Axes of size 1 taken away: these, or all. ValueError for an axis of another size.
+
+    >>> fnp.squeeze(np.zeros((1, 3, 1))).shape
+    (3,)
+    """
+    return bc.squeeze(x, axis)
+
+
+def atleast_1d(x: ArrayLike) -> Value:
+    """`x` with at least one axis.
+
+    >>> fnp.atleast_1d(1.0).shape
+    (1,)
+    """
+    value = operand("atleast_1d", "x", x)
+    return value if value.ndim else bc.reshape(value, (1,))
+
+
+def atleast_2d(x: ArrayLike) -> Value:
+    """`x` with at least two axes; a vector becomes a row.
+
+    >>> fnp.atleast_2d(np.zeros(3)).shape
+    (1, 3)
+    """
+    value = atleast_1d(x)
+    return value if value.ndim > 1 else bc.expand_dims(value, 0)
+
+
+def atleast_3d(x: ArrayLike) -> Value:
+    """`x` with at least three axes; a matrix gets its new axis last.
+
+    >>> fnp.atleast_3d(np.zeros((2, 3))).shape
+    (2, 3, 1)
+    """
+    value = atleast_2d(x)
+    return value if value.ndim > 2 else bc.expand_dims(value, 2)
+
+
+def broadcast_to(x: ArrayLike, shape: Any) -> Value:
+    """`x` repeated to a shape; new axes come in front. ValueError if it does not fit.
+
+    >>> fnp.broadcast_to(np.array([1, 2]), (2, 2))
+    Array([[1, 2],
+           [1, 2]], dtype=int64)
+    """
+    return bc.broadcast_to(x, shape)
+
+
+def broadcast_arrays(*xs: ArrayLike) -> list[Value]:
+    """Arrays repeated to their common shape.
+
+    >>> [x.shape for x in fnp.broadcast_arrays(np.zeros((2, 1)), np.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    values = [operand("broadcast_arrays", f"xs[{k}]", x) for k, x in enumerate(xs)]
+    shape = common_shape("broadcast_arrays", [x.shape for x in values])
+    return [bc.broadcast_to(x, shape) for x in values]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to.
+
+    >>> fnp.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return common_shape("broadcast_shapes", [tuple(s) for s in shapes])
+
+
+def concatenate(xs: Sequence[ArrayLike], axis: int | None = 0) -> Value:
+    """Arrays joined end to end along an axis, brought to one dtype; flattened first if `axis` is None.
+
+    >>> fnp.concatenate([np.zeros(1), np.ones(2)])
+    Array([0., 1., 1.], dtype=float64)
+    """
+    return sh.concatenate([ravel(x) for x in xs], 0) if axis is None else sh.concatenate(xs, axis)
+
+
+def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
+    """Arrays of one shape joined along a new axis.
+
+    >>> fnp.stack([np.zeros(2), np.ones(2)], axis=1)
+    Array([[0., 1.],
+           [0., 1.]], dtype=float64)
+    """
+    return sh.stack(xs, axis)
+
+
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Value, ...]:
+    """The slices along an axis, which they lose.
+
+    >>> fnp.unstack(np.array([[1, 2], [3, 4]]))[1]
+    Array([3, 4], dtype=int64)
+    """
+    value = operand("unstack", "x", x)
+    front = bc.move_axis(value, axis, 0)
+    return tuple(front[k] for k in range(front.shape[0]))
+
+
+def hstack(xs: Sequence[ArrayLike]) -> Value:
+    """Arrays joined along their second axis; vectors along their first.
+
+    >>> fnp.hstack([np.zeros(1), np.ones(1)])
+    Array([0., 1.], dtype=float64)
+    """
+    values = [atleast_1d(x) for x in xs]
+    return sh.concatenate(values, 0 if values and values[0].ndim == 1 else 1)
+
+
+def vstack(xs: Sequence[ArrayLike]) -> Value:
+    """Arrays joined along their first axis; vectors are rows.
+
+    >>> fnp.vstack([np.zeros(2), np.ones(2)])
+    Array([[0., 0.],
+           [1., 1.]], dtype=float64)
+    """
+    return sh.concatenate([atleast_2d(x) for x in xs], 0)
+
+
+def column_stack(xs: Sequence[ArrayLike]) -> Value:
+    """Vectors as the columns of a matrix; matrices side by side.
+
+    >>> fnp.column_stack([np.zeros(2), np.ones(2)])
+    Array([[0., 1.],
+           [0., 1.]], dtype=float64)
+    """
+    values = [operand("column_stack", f"xs[{k}]", x) for k, x in enumerate(xs)]
+    return sh.concatenate([x if x.ndim > 1 else bc.reshape(x, (-1, 1)) for x in values], 1)
+
+
+def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Value]:
+    """Consecutive parts along an axis: equal ones of a number, or those between the given places.
+
+    ValueError if the axis does not divide into that many.
+
+    >>> [part.shape for part in fnp.split(np.zeros(6), 3)]
+    [(2,), (2,), (2,)]
+    """
+    value = operand("split", "x", x)
+    at = canonical_axis("split", axis, value.ndim)
+    size = value.shape[at]
+    if isinstance(indices_or_sections, int) and size % indices_or_sections:
+        bad_value(
+            f"split: expected a number of parts that divides axis {at} of size {size}, "
+            f"got {indices_or_sections}; see `array_split`"
+        )
+    return array_split(value, indices_or_sections, at)
+
+
+def array_split(
+    x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0
+) -> list[Value]:
+    """Consecutive parts along an axis; where they cannot be equal, the first are longer by one.
+
+    >>> [part.shape for part in fnp.array_split(np.zeros(5), 2)]
+    [(3,), (2,)]
+    """
+    value = operand("array_split", "x", x)
+    at = canonical_axis("array_split", axis, value.ndim)
+    size = value.shape[at]
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if count < 1:
+            bad_value(f"array_split: expected at least one part, got {count}")
+        edges = [k * (size // count) + min(k, size % count) for k in range(count + 1)]
+    else:
+        edges = [0, *[slice(None, i).indices(size)[1] for i in indices_or_sections], size]
+    lead = (slice(None),) * at
+    return [value[(*lead, slice(a, max(a, b)))] for a, b in pairwise(edges)]
+
+
+def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
+    """The opposite order along axes, or along all.
+
+    >>> fnp.flip(np.arange(3))
+    Array([2, 1, 0], dtype=int64)
+    """
+    return sh.reverse(x, axis)
+
+
+def fliplr(x: ArrayLike) -> Value:
+    """The opposite order along the second axis.
+
+    >>> fnp.fliplr(np.array([[1, 2]]))
+    Array([[2, 1]], dtype=int64)
+    """
+    return sh.reverse(x, 1)
+
+
+def flipud(x: ArrayLike) -> Value:
+    """The opposite order along the first axis.
+
+    >>> fnp.flipud(np.arange(2))
+    Array([1, 0], dtype=int64)
+    """
+    return sh.reverse(x, 0)
+
+
+def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
+    """A quarter turn, `k` times, in the plane of two axes, from the first towards the second.
+
+    >>> fnp.rot90(np.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int64)
+    """
+    value = operand("rot90", "x", x)
+    i, j = canonical_axes("rot90", axes, value.ndim)
+    match k % 4:
+        case 0:
+            return value
+        case 1:
+            return sh.reverse(swapaxes(value, i, j), i)
+        case 2:
+            return sh.reverse(value, (i, j))
+        case _:
+            return sh.reverse(swapaxes(value, i, j), j)
+
+
+def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = None) -> Value:
+    """Elements moved along axes by `shift` places, those at the end to the front; all axes as one if None.
+
+    A shift may be known only at run time.
+
+    >>> fnp.roll(np.arange(4), 1)
+    Array([3, 0, 1, 2], dtype=int64)
+    """
+    value = operand("roll", "x", x)
+    if axis is None:
+        return bc.reshape(roll(bc.reshape(value, (-1,)), shift, 0), value.shape)
+    shifts: list[Any] = list(shift) if isinstance(shift, (tuple, list)) else [shift]
+    axes = [
+        canonical_axis("roll", a, value.ndim) for a in ([axis] if isinstance(axis, int) else axis)
+    ]
+    if len(shifts) != len(axes):
+        shifts, axes = shifts * len(axes), axes * len(shifts)
+    for by, at in zip(shifts, axes, strict=True):
+        value = _rolled(value, by, at)
+    return value
+
+
+def _rolled(x: Value, by: ArrayLike, at: int) -> Value:
+    size = x.shape[at]
+    lead = (slice(None),) * at
+    if size == 0:
+        return x
+    if isinstance(by, (int, np.integer)):
+        cut = size - int(by) % size
+        return sh.concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(None, cut))]], at)
+    shift = convert(operand("roll", "shift", by), np.int32)
+    return x[(*lead, op.remainder(ew.sub(sh.iota(np.int32, size), shift), size))]
+
+
+def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
+    """`x` repeated as a whole: `reps` times along each axis, new axes in front.
+
+    >>> fnp.tile(np.array([1, 2]), 2)
+    Array([1, 2, 1, 2], dtype=int64)
+    """
+    value = operand("tile", "x", x)
+    counts = (reps,) if isinstance(reps, int) else tuple(reps)
+    rank = max(value.ndim, len(counts))
+    counts = (*(1,) * (rank - len(counts)), *counts)
+    shape = (*(1,) * (rank - value.ndim), *value.shape)
+    value = bc.reshape(value, [d for size in shape for d in (1, size)])
+    wide = [d for pair in zip(counts, shape, strict=True) for d in pair]
+    value = bc.broadcast_in_dim(value, wide, range(2 * rank))
+    return bc.reshape(value, [n * d for n, d in zip(counts, shape, strict=True)])
+
+
+def repeat(
+    x: ArrayLike, repeats: int | Sequence[int] | np.ndarray, axis: int | None = None
+) -> Value:
+    """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None.
+
+    >>> fnp.repeat(np.array([1, 2]), 2), fnp.repeat(np.array([1, 2]), [1, 2])
+    (Array([1, 1, 2, 2], dtype=int64), Array([1, 2, 2], dtype=int64))
+    """
+    value = operand("repeat", "x", x)
+    if axis is None:
+        value, axis = bc.reshape(value, (-1,)), 0
+    at = canonical_axis("repeat", axis, value.ndim)
+    lead, size = (slice(None),) * at, value.shape[at]
+    if not isinstance(repeats, int):
+        return value[(*lead, np.repeat(np.arange(size), np.asarray(repeats)))]
+    wide = bc.expand_dims(value, at + 1)
+    shape = (*value.shape[: at + 1], repeats, *value.shape[at + 1 :])
+    wide = bc.broadcast_in_dim(wide, shape, range(len(shape)))
+    return bc.reshape(wide, (*value.shape[:at], size * repeats, *value.shape[at + 1 :]))
+
+
+def pad(
+    x: ArrayLike, pad_width: Any, mode: str = "constant", constant_values: ArrayLike = 0
+) -> Value:
+    """`x` with elements put before and after it along each axis.
+
+    `pad_width` is a number, a pair (before, after), or a pair per axis. `mode` is "constant", "edge",
+    "reflect", "symmetric" or "wrap".
+
+    >>> fnp.pad(np.array([1, 2]), (1, 2)), fnp.pad(np.array([1, 2, 3]), 1, mode="reflect")
+    (Array([0, 1, 2, 0, 0], dtype=int64), Array([2, 1, 2, 3, 2], dtype=int64))
+    """
+    value = operand("pad", "x", x)
+    widths = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
+    if any(n < 0 for pair in widths for n in pair):
+        bad_value(f"pad: expected no negative widths, got {pad_width}")
+    if mode == "constant":
+        filler = convert(operand("pad", "constant_values", constant_values), value.dtype)
+        return sh.pad(value, filler, [lo for lo, _ in widths], [hi for _, hi in widths])
+    modes = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric", "wrap": "wrap"}
+    if mode not in modes:
+        bad_value(f"pad: expected `mode` to be constant or one of {list(modes)}, got {mode!r}")
+    for axis, (low, high) in enumerate(widths):
+        if low or high:
+            source = np.pad(np.arange(value.shape[axis]), (low, high), mode=modes[mode])  # type: ignore[call-overload]
+            value = value[(*(slice(None),) * axis, source)]
+    return value
+
+
+def astype(x: ArrayLike, dtype: Any) -> Value:
+    """The same elements in another dtype; to bool, whether they differ from zero.
+
+    >>> fnp.astype(np.array([0.5, 0.0]), bool)
+    Array([ True, False], dtype=bool)
+    """
+    return op.astype(x, dtype)
+
+
+def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Value:
+    """`x` with `values` joined to its end along an axis; both flattened if that is None.
+
+    >>> fnp.append(np.array([1, 2]), np.array([3]))
+    Array([1, 2, 3], dtype=int64)
+    """
+    return concatenate([x, values], axis)

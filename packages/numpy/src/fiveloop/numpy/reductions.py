@@ -1,0 +1,384 @@
+"""Combining elements along axes: sums, extrema, statistics, and running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core import operators as op
+from fiveloop.core.dims import size_of
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import cumulative as cu
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_axis
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.sort import sort as sort_along
+from fiveloop.core.promotion import dtype_kind
+
+Axis = int | Sequence[int] | None
+
+
+def sum(
+    x: ArrayLike,
+    axis: Axis = None,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Value:
+    """The sum over axes, or over all; only of the elements where `where` holds, if that is given.
+
+    Bools and narrow integers are summed as 32-bit integers. `keepdims` keeps the axes with size 1.
+
+    >>> fnp.sum(np.array([[1, 2], [3, 4]]), axis=0)
+    Array([4, 6], dtype=int64)
+    """
+    return op.sum(_masked("sum", x, where, 0), axis, dtype=dtype, keepdims=keepdims)
+
+
+def prod(
+    x: ArrayLike,
+    axis: Axis = None,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Value:
+    """The product over axes, or over all; only of the elements where `where` holds, if that is given.
+
+    >>> fnp.prod(np.array([2, 3, 4]))
+    Array(24, dtype=int64)
+    """
+    return op.prod(_masked("prod", x, where, 1), axis, dtype=dtype, keepdims=keepdims)
+
+
+def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: float) -> Value:
+    value = operand(fun, "x", x)
+    return value if where is None else ew.select(where, value, neutral)
+
+
+def mean(
+    x: ArrayLike,
+    axis: Axis = None,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Value:
+    """The mean over axes, or over all; only of the elements where `where` holds, if that is given.
+
+    Integers and bools become float32.
+
+    >>> fnp.mean(np.array([[1, 2], [3, 5]]), axis=1)
+    Array([1.5, 4. ], dtype=float32)
+    """
+    if where is None:
+        return op.mean(x, axis, dtype=dtype, keepdims=keepdims)
+    (value,) = promote("mean", x, inexact=True)
+    held = bc.broadcast_to(where, value.shape)
+    count = op.sum(convert(held, value.dtype), axis, keepdims=keepdims)
+    return ew.div(sum(value, axis, dtype=dtype, keepdims=keepdims, where=held), count)
+
+
+def var(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Value:
+    """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`).
+
+    >>> fnp.var(np.array([1.0, 3.0]))
+    Array(1., dtype=float64)
+    """
+    (value,) = promote("var", x, inexact=True)
+    axes = canonical_axes("var", axis, value.ndim)
+    apart = ew.abs(ew.sub(value, op.mean(value, axes, keepdims=True)))
+    total = op.sum(ew.square(apart), axes, keepdims=keepdims)
+    return ew.div(total, size_of([value.shape[k] for k in axes]) - ddof)
+
+
+def std(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Value:
+    """The standard deviation over axes, or over all: the root of the variance.
+
+    >>> fnp.std(np.array([1.0, 5.0]))
+    Array(2., dtype=float64)
+    """
+    return ew.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims))
+
+
+def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The greatest element over axes, or over all; NaN if there is one. The first of equals has the derivative.
+
+    >>> fnp.max(np.array([[1, 5], [7, 2]]), axis=0)
+    Array([7, 5], dtype=int64)
+    """
+    return op.max(x, axis, keepdims=keepdims)
+
+
+def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The least element over axes, or over all; NaN if there is one. The first of equals has the derivative.
+
+    >>> fnp.min(np.array([[1, 5], [7, 2]]), axis=0)
+    Array([1, 2], dtype=int64)
+    """
+    return op.min(x, axis, keepdims=keepdims)
+
+
+def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The greatest element less the least.
+
+    >>> fnp.ptp(np.array([4, 1, 9]))
+    Array(8, dtype=int64)
+    """
+    return ew.sub(op.max(x, axis, keepdims=keepdims), op.min(x, axis, keepdims=keepdims))
+
+
+def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """Whether all elements over axes are true; a number is if it is not zero.
+
+    >>> fnp.all(np.array([[True, False], [True, True]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
+    return op.all(ew.to_condition(operand("all", "x", x)), axis, keepdims=keepdims)
+
+
+def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """Whether any element over axes is true; a number is if it is not zero.
+
+    >>> fnp.any(np.array([[0, 0], [0, 3]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
+    return op.any(ew.to_condition(operand("any", "x", x)), axis, keepdims=keepdims)
+
+
+def count_nonzero(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """How many elements over axes are not zero, as int32.
+
+    >>> fnp.count_nonzero(np.array([0, 3, 4]))
+    Array(2, dtype=int32)
+    """
+    held = ew.to_condition(operand("count_nonzero", "x", x))
+    return op.sum(held, axis, dtype=np.int32, keepdims=keepdims)
+
+
+def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    """The index of the greatest element along an axis, the first of equals, as int32; of all if None.
+
+    >>> fnp.argmax(np.array([1, 9, 9]))
+    Array(1, dtype=int32)
+    """
+    return op.argmax_method(x, axis, keepdims=keepdims)
+
+
+def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    """The index of the least element along an axis, the first of equals, as int32; of all if None.
+
+    >>> fnp.argmin(np.array([4, 1, 1]))
+    Array(1, dtype=int32)
+    """
+    return op.argmin_method(x, axis, keepdims=keepdims)
+
+
+def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -> Value:
+    """The mean with weights, which have the shape of `x`, or of its one axis that is averaged.
+
+    >>> fnp.average(np.array([1.0, 4.0]), weights=np.array([2.0, 1.0]))
+    Array(2., dtype=float64)
+    """
+    if weights is None:
+        return op.mean(x, axis)
+    value, w = promote("average", x, weights, inexact=True)
+    axes = canonical_axes("average", axis, value.ndim)
+    if w.ndim == 1 and len(axes) == 1 and value.ndim > 1:
+        w = bc.broadcast_in_dim(w, value.shape, axes)
+    return ew.div(op.sum(ew.mul(value, w), axes), op.sum(w, axes))
+
+
+def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    """The middle element along an axis, or of all; the mean of the two middle ones of an even number.
+
+    >>> fnp.median(np.array([3.0, 1.0, 2.0, 10.0]))
+    Array(2.5, dtype=float64)
+    """
+    return quantile(x, 0.5, axis, keepdims=keepdims)
+
+
+def quantile(
+    x: ArrayLike,
+    q: float,
+    axis: int | None = None,
+    *,
+    keepdims: bool = False,
+    method: Literal["linear", "lower", "higher", "nearest"] = "linear",
+) -> Value:
+    """The value below which the part `q`, a number in [0, 1], of the elements along an axis lies.
+
+    Between two elements it is interpolated, unless `method` says otherwise.
+
+    >>> fnp.quantile(np.array([0.0, 1.0, 2.0, 3.0]), 0.25)
+    Array(0.75, dtype=float64)
+    """
+    if not 0 <= q <= 1:
+        bad_value(f"quantile: expected `q` in [0, 1], got {q}")
+    (value,) = promote("quantile", x, inexact=True)
+    shape = value.shape
+    axes = canonical_axes("quantile", axis, value.ndim)
+    if axis is None:
+        value, axis = bc.reshape(value, (-1,)), 0
+    at = canonical_axis("quantile", axis, value.ndim)
+    ordered = bc.move_axis(sort_along(value, at), at, 0)
+    place = q * (ordered.shape[0] - 1)
+    low, high = math.floor(place), math.ceil(place)
+    ends = {"lower": low, "higher": high, "nearest": round(place)}
+    if method in ends:
+        out = ordered[ends[method]]
+    elif method == "linear":
+        part = place - low
+        out = ew.add(ew.mul(ordered[low], 1 - part), ew.mul(ordered[high], part))
+    else:
+        bad_value(
+            f"quantile: expected `method` to be linear or one of {list(ends)}, got {method!r}"
+        )
+    bad = op.any(ew.is_nan(value), at)
+    out = ew.select(bad, math.nan, out)
+    return op.keep_axes(out, shape, axes) if keepdims else out
+
+
+def percentile(x: ArrayLike, q: float, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    """The value below which `q` percent of the elements along an axis lie.
+
+    >>> fnp.percentile(np.array([0.0, 1.0, 2.0]), 50)
+    Array(1., dtype=float64)
+    """
+    return quantile(x, q / 100, axis, keepdims=keepdims)
+
+
+def nansum(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The sum over axes of the elements that are not NaN.
+
+    >>> fnp.nansum(np.array([1.0, np.nan]))
+    Array(1., dtype=float64)
+    """
+    value = operand("nansum", "x", x)
+    return sum(value, axis, keepdims=keepdims, where=ew.equal(value, value))
+
+
+def nanmean(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The mean over axes of the elements that are not NaN.
+
+    >>> fnp.nanmean(np.array([1.0, np.nan, 3.0]))
+    Array(2., dtype=float64)
+    """
+    value = operand("nanmean", "x", x)
+    return mean(value, axis, keepdims=keepdims, where=ew.equal(value, value))
+
+
+def nanmax(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The greatest element over axes that is not NaN.
+
+    >>> fnp.nanmax(np.array([1.0, np.nan]))
+    Array(1., dtype=float64)
+    """
+    return _nan_extremum("nanmax", op.max, -math.inf, x, axis, keepdims)
+
+
+def nanmin(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The least element over axes that is not NaN.
+
+    >>> fnp.nanmin(np.array([1.0, np.nan]))
+    Array(1., dtype=float64)
+    """
+    return _nan_extremum("nanmin", op.min, math.inf, x, axis, keepdims)
+
+
+def _nan_extremum(
+    fun: str, find: Any, worst: float, x: ArrayLike, axis: Axis, keepdims: bool
+) -> Value:
+    value = operand(fun, "x", x)
+    if dtype_kind(value.dtype) != "f":
+        return find(value, axis, keepdims=keepdims)  # type: ignore[no-any-return]  # op.max or op.min
+    missing = ew.is_nan(value)
+    out = find(ew.select(missing, worst, value), axis, keepdims=keepdims)
+    return ew.select(op.all(missing, axis, keepdims=keepdims), math.nan, out)
+
+
+def cumsum(
+    x: ArrayLike, axis: int | None = None, *, dtype: Any = None, reverse: bool = False
+) -> Value:
+    """The sums of all elements up to each place along an axis; of all, flattened, if that is None.
+
+    >>> fnp.cumsum(np.array([1, 2, 3]))
+    Array([1, 3, 6], dtype=int64)
+    """
+    value, at = _along("cumsum", x, axis)
+    return cu.cumsum(value if dtype is None else convert(value, dtype), at, reverse)
+
+
+def cumprod(
+    x: ArrayLike, axis: int | None = None, *, dtype: Any = None, reverse: bool = False
+) -> Value:
+    """The products of all elements up to each place along an axis; of all, flattened, if that is None.
+
+    >>> fnp.cumprod(np.array([1, 2, 3]))
+    Array([1, 2, 6], dtype=int64)
+    """
+    value, at = _along("cumprod", x, axis)
+    return cu.cumprod(value if dtype is None else convert(value, dtype), at, reverse)
+
+
+def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
+    """The greatest element up to each place along an axis; of all, flattened, if that is None.
+
+    >>> fnp.cummax(np.array([1, 3, 2]))
+    Array([1, 3, 3], dtype=int64)
+    """
+    value, at = _along("cummax", x, axis)
+    return cu.cummax(value, at, reverse)
+
+
+def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
+    """The least element up to each place along an axis; of all, flattened, if that is None.
+
+    >>> fnp.cummin(np.array([2, 3, 1]))
+    Array([2, 2, 1], dtype=int64)
+    """
+    value, at = _along("cummin", x, axis)
+    return cu.cummin(value, at, reverse)
+
+
+def _along(fun: str, x: ArrayLike, axis: int | None) -> tuple[Value, int]:
+    value = operand(fun, "x", x)
+    if axis is None:
+        return bc.reshape(value, (-1,)), 0
+    return value, canonical_axis(fun, axis, value.ndim)
+
+
+def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
+    """The difference of each element and the one before it along an axis, `n` times over.
+
+    >>> fnp.diff(np.array([1, 4, 9]))
+    Array([3, 5], dtype=int64)
+    """
+    value = operand("diff", "x", x)
+    lead = (slice(None),) * canonical_axis("diff", axis, value.ndim)
+    for _ in range(n):
+        late, early = value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))]
+        value = ew.not_equal(late, early) if value.dtype == np.bool_ else ew.sub(late, early)
+    return value
+
+
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Value:
+    """The integral of `y` along an axis by the trapezoidal rule, at the points `x` or every `dx`.
+
+    >>> fnp.trapezoid(np.array([0.0, 1.0, 2.0]))
+    Array(2., dtype=float64)
+    """
+    (value,) = promote("trapezoid", y, inexact=True)
+    lead = (slice(None),) * canonical_axis("trapezoid", axis, value.ndim)
+    pairs = ew.add(value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))])
+    width: ArrayLike = dx
+    if x is not None:
+        points = operand("trapezoid", "x", x)
+        width = diff(points, axis=axis if points.ndim == value.ndim else 0)
+        if points.ndim == 1:
+            width = bc.broadcast_in_dim(width, pairs.shape, (len(lead),))
+    return ew.mul(op.sum(ew.mul(pairs, width), axis), 0.5)

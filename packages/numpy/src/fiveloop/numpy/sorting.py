@@ -1,0 +1,81 @@
+"""Sorting, and the order of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives import sort as so
+from fiveloop.core.primitives.check import bad_value, canonical_axis
+from fiveloop.core.primitives.convert import operand
+from fiveloop.numpy.indexing import take_along_axis
+
+
+def sort(
+    x: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False
+) -> Value:
+    """The elements in order along an axis, or of all, flattened; NaN last (first if `descending`).
+
+    >>> fnp.sort(np.array([3, 1, 2]))
+    Array([1, 2, 3], dtype=int64)
+    """
+    value, at = _along("sort", x, axis)
+    out = so.sort(value, at, stable=stable)
+    return sh.reverse(out, at) if descending else out
+
+
+def argsort(
+    x: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False
+) -> Value:
+    """The indices, as int32, that put the elements in order along an axis; equals keep their order.
+
+    >>> fnp.argsort(np.array([30, 10, 20]))
+    Array([1, 2, 0], dtype=int32)
+    """
+    value, at = _along("argsort", x, axis)
+    if not descending:
+        return so.argsort(value, at, stable=stable)
+    # Equals keep their order if those of the reversed array are sorted, and the result is reversed.
+    back = sh.reverse(so.argsort(sh.reverse(value, at), at, stable=stable), at)
+    return ew.sub(value.shape[at] - 1, back)
+
+
+def _along(fun: str, x: ArrayLike, axis: int | None) -> tuple[Value, int]:
+    value = operand(fun, "x", x)
+    if axis is None:
+        return bc.reshape(value, (-1,)), 0
+    return value, canonical_axis(fun, axis, value.ndim)
+
+
+def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
+    """The indices, as int32, that order by the last key, its equals by the one before it, and so on.
+
+    >>> fnp.lexsort([np.array([1, 2, 0]), np.array([1, 0, 1])])
+    Array([1, 2, 0], dtype=int32)
+    """
+    values = [operand("lexsort", f"keys[{k}]", x) for k, x in enumerate(keys)]
+    if not values:
+        bad_value("lexsort: expected at least one key, got none")
+    at = canonical_axis("lexsort", axis, values[0].ndim)
+    numbers = sh.iota(np.int32, values[0].shape, at)
+    return so.sort_together([*values[::-1], numbers], at, num_keys=len(values))[-1]
+
+
+def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
+    """The `k` greatest elements along an axis, in descending order, and their indices; the first of equals.
+
+    >>> fnp.top_k(np.array([1, 9, 5]), 2)
+    (Array([9, 5], dtype=int64), Array([1, 2], dtype=int32))
+    """
+    value = operand("top_k", "x", x)
+    at = canonical_axis("top_k", axis, value.ndim)
+    if not 0 <= k <= value.shape[at]:
+        bad_value(
+            f"top_k: expected `k` in [0, {value.shape[at]}] along axis {at} of {value.aval}, got {k}"
+        )
+    order = argsort(value, at, descending=True)[(*(slice(None),) * at, slice(0, k))]
+    return take_along_axis(value, order, at), order

@@ -1,0 +1,59 @@
+"""Keys: what every draw is made from. A key is an array of two uint32 words; equal keys give equal draws.
+
+A key is not used up: split it, or fold a number into it, before each draw.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import ArrayLike, Value, jit
+from fiveloop.core import keys as core_keys
+from fiveloop.core.primitives.check import canonical_shape
+from fiveloop.core.primitives.convert import operand
+
+_split = jit(core_keys.split, static_argnames="num", inline=True)
+_fold_in = jit(core_keys.fold_in, inline=True)
+_bits = jit(core_keys.random_bits, static_argnames=("shape", "dtype"), inline=True)
+
+
+def key(seed: ArrayLike) -> Value:
+    """A key from an integer seed of up to 64 bits.
+
+    >>> random.key(7)
+    Array([0, 7], dtype=uint32)
+    """
+    return core_keys.key(seed)
+
+
+def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Value:
+    """New keys, `num` of them (or an array of them), independent of one another and of `key`.
+
+    >>> a, b = random.split(random.key(0))
+    >>> a.shape
+    (2,)
+    """
+    return _split(operand("split", "key", key), num=canonical_shape("split", num, "num"))
+
+
+def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
+    """A new key from a key and an integer, such as a step or an index, which may be traced.
+
+    >>> random.fold_in(random.key(0), 3).shape
+    (2,)
+    """
+    if isinstance(data, int):
+        return core_keys.fold_in(key, data)
+    return _fold_in(operand("fold_in", "key", key), operand("fold_in", "data", data))
+
+
+def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
+    """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance.
+
+    >>> random.bits(random.key(0), (2,), np.uint8).dtype
+    dtype('uint8')
+    """
+    out = canonical_shape("bits", shape)
+    return _bits(operand("bits", "key", key), shape=out, dtype=np.dtype(dtype))
