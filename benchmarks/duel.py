@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -149,16 +149,18 @@ class Runner:
             self.settings.rounds, max(3, int(self.settings.case_seconds / max(once, 1e-9)))
         )
         self.samples = {c.name: [] for c in active}
+        least = {c.name: built[c.name].run for c in active}
         for index in range(rounds + 1):
             for contender in active:
                 times = self.pool.ask(
                     contender.side, "sample", contender.name, self.settings.round_seconds
                 )
                 assert isinstance(times, list)
+                least[contender.name] = min(least[contender.name], *times)
                 if index:
                     self.samples[contender.name].append(statistics.median(times))
         for name, samples in self.samples.items():
-            rows[name].run = summarise(samples)
+            rows[name].run = replace(summarise(samples), least=least[name])
 
     def lowering(
         self, case: Case, active: list[Contender], size: int, rows: dict[str, Row]

@@ -12,7 +12,10 @@ SEED = 20
 
 @dataclass(frozen=True)
 class Summary:
-    """One series of samples in a few numbers; `spread` is the interquartile range over the median."""
+    """One series of samples in a few numbers; `spread` is the interquartile range over the median.
+
+    Where each sample stands for a round of calls, `least` is of all single calls.
+    """
 
     least: float
     median: float

@@ -100,8 +100,9 @@ def row(name: str) -> Row:
     """
     known = {prim.name: prim for prim in abstract_eval_rules}
     if name not in known:
-        close = ", ".join(difflib.get_close_matches(name, known)) or "`matrix()` shows them all"
-        raise ValueError(f"row: expected the name of a primitive that has been defined, got {name!r}; {close}")
+        close = ", ".join(difflib.get_close_matches(name, known))
+        advice = f"those most like it: {close}" if close else "`matrix()` shows them all"
+        raise ValueError(f"row: expected the name of a primitive that has been defined, got {name!r}; {advice}")
     return _row(known[name])
 
 

@@ -100,12 +100,13 @@ class Stages:
         return self.jaxpr(passed[-1] if passed else "trace")
 
     def __repr__(self) -> str:
+        seen: dict[str, str] = {}
         parts: list[str] = []
-        previous: Content = ""
         for stage in self.found:
-            same = isinstance(stage.content, Jaxpr) and stage.content is previous
-            parts.append(f"# {stage.name}: {stage.title}\n{'(unchanged)' if same else stage.content}\n")
-            previous = stage.content
+            text = str(stage.content).rstrip("\n")
+            shown = f"as `{seen[text]}`" if text in seen else text
+            parts.append(f"# {stage.name}: {stage.title}\n{shown}\n")
+            seen.setdefault(text, stage.name)
         return "\n".join(parts)
 
     def dump(self, folder: str | Path) -> None:

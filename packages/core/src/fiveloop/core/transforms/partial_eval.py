@@ -122,7 +122,7 @@ class _Splitter:
         if rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
             return _Step(staged=[eqn])
-        inst = [not isinstance(a, Var) or a in self.inst or a in self.unknown for a in eqn.invars]
+        inst = [not isinstance(a, Var) or self._is_the_same_later(a) or a in self.unknown for a in eqn.invars]
         return self._take(eqn, rule(self.plan, unknown, inst, eqn))
 
     def _take(self, eqn: Eqn, cut: EqnSplit) -> _Step:
@@ -133,15 +133,21 @@ class _Splitter:
         if self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):
             self.at_hand |= set(eqn.outvars)
             return True
+        refs = _touched_refs(eqn)
+        if not all(self._is_the_same_later(ref) for ref in refs if ref in self.jaxpr.invars):
+            return False
         return not self.plan.verdict(eqn).saves
+
+    def _is_the_same_later(self, v: Var) -> bool:
+        """Whether the staged half has this input, and a Ref still holds what it held."""
+        return v in self.inst and v not in self.mutated
 
     def _only_reads_at_hand(self, eqn: Eqn) -> bool:
         """Whether an equation only reads Refs that are at hand in the staged half and that nothing writes."""
         positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
         if not positional or len(positional) != len(eqn.effects):
             return False
-        refs = used_vars([eqn.invars[e.position] for e in positional])
-        return refs <= self.inst and refs.isdisjoint(self.mutated)
+        return all(map(self._is_the_same_later, _touched_refs(eqn)))
 
     def _is_index_arithmetic(self, eqn: Eqn) -> bool:
         """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
@@ -226,6 +232,10 @@ class _Splitter:
 
 def _mutated_vars(jaxpr: Jaxpr) -> set[Var]:
     return used_vars(eqn.invars[k] for eqn in jaxpr.eqns for k in mutated_positions(eqn.effects))
+
+
+def _touched_refs(eqn: Eqn) -> set[Var]:
+    return used_vars(eqn.invars[e.position] for e in eqn.effects if isinstance(e, PositionalEffect))
 
 
 def _vars(atoms: Iterable[Atom]) -> list[Var]:

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from fiveloop.core import Policy, bind, flatten_values, function_name, stage_user
-from fiveloop.remat.checkpoint.primitive import CheckpointParams, checkpoint_p
+from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.policies import nothing_saveable
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
         values, _ = flatten_values((args, kwargs), f"checkpoint of {function_name(fun)}: argument")
         staged, flat = stage_user(fun, args, kwargs)
-        params = CheckpointParams(staged.jaxpr, chosen, staged.jaxpr, name=function_name(fun))
+        params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
         out: R = flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))
         return out
 

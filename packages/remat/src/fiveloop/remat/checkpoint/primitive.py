@@ -7,19 +7,27 @@ from dataclasses import dataclass
 from fiveloop.core import Jaxpr, Policy, Primitive
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The user's checkpoint that an equation comes from: the same for all halves of it, and no other's."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 @dataclass(frozen=True)
 class CheckpointParams:
-    """The jaxpr that is called and the policy of its residuals.
+    """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
 
-    `origin` is the jaxpr that was checkpointed first: the same in all halves that come of it. `recomputes` marks
-    the half that computes again what was not saved.
+    `recomputes` marks the half that computes again what was not saved.
     """
 
     jaxpr: Jaxpr
     policy: Policy
-    origin: Jaxpr
+    origin: Origin
     recomputes: bool = False
-    name: str = ""
 
 
 checkpoint_p: Primitive[CheckpointParams] = Primitive("checkpoint")
