@@ -48,7 +48,10 @@ UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "neg": (e.neg, np.negative),
     "logistic": (e.logistic, lambda x: 1 / (1 + np.exp(-x))),
     "bell": (lambda x: e.exp(e.neg(e.square(x))), lambda x: np.exp(-x * x)),
-    "root": (lambda x: e.sqrt(e.add(e.square(x), 1.5)), lambda x: np.sqrt(x * x + x.dtype.type(1.5))),
+    "root": (
+        lambda x: e.sqrt(e.add(e.square(x), 1.5)),
+        lambda x: np.sqrt(x * x + x.dtype.type(1.5)),
+    ),
     "log": (lambda x: e.log1p(e.square(x)), lambda x: np.log1p(x * x)),
     "inverse": (lambda x: e.rsqrt(e.add(1.0, e.square(x))), lambda x: 1 / np.sqrt(1 + x * x)),
     "cube": (lambda x: e.tanh(e.integer_pow(x, 3)), lambda x: np.tanh(x * x * x)),
@@ -80,7 +83,9 @@ define_operation("concatenate", s.concatenate, np.concatenate)
 define_operation("pad", lambda x: s.pad(x, 0.5, (1,), (0,), (1,)), lambda x: _padded(x))
 define_operation("matmul", lambda x, y: dot_general(x, y, (((1,), (0,)), ((), ()))), np.matmul)
 define_operation("getitem", lambda x, index: x[index], lambda x, index: x[index].copy())
-define_operation("int_add", lambda i, j: e.clamp(-6, e.add(i, j), 6), lambda i, j: np.clip(i + j, -6, 6))
+define_operation(
+    "int_add", lambda i, j: e.clamp(-6, e.add(i, j), 6), lambda i, j: np.clip(i + j, -6, 6)
+)
 define_operation("int_neg", e.neg, np.negative)
 define_operation("int_rem", lambda i: e.rem(i, 3), lambda i: np.fmod(i, np.int32(3)))
 define_operation("argmax", lambda x: r.argmax(x, 0), lambda x: np.argmax(x).astype(np.int32))

@@ -78,7 +78,12 @@ def _nested_variants(eqn: Eqn) -> Iterator[Eqn]:
         if isinstance(value, Jaxpr):
             for smaller in variants(value):
                 yield _retyped(eqn, replace(eqn.params, **{f.name: smaller}))
-        elif isinstance(value, int) and not isinstance(value, bool) and value > 1 and f.name == "nsteps":
+        elif (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and value > 1
+            and f.name == "nsteps"
+        ):
             yield _retyped(eqn, replace(eqn.params, nsteps=value - 1))
 
 

@@ -25,7 +25,9 @@ from fiveloop.loops import for_loop
 from fiveloop.state.testing.program_steps import STATE_KINDS
 
 
-def _for(nsteps: int, body: Callable[..., None], state: Sequence[Any], reverse: bool, unroll: int) -> Any:
+def _for(
+    nsteps: int, body: Callable[..., None], state: Sequence[Any], reverse: bool, unroll: int
+) -> Any:
     return for_loop(nsteps, body, list(state), reverse=reverse, unroll=unroll)
 
 

@@ -136,7 +136,9 @@ def draw_index(draw: Draw, scope: Scope, shape: Shape) -> Index:
 
 
 def _draw_item(draw: Draw, scope: Scope, size: int, picks: bool, rows: int) -> Item:
-    kind = draw(st.sampled_from(["all", "run time", "static", "slice", "stretch", *["picks"] * picks]))
+    kind = draw(
+        st.sampled_from(["all", "run time", "static", "slice", "stretch", *["picks"] * picks])
+    )
     match kind:
         case "all":
             return Plain(slice(None))

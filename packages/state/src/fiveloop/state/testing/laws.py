@@ -25,7 +25,9 @@ def discharged(s: Sample, which: bool | Sequence[bool] = True) -> Sample:
     jaxpr = discharge_state(s.jaxpr, which)
     typecheck(jaxpr)
     chosen = [which] * len(s.args) if isinstance(which, bool) else which
-    args = [contents(x) if isinstance(x, Cell) and w else x for x, w in zip(s.args, chosen, strict=True)]
+    args = [
+        contents(x) if isinstance(x, Cell) and w else x for x, w in zip(s.args, chosen, strict=True)
+    ]
     return Sample(jaxpr, tuple(args))
 
 

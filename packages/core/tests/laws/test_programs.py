@@ -1,0 +1,23 @@
+"""Random programs without state obey every law."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from fiveloop.core.testing.laws import check_laws, law_eval, law_lower
+from fiveloop.core.testing.program_steps import CORE_KINDS
+from fiveloop.core.testing.programs import Program, programs
+
+
+@settings(max_examples=60)
+@given(programs(CORE_KINDS))
+def test_transformed_programs(program: Program) -> None:
+    s = program.sample()
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
+
+
+@settings(max_examples=5)
+@given(programs(CORE_KINDS))
+def test_compiled_programs(program: Program) -> None:
+    law_lower(program.sample("float32"))

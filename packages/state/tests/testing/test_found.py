@@ -1,0 +1,34 @@
+"""Small programs that once came out wrong, found by random ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fiveloop.state.testing
+from fiveloop.core import Value
+from fiveloop.core.primitives.elementwise import exp, mul
+from fiveloop.core.testing.laws import check_laws
+from fiveloop.core.testing.program_steps import call
+from fiveloop.core.testing.samples import sample
+from fiveloop.state import new_ref, swap
+
+assert fiveloop.state.testing
+
+VECTOR = np.array([0.3, -0.7, 1.1])
+
+
+def test_a_call_that_reads_and_writes_a_ref_from_outside_does_not_run_again() -> None:
+    def fun(x: Value) -> list[Any]:
+        ref = new_ref(mul(x, 2.0))
+
+        def body(y: Value) -> list[Any]:
+            old = swap(ref, ..., mul(y, 3.0))
+            return [exp(mul(old, old))]
+
+        outs = call(body, [x])
+        return [*outs, ref[...]]
+
+    check_laws(sample(fun, VECTOR))
+    assert len(sample(fun, VECTOR).run()) == 2
