@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from fiveloop.core.inspect.matrix import matrix, row
+from fiveloop.core.inspect.rule_matrix import matrix, row
 
 
 def main(argv: Sequence[str]) -> int:
@@ -16,7 +16,9 @@ def main(argv: Sequence[str]) -> int:
     parser = ArgumentParser("python -m fiveloop.core.inspect", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("matrix", help="rule, default, refused or blank for every cell")
-    commands.add_parser("row", help="one primitive: where each rule is, why one is refused").add_argument("name")
+    commands.add_parser(
+        "row", help="one primitive: where each rule is, why one is refused"
+    ).add_argument("name")
     options = parser.parse_args(argv)
     import_portions()
     try:

@@ -77,7 +77,9 @@ class Stages:
         for stage in self.found:
             if stage.name == name:
                 return stage.content
-        raise KeyError(f"expected the name of a stage, one of {', '.join(self.names)}; got {name!r}")
+        raise KeyError(
+            f"expected the name of a stage, one of {', '.join(self.names)}; got {name!r}"
+        )
 
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.found)
@@ -230,7 +232,9 @@ def _all(xs: Sequence[object]) -> Mask:
 
 
 _DERIVATIVES = (
-    StageRule("trace", "the program as the function was traced", lambda before: before.jaxpr("trace")),
+    StageRule(
+        "trace", "the program as the function was traced", lambda before: before.jaxpr("trace")
+    ),
     StageRule("jvp", "[*inputs, *tangents] -> [*results, *tangents of those that have one]", _jvp),
     StageRule("known", "[*inputs] -> [*results, *residuals]", _known),
     StageRule("linear", "[*residuals, *tangents] -> [*tangents of results]", _linear),
@@ -238,7 +242,9 @@ _DERIVATIVES = (
 )
 _MACHINE = (
     StageRule("dce", "without dead code", _without_dead_code),
-    StageRule("stablehlo", "as a module", lambda before: prepared(before.jaxpr("trace")).lowered().text),
+    StageRule(
+        "stablehlo", "as a module", lambda before: prepared(before.jaxpr("trace")).lowered().text
+    ),
     StageRule(
         "hlo",
         "as XLA has optimised it",

@@ -62,7 +62,9 @@ class Row:
 
     def __repr__(self) -> str:
         width = max(len(cell.column) for cell in self.cells)
-        lines = [f"  {cell.column:<{width}}  {cell.status:<7}  {cell}".rstrip() for cell in self.cells]
+        lines = [
+            f"  {cell.column:<{width}}  {cell.status:<7}  {cell}".rstrip() for cell in self.cells
+        ]
         return "\n".join([self.name, *lines])
 
 
@@ -102,7 +104,9 @@ def row(name: str) -> Row:
     if name not in known:
         close = ", ".join(difflib.get_close_matches(name, known))
         advice = f"those most like it: {close}" if close else "`matrix()` shows them all"
-        raise ValueError(f"row: expected the name of a primitive that has been defined, got {name!r}; {advice}")
+        raise ValueError(
+            f"row: expected the name of a primitive that has been defined, got {name!r}; {advice}"
+        )
     return _row(known[name])
 
 
