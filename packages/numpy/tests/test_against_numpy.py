@@ -23,9 +23,10 @@ Z = (RNG.standard_normal((2, 3)) + 1j * RNG.standard_normal((2, 3))).astype(np.c
 S = np.array([0.0, -0.0, 1.5, -2.5, np.inf, -np.inf, np.nan], np.float32)
 T = RNG.standard_normal((2, 3, 4)).astype(np.float32)
 V = np.array([3.0, 1.0, 2.0, 1.0, 3.0], np.float32)
+NO_ARRAY: Any = [1.0]
 M = RNG.standard_normal((4, 4)).astype(np.float32)
 
-UNARY = {
+UNARY: dict[str, list[Any]] = {
     "exp exp2 expm1 sin cos tan arctan sinh cosh tanh arcsinh square cbrt rint deg2rad rad2deg sinc": [
         X,
         I,
@@ -39,7 +40,7 @@ UNARY = {
     "bitwise_invert": [I, B, U],
     "exp sin cos sqrt log tanh": [Z],
 }
-BINARY = {
+BINARY: dict[str, list[Any]] = {
     "add subtract multiply maximum minimum": [(X, Y), (I, J), (X, 2), (U, 3)],
     "divide hypot arctan2 logaddexp copysign heaviside fmod": [(X, Y), (X, 1.5)],
     "floor_divide remainder": [(X, Y), (I, J), (I, 3), (U, U), (X, -0.7)],
@@ -271,7 +272,7 @@ def test_python_numbers_yield_and_numpy_arrays_keep_their_dtype() -> None:
     assert fnp.asarray([1, 2]).dtype == np.int32 and fnp.asarray([1.0]).dtype == np.float32
     assert fnp.asarray(2**40).dtype == np.int64 and fnp.asarray([2**40]).dtype == np.int64
     assert fnp.asarray(np.array([1.0])).dtype == np.float64
-    assert fnp.add(np.float32(1)[None], 2.5).dtype == np.float32
+    assert fnp.add(np.ones(1, np.float32), 2.5).dtype == np.float32
     assert fnp.zeros(2).dtype == np.float32 and fnp.full(2, 1).dtype == np.int32
     assert fnp.asarray([fnp.zeros(2), fnp.ones(2)]).shape == (2, 2)
     assert fnp.result_type(fnp.bfloat16, 1.0) == fnp.bfloat16

@@ -22,9 +22,10 @@ class Near(doctest.OutputChecker):
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         texts = ["".join(NUMBER.sub("#", text).split()) for text in (want, got)]
-        numbers = [[float(x) for x in NUMBER.findall(text)] for text in (want, got)]
-        same_count = len(numbers[0]) == len(numbers[1])
-        return texts[0] == texts[1] and same_count and np.allclose(*numbers, rtol=2e-6, atol=1e-12)
+        wanted, given = ([float(x) for x in NUMBER.findall(text)] for text in (want, got))
+        if texts[0] != texts[1] or len(wanted) != len(given):
+            return False
+        return bool(np.allclose(given, wanted, rtol=2e-6, atol=1e-12))
 
 
 NAMES = {"fnp": fnp, "nn": nn, "np": np, "random": random}
@@ -38,7 +39,10 @@ def functions() -> dict[str, Any]:
     found = {}
     for place in PLACES:
         for _, function in inspect.getmembers(place, inspect.isfunction):
-            if function.__module__.startswith(("fiveloop.numpy", "fiveloop.random", "fiveloop.nn")):
+            ours = function.__module__.startswith(
+                ("fiveloop.numpy", "fiveloop.random", "fiveloop.nn")
+            )
+            if ours and not function.__name__.startswith("_"):
                 found[f"{function.__module__}.{function.__name__}"] = function
     return found
 

@@ -38,8 +38,9 @@ def normal_cdf(x: np.ndarray) -> np.ndarray:
 
 def truncated_cdf(x: np.ndarray) -> np.ndarray:
     """The same between -1 and 2."""
-    low, high = normal_cdf(np.array([-1.0, 2.0]))
-    return (normal_cdf(x) - low) / (high - low)
+    low, high = normal_cdf(np.array([-1.0, 2.0])).tolist()
+    out: np.ndarray = (normal_cdf(x) - low) / (high - low)
+    return out
 
 
 CDFS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -112,8 +113,8 @@ def test_uniform_draws_stay_below_one(dtype: str) -> None:
     ],
 )
 def test_integers_of_any_range(dtype: str, low: int, high: int) -> None:
-    bounds = [np.array(low), high] if dtype == "int32" else [low, high]
-    x = np.asarray(random.randint(KEY, (5000,), *bounds, dtype=dtype)).astype(object)
+    bound: Any = np.array(low) if dtype == "int32" else low
+    x = np.asarray(random.randint(KEY, (5000,), bound, high, dtype=dtype)).astype(object)
     assert x.min() >= low and x.max() < high
     assert x.max() - x.min() >= 0.9 * (high - low - 1)
 

@@ -260,6 +260,21 @@ class Value:
         """Functional updates: `x.at[i].set(v)`, `.add`, `.multiply`, `.max`, `.min`, `.get`."""
         return OPS["at"](self)
 
+    # Values whose elements are known override these, and traced ones say what to do instead.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TypeError(f"a value of type {self.aval} is no NumPy array")
+
+    def __float__(self) -> float:
+        raise TypeError(f"a value of type {self.aval} is no Python number")
+
+    def __int__(self) -> int:
+        raise TypeError(f"a value of type {self.aval} is no Python number")
+
+    def item(self) -> Any:
+        """The only element as a Python scalar."""
+        raise TypeError(f"a value of type {self.aval} is no Python number")
+
 
 ArrayLike: TypeAlias = "Value | np.ndarray[Any, Any] | np.generic | bool | int | float | complex"
 
