@@ -139,15 +139,15 @@ def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
         return Scalar(host.astype(typed.dtype), typed.weak_type)
 
 
-@lru_cache(maxsize=1024)
-def _small_number(x: int | float, kind: type, negative: bool, typed: Typed) -> Scalar:
+@lru_cache(maxsize=1024, typed=True)
+def _small_number(x: int | float, negative: bool, typed: Typed) -> Scalar:
     return host_scalar(x, typed, "a number")
 
 
 def python_number(x: bool | int | float | complex, typed: Typed, what: str) -> Scalar:
     """A Python number in the given dtype; those that programs use over and over are remembered."""
     if type(x) is float or (type(x) is int and -128 <= x < 128 and typed.dtype.kind not in "ub"):
-        return _small_number(x, type(x), math.copysign(1.0, x) < 0, typed)
+        return _small_number(x, math.copysign(1.0, x) < 0, typed)
     return host_scalar(x, typed, what)
 
 

@@ -17,7 +17,7 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
-from fiveloop.core.pytree import tree_flatten
+from fiveloop.core.pytree import tree_flatten, tree_leaves
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, bind, current_source, is_eager
 
@@ -33,6 +33,7 @@ class _Entry:
 
     staged: Staged
     flat: FlatFunction
+    donated: tuple[bool, ...]
 
     @property
     def is_self_contained(self) -> bool:
@@ -44,12 +45,18 @@ class JitFunction(Generic[P, R]):
     """A function that is compiled at its first call with arguments of given types."""
 
     def __init__(
-        self, fun: Callable[P, R], static_argnums: Sequence[int], static_argnames: Sequence[str], inline: bool
+        self,
+        fun: Callable[P, R],
+        static_argnums: Sequence[int],
+        static_argnames: Sequence[str],
+        donate_argnums: Sequence[int],
+        inline: bool,
     ) -> None:
         update_wrapper(self, fun)
         self._fun = fun
         self._name = function_name(fun)
         self._inline = inline
+        self._donate = frozenset(donate_argnums)
         self._static = _static_names(fun, static_argnums, static_argnames)
         self._nums, self._names = self._static
         self._entries: dict[Any, _Entry] = {}
@@ -66,7 +73,7 @@ class JitFunction(Generic[P, R]):
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall:
         """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
         entry, _ = self._entry(args, kwargs)
-        return LoweredCall(prepared(entry.staged.jaxpr), entry)
+        return LoweredCall(prepared(entry.staged.jaxpr, entry.donated), entry)
 
     def clear_cache(self) -> None:
         """Forget all programs."""
@@ -92,7 +99,7 @@ class JitFunction(Generic[P, R]):
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
             params = ClosedCallParams(staged.jaxpr, self._name, self._inline)
             return entry.flat.unflatten(bind(closed_call_p, *operands, params=params)), None
-        program = compiled(staged.jaxpr)
+        program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(program.run(operands))
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]
         if staged.captured or program.written or not all(type(x) is Array for x in leaves):
@@ -135,7 +142,16 @@ class JitFunction(Generic[P, R]):
                     f"jit of {self._name}: a result is a Ref of type {aval}; return what it holds, `freeze(ref)` or "
                     f"`ref[...]`{at_source(current_source())}"
                 )
-        return _Entry(staged, flat)
+        return _Entry(staged, flat, self._donated_mask(args, kwargs, len(staged.captured)))
+
+    def _donated_mask(self, args: Any, kwargs: Any, num_captured: int) -> tuple[bool, ...]:
+        """One flag a leaf; nothing at all if no argument is donated."""
+        if not self._donate:
+            return ()
+        positional, named = self._dynamic(args, kwargs)
+        numbers = [k for k in range(len(args)) if k not in self._nums]
+        flags = [k in self._donate for k, arg in zip(numbers, positional, strict=True) for _ in tree_leaves(arg, is_spec)]
+        return (*[False] * num_captured, *flags, *[False] * len(tree_leaves(named, is_spec)))
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         if not self._nums and not self._names:
@@ -207,7 +223,7 @@ class LoweredCall:
     def compile(self) -> CompiledCall:
         """The program compiled for the device."""
         self._stages.lowered()
-        return CompiledCall(compiled(self._stages.jaxpr), self._entry)
+        return CompiledCall(compiled(self._stages.jaxpr, self._entry.donated), self._entry)
 
 
 class CompiledCall:
@@ -250,12 +266,14 @@ def jit(
     *,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
     inline: bool = False,
 ) -> JitFunction[P, R]:
     """`fun`, traced and compiled at its first call with arguments of given shapes and dtypes.
 
     Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may
-    depend on; each value is compiled for. Within other transforms it is one `closed_call`.
+    depend on; each value is compiled for. The buffers of donated arguments may be used for results, after which the
+    arguments are gone. Within other transforms it is one `closed_call`.
 
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)
@@ -263,4 +281,5 @@ def jit(
     check_callable("jit", fun)
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return JitFunction(fun, nums, names, inline)
+    donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
+    return JitFunction(fun, nums, names, donated, inline)

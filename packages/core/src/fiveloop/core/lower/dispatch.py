@@ -51,6 +51,7 @@ class Prepared:
 
     jaxpr: Jaxpr
     name: str = "main"
+    donated: tuple[bool, ...] = ()
     _discharged: Jaxpr | None = field(default=None)
     _lowered: dict[Emission, Lowered] = field(default_factory=dict)
 
@@ -64,7 +65,9 @@ class Prepared:
         """The module, with the given way to order reads and writes, or the first."""
         emission = emission or ladder(client.platform())[0]
         if emission not in self._lowered:
-            self._lowered[emission] = lower_jaxpr(self.ready(), client.platform(), emission, self.name)
+            self._lowered[emission] = lower_jaxpr(
+                self.ready(), client.platform(), emission, self.name, self.donated
+            )
         return self._lowered[emission]
 
     def compile(self) -> Compiled:
@@ -90,14 +93,14 @@ class Prepared:
         )
 
 
-def prepared(jaxpr: Jaxpr) -> Prepared:
-    """The stages of a jaxpr, remembered on it."""
-    return jaxpr.remember("prepared", lambda: Prepared(jaxpr, jaxpr.name or "main"))
+def prepared(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Prepared:
+    """The stages of a jaxpr, remembered on it; `donated` marks arguments whose buffers results may take."""
+    return jaxpr.remember(("prepared", donated), lambda: Prepared(jaxpr, jaxpr.name or "main", donated))
 
 
-def compiled(jaxpr: Jaxpr) -> Compiled:
+def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Compiled:
     """The program of a jaxpr, remembered on it."""
-    return jaxpr.remember("compiled", prepared(jaxpr).compile)
+    return jaxpr.remember(("compiled", donated), prepared(jaxpr, donated).compile)
 
 
 def one_equation(prim: Primitive[Any], avals: Sequence[Aval], params: Any) -> Jaxpr:

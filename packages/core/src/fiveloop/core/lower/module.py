@@ -132,8 +132,13 @@ class Lowered:
     uses_order: bool
 
 
-def lower_jaxpr(jaxpr: Jaxpr, platform: str, emission: Emission, name: str = "main") -> Lowered:
-    """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped."""
+def lower_jaxpr(
+    jaxpr: Jaxpr, platform: str, emission: Emission, name: str = "main", donated: Sequence[bool] = ()
+) -> Lowered:
+    """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped.
+
+    The buffers of `donated` arguments may be used for results.
+    """
     b = hlo.Builder(name)
     module = _Module(b, platform, emission)
     consts = jaxpr.consts
@@ -148,7 +153,9 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str, emission: Emission, name: str = "ma
         return ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
 
     specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
-    b.function("main", specs, public=True, body=body)
+    given = donated or [False] * len(kept)
+    attrs = [{"jax.buffer_donor": "true"} if d else None for d, k in zip(given, kept, strict=True) if k]
+    b.function("main", specs, public=True, param_attrs=[*[None] * len(consts), *attrs], body=body)
     return Lowered(b.text(), consts, kept, jaxpr.in_avals, jaxpr.out_avals, module.uses_order)
 
 
