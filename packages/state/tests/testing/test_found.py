@@ -32,3 +32,17 @@ def test_a_call_that_reads_and_writes_a_ref_from_outside_does_not_run_again() ->
 
     check_laws(sample(fun, VECTOR))
     assert len(sample(fun, VECTOR).run()) == 2
+
+
+def test_an_element_written_twice_at_once_has_the_derivative_of_the_last_writer() -> None:
+    where = np.array([1, 1, 0])
+
+    def fun(x: Value, v: Value) -> list[Any]:
+        ref = new_ref(x)
+        old = swap(ref, where, v)
+        ref[where] = mul(v, v)
+        ref[where] += old
+        return [ref[...], old]
+
+    check_laws(sample(fun, VECTOR, VECTOR + 0.2))
+    assert len(sample(fun, VECTOR, VECTOR).run()) == 2

@@ -169,3 +169,9 @@ from .rule_types import SAVE as SAVE
 from .api.flatten import function_name as function_name
 from .api.staging import stage_user as stage_user
 from .dims import size_of as size_of
+from .api.flatten import check_callable as check_callable
+from .ir.source import function_source as function_source
+from .primitives.elementwise import clamp as clamp
+from .primitives.elementwise import stop_gradient as stop_gradient
+from .primitives.elementwise import to_condition as to_condition
+from .primitives.reduce import reduce_or as reduce_or

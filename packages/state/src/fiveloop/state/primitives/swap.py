@@ -5,35 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import ml_dtypes
+import numpy as np
+
 from fiveloop.core import (
     Accumulator,
     Aval,
     Effects,
     Eqn,
     Refusal,
+    ShapedArray,
     UndefinedPrimal,
     Value,
     Zero,
     bind,
+    bind1,
+    convert,
     define,
+    equal,
     instantiate,
+    iota,
     move_batch,
     new_eqn,
+    reshape,
+    select,
+    size_of,
     zero_like,
+    zeros_of,
 )
+from fiveloop.state.discharge.phases import names_each_once
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import ReadEffect, WriteEffect
 from fiveloop.state.errors import not_batched, not_differentiated
 from fiveloop.state.primitives.common import (
+    IndexParams,
     SwapParams,
     Tangent,
     accumulator,
+    addupdate_p,
     batched_index,
     check_index,
     check_value,
     element_aval,
+    get_p,
     swap_p,
 )
+from fiveloop.state.primitives.lifetime import NewRefParams, new_ref_p
 
 
 def swap_abstract_eval(avals: Sequence[Aval], p: SwapParams) -> tuple[list[Aval], Effects]:
@@ -70,8 +87,44 @@ def swap_transpose(
     element = element_aval(acc.aval, p.indexer)
     ct = cts[0] if p.returns_old else Zero(element)
     wanted = isinstance(x, UndefinedPrimal)
-    outs = bind(swap_p, acc, instantiate(ct), *index, params=replace(p, returns_old=wanted))  # type: ignore[arg-type]
+    places: list[Value] = [i for i in index if isinstance(i, Value)]  # an index is not linear
+    if names_each_once(p.indexer):
+        outs = bind(swap_p, acc, instantiate(ct), *places, params=replace(p, returns_old=wanted))
+    else:
+        outs = [_last_writers(acc, places, p)] if wanted else []
+        _write(acc, instantiate(Zero(element)), places, p)
+        if not isinstance(ct, Zero):
+            bind(addupdate_p, acc, ct, *places, params=IndexParams(p.indexer))
     return [None, outs[0] if wanted else None, *[None] * len(index)]
+
+
+def _last_writers(acc: Value, places: Sequence[Value], p: SwapParams) -> Value:
+    """What the accumulator holds, for those that wrote an element last; zero for those that were overwritten."""
+    read = IndexParams(p.indexer)
+    cts = bind1(get_p, acc, *places, params=read)
+    # Each writer leaves its number: whoever finds its own was the last. Float accumulators hold numbers exactly
+    # up to a size; beyond that, a board of integers is used.
+    count = size_of(cts.shape)
+    board = acc if count <= _largest_exact(acc) else _new_board(acc)
+    numbers = convert(reshape(iota(np.int32, count), cts.shape), board.dtype)
+    _write(board, numbers, places, p)
+    found = bind1(get_p, board, *places, params=read)
+    return select(equal(found, numbers), cts, zeros_of(cts.aval))
+
+
+def _largest_exact(ref: Value) -> int:
+    """Up to which integer all are exact in the dtype of a Ref."""
+    dtype = ref.dtype
+    return 2 ** (int(ml_dtypes.finfo(dtype).nmant) + 1) if ref.aval.differentiable else 0
+
+
+def _new_board(ref: Value) -> Value:
+    """A Ref of integers, of the shape of another."""
+    return bind1(new_ref_p, zeros_of(ShapedArray(ref.shape, np.int32)), params=NewRefParams())
+
+
+def _write(ref: Value, x: Value, places: Sequence[Value], p: SwapParams) -> None:
+    bind(swap_p, ref, x, *places, params=replace(p, returns_old=False))
 
 
 def swap_batch(

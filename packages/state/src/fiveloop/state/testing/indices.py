@@ -124,7 +124,7 @@ def _resolved(i: int, size: int, extent: int) -> int:
 
 def draw_index(draw: Draw, scope: Scope, shape: Shape) -> Index:
     """Any index into an array of this shape."""
-    picks = draw(st.integers(0, 3)) == 0
+    picks = draw(st.integers(0, 2)) == 0
     rows = draw(st.integers(1, 3))
     items: list[Item] = [_draw_item(draw, scope, size, picks, rows) for size in shape]
     if items and draw(st.integers(0, 3)) == 0:
@@ -152,6 +152,8 @@ def _draw_item(draw: Draw, scope: Scope, size: int, picks: bool, rows: int) -> I
         case "stretch":
             return _draw_stretch(draw, scope, size)
     positions = tuple(draw(st.integers(-size, size - 1)) for _ in range(rows))
+    if draw(st.booleans()):
+        positions = (positions[0], *positions[:-1])  # the first twice, so that places repeat
     table = draw(st.integers(0, 3)) == 0
     shaped: tuple[Any, ...] = tuple((p,) for p in positions) if table else positions
     return Picks(shaped, draw_int(draw, scope) if draw(st.booleans()) else None)
