@@ -70,7 +70,7 @@ from .primitives.broadcast import broadcast_in_dim as broadcast_in_dim
 from .primitives.broadcast import move_axis as move_axis
 from .primitives.broadcast import reduce_sum as reduce_sum
 from .primitives.elementwise import add as add
-from .primitives.elementwise import bitwise_and as logical_and
+from .primitives.elementwise import bitwise_and as bitwise_and
 from .primitives.elementwise import equal as equal
 from .primitives.convert import convert as convert
 from .primitives.elementwise import select as select
@@ -85,7 +85,7 @@ from .util import Mask as Mask
 from .util import fixpoint as fixpoint
 from .util import merge as merge
 from .util import partition as partition
-from .util import select as select_by
+from .util import select_by as select_by
 from .util import split_list as split_list
 from .rule_types import Accumulator as Accumulator
 from .backend import hlo as hlo
@@ -152,8 +152,8 @@ from .primitives.shape import concatenate as concatenate
 from .primitives.shape import iota as iota
 from .primitives.shape import reshape as reshape
 from .promotion import Typed as Typed
-from .promotion import join as join_types
-from .pytree import TreeDef as Tree
+from .promotion import join as join
+from .pytree import TreeDef as TreeDef
 from .pytree import keystr as keystr
 from .pytree import tree_flatten_with_path as tree_flatten_with_path
 from .closed_call.batch import call_batch as call_batch
@@ -175,3 +175,4 @@ from .primitives.elementwise import clamp as clamp
 from .primitives.elementwise import stop_gradient as stop_gradient
 from .primitives.elementwise import to_condition as to_condition
 from .primitives.reduce import reduce_or as reduce_or
+from .transforms.batch import batch_flat as batch_flat

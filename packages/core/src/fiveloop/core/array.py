@@ -10,8 +10,9 @@ import numpy as np
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import register_array_class
 from fiveloop.core.dims import Shape
-from fiveloop.core.errors import TracerError
+from fiveloop.core.errors import TracerError, at_source
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
+from fiveloop.core.ir.source import user_source
 from fiveloop.core.rules import type_rules
 
 OPS: dict[str, Callable[..., Any]] = {}
@@ -66,12 +67,12 @@ class Value:
 
     def __len__(self) -> int:
         if not self.aval.shape:
-            raise TypeError("len() of a value without axes")
+            raise TypeError(f"len: expected a value with axes, got {self.aval}{at_source(user_source())}")
         return self.aval.shape[0]
 
     def __iter__(self) -> Iterator[Value]:
         if not self.aval.shape:
-            raise TypeError("cannot iterate over a value without axes")
+            raise TypeError(f"iter: expected a value with axes, got {self.aval}{at_source(user_source())}")
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Value:
@@ -434,12 +435,14 @@ def as_value(x: Any, what: str = "argument") -> Value:
         return _from_numpy(np.asarray(x), what)
     if hasattr(x, "__dlpack__"):
         return _from_numpy(np.from_dlpack(x), what)
-    raise TypeError(f"{what} must be an array or a scalar, got {x!r} of type {type(x).__name__}")
+    raise TypeError(
+        f"{what} must be an array or a scalar, got {x!r} of type {type(x).__name__}{at_source(user_source())}"
+    )
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
     if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):
-        raise TypeError(f"{what} must hold numbers, got a NumPy array of dtype {x.dtype}")
+        raise TypeError(f"{what} must hold numbers, got a NumPy array of dtype {x.dtype}{at_source(user_source())}")
     return Scalar(x.copy()) if x.ndim == 0 else device_put(x)
 
 

@@ -43,4 +43,14 @@ def shape_str(shape: Sequence[object]) -> str:
 
 def at_source(source: object | None) -> str:
     """The line that ends a message with the user's place in the program."""
-    return f"\n  at {source}" if source is not None else ""
+    return f"{_AT}{source}" if source is not None else ""
+
+
+def add_source(error: Exception, source: object | None) -> None:
+    """Let an error's message end with the user's place in the program, unless it names one already."""
+    message = error.args[0] if len(error.args) == 1 else None
+    if isinstance(message, str) and _AT not in message:
+        error.args = (f"{message}{at_source(source)}",)
+
+
+_AT = "\n  at "

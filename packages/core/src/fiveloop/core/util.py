@@ -40,7 +40,7 @@ def merge(mask: Sequence[bool], no: Sequence[T], yes: Sequence[U]) -> list[T | U
     return out
 
 
-def select(mask: Sequence[bool], xs: Sequence[T]) -> list[T]:
+def select_by(mask: Sequence[bool], xs: Sequence[T]) -> list[T]:
     """The items whose mask is True."""
     return [x for m, x in zip(mask, xs, strict=True) if m]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import call
 from typing import Any, TypeVar
 
 from fiveloop.core import OPS, ArrayLike, Indexer, Value, as_value, bind, bind1, cast_for_write, normalize, tree_map
@@ -80,7 +81,7 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
 
     def run(init: Any) -> Any:
         refs = new_ref(init)
-        out = f(refs)
+        out: object = call(f, refs)
         if out is not None:
             raise TypeError(f"run_state: the function works on its Refs and must return None, got {out!r}")
         return freeze(refs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -186,9 +187,9 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: 
 
 
 def _wanted(fun: object, argnums: int | Sequence[int], num_args: int) -> list[int]:
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    numbers = [index(k) for k in ([argnums] if isinstance(argnums, int) else argnums)]
     for k in numbers:
-        if not isinstance(k, int) or not -num_args <= k < num_args:
+        if not -num_args <= k < num_args:
             raise ValueError(
                 f"grad of {function_name(fun)}: argnums must name one of its {num_args} positional arguments, got "
                 f"{k!r}{at_source(current_source())}"

@@ -30,7 +30,8 @@ def vmap(
 
     @wraps(fun)
     def vmap_fun(*args: Any, **kwargs: Any) -> Any:
-        values, tree = flatten_values((args, kwargs), f"vmap of {function_name(fun)}: argument")
+        called = argument_naming("vmap", fun)
+        values, tree = flatten_values((args, kwargs), called)
         axes = in_axes if not isinstance(in_axes, list) else tuple(in_axes)
         if isinstance(axes, tuple) and len(axes) != len(args):
             raise ValueError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
 from typing import Any
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.pytree import TreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.pytree import KeyPath, TreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from fiveloop.core.trace.tracer import current_source
 
 
@@ -20,31 +21,75 @@ def function_name(fun: object) -> str:
 def check_callable(what: str, fun: object) -> None:
     """Raise TypeError if something that should be a function cannot be called."""
     if not callable(fun):
-        raise TypeError(f"{what}: expected a function, got {fun!r} of type {type(fun).__name__}")
+        raise TypeError(
+            f"{what}: expected a function, got {fun!r} of type {type(fun).__name__}{at_source(current_source())}"
+        )
 
 
-def flatten_values(tree: Any, what: str) -> tuple[list[Value], TreeDef]:
-    """The leaves of a pytree as values; TypeError with the leaf's path for one that is none."""
+Naming = Callable[[KeyPath], str]
+"""What a leaf is called in messages, by its path."""
+
+
+def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]:
+    """The leaves of a pytree as values; TypeError with the leaf's path for one that is none.
+
+    `what` is what the tree is called, or how each leaf is.
+    """
     leaves, treedef = tree_flatten(tree)
     try:
         return [as_value(x) for x in leaves], treedef
     except TypeError:
         pass
-    return [_leaf(x, f"{what}{keystr(path)}") for path, x in tree_flatten_with_path(tree)[0]], treedef
+    name = (lambda path: f"{what}{keystr(path)}") if isinstance(what, str) else what
+    return [as_value(x, name(path)) for path, x in tree_flatten_with_path(tree)[0]], treedef
 
 
-def _leaf(x: Any, what: str) -> Value:
+def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None) -> Naming:
+    """What the leaves of `(args, kwargs)` of a call of `fun` are called: "grad of f: argument `x`['w']".
+
+    `numbers` says which of the function's positional arguments `args` holds, if not all.
+    """
+
+    def name(path: KeyPath) -> str:
+        if not path:
+            return f"{what} of {function_name(fun)}: arguments"
+        kind, *rest = path
+        if not rest:
+            return f"{what} of {function_name(fun)}: arguments"
+        first, *inner = rest
+        if kind.idx == 1:
+            called = f"`{first.key}`"
+        else:
+            called = argument_name(fun, first.idx if numbers is None else numbers[first.idx])
+        return f"{what} of {function_name(fun)}: argument {called}{keystr(inner)}"
+
+    return name
+
+
+def argument_name(fun: object, k: int) -> str:
+    """A positional argument as messages show it: by its name where the signature tells, else by its number."""
     try:
-        return as_value(x, what)
-    except TypeError as error:
-        raise TypeError(f"{error}{at_source(current_source())}") from None
+        parameters = list(signature(fun).parameters.values())  # type: ignore[arg-type]  # anything may be tried
+    except (TypeError, ValueError):
+        return str(k)
+    named = k < len(parameters) and parameters[k].kind in (
+        Parameter.POSITIONAL_ONLY,
+        Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return f"`{parameters[k].name}`" if named else str(k)
 
 
 class FlatFunction:
-    """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off."""
+    """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off.
 
-    def __init__(self, fun: Callable[..., Any], in_tree: TreeDef, has_aux: bool = False) -> None:
+    `user_fun` is the function that messages name, if `fun` only calls it.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], in_tree: TreeDef, has_aux: bool = False, user_fun: object = None
+    ) -> None:
         self.fun = fun
+        self.user_fun = user_fun or fun
         self.in_tree = in_tree
         self.has_aux = has_aux
         self.out_tree: TreeDef | None = None
@@ -74,12 +119,16 @@ class FlatFunction:
 
     @property
     def _name(self) -> str:
-        return function_source(self.fun)
+        return function_source(self.user_fun)
 
     def _split_aux(self, out: Any) -> tuple[Any, Any]:
         if not isinstance(out, (tuple, list)) or len(out) != 2:
             raise TypeError(
-                f"has_aux: {self._name} must return a pair (result, auxiliary), got {type(out).__name__}"
+                f"has_aux: {self._name} must return a pair (result, auxiliary), got {_shown(out)}"
                 f"{at_source(current_source())}"
             )
         return out[0], out[1]
+
+
+def _shown(x: object) -> str:
+    return str(x.aval) if isinstance(x, Value) else type(x).__name__

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    argument_name,
+    argument_naming,
+    check_callable,
+    flatten_values,
+    function_name,
+)
 from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, fast_function, make_fast
@@ -65,7 +72,12 @@ class JitFunction(Generic[P, R]):
         self._call: Callable[..., Any] = self._fast
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._call(*args, **kwargs)  # type: ignore[no-any-return]
+        try:
+            return self._call(*args, **kwargs)  # type: ignore[no-any-return]
+        except (TypeError, ValueError):
+            # Static arguments that cannot be hashed fail in C++, with a message of its own.
+            self._static_key(args, kwargs)
+            raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else _Bound(self, instance)
@@ -118,7 +130,8 @@ class JitFunction(Generic[P, R]):
             values: list[Value] = []
             avals = [aval_of(x) for x in leaves]
         else:
-            values = flatten_values(dynamic, f"jit of {self._name}: argument")[0]
+            numbers = [k for k in range(len(args)) if k not in self._nums]
+            values = flatten_values(dynamic, argument_naming("jit", self._fun, numbers))[0]
             avals = [x.aval for x in values]
         key = (tree, *avals, self._static_key(args, kwargs))
         entry = self._entries.get(key)
@@ -134,7 +147,7 @@ class JitFunction(Generic[P, R]):
             full = [args[k] if k in self._nums else next(rest) for k in range(len(args))]
             return self._fun(*full, **named, **{k: v for k, v in kwargs.items() if k in self._names})
 
-        flat = FlatFunction(of_dynamic, tree)
+        flat = FlatFunction(of_dynamic, tree, user_fun=self._fun)
         staged = stage(flat, avals, self._name, self._fun)
         for aval in staged.jaxpr.out_avals:
             if aval.accumulates:
@@ -162,13 +175,16 @@ class JitFunction(Generic[P, R]):
     def _static_key(self, args: Any, kwargs: Any) -> Any:
         found = [(k, type(args[k]), args[k]) for k in self._nums if k < len(args)]
         named = [(k, type(kwargs[k]), kwargs[k]) for k in self._names if k in kwargs]
-        try:
-            hash((*found, *named))
-        except TypeError:
-            raise TypeError(
-                f"jit of {self._name}: static arguments must be hashable, got {[x for *_, x in (*found, *named)]!r}"
-                f"{at_source(current_source())}"
-            ) from None
+        for k, kind, x in (*found, *named):
+            try:
+                hash(x)
+            except TypeError:
+                called = argument_name(self._fun, k) if isinstance(k, int) else f"`{k}`"
+                advice = "leave it out of the static arguments" if isinstance(x, Value) else "a tuple in place of a list"
+                raise TypeError(
+                    f"jit of {self._name}: static argument {called} must be hashable, got {x!r} of type "
+                    f"{kind.__name__}; {advice}{at_source(current_source())}"
+                ) from None
         return (*found, *named)
 
 
@@ -198,7 +214,16 @@ def _static_names(
     placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
     for name in names:
         if name not in [q.name for q in parameters] and not any(q.kind is q.VAR_KEYWORD for q in parameters):
-            raise ValueError(f"jit of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it")
+            raise ValueError(
+                f"jit of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it"
+                f"{at_source(current_source())}"
+            )
+    for k in nums:
+        if not -len(placed) <= k < len(placed) and not any(q.kind is q.VAR_POSITIONAL for q in parameters):
+            raise ValueError(
+                f"jit of {function_name(fun)}: static_argnums must name one of its {len(placed)} positional "
+                f"arguments, got {k}{at_source(current_source())}"
+            )
     every_num = {k % len(placed) if placed and k < 0 else k for k in nums} | {placed.index(n) for n in names if n in placed}
     every_name = {*names, *[placed[k] for k in every_num if k < len(placed)]}
     return tuple(sorted(every_num)), tuple(sorted(every_name))

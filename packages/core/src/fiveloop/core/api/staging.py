@@ -79,7 +79,7 @@ def closed_call(fun: Callable[..., Any], *, name: str | None = None, inline: boo
 
     @wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
-        values, _ = flatten_values((args, kwargs), f"closed_call of {function_name(fun)}: argument")
+        values, _ = flatten_values((args, kwargs), argument_naming("closed_call", fun))
         staged, flat = stage_user(fun, args, kwargs)
         params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)
         return flat.unflatten(bind(closed_call_p, *staged.captured, *values, params=params))

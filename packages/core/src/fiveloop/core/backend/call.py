@@ -38,7 +38,7 @@ class Fast(NamedTuple):
     out_treedef: TreeDef
 
 
-Miss: TypeAlias = Callable[..., tuple[Any, Fast | None]]
+Miss: TypeAlias = Callable[..., tuple[Any, Fast | None] | tuple[Any, Fast | None, bool]]
 
 
 class FastFunction(Protocol):
@@ -321,7 +321,7 @@ class DictCall:
         return out_treedef.unflatten(_array.wrap_all(outs))
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
-        result, fast = self._miss(*args, **kwargs)
+        result, fast = self._miss(*args, **kwargs)[:2]
         if fast is not None:
             self._table[key] = _dict_entry(fast)
         return result

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from .dlpack import as_numpy
+from .gpu import make_cuda_client, plugin_path
 from .native import hlo_types, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
@@ -79,10 +80,11 @@ def default_client() -> Client:
 
 
 def _make_client(wanted: str) -> Client:
-    if wanted != "cpu":
-        raise RuntimeError(f"FIVELOOP_PLATFORM: expected cpu, got {wanted!r}")
-    raw = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
-    return wrap_client(raw, "cpu")
+    if wanted not in ("cpu", "cuda", "auto"):
+        raise RuntimeError(f"FIVELOOP_PLATFORM: expected cpu, cuda or auto, got {wanted!r}")
+    if wanted == "cuda" or (wanted == "auto" and plugin_path() is not None):
+        return wrap_client(make_cuda_client(), "cuda")
+    return wrap_client(xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1), "cpu")
 
 
 def wrap_client(raw: Any, platform_name: str) -> Client:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.rules import new_eqn
 from fiveloop.core.transforms.dce import dce
-from fiveloop.core.util import select
+from fiveloop.core.util import select_by
 
 
 def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
@@ -16,6 +16,6 @@ def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     jaxpr, used_ins = dce(eqn.params.jaxpr, used, keep_ins=False)
     if not jaxpr.eqns and not any(used):
         return [False] * len(eqn.invars), None
-    outvars = select(used, eqn.outvars)
-    smaller = new_eqn(eqn.primitive, select(used_ins, eqn.invars), replace(eqn.params, jaxpr=jaxpr), outvars, eqn.source)
+    outvars = select_by(used, eqn.outvars)
+    smaller = new_eqn(eqn.primitive, select_by(used_ins, eqn.invars), replace(eqn.params, jaxpr=jaxpr), outvars, eqn.source)
     return list(used_ins), smaller

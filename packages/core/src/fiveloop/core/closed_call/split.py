@@ -11,7 +11,7 @@ from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import new_eqn
 from fiveloop.core.transforms.partial_eval import Split, split
 from fiveloop.core.transforms.saving import SavingPlan
-from fiveloop.core.util import partition, select
+from fiveloop.core.util import partition, select_by
 
 
 def closed_call_split(
@@ -24,7 +24,7 @@ def closed_call_split(
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
     known = new_eqn(eqn.primitive, known_ins, replace(p, jaxpr=known_jaxpr), [*known_outs, *saved], eqn.source)
-    staged_ins = [*residuals, *select(cut.staged_in, eqn.invars)]
+    staged_ins = [*residuals, *select_by(cut.staged_in, eqn.invars)]
     staged = new_eqn(eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), unknown_outs, eqn.source)
     return EqnSplit([known], [staged], cut.out_unknown)
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant
 from fiveloop.core.errors import at_source, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.source import user_source
 from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.trace.tracer import current_source
 
 KIND_NAMES = {
     "fc": "floating point or complex numbers",
@@ -28,12 +28,12 @@ KIND_NAMES = {
 
 def bad_type(message: str) -> NoReturn:
     """Raise a TypeError that ends with the user's line."""
-    raise TypeError(f"{message}{at_source(user_source())}")
+    raise TypeError(f"{message}{at_source(current_source())}")
 
 
 def bad_value(message: str) -> NoReturn:
     """Raise a ValueError that ends with the user's line."""
-    raise ValueError(f"{message}{at_source(user_source())}")
+    raise ValueError(f"{message}{at_source(current_source())}")
 
 
 def array_aval(fun: str, aval: Aval, what: str = "an operand") -> ShapedArray:

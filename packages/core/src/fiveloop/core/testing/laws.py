@@ -35,7 +35,7 @@ from fiveloop.core.transforms.partial_eval import Split, split
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
 from fiveloop.core.transforms.transpose import transpose_jaxpr
 from fiveloop.core.transforms.typecheck import typecheck
-from fiveloop.core.util import Mask, select
+from fiveloop.core.util import Mask, select_by
 
 STEPS = ((1e-4, 1e4), (1e-6, 1e6))
 """Steps of the central differences, and how much looser than two computations of one value they are compared.
@@ -61,7 +61,7 @@ def float_inputs(s: Sample) -> Mask:
 
 def random_tangents(s: Sample, rng: np.random.Generator) -> list[Argument]:
     """Tangents of the float inputs, random."""
-    return [random_like(x, rng) for x in select(float_inputs(s), s.args)]
+    return [random_like(x, rng) for x in select_by(float_inputs(s), s.args)]
 
 
 # forward mode
@@ -187,14 +187,14 @@ def run_vjp(s: Sample, weights: Sequence[HostArray]) -> list[HostArray]:
     results = run_jaxpr(known, args)
     residuals = results[len(results) - num_res :]
     num_floats = sum(a.differentiable for a in s.jaxpr.out_avals)
-    present = select([a.differentiable for a in s.jaxpr.out_avals], out_nonzero)
-    cts = select(present, weights[:num_floats])
+    present = select_by([a.differentiable for a in s.jaxpr.out_avals], out_nonzero)
+    cts = select_by(present, weights[:num_floats])
     accumulators = iter([Cell(w.copy()) for w in weights[num_floats:]])
     is_linear = (False,) * num_res + (True,) * (len(linear.invars) - num_res)
     # linear_t : [*residuals, *accumulators, *cts] -> [*nonzero in_cts]
     linear_t, in_nonzero = transpose_jaxpr(linear, is_linear, (True,) * len(cts))
     typecheck(linear_t)
-    given = [next(accumulators) for x in select(nonzero, s.args) if isinstance(x, Cell)]
+    given = [next(accumulators) for x in select_by(nonzero, s.args) if isinstance(x, Cell)]
     outs = iter(run_jaxpr(linear_t, [*residuals, *given, *cts]))
     cells = iter(given)
     return [
@@ -203,7 +203,7 @@ def run_vjp(s: Sample, weights: Sequence[HostArray]) -> list[HostArray]:
         else next(outs)
         if nz
         else np.zeros(x.shape, x.dtype)
-        for x, nz in zip(select(nonzero, s.args), in_nonzero[num_res:], strict=True)
+        for x, nz in zip(select_by(nonzero, s.args), in_nonzero[num_res:], strict=True)
     ]
 
 
@@ -285,7 +285,7 @@ def _check_split(s: Sample, cut: Split) -> None:
     known_args = [x for x, u in zip(args, cut.unknown_in, strict=True) if not u]
     results = run_jaxpr(cut.known, known_args)
     num_known = len(results) - len(cut.residuals)
-    staged_args = [*results[num_known:], *select(cut.staged_in, args)]
+    staged_args = [*results[num_known:], *select_by(cut.staged_in, args)]
     staged = iter(run_jaxpr(cut.staged, staged_args))
     known = iter(results[:num_known])
     outs = [
@@ -308,8 +308,8 @@ def law_dce(s: Sample, seed: int = 0, most: int = 4) -> None:
     for used in _masks(num_outs, rng, most) if num_outs else ():
         smaller, used_ins = dce(s.jaxpr, used)
         typecheck(smaller)
-        got = run_purely(smaller, select(used_ins, s.args))
-        want = [*select(used, whole[:num_outs]), *whole[num_outs:]]
+        got = run_purely(smaller, select_by(used_ins, s.args))
+        want = [*select_by(used, whole[:num_outs]), *whole[num_outs:]]
         assert_all_close(got, want, f"dce {used}: result")
 
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from fiveloop.core.array import Concrete, Value
-from fiveloop.core.errors import ConcretizationError, EscapedTracerError, at_source
+from fiveloop.core.errors import ConcretizationError, EscapedTracerError, add_source, at_source
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
-from fiveloop.core.ir.source import Source, function_source, user_source
+from fiveloop.core.ir.source import Source, function_source, is_internal, user_source
 from fiveloop.core.lower.dispatch import run_eagerly
 from fiveloop.core.rules import impl_rules
 
@@ -83,9 +83,9 @@ class Tracer(Value):
 
 def escaped(tracer: Tracer) -> EscapedTracerError:
     """The error for a tracer used after its trace has ended."""
-    made = f" made at {tracer.source}" if tracer.source is not None else ""
+    made = f"made at {tracer.source}" if tracer.source is not None else "that came in as an argument"
     return EscapedTracerError(
-        f"a traced value of type {tracer.aval}{made} while tracing {function_source(tracer.trace.fun)} has escaped: "
+        f"a traced value of type {tracer.aval} {made} while tracing {function_source(tracer.trace.fun)} has escaped: "
         f"that function has returned, so the value no longer exists; return it from the function instead of "
         f"storing it{at_source(current_source())}"
     )
@@ -121,6 +121,19 @@ def current_trace() -> Trace:
 def current_source() -> Source | None:
     """The user's line that an operation comes from: of the equation that is being interpreted, or of the call."""
     return _current.source or user_source()
+
+
+MISUSE = (TypeError, ValueError, IndexError, OverflowError)
+"""The types of the errors that rules raise about what they are given."""
+
+
+def locate(error: Exception) -> None:
+    """Let the message of an error that the library has raised end with the user's line; others stay as they are."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is not None and is_internal(innermost.tb_frame.f_code):
+        add_source(error, current_source())
 
 
 @contextmanager
@@ -159,12 +172,20 @@ def running(trace: Trace) -> Iterator[None]:
 
 def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Value]:
     """Apply a primitive under the current trace; the results are always a list."""
-    return _current.trace.process(prim, args, params)
+    try:
+        return _current.trace.process(prim, args, params)
+    except MISUSE as error:
+        locate(error)
+        raise
 
 
 def bind1(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> Value:
     """Apply a primitive that has one result."""
-    return _current.trace.process(prim, args, params)[0]
+    try:
+        return _current.trace.process(prim, args, params)[0]
+    except MISUSE as error:
+        locate(error)
+        raise
 
 
 def is_eager() -> bool:

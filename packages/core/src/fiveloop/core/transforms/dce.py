@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
 from fiveloop.core.ir.prune import must_stay
 from fiveloop.core.rules import dce_rules
-from fiveloop.core.util import Mask, select
+from fiveloop.core.util import Mask, select_by
 
 
 def dce(jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True) -> tuple[Jaxpr, Mask]:
@@ -20,7 +20,7 @@ def dce(jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool]
 
 
 def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:
-    outs = select(used_outs, jaxpr.outvars)
+    outs = select_by(used_outs, jaxpr.outvars)
     used: set[Var] = used_vars(outs)
     eqns: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
@@ -35,4 +35,4 @@ def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:
             used |= used_vars(smaller.invars)
             eqns.append(smaller)
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, keep_ins, strict=True))
-    return Jaxpr(select(mask, jaxpr.invars), eqns[::-1], outs, jaxpr.name), mask
+    return Jaxpr(select_by(mask, jaxpr.invars), eqns[::-1], outs, jaxpr.name), mask

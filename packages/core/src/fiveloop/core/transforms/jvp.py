@@ -14,7 +14,7 @@ from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
-from fiveloop.core.util import Mask, select
+from fiveloop.core.util import Mask, select_by
 
 
 class JvpTracer(Tracer):
@@ -93,6 +93,6 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
         ]
         return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]
 
-    dot_avals = [a.tangent() for a in select(nonzero, jaxpr.in_avals)]
+    dot_avals = [a.tangent() for a in select_by(nonzero, jaxpr.in_avals)]
     made = stage_closed(run, [*jaxpr.in_avals, *dot_avals], jaxpr.name)
     return made, tuple(out_nonzero)

@@ -21,7 +21,7 @@ from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SavingPlan
 from fiveloop.core.transforms.zeros import Tangent, zero_like
-from fiveloop.core.util import Mask, select
+from fiveloop.core.util import Mask, select_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class PartialTrace(StageTrace):
 
     def _run(self, eqn: Eqn, env: dict[Var, Value], how: Callable[..., list[Value]]) -> None:
         operands = [a.value if isinstance(a, Literal) else env[a] for a in eqn.invars]
-        env.update(zip(eqn.outvars, how(eqn.primitive, *operands, params=eqn.params), strict=True))  # type: ignore[arg-type]
+        env.update(zip(eqn.outvars, how(eqn.primitive, *operands, params=eqn.params), strict=True))
 
 
 def _linearize_online(
     fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object
 ) -> tuple[list[Value], Linear]:
     tape = PartialTrace(current_trace(), user_fun)
-    unknowns = [tape.new_arg(x.aval.tangent()) for x in select(nonzero, primals)]
+    unknowns = [tape.new_arg(x.aval.tangent()) for x in select_by(nonzero, primals)]
     dots = iter(unknowns)
     tangents: list[Tangent] = [next(dots) if nz else zero_like(x) for x, nz in zip(primals, nonzero, strict=True)]
     with running(tape):

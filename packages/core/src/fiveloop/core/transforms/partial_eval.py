@@ -20,7 +20,7 @@ from fiveloop.core.ir.prune import must_stay, prune
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
 from fiveloop.core.transforms.saving import SavingPlan
-from fiveloop.core.util import Mask, dedupe, select
+from fiveloop.core.util import Mask, dedupe, select_by
 
 Source = tuple[OneOf["input", "output", "saved"], int]
 
@@ -95,7 +95,7 @@ class _Splitter:
 
     def run(self) -> Split:
         while True:
-            self.unknown = set(select(self.unknown_in, self.jaxpr.invars)) | self.forced
+            self.unknown = set(select_by(self.unknown_in, self.jaxpr.invars)) | self.forced
             self.at_hand = set(self.inst)
             self.steps = [self._classify(eqn) for eqn in self.jaxpr.eqns]
             late = self._refs_given_unknown() - self.unknown
@@ -162,7 +162,7 @@ class _Splitter:
             for a, ensure in zip(jaxpr.outvars, self.ensure_unknown, strict=True)
         )
         out_staged = tuple(u or i for u, i in zip(out_unknown, self.ensure_inst, strict=True))
-        staged_outs = select(out_staged, jaxpr.outvars)
+        staged_outs = select_by(out_staged, jaxpr.outvars)
         staged_eqns, needed = self._staged_half(staged_outs)
         at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
         replayed = {v for v in needed if v.aval.accumulates and v not in at_hand}
@@ -177,7 +177,7 @@ class _Splitter:
         staged_in = tuple(
             u or (v in reachable and v in used) for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
         )
-        staged = Jaxpr([*residuals, *select(staged_in, jaxpr.invars)], staged_eqns, staged_outs, jaxpr.name)
+        staged = Jaxpr([*residuals, *select_by(staged_in, jaxpr.invars)], staged_eqns, staged_outs, jaxpr.name)
         return Split(
             known,
             staged,

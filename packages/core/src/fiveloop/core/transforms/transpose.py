@@ -15,9 +15,9 @@ from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, used_vars
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import transpose_rules, type_rules
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import bind, keep_source
+from fiveloop.core.trace.tracer import MISUSE, bind, keep_source, locate
 from fiveloop.core.transforms.zeros import Tangent, add_tangents, instantiate
-from fiveloop.core.util import Mask, select
+from fiveloop.core.util import Mask, select_by
 
 Operand = Value | UndefinedPrimal | Accumulator
 
@@ -36,7 +36,7 @@ class _Backward:
     def __init__(self, jaxpr: Jaxpr, operands: Sequence[Operand]) -> None:
         self.jaxpr = jaxpr
         linear = [is_linear(x) for x in operands]
-        self.inputs = select(linear, jaxpr.invars)
+        self.inputs = select_by(linear, jaxpr.invars)
         self.linear = linear_vars(jaxpr, linear)
         self.values: dict[Var, Value] = {}
         self.cts: dict[Var, Tangent] = {}
@@ -60,7 +60,7 @@ class _Backward:
                 self._add(atom, ct)
             for eqn in reversed(waiting):
                 set_source(eqn.source)
-                self._back(eqn)
+                self._located(eqn)
         return [Zero(v.aval) if v.aval.accumulates else self.cts.get(v, Zero(v.aval)) for v in self.inputs]
 
     def _value(self, atom: Atom) -> Value:
@@ -70,6 +70,14 @@ class _Backward:
         if ct is None or isinstance(ct, Zero) or not isinstance(atom, Var) or atom not in self.linear:
             return
         self.cts[atom] = add_tangents(self.cts[atom], ct) if atom in self.cts else ct
+
+    def _located(self, eqn: Eqn) -> None:
+        """An equation backward; what goes wrong is said to come from its line."""
+        try:
+            self._back(eqn)
+        except MISUSE as error:
+            locate(error)
+            raise
 
     def _back(self, eqn: Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
@@ -106,7 +114,7 @@ class _Backward:
 
 def linear_vars(jaxpr: Jaxpr, linear: Sequence[bool]) -> set[Var]:
     """The variables that depend on linear inputs; a Ref does if a linear value is written to it."""
-    found = set(select(linear, jaxpr.invars))
+    found = set(select_by(linear, jaxpr.invars))
     while True:
         before = len(found)
         for eqn in jaxpr.eqns:
@@ -138,7 +146,7 @@ def _transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jax
         nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
         return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]
 
-    avals = [*select(given, jaxpr.in_avals), *[a.strong() for a in select(cts_nonzero, jaxpr.out_avals)]]
+    avals = [*select_by(given, jaxpr.in_avals), *[a.strong() for a in select_by(cts_nonzero, jaxpr.out_avals)]]
     made = stage_closed(run, avals, jaxpr.name)
     flags = iter(nonzero)
     # one flag an input; False for those that are not linear or that accumulate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import call
 from typing import Any, TypeVar
 
 from fiveloop.core import Value, as_value, at_source, current_source, tree_flatten, tree_unflatten
@@ -43,7 +44,7 @@ def for_loop(
         return tree_unflatten(tree, values)  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
-        out = body(i, tree_unflatten(tree, refs))
+        out: object = call(body, i, tree_unflatten(tree, refs))
         if out is not None:
             raise TypeError(
                 f"for_loop: the body works on its Refs and must return None, got {out!r}; write results "

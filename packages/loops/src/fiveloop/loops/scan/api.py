@@ -11,7 +11,7 @@ from fiveloop.core import (
     Aval,
     ShapedArray,
     Staged,
-    Tree,
+    TreeDef,
     Typed,
     Value,
     at_source,
@@ -19,7 +19,7 @@ from fiveloop.core import (
     current_source,
     eval_jaxpr,
     flatten_values,
-    join_types,
+    join,
     keystr,
     stage,
     stage_closed,
@@ -129,8 +129,8 @@ class _Step:
 
     what: str
     f: Callable[[Value, Any, Any], Any]
-    carry_tree: Tree
-    xs_tree: Tree
+    carry_tree: TreeDef
+    xs_tree: TreeDef
     out_carry: Any = None
     ys_tree: Any = None
 
@@ -173,7 +173,7 @@ def _joined(given: Aval, out: Aval) -> Aval:
     """The type of a weak carry after a step; any other stays."""
     if not given.weak_type or given.shape != out.shape or given.strong() is out.strong():
         return given
-    dtype, weak = join_types((Typed(given.dtype, True), Typed(out.dtype, out.weak_type)))
+    dtype, weak = join((Typed(given.dtype, True), Typed(out.dtype, out.weak_type)))
     return ShapedArray(given.shape, dtype, weak)
 
 

@@ -118,7 +118,7 @@ class _Discharger:
     def _replace(self, old: Sequence[Value], new: Sequence[Value]) -> None:
         twins = {id(x): y for x, y in zip(old, new, strict=True)}
         for v in self.from_reads:
-            self.env[v] = twins.get(id(self.env[v]), self.env[v])  # type: ignore[arg-type]
+            self.env[v] = twins.get(id(self.env[v]), self.env[v])
 
 
 def _last_uses(jaxpr: Jaxpr) -> dict[Var, int]:

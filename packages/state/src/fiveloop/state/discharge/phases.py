@@ -19,7 +19,7 @@ from fiveloop.core import (
     add,
     broadcast_in_dim,
     equal,
-    logical_and,
+    bitwise_and,
     order,
     put_kind,
     resolve,
@@ -178,7 +178,7 @@ def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:
     flags = [equal(a, b) for a, b in pairs]
     out = flags[0]
     for flag in flags[1:]:
-        out = logical_and(out, flag)
+        out = bitwise_and(out, flag)
     if not out.shape:
         return out
     lanes = tuple(k for k, paired in enumerate(indexer.paired) if paired)

@@ -1,0 +1,104 @@
+"""Load the CUDA plugin of the same release as jaxlib, without importing jax.
+
+Only `FIVELOOP_PLATFORM=cuda` (or `auto`, where the plugin is installed) leads here. No machine with a
+GPU has run this yet: it follows the plugin's own start-up, which itself cannot be imported without jax.
+"""
+
+import ctypes
+import importlib.util
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .native import xla
+
+PLUGIN_PACKAGES = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+_KERNEL_PACKAGES = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+_KERNEL_MODULES = ("_solver", "_linalg", "_hybrid", "_prng", "_sparse", "_rnn")
+# In the order in which they need one another.
+_LIBRARIES = (
+    "cudart",
+    "nvrtc",
+    "cublasLt",
+    "cublas",
+    "nccl",
+    "cupti",
+    "nvJitLink",
+    "cusparse",
+    "cusolver",
+    "cufft",
+    "nvshmem_host",
+    "cudnn",
+)
+
+
+def plugin_path() -> Path | None:
+    """The plugin's shared library, or None if none is installed."""
+    for package in PLUGIN_PACKAGES:
+        for folder in _folders(package):
+            path = folder / "xla_cuda_plugin.so"
+            if path.exists():
+                return path
+    return None
+
+
+def make_cuda_client() -> Any:
+    """A PJRT client of the GPUs of this machine."""
+    path = plugin_path()
+    if path is None:
+        raise RuntimeError(
+            "FIVELOOP_PLATFORM: expected an installed CUDA plugin, found none; install the "
+            "jax-cuda13-plugin and jax-cuda13-pjrt of jaxlib's release, or unset it to run on the CPU"
+        )
+    if not hasattr(xla.ArrayImpl, "_to_np_array_did_copy"):
+        raise RuntimeError("FIVELOOP_PLATFORM: expected jaxlib 0.11 or later for cuda")
+    if xla.pjrt_plugin_loaded("cuda"):
+        c_api = xla.get_pjrt_plugin("cuda")
+    else:
+        _load_libraries()
+        c_api = xla.load_pjrt_plugin("cuda", str(path))
+    if not xla.pjrt_plugin_initialized("cuda"):
+        xla.initialize_pjrt_plugin("cuda")
+    _register_kernels(c_api)
+    return xla.get_c_api_client("cuda", {"platform_name": "cuda"})
+
+
+def _folders(package: str) -> list[Path]:
+    """Where a package lies, found without importing it."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return []
+    places = spec.submodule_search_locations if spec is not None else None
+    return [Path(place) for place in places or ()]
+
+
+def _load_libraries() -> None:
+    """Load NVIDIA's libraries from their wheels, so that the plugin finds them by name."""
+    found = list(_wheel_libraries())
+    for name in _LIBRARIES:
+        for library in found:
+            if library.name.startswith(f"lib{name}.so"):
+                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def _wheel_libraries() -> Iterator[Path]:
+    for folder in _folders("nvidia"):
+        yield from sorted(folder.glob("**/lib/lib*.so*"))
+
+
+def _register_kernels(c_api: Any) -> None:
+    """Tell XLA the custom calls of the plugin: linear algebra, sparse, random bits."""
+    for package in _KERNEL_PACKAGES:
+        if not _folders(package):
+            continue
+        extension = import_module(f"{package}.cuda_plugin_extension")
+        for name, kind in extension.ffi_types().items():
+            extension.register_custom_type(c_api, name, kind)
+        handlers = dict(extension.ffi_handlers())
+        for module in _KERNEL_MODULES:
+            handlers.update(import_module(f"{package}.{module}").registrations())
+        for name, capsule in handlers.items():
+            extension.register_custom_call_target(c_api, name, capsule, "CUDA", 1)
+        return

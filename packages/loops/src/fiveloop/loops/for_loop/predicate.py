@@ -1,0 +1,24 @@
+"""On condition: the same steps, of a body that changes no Ref from outside if the condition does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Value, bind
+from fiveloop.loops.for_loop.primitive import ForParams, for_p
+from fiveloop.loops.predicate import Guard, predicated
+
+
+def for_predicate(pred: Value, operands: Sequence[Value], guard: Guard, p: ForParams) -> list[Value]:
+    """Loop with the condition as a constant.
+
+    p.body     : [i, *consts, *rest]       -> [*carry]
+    predicated : [pred, i, *consts, *rest] -> [*carry]
+    body       : [i, pred, *consts, *rest] -> [*carry]
+    """
+    made = predicated(p.body, guard.after(1))
+    holds, i, *rest = made.invars
+    body = made.replace(invars=[i, holds, *rest])
+    params = replace(p, body=body, num_consts=p.num_consts + 1)
+    return bind(for_p, pred, *operands, params=params)
