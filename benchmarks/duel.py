@@ -23,13 +23,12 @@ class Orders(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How much to measure. `cap` is the run time in seconds at which a peer gets no larger sizes."""
+    """How much to measure; `pace` scales the seconds that a case allows itself and its peers."""
 
     rounds: int = 11
     round_seconds: float = 0.03
     lower_rounds: int = 3
-    case_seconds: float = 20.0
-    cap: float = 1.0
+    pace: float = 1.0
     timeout: float = 240.0
 
 
@@ -80,7 +79,10 @@ class Runner:
             for row in rows_here:
                 if row.run is None:
                     out.setdefault(row.contender, f"failed at n = {size}")
-                elif row.run.median > self.settings.cap and row.contender != case.ours.name:
+                elif (
+                    row.run.median > case.cap * self.settings.pace
+                    and row.contender != case.ours.name
+                ):
                     out[row.contender] = f"a run took {row.run.median:.2g} s at n = {size}"
             rows += rows_here
         return rows
@@ -95,7 +97,7 @@ class Runner:
         built = {c.name: b for c in active if (b := self.build(c, size, rows[c.name])) is not None}
         active = [c for c in active if c.name in built]
         self.check(case, size, active, rows)
-        self.race(active, built, rows)
+        self.race(case, active, built, rows)
         self.lowering(case, active, size, rows)
         self.compare(case, active, rows)
         for contender in active:
@@ -142,11 +144,13 @@ class Runner:
         assert isinstance(answer, dict)
         return answer
 
-    def race(self, active: list[Contender], built: dict[str, Built], rows: dict[str, Row]) -> None:
+    def race(
+        self, case: Case, active: list[Contender], built: dict[str, Built], rows: dict[str, Row]
+    ) -> None:
         """Time all contenders, one after the other in each round; the first round only warms."""
         once = sum(max(b.run, self.settings.round_seconds) for b in built.values())
         rounds = min(
-            self.settings.rounds, max(3, int(self.settings.case_seconds / max(once, 1e-9)))
+            self.settings.rounds, max(3, int(case.seconds * self.settings.pace / max(once, 1e-9)))
         )
         self.samples = {c.name: [] for c in active}
         least = {c.name: built[c.name].run for c in active}

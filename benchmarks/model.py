@@ -70,7 +70,8 @@ class Case:
     """One line of inquiry: every contender runs it at every size, and all results must agree.
 
     `rtol` is relative to the largest magnitude of each array. `sizes` are what the builders get; `steps` are what
-    growth is measured against, the sizes themselves if empty.
+    growth is measured against, the sizes themselves if empty. A peer whose runs take longer than `cap` seconds gets no
+    larger sizes; the rounds at one size may take `seconds` in all.
     """
 
     name: str
@@ -81,6 +82,8 @@ class Case:
     limits: tuple[Limit, ...] = ()
     rtol: float = 1e-4
     steps: tuple[int, ...] = ()
+    cap: float = 1.0
+    seconds: float = 15.0
 
     def steps_of(self, size: int) -> int:
         """The count that growth exponents are measured against at one size."""

@@ -21,7 +21,7 @@ from benchmarks.pool import Pool
 from benchmarks.verdicts import Finding, findings, growths
 
 NAMES = ("inplace", "transformer")
-QUICK = Settings(rounds=3, round_seconds=0.01, lower_rounds=1, case_seconds=5.0, cap=0.3)
+QUICK = Settings(rounds=3, round_seconds=0.01, lower_rounds=1, pace=0.3)
 
 
 def load(name: str) -> Benchmark:
@@ -133,7 +133,15 @@ def tag(versions: dict[str, dict[str, str]]) -> str:
 def failed(rows: Sequence[Row]) -> list[str]:
     """What makes a run a failure: a wrong result anywhere, or our own side not running."""
     bad = [row for row in rows if row.wrong or (row.contender == "fiveloop" and row.run is None)]
-    return [f"{row.case} n={row.size} {row.contender}: {row.note}\n{row.trace}" for row in bad]
+    return [
+        f"{row.case} n={row.size} {row.contender}: {row.note}\n{last_lines(row.trace)}"
+        for row in bad
+    ]
+
+
+def last_lines(trace: str, count: int = 12) -> str:
+    """The end of a traceback."""
+    return "\n".join(f"    {line}" for line in trace.splitlines()[-count:])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -35,7 +35,7 @@ from benchmarks.sides.base import map_leaves, named
 from benchmarks.worker import Built
 
 HERE = "tests.test_bench_runner"
-FAST = Settings(rounds=3, round_seconds=1e-4, lower_rounds=1, case_seconds=1.0)
+FAST = Settings(rounds=3, round_seconds=1e-4, lower_rounds=1)
 
 
 # Builders that the worker processes import from this file.
