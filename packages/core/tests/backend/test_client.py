@@ -1,5 +1,8 @@
 """Putting, reading, compiling and running, and what is said when it fails."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -8,6 +11,7 @@ import pytest
 
 from fiveloop.core.backend import client, hlo
 from fiveloop.core.backend.client import Aval, Buffer, CompileChoices, Executable
+from fiveloop.core.backend.gpu import plugin_path
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
 from fiveloop.core.backend.options import default_backend_options
 
@@ -89,6 +93,28 @@ def test_devices_and_versions() -> None:
     assert len(client.devices()) == 1
     assert client.default_client() is client.default_client()
     assert (0, 10, 2) <= client.jaxlib_version() < (0, 13)
+
+
+def start_on(wanted: str) -> subprocess.CompletedProcess[str]:
+    code = "from fiveloop.core.backend import client; print(client.platform())"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"FIVELOOP_PLATFORM": wanted},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_the_platform_is_chosen_by_the_environment() -> None:
+    assert "expected cpu, cuda or auto, got 'tpu'" in start_on("tpu").stderr
+    auto = start_on("auto")
+    if plugin_path() is None:
+        assert "install the jax-cuda13-plugin" in start_on("cuda").stderr
+        assert auto.stdout.strip() == "cpu"
+    else:
+        assert auto.stdout.strip() == start_on("cuda").stdout.strip()
 
 
 def test_a_program_tells_its_memory_cost_and_text(double: Executable) -> None:
