@@ -283,7 +283,7 @@ def test_python_numbers_yield_and_numpy_arrays_keep_their_dtype() -> None:
     ("call", "kind", "message"),
     [
         (
-            lambda: fnp.exp([1.0]),
+            lambda: fnp.exp(NO_ARRAY),
             TypeError,
             r"exp: argument `x` must be an array or a scalar, got \[1.0\]",
         ),
