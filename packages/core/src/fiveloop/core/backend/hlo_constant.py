@@ -1,6 +1,7 @@
 """Constants as StableHLO text, exact to the bit."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -24,8 +25,17 @@ def constant(
     scalar = _splat(array)
     if scalar is None:
         return _emit(b, _dense_text(array), out_shape, array.dtype)
-    key = (scalar.tobytes(), array.dtype, out_shape)
-    return b.remembered(key, lambda: _emit(b, element_text(scalar), out_shape, array.dtype))
+    bits, out_dtype = scalar.tobytes(), array.dtype
+    return b.remembered(
+        (bits, out_dtype, out_shape),
+        lambda: _emit(b, _splat_text(bits, out_dtype), out_shape, out_dtype),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _splat_text(bits: bytes, dtype: np.dtype) -> str:
+    # Programs say 0 and 1 over and over, and printing a float exactly is slow.
+    return element_text(np.frombuffer(bits, dtype).reshape(()))
 
 
 def element_text(x: np.ndarray) -> str:
