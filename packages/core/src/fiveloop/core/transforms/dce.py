@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
 from fiveloop.core.ir.prune import must_stay
+from fiveloop.core.passes import Pass, register_pass
 from fiveloop.core.rules import dce_rules
 from fiveloop.core.util import Mask, select_by
 
@@ -17,6 +18,14 @@ def dce(jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool]
     """
     kept = (keep_ins,) * len(jaxpr.invars) if isinstance(keep_ins, bool) else tuple(keep_ins)
     return jaxpr.remember(("dce", tuple(used_outs), kept), lambda: _dce(jaxpr, tuple(used_outs), kept))
+
+
+def _dce_all(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr without what no result needs."""
+    return dce(jaxpr, [True] * len(jaxpr.outvars))[0]
+
+
+register_pass(Pass("dce", after=(), applies=lambda jaxpr: True, run=_dce_all))
 
 
 def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:

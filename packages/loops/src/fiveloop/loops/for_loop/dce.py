@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Eqn, Jaxpr, Var, dce, mutated_positions, new_eqn, prune, select_by, used_vars
+from fiveloop.core import Eqn, Jaxpr, Var, dce, must_stay, mutated_positions, new_eqn, select_by, used_vars
+from fiveloop.loops.for_loop.dead_writes import drop_dead_writes
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
 
 
@@ -19,7 +20,9 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     states = is_state(p, [a.aval for a in eqn.invars])
     results = iter(used)
     wanted = [next(results) if state else k >= p.num_consts for k, state in enumerate(states)]
-    body = _needed_body(p.body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
+    unwanted = [v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w]
+    body = drop_dead_writes(p.body, unwanted)
+    body = _needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = {a for e in body.eqns for a in used_vars(e.invars)}
     kept = [
         v in touched or (w and state) for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True)
@@ -36,18 +39,24 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
 
 def _needed_body(body: Jaxpr, wanted: Sequence[Var]) -> Jaxpr:
     """The body without writes to Refs whose contents neither a result nor a kept equation needs."""
-    binders = set(body.invars)
+    refs = {v for v in body.invars if v.aval.accumulates}
     needed = set(wanted)
     while True:
-        kept = [e for e in body.eqns if _keeps(e, needed, binders)]
-        smaller, _ = dce(body.replace(eqns=kept), (), keep_ins=True)
-        grown = needed | {a for e in smaller.eqns for a in used_vars(e.invars) if a.aval.accumulates and a in binders}
+        kept = _walk_back(body, needed, refs)
+        grown = needed | {a for e in kept for a in used_vars(e.invars) if a in refs}
         if grown == needed:
-            return smaller.replace(eqns=prune(smaller.eqns, ()))
+            return dce(body.replace(eqns=kept), (), keep_ins=True)[0]
         needed = grown
 
 
-def _keeps(eqn: Eqn, needed: set[Var], binders: set[Var]) -> bool:
-    """Whether an equation may stay: it changes no Ref of the loop, or one that is needed."""
-    changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) & binders
-    return not changed or not changed.isdisjoint(needed)
+def _walk_back(body: Jaxpr, needed: set[Var], refs: set[Var]) -> list[Eqn]:
+    """The equations whose results are used, that change a needed Ref, or that have effects outside the loop's Refs."""
+    used: set[Var] = set()
+    kept: list[Eqn] = []
+    for eqn in reversed(body.eqns):
+        changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) & refs
+        outside = must_stay(eqn) and not changed
+        if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
+            kept.append(eqn)
+            used |= used_vars(eqn.invars)
+    return kept[::-1]

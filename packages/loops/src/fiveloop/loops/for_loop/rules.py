@@ -8,9 +8,11 @@ from fiveloop.loops.for_loop.dce import for_dce
 from fiveloop.loops.for_loop.discharge import for_discharge
 from fiveloop.loops.for_loop.jvp import for_jvp
 from fiveloop.loops.for_loop.lower import for_lower
+from fiveloop.loops.for_loop.predicate import for_predicate
 from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_p
 from fiveloop.loops.for_loop.split import for_split
 from fiveloop.loops.for_loop.transpose import for_transpose
+from fiveloop.loops.predicate import define_predicate
 from fiveloop.state import define_discharge
 
 
@@ -31,3 +33,4 @@ define(
     bodies=for_bodies,
 )
 define_discharge(for_p, for_discharge)
+define_predicate(for_p, for_predicate)
