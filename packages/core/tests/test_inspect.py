@@ -77,7 +77,7 @@ def test_stages_print_in_order() -> None:
             h:f32[3] = add f g
           in (h,) }
 
-        # dce: without dead code
+        # dce: after this pass
         as `trace`
         """
     )

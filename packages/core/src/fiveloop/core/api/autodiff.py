@@ -9,19 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
-from fiveloop.core.array import Scalar, Value
-from fiveloop.core.errors import at_source, shape_str
-from fiveloop.core.ir.avals import is_inexact, short_dtype
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    Naming,
+    argument_name,
+    argument_naming,
+    check_callable,
+    flatten_values,
+    function_name,
+)
+from fiveloop.core.array import Scalar, Value, as_value
+from fiveloop.core.errors import at_source
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.pytree import (
+    TreeDef,
+    keystr,
+    tree_flatten_with_path,
+    tree_structure,
+    tree_unflatten,
+)
 from fiveloop.core.rule_types import UndefinedPrimal
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import Linear, linearize_flat
 from fiveloop.core.transforms.transpose import backward_pass
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
-
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
@@ -36,25 +48,47 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     check_callable("jvp", fun)
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
-            raise TypeError(f"jvp: {name} must be a tuple or a list with one entry an argument, got {type(given).__name__}")
-    values, tree = flatten_values((tuple(primals), {}), "jvp: primals")
-    dots, dot_tree = flatten_values((tuple(tangents), {}), "jvp: tangents")
-    if tree != dot_tree:
-        raise TypeError(f"jvp: primals and tangents must have one structure, got {tree} and {dot_tree}")
+            raise TypeError(
+                f"jvp: {name} must be a tuple or a list with one entry an argument, got {type(given).__name__}"
+                f"{at_source(current_source())}"
+            )
+    values, tree = flatten_values((tuple(primals), {}), _inner("jvp: primals"))
+    dots = _like("jvp: tangents", tuple(tangents), tree_structure(tuple(primals)), values, "primals")
     flat = FlatFunction(fun, tree, has_aux)
-    outs, outs_dot = jvp_flat(flat, values, [_check_tangent(x, t) for x, t in zip(values, dots, strict=True)], fun)
+    outs, outs_dot = jvp_flat(flat, values, dots, fun)
     n = flat.num_outs
     result = flat.unflatten(outs[:n]), flat.unflatten([instantiate(t) for t in outs_dot[:n]])
     return (*result, flat.unflatten_aux(outs[n:])) if has_aux else result
 
 
-def _check_tangent(x: Value, t: Value) -> Tangent:
+def _inner(what: str) -> Naming:
+    """Names for the leaves of `(args, {})`, where `args` goes by one name."""
+    return lambda path: f"{what}{keystr(path[1:])}"
+
+
+def _like(what: str, given: Any, wanted: TreeDef, values: Sequence[Value], likes: str) -> list[Tangent]:
+    """The leaves of tangents or cotangents, checked against the values that they belong to.
+
+    `wanted` is the structure of these values, and `likes` is what they are called.
+    """
+    leaves, tree = flatten_values(given, what)
+    if tree != wanted:
+        raise TypeError(
+            f"{what} must have the structure of the {likes}, {wanted}, got {tree}{at_source(current_source())}"
+        )
+    return [_check_like(what, given, k, x, t, likes) for k, (x, t) in enumerate(zip(values, leaves, strict=True))]
+
+
+def _check_like(what: str, tree: Any, k: int, x: Value, t: Value, likes: str) -> Tangent:
     if not x.aval.differentiable:
         return zero_like(x)
     if t.weak_type and not t.shape and t.dtype != x.dtype:
         t = convert(t, x.dtype)
     if t.shape != x.shape or t.dtype != x.dtype:
-        raise TypeError(f"jvp: a tangent must have the type of its primal, {x.aval}, got {t.aval}{at_source(current_source())}")
+        path = keystr(tree_flatten_with_path(tree)[0][k][0])
+        raise TypeError(
+            f"{what}{path} must have the type of the {likes}, {x.aval}, got {t.aval}{at_source(current_source())}"
+        )
     return t
 
 
@@ -66,16 +100,13 @@ def linearize(fun: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...
     Array(6., dtype=float32)
     """
     check_callable("linearize", fun)
-    values, tree = flatten_values((primals, {}), "linearize: argument")
+    values, tree = flatten_values((primals, {}), argument_naming("linearize", fun))
     nonzero = tuple(x.aval.differentiable for x in values)
     flat = FlatFunction(fun, tree)
     outs, linear = linearize_flat(flat, values, nonzero, fun)
 
     def f_lin(*tangents: Any) -> Any:
-        dots, dot_tree = flatten_values((tangents, {}), "linearize: tangent")
-        if dot_tree != tree:
-            raise TypeError(f"the linear function takes tangents of structure {tree}, got {dot_tree}")
-        checked = [_check_tangent(x, t) for x, t in zip(values, dots, strict=True)]
+        checked = _like("linearize: tangents", tangents, tree_structure(primals), values, "primals")
         given = [instantiate(t) for t, nz in zip(checked, nonzero, strict=True) if nz]
         return flat.unflatten([instantiate(t) for t in linear(given, outs)])
 
@@ -93,36 +124,26 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     (Array(6., dtype=float32),)
     """
     check_callable("vjp", fun)
-    values, tree = flatten_values((primals, {}), "vjp: argument")
+    values, tree = flatten_values((primals, {}), argument_naming("vjp", fun))
     flat = FlatFunction(fun, tree, has_aux)
     nonzero = tuple(x.aval.differentiable for x in values)
     outs, linear = linearize_flat(flat, values, nonzero, fun)
     n = flat.num_outs
 
     def f_vjp(ct: Any) -> Any:
-        cts, ct_tree = flatten_values(ct, "vjp: cotangent")
-        if ct_tree != flat.out_tree:
-            raise TypeError(f"the vjp function takes a cotangent of structure {flat.out_tree}, got {ct_tree}")
-        checked = [_check_cotangent(x, c) for x, c in zip(outs[:n], cts, strict=True)]
+        assert flat.out_tree is not None, "unreachable: the function has run"
+        checked = _like("vjp: cotangent", ct, flat.out_tree, outs[:n], "result")
         in_cts = iter(pull_back(linear, values, nonzero, [*checked, *map(zero_like, outs[n:])]))
-        args, _ = tree_unflatten(tree, [instantiate(next(in_cts) if nz else zero_like(x)) for x, nz in zip(values, nonzero, strict=True)])
-        return args
+        leaves = [instantiate(next(in_cts) if nz else zero_like(x)) for x, nz in zip(values, nonzero, strict=True)]
+        return tree_unflatten(tree, leaves)[0]
 
     result = flat.unflatten(outs[:n])
     return (result, f_vjp, flat.unflatten_aux(outs[n:])) if has_aux else (result, f_vjp)
 
 
-def _check_cotangent(x: Value, ct: Value) -> Tangent:
-    if not x.aval.differentiable:
-        return zero_like(x)
-    if ct.weak_type and not ct.shape and ct.dtype != x.dtype:
-        ct = convert(ct, x.dtype)
-    if ct.shape != x.shape or ct.dtype != x.dtype:
-        raise TypeError(f"vjp: a cotangent must have the type of its result, {x.aval}, got {ct.aval}{at_source(current_source())}")
-    return ct
-
-
-def pull_back(linear: Linear, primals: Sequence[Value], nonzero: Sequence[bool], cts: Sequence[Tangent]) -> list[Tangent]:
+def pull_back(
+    linear: Linear, primals: Sequence[Value], nonzero: Sequence[bool], cts: Sequence[Tangent]
+) -> list[Tangent]:
     """The cotangents of the differentiated inputs, from those of all results."""
     unknowns = [UndefinedPrimal(x.aval.tangent()) for x, nz in zip(primals, nonzero, strict=True) if nz]
     given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
@@ -153,9 +174,9 @@ def value_and_grad(
                 full[k] = x
             return fun(*full, **kwargs)
 
-        values, tree = flatten_values((chosen, {}), f"grad of {function_name(fun)}: argument")
+        values, tree = flatten_values((chosen, {}), argument_naming("grad", fun, wanted))
         _check_differentiable(fun, chosen, wanted)
-        flat = FlatFunction(of_chosen, tree, has_aux)
+        flat = FlatFunction(of_chosen, tree, has_aux, fun)
         nonzero = (True,) * len(values)
         outs, linear = linearize_flat(flat, values, nonzero, fun)
         ct = _unit_cotangent(fun, flat, outs)
@@ -187,24 +208,26 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: 
 
 
 def _wanted(fun: object, argnums: int | Sequence[int], num_args: int) -> list[int]:
-    numbers = [index(k) for k in ([argnums] if isinstance(argnums, int) else argnums)]
-    for k in numbers:
-        if not -num_args <= k < num_args:
+    wanted = []
+    for k in (argnums,) if isinstance(argnums, (int, str)) else argnums:
+        if not hasattr(k, "__index__") or not -num_args <= index(k) < num_args:
             raise ValueError(
-                f"grad of {function_name(fun)}: argnums must name one of its {num_args} positional arguments, got "
-                f"{k!r}{at_source(current_source())}"
+                f"grad of {function_name(fun)}: argnums must name some of its {num_args} positional arguments by "
+                f"number, got {k!r}{at_source(current_source())}"
             )
-    return [k % num_args for k in numbers]
+        wanted.append(index(k) % num_args)
+    return wanted
 
 
 def _check_differentiable(fun: object, chosen: Sequence[Any], wanted: Sequence[int]) -> None:
     for k, arg in zip(wanted, chosen, strict=True):
         for path, leaf in tree_flatten_with_path(arg)[0]:
-            dtype = np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-            if not is_inexact(dtype):
+            aval = as_value(leaf).aval
+            if not aval.differentiable:
                 raise TypeError(
-                    f"grad of {function_name(fun)}: argument {k}{keystr(path)} must be floating to be differentiated, "
-                    f"got {short_dtype(dtype)}; convert it first, or leave it out of argnums{at_source(current_source())}"
+                    f"grad of {function_name(fun)}: argument {argument_name(fun, k)}{keystr(path)} must be floating to "
+                    f"be differentiated, got {aval}; convert it first, or leave it out of argnums"
+                    f"{at_source(current_source())}"
                 )
 
 
@@ -217,7 +240,7 @@ def _unit_cotangent(fun: object, flat: FlatFunction, outs: Sequence[Value]) -> T
     aval = outs[0].aval
     if aval.shape or aval.dtype.kind == "c" or not aval.differentiable:
         raise TypeError(
-            f"grad of {function_name(fun)}: it must return one float scalar, got shape {shape_str(aval.shape)} and dtype "
-            f"{aval.dtype.name}; reduce it, or use `vjp` or `jacrev`{at_source(current_source())}"
+            f"grad of {function_name(fun)}: it must return one float scalar, got {aval}; reduce it, or use `vjp` or "
+            f"`jacrev`{at_source(current_source())}"
         )
     return Scalar(np.ones((), aval.dtype))

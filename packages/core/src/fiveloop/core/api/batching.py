@@ -6,10 +6,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    argument_naming,
+    check_callable,
+    flatten_values,
+    function_name,
+)
 from fiveloop.core.array import Value
 from fiveloop.core.errors import at_source
-from fiveloop.core.pytree import broadcast_prefix, keystr, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_unflatten
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.batch import batch_flat, move_batch
 
@@ -38,15 +45,15 @@ def vmap(
                 f"vmap of {function_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
                 f"{at_source(current_source())}"
             )
-        spec = broadcast_prefix((axes, 0), (args, kwargs), is_leaf=_is_none)
-        paths = [keystr(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
-        dims = [_canonical(d, x.ndim, f"argument{path}") for d, x, path in zip(spec, values, paths, strict=True)]
-        size = _batch_size(fun, values, dims, paths, axis_size)
+        spec = _axes_of_leaves(fun, "in_axes", (axes, 0), (args, kwargs))
+        names = [called(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+        dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
+        size = _batch_size(fun, values, dims, names, axis_size)
         flat = FlatFunction(fun, tree)
         outs, out_dims = batch_flat(flat, size, values, dims, fun)
         assert flat.out_tree is not None, "unreachable: the function has run"
         skeleton = tree_unflatten(flat.out_tree, outs)
-        wanted = broadcast_prefix(out_axes, skeleton, is_leaf=_is_none)
+        wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton)
         placed = [_place(fun, x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)]
         return tree_unflatten(flat.out_tree, placed)
 
@@ -57,22 +64,34 @@ def _is_none(x: object) -> bool:
     return x is None
 
 
-def _canonical(dim: Any, ndim: int, what: str) -> int | None:
+def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any) -> list[Any]:
+    try:
+        return broadcast_prefix(axes, tree, is_leaf=_is_none)
+    except ValueError as error:
+        where = str(error).removeprefix("the tree does not fit")
+        raise ValueError(
+            f"vmap of {function_name(fun)}: {what} must be a prefix of the tree that it is for, which differs{where}"
+            f"{at_source(current_source())}"
+        ) from None
+
+
+def _canonical(dim: Any, aval: Aval, name: str) -> int | None:
     if dim is None:
         return None
     if not isinstance(dim, int) or isinstance(dim, bool):
-        raise TypeError(f"vmap: in_axes must hold ints and None, got {dim!r} for {what}{at_source(current_source())}")
-    if not -ndim <= dim < ndim:
+        raise TypeError(f"{name}: in_axes must hold ints and None, got {dim!r}{at_source(current_source())}")
+    if not -aval.ndim <= dim < aval.ndim:
         raise ValueError(
-            f"vmap: in_axes names axis {dim} of {what}, which has {ndim} axes{at_source(current_source())}"
+            f"{name}: in_axes says that its axis {dim} is the batch, but it is {aval}{at_source(current_source())}"
         )
-    return dim % ndim
+    return dim % aval.ndim
 
 
 def _batch_size(
-    fun: object, values: list[Value], dims: list[int | None], paths: list[str], axis_size: int | None
+    fun: object, values: list[Value], dims: list[int | None], names: list[str], axis_size: int | None
 ) -> int:
-    sizes = {f"argument{path}": x.shape[d] for x, d, path in zip(values, dims, paths, strict=True) if d is not None}
+    short = [name.split(": ", 1)[1] for name in names]
+    sizes = {name: x.shape[d] for x, d, name in zip(values, dims, short, strict=True) if d is not None}
     if axis_size is not None:
         sizes["axis_size"] = axis_size
     if not sizes:
@@ -82,7 +101,9 @@ def _batch_size(
         )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"vmap of {function_name(fun)}: batch sizes differ: {shown}{at_source(current_source())}")
+        raise ValueError(
+            f"vmap of {function_name(fun)}: expected batches of one size, got: {shown}{at_source(current_source())}"
+        )
     return next(iter(sizes.values()))
 
 
@@ -95,8 +116,14 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
             )
         return x
     if not isinstance(wanted, int):
-        raise TypeError(f"vmap: out_axes must hold ints and None, got {wanted!r}{at_source(current_source())}")
+        raise TypeError(
+            f"vmap of {function_name(fun)}: out_axes must hold ints and None, got {wanted!r}"
+            f"{at_source(current_source())}"
+        )
     ndim = x.ndim + (dim is None)
     if not -ndim <= wanted < ndim:
-        raise ValueError(f"vmap: out_axes names axis {wanted} of a result with {ndim} axes{at_source(current_source())}")
+        raise ValueError(
+            f"vmap of {function_name(fun)}: out_axes names axis {wanted} of a result with {ndim} axes"
+            f"{at_source(current_source())}"
+        )
     return move_batch(x, size, dim, wanted % ndim)

@@ -9,7 +9,14 @@ from typing import Any
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.pytree import KeyPath, TreeDef, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.pytree import (
+    KeyPath,
+    TreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
 from fiveloop.core.trace.tracer import current_source
 
 
@@ -61,7 +68,7 @@ def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None
             called = f"`{first.key}`"
         else:
             called = argument_name(fun, first.idx if numbers is None else numbers[first.idx])
-        return f"{what} of {function_name(fun)}: argument {called}{keystr(inner)}"
+        return f"{what} of {function_name(fun)}: argument {called}{keystr(tuple(inner))}"
 
     return name
 
@@ -102,8 +109,8 @@ class FlatFunction:
         aux_leaves: Sequence[Value] = ()
         if self.has_aux:
             out, aux = self._split_aux(out)
-            aux_leaves, self.aux_tree = flatten_values(aux, f"the auxiliary result of {self._name}")
-        out_leaves, self.out_tree = flatten_values(out, f"the result of {self._name}")
+            aux_leaves, self.aux_tree = flatten_values(aux, self._naming("the auxiliary result"))
+        out_leaves, self.out_tree = flatten_values(out, self._naming("the result"))
         self.num_outs = len(out_leaves)
         return [*out_leaves, *aux_leaves]
 
@@ -116,6 +123,9 @@ class FlatFunction:
         """The auxiliary result from its leaves."""
         assert self.aux_tree is not None, "unreachable: the function has run"
         return tree_unflatten(self.aux_tree, leaves)
+
+    def _naming(self, what: str) -> Naming:
+        return lambda path: f"{what}{keystr(path)} of {self._name}"
 
     @property
     def _name(self) -> str:

@@ -163,7 +163,8 @@ class JitFunction(Generic[P, R]):
             return ()
         positional, named = self._dynamic(args, kwargs)
         numbers = [k for k in range(len(args)) if k not in self._nums]
-        flags = [k in self._donate for k, arg in zip(numbers, positional, strict=True) for _ in tree_leaves(arg, is_spec)]
+        donated = [k in self._donate for k in numbers]
+        flags = [d for d, arg in zip(donated, positional, strict=True) for _ in tree_leaves(arg, is_spec)]
         return (*[False] * num_captured, *flags, *[False] * len(tree_leaves(named, is_spec)))
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -180,7 +181,7 @@ class JitFunction(Generic[P, R]):
                 hash(x)
             except TypeError:
                 called = argument_name(self._fun, k) if isinstance(k, int) else f"`{k}`"
-                advice = "leave it out of the static arguments" if isinstance(x, Value) else "a tuple in place of a list"
+                advice = "leave it out of the static ones" if isinstance(x, Value) else "a tuple in place of a list"
                 raise TypeError(
                     f"jit of {self._name}: static argument {called} must be hashable, got {x!r} of type "
                     f"{kind.__name__}; {advice}{at_source(current_source())}"
@@ -224,7 +225,8 @@ def _static_names(
                 f"jit of {function_name(fun)}: static_argnums must name one of its {len(placed)} positional "
                 f"arguments, got {k}{at_source(current_source())}"
             )
-    every_num = {k % len(placed) if placed and k < 0 else k for k in nums} | {placed.index(n) for n in names if n in placed}
+    every_num = {k % len(placed) if placed and k < 0 else k for k in nums}
+    every_num |= {placed.index(n) for n in names if n in placed}
     every_name = {*names, *[placed[k] for k in every_num if k < len(placed)]}
     return tuple(sorted(every_num)), tuple(sorted(every_name))
 
@@ -259,9 +261,25 @@ class CompiledCall:
         self._entry = entry
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        values, _ = flatten_values((args, kwargs), "argument")
+        values, tree = flatten_values((args, kwargs), "compiled call: argument")
+        self._check(tree, values)
         outs = self._program.run([*self._entry.staged.captured, *values])
         return self._entry.flat.unflatten(outs)
+
+    def _check(self, tree: Any, values: Sequence[Value]) -> None:
+        staged, flat = self._entry.staged, self._entry.flat
+        if tree != flat.in_tree:
+            raise TypeError(
+                f"the compiled function takes arguments of structure {flat.in_tree}, got {tree}"
+                f"{at_source(current_source())}"
+            )
+        wanted = staged.jaxpr.in_avals[len(staged.captured) :]
+        for k, (x, aval) in enumerate(zip(values, wanted, strict=True)):
+            if x.aval.strong() is not aval.strong():
+                raise TypeError(
+                    f"the compiled function takes {aval} as array {k} of its arguments, got {x.aval}; compile it for "
+                    f"these types, or call the jitted function{at_source(current_source())}"
+                )
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes of arguments, results, temporaries and code, as XLA planned them."""

@@ -8,11 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    argument_naming,
+    check_callable,
+    flatten_values,
+    function_name,
+)
+from fiveloop.core.array import as_value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.pytree import tree_flatten
+from fiveloop.core.pytree import tree_flatten_with_path, tree_structure
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import bind
 
@@ -29,20 +36,22 @@ def is_spec(x: object) -> bool:
     return isinstance(x, (ShapeDtype, Aval))
 
 
-def aval_of(x: Any) -> Aval:
+def aval_of(x: Any, what: str = "argument") -> Aval:
     """The type of a value or of a description of one."""
     if isinstance(x, Aval):
         return x
     if isinstance(x, ShapeDtype):
         return ShapedArray(tuple(x.shape), np.dtype(x.dtype))
-    return flatten_values(x, "argument")[0][0].aval
+    return as_value(x, what).aval
 
 
 def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged, FlatFunction]:
     """A user's function traced on the types of its arguments."""
-    leaves, tree = tree_flatten((args, kwargs), is_leaf=is_spec)
+    tree = tree_structure((args, kwargs), is_leaf=is_spec)
+    name = argument_naming("tracing", fun)
+    pairs = tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
     flat = FlatFunction(fun, tree)
-    return stage(flat, [aval_of(x) for x in leaves], function_name(fun), fun), flat
+    return stage(flat, [aval_of(x, name(path)) for path, x in pairs], function_name(fun), fun), flat
 
 
 def make_jaxpr(fun: Callable[..., Any]) -> Callable[..., Jaxpr]:

@@ -1,13 +1,13 @@
 """`stages`: a program at every step from Python function to compiled module.
 
 Two ways lead from the trace. The derivatives: jvp, its known and its linear half, and the transpose of the
-linear half. And the way to the machine: each registered pass, dead code elimination, StableHLO, and what XLA
-makes of it. The program of a derivative goes that way too: `stages(grad(f), x)`.
+linear half. And the way to the machine: each registered pass, StableHLO, and what XLA makes of it. The
+program of a derivative goes that way too: `stages(grad(f), x)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from fiveloop.core.errors import RuleError, TypecheckError
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import compiled, prepared
 from fiveloop.core.passes import Pass, all_passes
-from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
 from fiveloop.core.transforms.transpose import transpose_jaxpr
@@ -222,15 +221,6 @@ def _transposed(before: Stages) -> Jaxpr:
     return transpose_jaxpr(linear, mask, (True,) * len(linear.outvars))[0]
 
 
-def _without_dead_code(before: Stages) -> Jaxpr:
-    jaxpr = before.ready
-    return dce(jaxpr, _all(jaxpr.outvars))[0]
-
-
-def _all(xs: Sequence[object]) -> Mask:
-    return (True,) * len(xs)
-
-
 _DERIVATIVES = (
     StageRule(
         "trace", "the program as the function was traced", lambda before: before.jaxpr("trace")
@@ -241,7 +231,6 @@ _DERIVATIVES = (
     StageRule("transposed", "[*residuals, *cotangents of results] -> [*cotangents]", _transposed),
 )
 _MACHINE = (
-    StageRule("dce", "without dead code", _without_dead_code),
     StageRule(
         "stablehlo", "as a module", lambda before: prepared(before.jaxpr("trace")).lowered().text
     ),

@@ -11,7 +11,15 @@ from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import jvp_rules
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
+from fiveloop.core.trace.tracer import (
+    Trace,
+    Tracer,
+    bind,
+    check_live,
+    current_trace,
+    running,
+    use_trace,
+)
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 from fiveloop.core.util import Mask, select_by
@@ -30,6 +38,28 @@ class JvpTracer(Tracer):
     @property
     def aval(self) -> Aval:
         return self.primal.aval
+
+    # What Python asks of a value, it asks of the primal: if that is known now, so is the answer, and control
+    # flow on it works. A NumPy array is still refused, since arithmetic on it would lose the derivative.
+
+    def __bool__(self) -> bool:
+        return bool(self._known())
+
+    def __int__(self) -> int:
+        return int(self._known())
+
+    def __float__(self) -> float:
+        return float(self._known())
+
+    def __complex__(self) -> complex:
+        return complex(self._known())
+
+    def item(self) -> Any:
+        return self._known().item()
+
+    def _known(self) -> Any:
+        check_live(self)
+        return self.primal
 
 
 class JvpTrace(Trace):
