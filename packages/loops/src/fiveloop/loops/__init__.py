@@ -1,7 +1,16 @@
 """Loops over mutable state, differentiable in both modes, batched and nested."""
 
 from . import for_loop as _for_loop_row
+from . import cond as _cond_row
+from . import while_loop as _while_loop_row
 from .for_loop.api import for_loop as for_loop
 from .for_loop.primitive import ForParams as ForParams
 from .for_loop.primitive import for_p as for_p
 from .scan.api import scan as scan
+from .cond.api import cond as cond
+from .cond.api import switch as switch
+from .cond.primitive import CondParams as CondParams
+from .cond.primitive import cond_p as cond_p
+from .while_loop.api import while_loop as while_loop
+from .while_loop.primitive import WhileParams as WhileParams
+from .while_loop.primitive import while_p as while_p

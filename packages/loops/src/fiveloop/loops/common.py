@@ -1,0 +1,83 @@
+"""What `cond` and `while` share: what functions close over, made operands; results brought to one type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiveloop.core import (
+    Aval,
+    Jaxpr,
+    ShapedArray,
+    Staged,
+    Typed,
+    Value,
+    Var,
+    convert,
+    eval_jaxpr,
+    join,
+    stage_closed,
+)
+from fiveloop.state import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Closures:
+    """Functions with the same operands: `jaxprs : [*consts, *args, *refs] -> [*outs]`."""
+
+    jaxprs: list[Jaxpr]
+    consts: Sequence[Value]
+    refs: Sequence[Value]
+
+
+def share_captured(staged: Sequence[Staged]) -> Closures:
+    """Functions of the same arguments, each given all that any of them closes over, and every Ref once.
+
+    staged.jaxpr : [*captured, *args]      -> [*outs]
+    jaxpr        : [*consts, *args, *refs] -> [*outs]
+    """
+    captured = {id(x): x for s in staged for x in s.captured}
+    consts = [x for x in captured.values() if not isinstance(x, Ref)]
+    refs = [x for x in captured.values() if isinstance(x, Ref)]
+    jaxprs = []
+    for s in staged:
+        num = len(s.captured)
+        binders = {id(x): v for x, v in zip(s.captured, s.jaxpr.invars, strict=False)}
+        first, last = ([binders.get(id(x)) or Var(x.aval) for x in xs] for xs in (consts, refs))
+        jaxprs.append(s.jaxpr.replace(invars=[*first, *s.jaxpr.invars[num:], *last]))
+    return Closures(jaxprs, consts, refs)
+
+
+def with_inputs(jaxpr: Jaxpr, avals: Sequence[Aval], at: int) -> Jaxpr:
+    """The jaxpr with inputs that it does not use, from position `at` on."""
+    new = [Var(a) for a in avals]
+    return jaxpr.replace(invars=[*jaxpr.invars[:at], *new, *jaxpr.invars[at:]])
+
+
+def joined(x: Aval, y: Aval) -> Aval | None:
+    """The type that both can be brought to because one of them is weak, or None."""
+    if x.strong() is y.strong():
+        return x if not x.weak_type else y
+    if x.shape != y.shape:
+        return None
+    dtype, weak = join((Typed(x.dtype, x.weak_type), Typed(y.dtype, y.weak_type)))
+    if any(not a.weak_type and a.dtype != dtype for a in (x, y)):
+        return None
+    return ShapedArray(x.shape, dtype, weak)
+
+
+def as_type(x: Value, aval: Aval) -> Value:
+    """A value converted to a type's dtype, unless it has it."""
+    return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
+
+
+def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
+    """The jaxpr with its results converted to the given types."""
+    if all(a.strong() is b.strong() for a, b in zip(jaxpr.out_avals, avals, strict=True)):
+        return jaxpr
+
+    def run(*args: Value) -> list[Value]:
+        outs = eval_jaxpr(jaxpr, args)
+        return [as_type(x, a) for x, a in zip(outs, avals, strict=True)]
+
+    return stage_closed(run, jaxpr.in_avals, jaxpr.name)

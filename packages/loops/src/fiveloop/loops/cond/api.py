@@ -1,0 +1,161 @@
+"""`cond` and `switch`: what users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fiveloop.core import (
+    Aval,
+    Staged,
+    TreeDef,
+    Value,
+    as_value,
+    at_source,
+    bind,
+    check_callable,
+    clamp,
+    convert,
+    current_source,
+    flatten_values,
+    function_name,
+    function_source,
+    keystr,
+    stage,
+    to_condition,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
+from fiveloop.loops.common import joined, share_captured, with_results
+from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.state import Ref
+
+T = TypeVar("T")
+
+
+def cond(
+    pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any
+) -> T:
+    """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
+
+    `pred` is a scalar; a number holds if it is not zero. Both functions give results of the same structure,
+    shapes and dtypes; a Python number takes the other one's dtype. They may read and write Refs, passed as
+    operands or closed over. Under `vmap` with a `pred` of each lane's own, both run for all lanes, results are
+    selected, and a lane changes no Ref in the function that it does not take.
+
+    Raises TypeError if `pred` is no scalar, or if the results differ, with the leaf's path and both types.
+
+    >>> cond(True, lambda x: x + 1, lambda x: x - 1, 3)
+    Array(4, dtype=int32)
+    """
+    value = as_value(pred, "cond: pred")
+    if isinstance(value, Ref) or value.ndim:
+        raise TypeError(
+            f"cond: pred must be a scalar, got {value.aval}; reduce it with `all` or `any`, or use `where` "
+            f"to choose element by element{at_source(current_source())}"
+        )
+    index = convert(to_condition(value), np.int32)
+    return _choose("cond", index, (false_fun, true_fun), operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> T:
+    """`branches[index](*operands)`; an index out of range takes the nearest branch.
+
+    As `cond` in every other way.
+
+    >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
+    Array(30, dtype=int32)
+    """
+    funs = tuple(branches)
+    if not funs:
+        raise ValueError(f"switch: expected at least one branch, got none{at_source(current_source())}")
+    value = as_value(index, "switch: index")
+    if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iu":
+        raise TypeError(
+            f"switch: index must be an integer scalar, got {value.aval}{at_source(current_source())}"
+        )
+    # The bounds fit every integer dtype, once they are no larger than what it holds.
+    last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
+    inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
+    return _choose("switch", convert(inside, np.int32), funs, operands)
+
+
+def _choose(what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any) -> T:
+    for fun in funs:
+        check_callable(what, fun)
+    leaves, tree = flatten_values(operands, f"{what}: operands")
+    branches = [_Branch(what, fun, tree, leaves) for fun in funs]
+    staged = [b.stage() for b in branches]
+    avals = _result_avals(branches, staged)
+    closures = share_captured(staged)
+    jaxprs = tuple(with_results(jaxpr, avals) for jaxpr in closures.jaxprs)
+    args = [*closures.consts, *branches[0].args, *closures.refs]
+    outs = bind(cond_p, index, *args, params=CondParams(jaxprs))
+    return tree_unflatten(branches[0].out_tree, outs)  # type: ignore[no-any-return]
+
+
+class _Branch:
+    """A user's function on the operands that are values; it closes over those that are Refs."""
+
+    def __init__(
+        self, what: str, fun: Callable[..., Any], tree: TreeDef, leaves: Sequence[Value]
+    ) -> None:
+        self.what = what
+        self.fun = fun
+        self.tree = tree
+        self.leaves = leaves
+        self.args = [x for x in leaves if not isinstance(x, Ref)]
+        self.out: Any = None
+        self.out_tree: Any = None
+
+    def stage(self) -> Staged:
+        """Trace it."""
+        return stage(self._run, [x.aval for x in self.args], function_name(self.fun), self.fun)
+
+    def _run(self, *args: Value) -> list[Value]:
+        rest = iter(args)
+        leaves = [x if isinstance(x, Ref) else next(rest) for x in self.leaves]
+        self.out = self.fun(*tree_unflatten(self.tree, leaves))
+        where = f"{self.what}: the result of {function_source(self.fun)}, at result"
+        outs, self.out_tree = flatten_values(self.out, where)
+        for x, path in zip(outs, self.paths, strict=True):
+            if isinstance(x, Ref):
+                raise TypeError(
+                    f"{self.what}: a branch must return arrays, got a Ref of type {x.aval} at result{path} of "
+                    f"{function_source(self.fun)}; return `ref[...]`{at_source(current_source())}"
+                )
+        return outs
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the results' leaves."""
+        return [keystr(path) for path, _ in tree_flatten_with_path(self.out)[0]]
+
+
+def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list[Aval]:
+    """The types that all branches' results are brought to."""
+    first, *others = branches
+    avals = list(staged[0].jaxpr.out_avals)
+    for other, s in zip(others, staged[1:], strict=True):
+        if other.out_tree != first.out_tree:
+            raise TypeError(
+                f"{first.what}: the branches must return the same structure, but {_source(first)} returns "
+                f"{first.out_tree} and {_source(other)} returns {other.out_tree}{at_source(current_source())}"
+            )
+        found = [joined(a, b) for a, b in zip(avals, s.jaxpr.out_avals, strict=True)]
+        given = zip(first.paths, found, avals, s.jaxpr.out_avals, strict=True)
+        wrong = [f"result{path} is {a} and {b}" for path, j, a, b in given if j is None]
+        if wrong:
+            raise TypeError(
+                f"{first.what}: the branches must return the same types, but from {_source(first)} and "
+                f"{_source(other)}, {'; '.join(wrong)}; convert in a branch with astype, or make the shapes "
+                f"equal{at_source(current_source())}"
+            )
+        avals = [a for a in found if a is not None]
+    return avals
+
+
+def _source(branch: _Branch) -> str:
+    return f"`{function_source(branch.fun)}`"

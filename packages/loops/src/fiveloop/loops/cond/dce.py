@@ -1,0 +1,23 @@
+"""Dead code: branches of the results that are used, with the operands that some branch still takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Eqn, dce, new_eqn, select_by
+from fiveloop.loops.cond.primitive import CondParams
+
+
+def cond_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+    """The operands still used, and the smaller equation; None if nothing is left of it."""
+    p: CondParams = eqn.params
+    smaller = [dce(b, used, keep_ins=False) for b in p.branches]
+    if not any(used) and not any(b.eqns for b, _ in smaller):
+        return [False] * len(eqn.invars), None
+    kept = [any(masks) for masks in zip(*[mask for _, mask in smaller], strict=True)]
+    branches = tuple(dce(b, used, keep_ins=kept)[0] for b in p.branches)
+    kept = [True, *kept]
+    outvars = select_by(used, eqn.outvars)
+    params = replace(p, branches=branches)
+    return kept, new_eqn(eqn.primitive, select_by(kept, eqn.invars), params, outvars, eqn.source)

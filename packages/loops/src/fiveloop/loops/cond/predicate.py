@@ -1,0 +1,19 @@
+"""On condition: the same choice, of branches that change no Ref from outside if the condition does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core import Value, bind
+from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.predicate import Guard, predicated
+
+
+def cond_predicate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: CondParams
+) -> list[Value]:
+    """Choose among branches that take the condition as their first operand."""
+    index, *rest = operands
+    # branch : [*ins] -> [*outs];  predicated : [pred, *ins] -> [*outs]
+    branches = tuple(predicated(b, guard.without(1)) for b in p.branches)
+    return bind(cond_p, index, pred, *rest, params=CondParams(branches))

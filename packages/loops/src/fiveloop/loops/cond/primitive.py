@@ -1,0 +1,49 @@
+"""The primitive: what a `cond` equation holds, and its types and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fiveloop.core import (
+    Aval,
+    Effects,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    check_operands,
+    map_positions,
+)
+
+INDEX = ShapedArray((), np.int32)
+
+
+@dataclass(frozen=True)
+class CondParams:
+    """The branches, which take the same operands and give results of the same types.
+
+    branches : [*operands]         -> [*results]
+    operands : [index, *operands], where index is an int32 scalar in range
+    """
+
+    branches: tuple[Jaxpr, ...]
+
+
+cond_p: Primitive[CondParams] = Primitive("cond")
+
+
+def cond_abstract_eval(avals: Sequence[Aval], p: CondParams) -> tuple[list[Aval], Effects]:
+    """The types of a branch's results, weak if they are in all; the effects of any branch."""
+    index, *operands = avals
+    if index.strong() is not INDEX:
+        raise TypeError(f"cond: the index must be {INDEX}, got {index}")
+    outs = list(p.branches[0].out_avals)
+    for k, branch in enumerate(p.branches):
+        check_operands(f"cond: branch {k}", operands, branch)
+        if [a.strong() for a in branch.out_avals] != [a.strong() for a in outs]:
+            raise TypeError(f"cond: branch {k} gives {branch.out_avals}, branch 0 {outs}")
+        outs = [a if b.weak_type else b for a, b in zip(outs, branch.out_avals, strict=True)]
+    effects = frozenset(e for branch in p.branches for e in branch.effects)
+    return outs, map_positions(effects, lambda position: position + 1)

@@ -1,0 +1,127 @@
+"""Partial evaluation: a cond of the known halves of the branches, and one of their staged halves.
+
+What a branch saves goes to slots that the branches share. A residual that is an operand or a result of the
+cond is not passed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Atom,
+    Eqn,
+    EqnSplit,
+    Mask,
+    SavingPlan,
+    Split,
+    Var,
+    new_eqn,
+    partition,
+    select_by,
+    split,
+)
+from fiveloop.loops.cond.join import fill_slots, join, read_slots
+from fiveloop.loops.cond.primitive import CondParams
+
+
+def cond_split(
+    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> EqnSplit:
+    """Cut the branches in two under the plan; with an unknown index nothing is known."""
+    if unknown[0]:
+        return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
+    p: CondParams = eqn.params
+    cuts = _split_branches(plan, tuple(unknown[1:]), tuple(inst[1:]), p, len(eqn.outvars))
+    return _Halves(eqn, p, cuts).split()
+
+
+def _split_branches(
+    plan: SavingPlan, unknown: Mask, inst: Mask, p: CondParams, num_outs: int
+) -> list[Split]:
+    """Split all branches alike: what is unknown in one, of results and of Refs, is unknown in all."""
+    out_unknown: Mask = (False,) * num_outs
+    while True:
+        cuts = [split(b, unknown, inst, plan, ensure_out_unknown=out_unknown) for b in p.branches]
+        outs = tuple(any(masks) for masks in zip(*[c.out_unknown for c in cuts], strict=True))
+        refs = tuple(any(masks) for masks in zip(*[c.ref_unknown for c in cuts], strict=True))
+        if outs == out_unknown and not any(refs):
+            return cuts
+        out_unknown = outs
+        unknown = tuple(u or r for u, r in zip(unknown, refs, strict=True))
+
+
+class _Halves:
+    def __init__(self, eqn: Eqn, p: CondParams, cuts: Sequence[Split]) -> None:
+        self.eqn = eqn
+        self.p = p
+        self.cuts = cuts
+        self.index, *self.operands = eqn.invars
+        self.out_unknown = cuts[0].out_unknown
+        self.known_outs, self.unknown_outs = partition(self.out_unknown, eqn.outvars)
+        self.saved = [
+            [v for v, source in zip(c.residuals, c.sources, strict=True) if not self._at_hand(source)]
+            for c in cuts
+        ]
+        self.slots = join(self.saved)
+
+    def split(self) -> EqnSplit:
+        slots = [Var(a) for a in self.slots.avals]
+        known = [self._known_eqn(slots)]
+        return EqnSplit(known, [self._staged_eqn(slots)], self.out_unknown)
+
+    def _at_hand(self, source: tuple[str, int]) -> Var | Atom | None:
+        """The atom outside that a residual is, if it is an operand or a known result."""
+        kind, k = source
+        if kind == "input":
+            return self.operands[k]
+        if kind == "output" and not self.out_unknown[k]:
+            return self.eqn.outvars[k]
+        return None
+
+    def _known_eqn(self, slots: Sequence[Var]) -> Eqn:
+        num_outs = len(self.known_outs)
+        branches = []
+        for k, (cut, saved) in enumerate(zip(self.cuts, self.saved, strict=True)):
+            # cut.known : [*known ins] -> [*known outs, *residuals];  known : [...] -> [*known outs, *saved]
+            known = cut.known.replace(outvars=[*cut.known.outvars[:num_outs], *saved])
+            branches.append(fill_slots(known, num_outs, self.slots, k))
+        known_ins, _ = partition(self.cuts[0].unknown_in, self.operands)
+        params = replace(self.p, branches=tuple(branches))
+        outvars = [*self.known_outs, *slots]
+        return new_eqn(
+            self.eqn.primitive, [self.index, *known_ins], params, outvars, self.eqn.source
+        )
+
+    def _staged_eqn(self, slots: Sequence[Var]) -> Eqn:
+        taken: dict[tuple[str, int], Atom] = {}
+        wanted = [self._inputs(cut, taken) for cut in self.cuts]
+        position = {source: k for k, source in enumerate(taken)}
+        avals = [a.aval for a in taken.values()]
+        branches = tuple(
+            read_slots(
+                cut.staged, self.slots, k, avals, [None if s is None else position[s] for s in sources]
+            )
+            for k, (cut, sources) in enumerate(zip(self.cuts, wanted, strict=True))
+        )
+        operands = [self.index, *slots, *taken.values()]
+        params = replace(self.p, branches=branches)
+        return new_eqn(
+            self.eqn.primitive, operands, params, self.unknown_outs, self.eqn.source
+        )
+
+    def _inputs(
+        self, cut: Split, taken: dict[tuple[str, int], Atom]
+    ) -> list[tuple[str, int] | None]:
+        """Where each input of a branch's staged half comes from; None is a slot. What is at hand is noted."""
+        found: list[tuple[str, int] | None] = []
+        for source in cut.sources:
+            atom = self._at_hand(source)
+            if atom is not None:
+                taken.setdefault(source, atom)
+            found.append(source if atom is not None else None)
+        for k in select_by(cut.staged_in, range(len(self.operands))):
+            taken.setdefault(("input", k), self.operands[k])
+            found.append(("input", k))
+        return found

@@ -1,0 +1,69 @@
+"""Transposition: the transposed branches, by the same index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Accumulator,
+    Jaxpr,
+    Mask,
+    Operand,
+    Tangent,
+    UndefinedPrimal,
+    Value,
+    Zero,
+    bind,
+    eval_jaxpr,
+    is_linear,
+    nonzero_mask,
+    stage_closed,
+    transpose_jaxpr,
+    zeros_of,
+)
+from fiveloop.loops.cond.primitive import CondParams, cond_p
+
+
+def cond_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: CondParams
+) -> list[Tangent | None]:
+    """Choose once, on the values, the accumulators and the nonzero cotangents."""
+    index, *rest = operands
+    assert isinstance(index, Value), "unreachable: an index is an integer and so never linear"
+    linear = tuple(is_linear(x) for x in rest)
+    present = nonzero_mask(cts)
+    found = [transpose_jaxpr(b, linear, present)[1] for b in p.branches]
+    in_nonzero = tuple(any(masks) for masks in zip(*found, strict=True))
+    branches = tuple(_transposed(b, linear, present, in_nonzero) for b in p.branches)
+    args: list[Value] = [
+        x.value if isinstance(x, Accumulator) else x
+        for x in rest
+        if not isinstance(x, UndefinedPrimal)
+    ]
+    args += [ct for ct in cts if not isinstance(ct, Zero)]
+    results = iter(bind(cond_p, index, *args, params=replace(p, branches=branches)))
+    in_cts: list[Tangent | None] = [
+        (next(results) if nz else Zero(x.aval)) if lin else None
+        for x, lin, nz in zip(rest, linear, in_nonzero, strict=True)
+    ]
+    return [None, *in_cts]
+
+
+def _transposed(branch: Jaxpr, linear: Mask, present: Mask, wanted: Mask) -> Jaxpr:
+    """The transpose of a branch, with zeros for cotangents that only other branches give.
+
+    branch   : [*ins]                                                    -> [*outs]
+    branch_t : [*values and accumulators, *nonzero cts]                  -> [*wanted in cts]
+    """
+    branch_t, given = transpose_jaxpr(branch, linear, present)
+    if given == wanted:
+        return branch_t
+
+    def run(*args: Value) -> list[Value]:
+        outs = iter(eval_jaxpr(branch_t, args))
+        masks = zip(given, wanted, branch.in_avals, strict=True)
+        return [next(outs) if g else zeros_of(a) for g, w, a in masks if w]
+
+    key = ("transposed branch", linear, present, wanted)
+    return branch.remember(key, lambda: stage_closed(run, branch_t.in_avals, branch.name))

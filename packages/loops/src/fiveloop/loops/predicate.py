@@ -1,0 +1,187 @@
+"""The predicate column: a jaxpr run on condition, which changes no Ref and starts no `while` if it does not hold.
+
+`vmap` of a `cond` whose lanes choose for themselves runs every branch for all lanes; of a `while`, each step
+until the last lane is done. What a lane does not take must leave no trace: a write is made to write what was
+there, of the slice that it writes and not of the array; an inner `while` ends at once. The condition is a
+scalar here: rules are written for one lane, and batching comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from fiveloop.core import (
+    ClosedCallParams,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Mask,
+    Primitive,
+    RuleTable,
+    ShapedArray,
+    Value,
+    Var,
+    bind,
+    bind1,
+    closed_call_p,
+    jaxprs_in,
+    keep_source,
+    mutated_positions,
+    select,
+    stage_closed,
+    stop_gradient,
+    whole_indexer,
+    zeros_of,
+)
+from fiveloop.state import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+
+PREDICATE = ShapedArray((), np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Which operands are Refs from outside, that must not change if the condition does not hold.
+
+    `own` are those that each lane has its own of: no derivative flows through what is read from them if the
+    condition does not hold. A read of a Ref that lanes share is left alone, or it would be made once a lane.
+    """
+
+    refs: Mask
+    own: Mask
+
+    def without(self, count: int) -> Guard:
+        """The guard of operands that come after the first few."""
+        return Guard(self.refs[count:], self.own[count:])
+
+    def after(self, count: int) -> Guard:
+        """The guard of operands before which there are a few that are no Refs."""
+        return Guard((False,) * count + self.refs, (False,) * count + self.own)
+
+
+class PredicateRule(Protocol):
+    def __call__(
+        self, pred: Value, operands: Sequence[Value], guard: Guard, p: Any, /
+    ) -> list[Value]: ...
+
+
+predicate_rules: RuleTable[PredicateRule] = RuleTable(
+    "predicate", default="run, and put back the contents of the Refs that it changed"
+)
+_always: set[Primitive[Any]] = set()
+
+
+def define_predicate(prim: Primitive[Any], rule: PredicateRule, *, always: bool = False) -> None:
+    """Say how a primitive runs on condition, once; `always` if that matters even without Refs."""
+    predicate_rules.define(prim, rule)
+    if always:
+        _always.add(prim)
+
+
+def gate(pred: Value, x: Value) -> Value:
+    """The same value, through which a derivative flows only if the condition holds.
+
+    What is computed from it in vain may be infinite; the zero cotangent that comes back is then not a number,
+    and is stopped here.
+    """
+    return select(pred, x, stop_gradient(x)) if x.aval.differentiable else x
+
+
+def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
+    """The jaxpr on condition.
+
+    jaxpr      : [*ins]       -> [*outs]
+    predicated : [pred, *ins] -> [*outs]
+    """
+
+    def run(pred: Value, *args: Value) -> list[Value]:
+        return eval_predicated(pred, jaxpr, args, guard)
+
+    avals = [PREDICATE, *jaxpr.in_avals]
+    return jaxpr.remember(("predicated", guard), lambda: stage_closed(run, avals, jaxpr.name))
+
+
+def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Guard) -> list[Value]:
+    """The results of a jaxpr run on condition; they mean nothing if it does not hold."""
+    env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+    refs = {v for v, g in zip(jaxpr.invars, guard.refs, strict=True) if g}
+    own = {v for v, g in zip(jaxpr.invars, guard.own, strict=True) if g}
+    with keep_source() as set_source:
+        for eqn in jaxpr.eqns:
+            set_source(eqn.source)
+            operands: list[Value] = [
+                a.value if isinstance(a, Literal) else env[a]  # type: ignore[misc]  # constants are values
+                for a in eqn.invars
+            ]
+            inner = Guard(tuple(a in refs for a in eqn.invars), tuple(a in own for a in eqn.invars))
+            env.update(zip(eqn.outvars, _run(pred, eqn, operands, inner), strict=True))
+    return [a.value if isinstance(a, Literal) else env[a] for a in jaxpr.outvars]  # type: ignore[misc]
+
+
+def _run(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
+    if not any(guard.refs) and not _matters(eqn):
+        return bind(eqn.primitive, *operands, params=eqn.params)
+    rule = predicate_rules.find(eqn.primitive)
+    if rule is not None:
+        return rule(pred, operands, guard, eqn.params)
+    return _put_back(pred, eqn, operands, guard)
+
+
+def _matters(eqn: Eqn) -> bool:
+    """Whether the condition matters to an equation that has no Ref from outside."""
+    return eqn.primitive in _always or any(_holds_any(j) for j in jaxprs_in(eqn.params))
+
+
+def _holds_any(jaxpr: Jaxpr) -> bool:
+    return jaxpr.remember("predicate matters", lambda: any(map(_matters, jaxpr.eqns)))
+
+
+def _put_back(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
+    """Run an equation that has no rule, and put back the contents of the Refs that it should not have changed."""
+    changed = [operands[k] for k in sorted(mutated_positions(eqn.effects)) if guard.refs[k]]
+    old = [_contents(ref) for ref in changed]
+    outs = bind(eqn.primitive, *operands, params=eqn.params)
+    for ref, before in zip(changed, old, strict=True):
+        now = select(pred, _contents(ref), before)
+        whole = SwapParams(whole_indexer(ref.shape), returns_old=False)
+        bind(swap_p, ref, now, params=whole)
+    return outs
+
+
+def _contents(ref: Value) -> Value:
+    return bind1(get_p, ref, params=IndexParams(whole_indexer(ref.shape)))
+
+
+def _get(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
+    out = bind1(get_p, *operands, params=p)
+    return [gate(pred, out) if guard.own[0] else out]
+
+
+def _swap(pred: Value, operands: Sequence[Value], guard: Guard, p: SwapParams) -> list[Value]:
+    ref, x, *index = operands
+    old = bind1(get_p, ref, *index, params=IndexParams(p.indexer))
+    new = select(pred, x, old)
+    bind(swap_p, ref, new, *index, params=replace(p, returns_old=False))
+    return [gate(pred, old) if guard.own[0] else old] if p.returns_old else []
+
+
+def _addupdate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams
+) -> list[Value]:
+    ref, x, *index = operands
+    return bind(addupdate_p, ref, select(pred, x, zeros_of(x.aval)), *index, params=p)
+
+
+def _closed_call(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: ClosedCallParams
+) -> list[Value]:
+    return bind(closed_call_p, pred, *operands, params=replace(p, jaxpr=predicated(p.jaxpr, guard)))
+
+
+define_predicate(get_p, _get)
+define_predicate(swap_p, _swap)
+define_predicate(addupdate_p, _addupdate)
+define_predicate(closed_call_p, _closed_call)

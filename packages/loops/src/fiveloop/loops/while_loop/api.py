@@ -1,0 +1,175 @@
+"""`while_loop`: what users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from fiveloop.core import (
+    Aval,
+    ClosedCallParams,
+    Jaxpr,
+    Staged,
+    TreeDef,
+    Value,
+    as_value,
+    at_source,
+    bind,
+    check_callable,
+    closed_call_p,
+    current_source,
+    eval_jaxpr,
+    flatten_values,
+    function_name,
+    function_source,
+    keystr,
+    mutated_positions,
+    stage,
+    stage_closed,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
+from fiveloop.loops.common import Closures, as_type, joined, share_captured, with_results
+from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
+from fiveloop.state import Ref
+
+T = TypeVar("T")
+
+
+def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
+    """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
+
+    The value is a pytree of arrays that keeps its structure, shapes and dtypes, but a weakly typed leaf (a
+    Python number) takes the dtype that `body_fun` gives it. `cond_fun` gives a bool scalar. Both may read and
+    write Refs that they close over. Under `vmap` the loop runs until the last lane is done; a lane that is done
+    keeps its value, and changes no Ref.
+
+    Forward mode works; reverse mode needs a number of steps that is known while tracing: use `for_loop`, `scan`
+    or `fori_loop`.
+
+    Raises TypeError if `cond_fun` gives no bool scalar, or if `body_fun` changes a type, with the leaf's path
+    and both types.
+
+    >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
+    Array(192, dtype=int32)
+    """
+    check_callable("while_loop: cond_fun", cond_fun)
+    check_callable("while_loop: body_fun", body_fun)
+    init, tree = flatten_values(init_val, "while_loop: init_val")
+    for x, (path, _) in zip(init, tree_flatten_with_path(init_val)[0], strict=True):
+        if isinstance(x, Ref):
+            raise TypeError(
+                f"while_loop: init_val must hold arrays, got a Ref of type {x.aval} at init_val{keystr(path)}; "
+                f"close over the Ref instead{at_source(current_source())}"
+            )
+    body, avals = _Body(body_fun, tree).trace([x.aval for x in init])
+    condition = _trace_condition(cond_fun, tree, avals)
+    # both : [*consts, *carry, *refs]
+    closures = share_captured([condition, body])
+    cond_jaxpr, body_jaxpr = closures.jaxprs
+    body_jaxpr = with_results(body_jaxpr, avals)
+    carry = [as_type(x, a) for x, a in zip(init, avals, strict=True)]
+    bind_loop = _bind_with_pred if mutated_positions(cond_jaxpr.effects) else _bind
+    outs = bind_loop(cond_jaxpr, body_jaxpr, closures, carry)
+    return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
+
+
+def _bind(cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]) -> list[Value]:
+    params = WhileParams(cond, body, len(closures.consts))
+    return bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
+
+
+def _bind_with_pred(
+    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]
+) -> list[Value]:
+    """The same for a condition that writes: it is called before the loop and after each step, and carried.
+
+    cond    : [*consts, *carry, *refs]       -> [pred]
+    body    : [*consts, *carry, *refs]       -> [*carry]
+    rotated : [*consts, pred, *carry, *refs] -> [pred, *carry]
+    """
+    first, last = len(closures.consts), len(closures.consts) + len(carry)
+    (pred,) = bind(
+        closed_call_p, *closures.consts, *carry, *closures.refs, params=ClosedCallParams(cond)
+    )
+
+    def step(*args: Value) -> list[Value]:
+        consts, given, refs = args[:first], args[first + 1 : last + 1], args[last + 1 :]
+        outs = eval_jaxpr(body, [*consts, *given, *refs])
+        return [*eval_jaxpr(cond, [*consts, *outs, *refs]), *outs]
+
+    avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
+    rotated = stage_closed(step, avals, body.name)
+    holds = stage_closed(lambda *args: [args[first]], avals, cond.name)
+    return _bind(holds, rotated, closures, [pred, *carry])[1:]
+
+
+class _Body:
+    """The user's body on leaves."""
+
+    def __init__(self, fun: Callable[[Any], Any], tree: TreeDef) -> None:
+        self.fun = fun
+        self.tree = tree
+        self.out: Any = None
+
+    def trace(self, avals: Sequence[Aval]) -> tuple[Staged, list[Aval]]:
+        """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
+        while True:
+            staged = stage(self._run, avals, function_name(self.fun), self.fun)
+            outs = staged.jaxpr.out_avals
+            grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
+            if None in grown:
+                raise self._mismatch(avals, outs)
+            if all(g is a for g, a in zip(grown, avals, strict=True)):
+                return staged, list(avals)
+            avals = [a for a in grown if a is not None]
+
+    def _run(self, *leaves: Value) -> list[Value]:
+        self.out = self.fun(tree_unflatten(self.tree, leaves))
+        where = f"while_loop: the result of {function_source(self.fun)}, at val"
+        outs, tree = flatten_values(self.out, where)
+        if tree != self.tree:
+            raise TypeError(
+                f"while_loop: the body must keep the structure of the value, {self.tree}, but "
+                f"`{function_source(self.fun)}` returns {tree}{at_source(current_source())}"
+            )
+        return outs
+
+    def _mismatch(self, given: Sequence[Aval], outs: Sequence[Aval]) -> TypeError:
+        paths = [keystr(path) for path, _ in tree_flatten_with_path(self.out)[0]]
+        wrong = [
+            f"val{path} goes in as {a} and comes out as {b}"
+            for path, a, b in zip(paths, given, outs, strict=True)
+            if a.strong() is not b.strong()
+        ]
+        return TypeError(
+            f"while_loop: the body must keep the types of the value, but in `{function_source(self.fun)}` "
+            f"{'; '.join(wrong)}; make init_val of the type that the body returns, or convert in the body with "
+            f"astype{at_source(current_source())}"
+        )
+
+
+def _grown(given: Aval, out: Aval) -> Aval | None:
+    """The type of a leaf after a step: that which it has, or a weak one's join with what the body gives; or None."""
+    found = joined(given, out)
+    if found is None or found.strong() is given.strong():
+        return given if found is not None else None
+    return found if given.weak_type else None
+
+
+def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[Aval]) -> Staged:
+    def run(*leaves: Value) -> list[Value]:
+        out = fun(tree_unflatten(tree, leaves))
+        try:
+            pred = as_value(out, "the condition's result")
+        except TypeError:
+            pred = None
+        if pred is None or isinstance(pred, Ref) or pred.aval.strong() is not PREDICATE:
+            given = pred.aval if pred is not None else f"{out!r} of type {type(out).__name__}"
+            raise TypeError(
+                f"while_loop: cond_fun must return a bool scalar, but `{function_source(fun)}` returns {given}; "
+                f"compare (`x > 0`), or reduce with `all` or `any`{at_source(current_source())}"
+            )
+        return [pred]
+
+    return stage(run, avals, function_name(fun), fun)

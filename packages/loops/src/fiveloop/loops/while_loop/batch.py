@@ -1,0 +1,118 @@
+"""Batching: one loop for all lanes, until the last one is done; a lane that is done changes nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Jaxpr,
+    Mask,
+    Value,
+    batch_flat,
+    batch_jaxpr,
+    bind,
+    bitwise_and,
+    eval_jaxpr,
+    fixpoint,
+    move_batch,
+    reduce_or,
+    select,
+    split_list,
+    stage_closed,
+)
+from fiveloop.loops.predicate import PREDICATE, Guard, eval_predicated
+from fiveloop.loops.while_loop.layout import parts
+from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.state import AbstractRef
+
+
+def while_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
+) -> tuple[list[Value], list[int | None]]:
+    """Loop for as long as the condition holds, or as it holds in some lane."""
+    batched = _batched_in_body(size, p, tuple(d is not None for d in dims))
+    cond, (lanes_differ,) = batch_jaxpr(p.cond, size, batched)
+    if lanes_differ:
+        return _until_all_are_done(size, operands, dims, p)
+    carry = parts(p, batched)[1]
+    # body : [*consts, *carry, *refs], batched in axis 0 -> [*carry]
+    body, _ = batch_jaxpr(p.body, size, batched, carry)
+    moved = [_moved(x, size, d, b) for x, d, b in zip(operands, dims, batched, strict=True)]
+    outs = bind(while_p, *moved, params=replace(p, cond=cond, body=body))
+    return outs, [0 if b else None for b in carry]
+
+
+def _batched_in_body(size: int, p: WhileParams, batched: Mask) -> Mask:
+    """Which operands are batched in some step; only carried values become so."""
+    consts, carry, refs = parts(p, batched)
+
+    def step(mask: Mask) -> Mask:
+        return batch_jaxpr(p.body, size, (*consts, *mask, *refs))[1]
+
+    return (*consts, *fixpoint(step, carry, "the batched values of a while"), *refs)
+
+
+def _until_all_are_done(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
+) -> tuple[list[Value], list[int | None]]:
+    """Carry along which lanes go on.
+
+    step : [going on, *consts, *carry, *refs] -> [going on, *carry]
+    body : [*consts, going on, *carry, *refs] -> [going on, *carry]
+    """
+    step = p.body.remember(("masked step", p), lambda: _masked_step(p))
+    dims_known = tuple(d is not None for d in dims)
+    consts, carry, refs = parts(p, dims_known)
+
+    def grow(mask: Mask) -> Mask:
+        return batch_jaxpr(step, size, (True, *consts, *mask, *refs))[1][1:]
+
+    carry = list(fixpoint(grow, carry, "the batched values of a while"))
+    batched = (True, *consts, *carry, *refs)
+    stepped, _ = batch_jaxpr(step, size, batched, (True, *carry))
+    going, *binders = stepped.invars
+    first, rest = split_list(binders, [p.num_consts])
+    body = stepped.replace(invars=[*first, going, *rest])
+    cond = stage_closed(
+        lambda *args: [reduce_or(args[p.num_consts])], [v.aval for v in body.invars], p.cond.name
+    )
+    pred = _first_pred(size, operands, dims, p)
+    moved = [_moved(x, size, d, b) for x, d, b in zip(operands, dims, batched[1:], strict=True)]
+    args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
+    outs = bind(while_p, *args, params=replace(p, cond=cond, body=body))
+    return outs[1:], [0 if b else None for b in carry]
+
+
+def _masked_step(p: WhileParams) -> Jaxpr:
+    """A step of one lane, and whether it goes on after that, if it went on until now."""
+    avals = p.body.in_avals
+    refs = tuple(isinstance(a, AbstractRef) for a in avals)
+    guard = Guard(refs, (False,) * len(refs))
+    same = [
+        v is out for v, out in zip(parts(p, p.body.invars)[1], p.body.outvars, strict=True)
+    ]
+
+    def run(going: Value, *args: Value) -> list[Value]:
+        consts, carry, refs = parts(p, args)
+        found = eval_predicated(going, p.body, args, guard)
+        after = [
+            old if s else select(going, new, old)
+            for new, old, s in zip(found, carry, same, strict=True)
+        ]
+        (holds,) = eval_jaxpr(p.cond, [*consts, *after, *refs])
+        return [bitwise_and(going, holds), *after]
+
+    return stage_closed(run, [PREDICATE, *avals], p.body.name)
+
+
+def _first_pred(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
+) -> Value:
+    """Which lanes make a first step."""
+    (pred,), (dim,) = batch_flat(lambda *xs: eval_jaxpr(p.cond, xs), size, operands, dims)
+    return move_batch(pred, size, dim)
+
+
+def _moved(x: Value, size: int, dim: int | None, batched: bool) -> Value:
+    return move_batch(x, size, dim) if batched else x

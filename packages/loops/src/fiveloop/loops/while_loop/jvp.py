@@ -1,0 +1,58 @@
+"""Forward mode: one loop over the carried values followed by the tangents that may become nonzero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Mask,
+    Tangent,
+    Value,
+    bind,
+    fixpoint,
+    instantiate,
+    jvp_jaxpr,
+    nonzero_mask,
+    split_list,
+    zero_like,
+)
+from fiveloop.loops.while_loop.layout import parts, reorder, with_dots
+from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+
+
+def while_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: WhileParams
+) -> tuple[list[Value], list[Tangent]]:
+    """Loop once, over values and tangents; the condition is that of the values."""
+    nonzero = _nonzero_in_body(p, nonzero_mask(tangents))
+    masks = parts(p, nonzero)
+    dots = [instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
+    counts = [sum(mask) for mask in masks]
+    # p.body   : [*consts, *carry, *refs]                                         -> [*carry]
+    # body_jvp : [*consts, *carry, *refs, *const_dots, *carry_dots, *ref_dots]    -> [*carry, *carry_dots]
+    body_jvp, _ = jvp_jaxpr(p.body, nonzero, masks[1])
+    cond_jvp, _ = jvp_jaxpr(p.cond, nonzero)
+    const_dots, carry_dots, ref_dots = split_list(dots, counts[:2])
+    operands = with_dots(p, primals, (const_dots, carry_dots, ref_dots))
+    params = replace(
+        p,
+        cond=reorder(cond_jvp, p, counts),
+        body=reorder(body_jvp, p, counts),
+        num_consts=p.num_consts + counts[0],
+    )
+    outs, rest = split_list(bind(while_p, *operands, params=params), [p.num_carry])
+    outs_dot = iter(rest)
+    return outs, [
+        next(outs_dot) if nz else zero_like(x) for nz, x in zip(masks[1], outs, strict=True)
+    ]
+
+
+def _nonzero_in_body(p: WhileParams, nonzero: Mask) -> Mask:
+    """Which operands have a tangent in some step; only carried values gain one."""
+    consts, carry, refs = parts(p, nonzero)
+
+    def step(mask: Mask) -> Mask:
+        return jvp_jaxpr(p.body, (*consts, *mask, *refs))[1]
+
+    return (*consts, *fixpoint(step, carry, "the tangents of a while"), *refs)

@@ -1,0 +1,27 @@
+"""Lowering: a StableHLO while over the carried values; constants come from around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fiveloop.core import IRValue, hlo
+from fiveloop.loops.while_loop.primitive import WhileParams
+
+
+def while_lower(ctx: Any, operands: Sequence[IRValue], p: WhileParams) -> list[IRValue]:
+    """Write condition and body in place."""
+    if len(operands) != p.first_ref:
+        raise TypeError(
+            "`while` has no lowering over Refs: discharge it first (`discharge_state`)"
+        )
+    consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
+
+    def holds(args: Sequence[IRValue]) -> IRValue:
+        pred: IRValue = ctx.inline(p.cond, [*consts, *args])[0]
+        return pred
+
+    def step(args: Sequence[IRValue]) -> list[IRValue]:
+        return list(ctx.inline(p.body, [*consts, *args]))
+
+    return hlo.while_(ctx.b, carry, holds, step)

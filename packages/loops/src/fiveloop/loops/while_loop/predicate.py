@@ -1,0 +1,29 @@
+"""On condition: a loop that makes no step if the condition does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Value, bind, bitwise_and, eval_jaxpr, stage_closed
+from fiveloop.loops.common import with_inputs
+from fiveloop.loops.predicate import PREDICATE, Guard
+from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+
+
+def while_predicate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: WhileParams
+) -> list[Value]:
+    """Loop with the condition as a constant; also without Refs, or a loop run in vain might never end.
+
+    p.cond : [*ins]       -> [pred]
+    cond   : [pred, *ins] -> [pred]
+    """
+
+    def holds(pred: Value, *args: Value) -> list[Value]:
+        return [bitwise_and(pred, *eval_jaxpr(p.cond, args))]
+
+    cond = stage_closed(holds, [PREDICATE, *p.cond.in_avals], p.cond.name)
+    body = with_inputs(p.body, [PREDICATE], 0)
+    params = replace(p, cond=cond, body=body, num_consts=p.num_consts + 1)
+    return bind(while_p, pred, *operands, params=params)

@@ -1,0 +1,66 @@
+"""The primitive: what a `while` equation holds, and its types and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fiveloop.core import (
+    Aval,
+    Effects,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    check_operands,
+    mutated_positions,
+)
+
+PREDICATE = ShapedArray((), np.bool_)
+
+
+@dataclass(frozen=True)
+class WhileParams:
+    """A loop of `body` for as long as `cond` holds.
+
+    cond     : [*consts, *carry, *refs] -> [pred]
+    body     : [*consts, *carry, *refs] -> [*carry]
+    operands : [*consts, *carry, *refs]
+    results  : [*carry]
+
+    Both work on the same Refs: the condition sees what the body has written. It does not write itself.
+    """
+
+    cond: Jaxpr
+    body: Jaxpr
+    num_consts: int
+
+    @property
+    def num_carry(self) -> int:
+        return len(self.body.outvars)
+
+    @property
+    def first_ref(self) -> int:
+        """The position of the first Ref among the operands."""
+        return self.num_consts + self.num_carry
+
+
+while_p: Primitive[WhileParams] = Primitive("while")
+
+
+def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Aval], Effects]:
+    """The types of the carried values; the effects of the condition and the body."""
+    check_operands("while: condition", avals, p.cond)
+    check_operands("while: body", avals, p.body)
+    if [a.strong() for a in p.cond.out_avals] != [PREDICATE]:
+        raise TypeError(f"while: the condition must give {PREDICATE}, got {p.cond.out_avals}")
+    if mutated_positions(p.cond.effects):
+        raise TypeError(f"while: the condition must only read Refs, but it has {set(p.cond.effects)}")
+    given = avals[p.num_consts : p.first_ref]
+    outs = []
+    for x, out in zip(given, p.body.out_avals, strict=True):
+        if x.strong() is not out.strong():
+            raise TypeError(f"while: a carried value of type {x} becomes {out} in the body")
+        outs.append(x if x.weak_type and out.weak_type else x.strong())
+    return outs, p.cond.effects | p.body.effects

@@ -1,0 +1,39 @@
+"""Everything fiveloop knows about `while`. Read the row here, then the cell you need."""
+
+from __future__ import annotations
+
+from fiveloop.core import Body, Refusal, define
+from fiveloop.loops.predicate import define_predicate
+from fiveloop.loops.while_loop.batch import while_batch
+from fiveloop.loops.while_loop.dce import while_dce
+from fiveloop.loops.while_loop.discharge import while_discharge
+from fiveloop.loops.while_loop.jvp import while_jvp
+from fiveloop.loops.while_loop.lower import while_lower
+from fiveloop.loops.while_loop.predicate import while_predicate
+from fiveloop.loops.while_loop.primitive import WhileParams, while_abstract_eval, while_p
+from fiveloop.loops.while_loop.split import while_split
+from fiveloop.state import define_discharge
+
+
+def while_bodies(p: WhileParams) -> list[Body]:
+    """The condition and the body; how often they run is not known."""
+    return [Body(p.cond, "condition"), Body(p.body, "loop")]
+
+
+define(
+    while_p,
+    abstract_eval=while_abstract_eval,
+    lower=while_lower,
+    jvp=while_jvp,
+    batch=while_batch,
+    transpose=Refusal(
+        "how many steps it makes is not known before it runs, so what they compute cannot be kept for the way "
+        "back; use `for_loop`, `scan` or `fori_loop` with a number of steps known while tracing (a `cond` in "
+        "the body can leave the steps after the last one undone), or forward mode (`jvp`)"
+    ),
+    split=while_split,
+    dce=while_dce,
+    bodies=while_bodies,
+)
+define_discharge(while_p, while_discharge)
+define_predicate(while_p, while_predicate, always=True)

@@ -1,0 +1,89 @@
+"""Partial evaluation: a loop of what is known, and the whole loop again for what is not.
+
+How many steps there will be is not known, so nothing is kept from step to step: the staged half computes the
+known values anew. It works on copies of the Refs that the known half changes, so that they change once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import (
+    Atom,
+    Eqn,
+    EqnSplit,
+    Jaxpr,
+    Mask,
+    SavingPlan,
+    Split,
+    Var,
+    dce,
+    mutated_positions,
+    new_eqn,
+    select_by,
+    split,
+    whole_indexer,
+)
+from fiveloop.loops.while_loop.layout import parts
+from fiveloop.loops.while_loop.primitive import WhileParams
+from fiveloop.state import IndexParams, NewRefParams, get_p, new_ref_p
+
+
+def while_split(
+    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> EqnSplit:
+    """Cut the loop in two; if the condition is unknown, nothing is known."""
+    p: WhileParams = eqn.params
+    found = _split_body(plan, tuple(unknown), p)
+    if found is None:
+        return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
+    cut, cond = found
+    known = [not u for u in cut.unknown_in]
+    consts, carry, _ = parts(p, known)
+    # cut.known : [*known consts, *known carry, *known refs] -> [*known carry, *residuals]
+    num_outs = sum(carry)
+    used = [k < num_outs for k in range(len(cut.known.outvars))]
+    body, _ = dce(cut.known, used)
+    params = replace(p, cond=cond, body=body, num_consts=sum(consts))
+    outs = select_by(carry, eqn.outvars)
+    known_eqn = new_eqn(eqn.primitive, select_by(known, eqn.invars), params, outs, eqn.source)
+    copies = _copies(eqn, p, known)
+    operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
+    outvars = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
+    staged = new_eqn(eqn.primitive, operands, p, outvars, eqn.source)
+    reads, refs = [c[0] for c in copies.values()], [c[1] for c in copies.values()]
+    return EqnSplit([*reads, known_eqn], [*refs, staged], tuple(not k for k in carry))
+
+
+def _split_body(
+    plan: SavingPlan, unknown: Mask, p: WhileParams
+) -> tuple[Split, Jaxpr] | None:
+    """The body cut with what is unknown in some step, and the condition if it is known."""
+    while True:
+        consts, carry, refs = parts(p, unknown)
+        nothing = (False,) * len(unknown)
+        cut = split(p.body, unknown, nothing, plan, ensure_out_unknown=tuple(carry))
+        test = split(p.cond, unknown, nothing, plan)
+        late = [a or b for a, b in zip(cut.ref_unknown, test.ref_unknown, strict=True)]
+        grown = (*consts, *cut.out_unknown, *[r or n for r, n in zip(refs, parts(p, late)[2], strict=True)])
+        if test.out_unknown[0]:
+            return None
+        if grown == unknown:
+            # test.known : [*known ins] -> [pred, *residuals]
+            only_pred = [k == 0 for k in range(len(test.known.outvars))]
+            return cut, dce(test.known, only_pred)[0]
+        unknown = grown
+
+
+def _copies(eqn: Eqn, p: WhileParams, known: Sequence[bool]) -> dict[Atom, tuple[Eqn, Eqn]]:
+    """For each known Ref that the loop changes: a read of all it holds, and a new Ref of that."""
+    found: dict[Atom, tuple[Eqn, Eqn]] = {}
+    for k in sorted(mutated_positions(p.body.effects)):
+        if known[k]:
+            ref = eqn.invars[k]
+            whole = IndexParams(whole_indexer(ref.aval.shape))
+            read = new_eqn(get_p, [ref], whole, source=eqn.source)
+            copy = new_eqn(new_ref_p, read.outvars, NewRefParams(), source=eqn.source)
+            found[ref] = (read, copy)
+    return found
