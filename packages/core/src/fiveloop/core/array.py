@@ -18,7 +18,7 @@ from fiveloop.core.rules import type_rules
 OPS: dict[str, Callable[..., Any]] = {}
 """The functions behind operators and methods, filled in by `operators` above the primitives."""
 
-_INT32 = np.iinfo(np.int32)
+_INT32, _INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 
 
 class InplaceNote(Protocol):
@@ -416,6 +416,8 @@ def python_scalar(x: bool | int | float | complex) -> Scalar:
     if isinstance(x, bool):
         return Scalar(np.asarray(x, np.bool_))
     if isinstance(x, int):
+        if not _INT64.min <= x <= _INT64.max:
+            raise OverflowError(f"the integer {x} does not fit int64{at_source(user_source())}")
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
     return Scalar(np.asarray(x, np.complex64 if isinstance(x, complex) else np.float32), weak_type=True)
@@ -441,8 +443,11 @@ def as_value(x: Any, what: str = "argument") -> Value:
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
-    if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None):
-        raise TypeError(f"{what} must hold numbers, got a NumPy array of dtype {x.dtype}{at_source(user_source())}")
+    if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None) or x.dtype.char in "gG":
+        raise TypeError(
+            f"{what} must hold numbers of at most 64 bits a part, got a NumPy array of dtype {x.dtype}"
+            f"{at_source(user_source())}"
+        )
     return Scalar(x.copy()) if x.ndim == 0 else device_put(x)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fiveloop.core.array import OPS, ArrayLike, Value
 from fiveloop.core.dims import Shape, size_of
 from fiveloop.core.primitives.broadcast import reduce_sum, reshape, transpose
-from fiveloop.core.primitives.check import bad_value, canonical_axes
+from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_dtype
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.elementwise import (
@@ -114,7 +114,7 @@ def matrix_transpose(x: ArrayLike) -> Value:
 def astype(x: ArrayLike, dtype: Any) -> Value:
     """The same elements in another dtype; to bool, whether they differ from zero."""
     value = operand("astype", "x", x)
-    target = np.dtype(dtype)
+    target = canonical_dtype("astype", dtype)
     return not_equal(value, 0) if target == np.bool_ != value.dtype else convert(value, target)
 
 

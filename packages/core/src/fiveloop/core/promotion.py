@@ -16,7 +16,9 @@ import ml_dtypes
 import numpy as np
 
 from fiveloop.core.array import Scalar
+from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import is_inexact
+from fiveloop.core.ir.source import user_source
 
 DType = np.dtype[Any]
 
@@ -82,7 +84,7 @@ def _smallest_int(x: int) -> DType:
     for dtype in (np.int32, np.int64, np.uint64):
         if np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
             return np.dtype(dtype)
-    raise OverflowError(f"the integer {x} does not fit int64 or uint64")
+    raise OverflowError(f"the integer {x} does not fit int64 or uint64{at_source(user_source())}")
 
 
 @cache
@@ -161,7 +163,7 @@ def _check_fits(x: int, dtype: DType, what: str) -> None:
     if not low <= x <= high:
         raise OverflowError(
             f"{what}: the integer {x} does not fit {dtype.name}, which holds {low} to {high}; "
-            f"convert the other operand to a wider dtype first"
+            f"convert the other operand to a wider dtype first{at_source(user_source())}"
         )
 
 

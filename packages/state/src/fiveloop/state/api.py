@@ -7,8 +7,23 @@ from dataclasses import dataclass
 from operator import call
 from typing import Any, TypeVar
 
-from fiveloop.core import OPS, ArrayLike, Indexer, Value, as_value, bind, bind1, cast_for_write, normalize, tree_map
-from fiveloop.core import ShapedArray
+from fiveloop.core import (
+    OPS,
+    ArrayLike,
+    Indexer,
+    ShapedArray,
+    Tracer,
+    Value,
+    as_value,
+    at_source,
+    bind,
+    bind1,
+    cast_for_write,
+    current_source,
+    normalize,
+    tree_map,
+)
+from fiveloop.state.errors import frozen
 from fiveloop.state.primitives.common import IndexParams, SwapParams, addupdate_p, get_p, swap_p
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 from fiveloop.state.refs import Ref
@@ -34,7 +49,14 @@ def freeze(ref: Any) -> Any:
 
     Raises FrozenRefError, with the place where it was frozen, if the Ref has been frozen before.
     """
-    return tree_map(lambda r: bind1(freeze_p, _check_ref("freeze", r)), ref)
+    return tree_map(_freeze, ref)
+
+
+def _freeze(ref: Any) -> Value:
+    out = bind1(freeze_p, _check_ref("freeze", ref))
+    if isinstance(ref, Tracer):
+        ref._note = FrozenNote(current_source() or "an unknown place")
+    return out
 
 
 def get(ref: Any, index: Any = ...) -> Value:
@@ -83,7 +105,10 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
         refs = new_ref(init)
         out: object = call(f, refs)
         if out is not None:
-            raise TypeError(f"run_state: the function works on its Refs and must return None, got {out!r}")
+            raise TypeError(
+                f"run_state: the function works on its Refs and must return None, got {out!r}"
+                f"{at_source(current_source())}"
+            )
         return freeze(refs)
 
     return run
@@ -117,12 +142,28 @@ class _SumNote:
         return OPS["add"](value, x)  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True)
+class FrozenNote:
+    """On a traced Ref: it has been frozen, at this place."""
+
+    where: object
+
+    def inplace_add(self, value: Value, x: Any) -> Value:
+        """Refused: the Ref is at its end."""
+        raise frozen(value.aval, self.where)
+
+
 class _Version:
     """The state of a Ref between two writes, as far as the trace that holds it can tell."""
+
+    def inplace_add(self, value: Value, x: Any) -> Value:
+        """Refused, as any arithmetic on a Ref itself."""
+        return OPS["add"](value, x)  # type: ignore[no-any-return]
 
 
 def get_item(ref: Any, index: Any) -> Value:
     """`ref[index]`, marked so that `ref[index] += x` is one accumulation."""
+    _check_ref("get", ref)
     if not isinstance(ref._note, _Version):
         ref._note = _Version()
     out = get(ref, index)
@@ -149,7 +190,12 @@ def _touch(ref: Value) -> None:
 
 def _check_ref(what: str, ref: Any) -> Value:
     if not isinstance(ref, Ref):
-        raise TypeError(f"{what}: expected a Ref, got {ref!r} of type {type(ref).__name__}; make one with new_ref")
+        raise TypeError(
+            f"{what}: expected a Ref, got {ref!r} of type {type(ref).__name__}; make one with new_ref"
+            f"{at_source(current_source())}"
+        )
+    if isinstance(ref._note, FrozenNote):
+        raise frozen(ref.aval, ref._note.where)
     return ref
 
 

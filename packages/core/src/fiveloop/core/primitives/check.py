@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant
 from fiveloop.core.errors import at_source, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
@@ -85,6 +87,17 @@ def canonical_shape(fun: str, shape: Any, what: str = "shape") -> Shape:
     out = tuple(d if is_constant(d) else _as_dim(fun, d, what) for d in given)
     if any(is_constant(d) and d < 0 for d in out):
         bad_value(f"{fun}: expected no negative sizes in `{what}`, got {shape_str(out)}")
+    return out
+
+
+def canonical_dtype(fun: str, dtype: Any) -> np.dtype[Any]:
+    """A dtype as NumPy knows it, of numbers or bools."""
+    try:
+        out: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        bad_type(f"{fun}: expected `dtype` to name a dtype, got {dtype!r}")
+    if dtype_kind(out) not in "biufc" or out.char in "gG":
+        bad_type(f"{fun}: expected `dtype` to be one of numbers or bools, got {out.name}")
     return out
 
 

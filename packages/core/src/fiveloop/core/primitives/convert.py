@@ -12,7 +12,7 @@ from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
 from fiveloop.core.backend import hlo
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.check import array_aval, array_avals, bad_type
+from fiveloop.core.primitives.check import array_aval, array_avals, bad_type, canonical_dtype
 from fiveloop.core.promotion import (
     Typed,
     host_scalar,
@@ -44,7 +44,7 @@ real_p: Primitive[Any] = Primitive("real")  # its row is in `complex`, above; a 
 
 def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves."""
-    typed = Typed(np.dtype(dtype), weak_type)
+    typed = Typed(canonical_dtype("convert", dtype), weak_type)
     if is_python_number(x):
         return python_number(x, typed, "convert: argument `x`")
     value = operand("convert", "x", x)

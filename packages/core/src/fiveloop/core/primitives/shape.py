@@ -43,6 +43,7 @@ from fiveloop.core.primitives.check import (
     bad_value,
     canonical_axes,
     canonical_axis,
+    canonical_dtype,
     canonical_shape,
     check_kind,
 )
@@ -366,7 +367,7 @@ iota_p: Primitive[IotaParams] = Primitive("iota")
 def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
     """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis."""
     out = canonical_shape("iota", shape)
-    params = IotaParams(out, np.dtype(dtype), canonical_axis("iota", axis, len(out)))
+    params = IotaParams(out, canonical_dtype("iota", dtype), canonical_axis("iota", axis, len(out)))
     return bind1(iota_p, params=params)
 
 

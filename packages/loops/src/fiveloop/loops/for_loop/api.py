@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from operator import call
 from typing import Any, TypeVar
 
-from fiveloop.core import Value, as_value, at_source, current_source, tree_flatten, tree_unflatten
+from fiveloop.core import (
+    Value,
+    at_source,
+    check_callable,
+    current_source,
+    flatten_values,
+    function_source,
+    tree_unflatten,
+)
 from fiveloop.loops.for_loop.trace import bind_for, check_steps, trace_body
 from fiveloop.state import AbstractRef, Ref
 
@@ -37,9 +45,11 @@ def for_loop(
     >>> for_loop(3, body, fnp.ones(4))
     Array([1., 2., 4., 8.], dtype=float32)
     """
+    check_callable("for_loop", body)
     steps = check_steps("for_loop", nsteps, unroll)
-    leaves, tree = tree_flatten(init_state)
-    values = [_leaf(x) for x in leaves]
+    values, tree = flatten_values(init_state, "for_loop: init_state")
+    for x in values:
+        _check_no_ref(x)
     if steps == 0:
         return tree_unflatten(tree, values)  # type: ignore[no-any-return]
 
@@ -47,8 +57,8 @@ def for_loop(
         out: object = call(body, i, tree_unflatten(tree, refs))
         if out is not None:
             raise TypeError(
-                f"for_loop: the body works on its Refs and must return None, got {out!r}; write results "
-                f"to a Ref, or use `scan`{at_source(current_source())}"
+                f"for_loop: the body works on its Refs and must return None, got {out!r} from "
+                f"{function_source(body)}; write results to a Ref, or use `scan`{at_source(current_source())}"
             )
         return []
 
@@ -57,10 +67,9 @@ def for_loop(
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
 
-def _leaf(x: Any) -> Value:
+def _check_no_ref(x: Value) -> None:
     if isinstance(x, Ref):
         raise TypeError(
             f"for_loop: init_state must hold arrays, got a Ref of type {x.aval}; close over the Ref in the body "
             f"instead{at_source(current_source())}"
         )
-    return as_value(x, "for_loop: a leaf of init_state")

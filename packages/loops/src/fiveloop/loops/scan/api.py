@@ -15,6 +15,7 @@ from fiveloop.core import (
     Typed,
     Value,
     at_source,
+    check_callable,
     convert,
     current_source,
     eval_jaxpr,
@@ -56,6 +57,7 @@ def scan(
     >>> scan(lambda total, x: (total + x, total), 0.0, fnp.arange(4.0))
     (Array(6., dtype=float32), Array([0., 0., 1., 3.], dtype=float32))
     """
+    check_callable("scan", f)
     slices, _ = flatten_values(xs, "scan: xs")
     steps = _steps(xs, slices, length, unroll)
     return indexed_scan("scan", _WithoutIndex(f), init, xs, steps, reverse, unroll)
@@ -199,7 +201,9 @@ def _steps(xs: Any, slices: Sequence[Value], length: int | None, unroll: int) ->
     sizes: dict[str, int] = {}
     for path, x in zip(paths, slices, strict=True):
         if not x.ndim:
-            raise ValueError(f"scan: xs{path} has no axis to scan over, its type is {x.aval}{at_source(current_source())}")
+            raise ValueError(
+                f"scan: xs{path} has no axis to scan over, its type is {x.aval}{at_source(current_source())}"
+            )
         sizes[f"xs{path}"] = x.shape[0]
     if length is not None:
         sizes["length"] = check_steps("scan", length, unroll)
