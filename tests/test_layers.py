@@ -30,7 +30,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("lower",),
     ("trace",),
     ("primitives",),
-    ("index_parse", "index_block", "index_windows", "index_ops", "indexer", "indexing"),
+    ("index_parse", "index_block", "index_windows", "index_eager", "index_ops", "indexer", "indexing"),
     ("operators", "keys"),
     ("transforms",),
     ("closed_call", "custom_rule"),

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from fiveloop.core.array import OPS, ArrayLike, Value
+from fiveloop.core.array import OPS, Array, ArrayLike, Value
+from fiveloop.core.index_eager import put_now, take_now
 from fiveloop.core.index_parse import normalize, traced_mask
 from fiveloop.core.indexing import put_kind, put_mask, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.rules import type_rules
+from fiveloop.core.trace.tracer import is_eager
 
 
 def read_array(x: Value, index: Any) -> Value:
     """`x[index]` of an array or a traced value."""
+    if type(x) is Array and is_eager():
+        return take_now(x, index)
     indexer, operands = normalize(x.shape, index)
     return take(x, indexer, operands)
 
@@ -86,15 +90,12 @@ class Place:
         mask = traced_mask(self._index, self._x.ndim)
         if mask is not None:
             return put_mask(self._x, mask, v, kind)
-        indexer, operands = normalize(self._x.shape, self._index)
+        x, flags = self._x, (unique_indices, indices_are_sorted)
+        if type(x) is Array and is_eager():
+            return put_now(x, self._index, v, kind, flags)
+        indexer, operands = normalize(x.shape, self._index)
         return put_kind(
-            self._x,
-            indexer,
-            operands,
-            v,
-            kind,
-            unique_indices=unique_indices,
-            indices_are_sorted=indices_are_sorted,
+            x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
         )
 
 

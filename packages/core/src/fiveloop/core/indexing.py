@@ -49,6 +49,8 @@ __all__ = [
     "Span",
     "batch_indexer",
     "cast_for_write",
+    "check_kind",
+    "check_write",
     "ds",
     "is_dynamic",
     "normalize",
@@ -104,11 +106,11 @@ def put_kind(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
 ) -> Value:
-    """`x` with `v` combined into it by "set", "add", "mul", "max" or "min"."""
-    if kind not in KINDS:
-        bad_value(f"put: expected a kind in {KINDS}, got {kind!r}")
-    if kind != "set" and x.dtype == np.bool_:
-        bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
+    """`x` with `v` combined into it by "set", "add", "mul", "max" or "min".
+
+    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend.
+    """
+    check_kind(x.aval, kind)
     v = cast_for_write(x.aval, indexer.result_shape, v)
     if indexer.is_block:
         if not resolved:
@@ -116,8 +118,15 @@ def put_kind(
         return put_block(x, indexer, operands, v, kind)
     if not resolved:
         operands = resolve(x.shape, indexer, operands)
-    flags = (unique_indices, indices_are_sorted)
-    return put_many(x, indexer, operands, v, kind, flags)
+    return put_many(x, indexer, operands, v, kind, (unique_indices, indices_are_sorted))
+
+
+def check_kind(aval: Aval, kind: str) -> None:
+    """Refuse a kind of write that there is not, or not for arrays of this type."""
+    if kind not in KINDS:
+        bad_value(f"put: expected a kind in {KINDS}, got {kind!r}")
+    if kind != "set" and aval.dtype == np.bool_:
+        bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
 
 
 def put_mask(x: Value, mask: Value, v: Any, kind: str = "set") -> Value:
@@ -139,21 +148,24 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
     broadcasts; anything else is an error that names both.
     """
     value = as_value(v, "the value written")
-    if not _castable(value, aval):
-        bad_type(
-            f"cannot write a value of dtype {short_dtype(value.dtype)} into an array of dtype "
-            f"{short_dtype(aval.dtype)} without loss; convert it first: `v.astype({aval.dtype.name!r})`"
-        )
+    check_write(aval, shape, value.aval)
     if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
         value = convert(value, aval.dtype, aval.weak_type)
-    if same_shape(value.shape, shape):
-        return value
-    if broadcast_shapes(value.shape, shape) != tuple(shape):
+    return value if same_shape(value.shape, shape) else _broadcast_to(value, shape)
+
+
+def check_write(aval: Aval, shape: Shape, given: Aval) -> None:
+    """Refuse to write a value of a type that loses something, or has too large a shape."""
+    if not _castable(given, aval):
+        bad_type(
+            f"cannot write a value of dtype {short_dtype(given.dtype)} into an array of dtype "
+            f"{short_dtype(aval.dtype)} without loss; convert it first: `v.astype({aval.dtype.name!r})`"
+        )
+    if not same_shape(given.shape, shape) and broadcast_shapes(given.shape, shape) != tuple(shape):
         bad_value(
-            f"cannot write a value of shape {shape_str(value.shape)} where the index selects shape "
+            f"cannot write a value of shape {shape_str(given.shape)} where the index selects shape "
             f"{shape_str(shape)}: it does not broadcast to it"
         )
-    return _broadcast_to(value, shape)
 
 
 def resolve(
@@ -210,7 +222,7 @@ def batch_indexer(
     return batched, moved
 
 
-def _castable(value: Value, aval: Aval) -> bool:
+def _castable(value: Aval, aval: Aval) -> bool:
     order = {"b": 0, "u": 1, "i": 2, "f": 3, "c": 4}
     given, wanted = order[dtype_kind(value.dtype)], order[dtype_kind(aval.dtype)]
     weak_integer = value.weak_type and {given, wanted} == {1, 2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -120,8 +120,17 @@ def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> lis
 
 @lru_cache(maxsize=4096)
 def _eager(prim: Primitive[Any], params: Any) -> Any:
+    return eager_program(prim.name, lambda avals: one_equation(prim, avals, params))
+
+
+def eager_program(name: str, jaxpr_of: Callable[[Sequence[Aval]], Jaxpr]) -> Any:
+    """A callable on buffers, fast from its second call on, that runs the jaxpr of their types.
+
+    It gives one buffer, or a list of several.
+    """
+
     def miss(*buffers: client.Buffer) -> tuple[Any, Any]:
-        program = compiled(one_equation(prim, [b.aval for b in buffers], params))
+        program = compiled(jaxpr_of([b.aval for b in buffers]))
         outs = program.executable.execute(
             [*program.consts, *[b for b, k in zip(buffers, program.kept, strict=True) if k]]
         )
@@ -129,4 +138,4 @@ def _eager(prim: Primitive[Any], params: Any) -> Any:
         fast = make_eager_fast(program.executable, len(buffers)) if simple else None
         return (outs[0] if len(outs) == 1 else outs), fast
 
-    return eager_function(prim.name, miss)
+    return eager_function(name, miss)
