@@ -1,0 +1,203 @@
+"""`jit`: results, static arguments, caching, methods, the lowered and the compiled program."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import ShapeDtype, as_value, grad, jit, to_array, vmap
+from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.pytree import tree_leaves, tree_structure
+from fiveloop.core.testing.compare import assert_all_close, assert_close
+
+X = np.arange(3, dtype=np.float32)
+
+
+class Counted:
+    """A function that counts how often it is traced."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        return [x * 2 for x in (*args, *kwargs.values())]
+
+
+def test_results_keep_their_structure() -> None:
+    got: Any = jit(lambda d: {"r": [d["a"] + 1, (d["b"],)], "n": None})({"a": X, "b": X})
+    assert tree_structure(got) == tree_structure({"r": [0, (0,)], "n": None})
+    assert_all_close([got["r"][0], got["r"][1][0]], [X + 1, X])
+
+
+def test_constants_and_repeated_results() -> None:
+    got = jit(lambda a: (a, a, 3, np.arange(2)))(X)
+    assert_all_close(got, [X, X, np.int32(3), np.arange(2)])
+
+
+def test_no_arguments_and_no_results() -> None:
+    assert float(jit(lambda: 2.5)()) == 2.5
+    assert jit(lambda a: None)(X) is None
+
+
+def test_arguments_of_every_kind() -> None:
+    double = jit(lambda a: a * 2)
+    for given, want in [
+        (to_array(as_value(X)), X * 2),
+        (X, X * 2),
+        (np.float64(1.5), np.float64(3)),
+        (1.5, np.float32(3)),
+        (3, np.int32(6)),
+        (np.arange(3), np.arange(3) * 2),
+        (np.zeros((0, 2), np.float16), np.zeros((0, 2), np.float16)),
+        (np.arange(3, dtype=np.uint64), np.arange(3, dtype=np.uint64) * np.uint64(2)),
+    ]:
+        assert_close(double(given), want)
+
+
+def test_keyword_arguments() -> None:
+    f = jit(lambda a, *, b, c=2.0: a * b + c)
+    assert_close(f(X, b=X), X * X + np.float32(2))
+    assert_close(f(X, b=X, c=1.0), X * X + np.float32(1))
+
+
+def test_a_function_is_traced_once_for_each_signature() -> None:
+    fun = Counted()
+    f = jit(fun)
+    for _ in range(3):
+        f(X)
+        f(to_array(as_value(X)))
+    assert fun.count == 1
+    f(X.astype(np.float64))
+    f(1.0)
+    f(2.0)
+    assert fun.count == 3
+    f(X, X)
+    f((X, X)[0])
+    assert fun.count == 4
+    f.clear_cache()
+    f(X)
+    assert fun.count == 5
+
+
+def test_a_lowered_function_is_not_traced_again() -> None:
+    fun = Counted()
+    f = jit(fun)
+    f.lower(X).compile()
+    f(X)
+    assert fun.count == 1
+
+
+@pytest.mark.parametrize("size", [7, 8, 9, 60])
+def test_many_leaves(size: int) -> None:
+    fun = Counted()
+    f = jit(lambda d: {k: fun(v)[0] for k, v in d.items()})
+    given = {f"k{k:02d}": np.full(2, k, np.float32) for k in range(size)}
+    for _ in range(3):
+        given = f(given)
+    assert fun.count == size
+    assert_all_close(tree_leaves(given), [np.full(2, 8 * k, np.float32) for k in range(size)])
+    mixed = {**given, "k00": np.float64(1)}
+    assert_close(f(mixed)["k00"], np.float64(2))
+    assert fun.count == 2 * size
+
+
+def test_many_leaves_with_static_and_keyword_arguments() -> None:
+    f = jit(
+        lambda xs, n, *, ys: [x * n + y for x, y in zip(xs, ys, strict=True)], static_argnames="n"
+    )
+    xs = [np.full(2, k, np.float32) for k in range(10)]
+    for n in (2, 3, 2):
+        for _ in range(2):
+            assert_all_close(f(xs, n, ys=xs), [x * n + x for x in xs])
+            assert_all_close(f(xs, n=n, ys=xs), [x * n + x for x in xs])
+
+
+def test_static_arguments_by_number_and_by_name() -> None:
+    def power(x: Any, n: int, flip: bool = False) -> Any:
+        for _ in range(n - 1):
+            x = x * x
+        return -x if flip else x
+
+    by_number, by_name = (
+        jit(power, static_argnums=(1, 2)),
+        jit(power, static_argnames=("n", "flip")),
+    )
+    for f in (by_number, by_name):
+        assert_close(f(X, 2), X**2)
+        assert_close(f(X, n=3), X**4)
+        assert_close(f(X, 2, True), -(X**2))
+        assert_close(f(X, n=2, flip=True), -(X**2))
+
+
+def test_static_arguments_that_are_equal_but_of_other_types_are_told_apart() -> None:
+    f = jit(lambda x, n: x * n, static_argnums=1)
+    assert f(np.int32(3), 2).dtype == np.int32
+    assert f(np.int32(3), 2.0).dtype == np.float32
+    assert f(np.int32(3), True).dtype == np.int32
+
+
+def test_a_method_with_a_static_object() -> None:
+    class Scale:
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        @partial(jit, static_argnums=0)
+        def apply(self, x: Any) -> Any:
+            """Multiply."""
+            return x * self.by
+
+    two, three = Scale(2.0), Scale(3.0)
+    assert_all_close([two.apply(X), three.apply(X), two.apply(X)], [X * 2, X * 3, X * 2])
+    assert Scale.apply.__doc__ == "Multiply."
+    assert "stablehlo.multiply" in two.apply.lower(X).as_text()
+
+
+def test_a_function_jitted_within_a_trace_closes_over_tracers() -> None:
+    def outer(a: Any) -> Any:
+        return jit(lambda b: a * b)(a + 1.0)
+
+    assert_close(jit(outer)(X), X * (X + 1))
+    assert_close(vmap(outer)(X), X * (X + 1))
+    assert_close(grad(lambda a: outer(a).sum())(X), 2 * X + 1)
+
+
+def test_a_function_that_closes_over_a_tracer_is_not_kept() -> None:
+    def user(scale: float) -> Any:
+        def outer(a: Any) -> Any:
+            inner = jit(lambda: a * scale)
+            return inner() + inner()
+
+        return jit(outer)(X)
+
+    assert_all_close([user(1.0), user(3.0)], [2 * X, 6 * X])
+
+
+def test_compiled_programs_run_and_tell_their_costs() -> None:
+    lowered = jit(lambda a, n: sin(a) * n, static_argnums=1).lower(ShapeDtype((3,), np.float32), 2)
+    assert "stablehlo.sine" in lowered.as_text()
+    assert str(lowered.jaxpr).count("sin") == 1
+    compiled = lowered.compile()
+    assert_close(compiled(X), np.sin(X) * 2)
+    assert compiled.memory_analysis().argument == X.nbytes
+    assert compiled.cost_analysis()["flops"] >= 0
+    assert "HloModule" in compiled.as_text()
+    assert compiled.copies == 0
+
+
+def test_unused_arguments() -> None:
+    f = jit(lambda a, b: b + 1)
+    for _ in range(2):
+        assert_close(f(X, 2 * X), 2 * X + 1)
+
+
+def test_the_name_and_the_docstring_stay() -> None:
+    def double(x: Any) -> Any:
+        """Twice."""
+        return x * 2
+
+    f = jit(double)
+    assert (f.__name__, f.__doc__) == ("double", "Twice.")  # type: ignore[attr-defined]  # `update_wrapper` sets it
