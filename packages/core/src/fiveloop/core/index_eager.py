@@ -6,47 +6,119 @@ Static positions become arguments of the program, so that `x[0]`, `x[1]`, ... sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fiveloop.core.array import Array, Scalar, Value, as_value, to_array
+from fiveloop.core.backend.client import Buffer
 from fiveloop.core.dims import Shape, same_dim
-from fiveloop.core.index_parse import bad_index, normalize
+from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexer import At, Entry, Indexer, Span
 from fiveloop.core.indexing import check_kind, check_write, put_kind, take
 from fiveloop.core.lower.dispatch import eager_program
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import is_concrete
 
+Flags: TypeAlias = tuple[bool, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An index all of whose positions are on the device, and the program that reads there."""
+
+    indexer: Indexer
+    result_shape: Shape
+    positions: tuple[Buffer, ...]
+    read: Any
+
 
 def take_now(x: Array, index: Any) -> Value:
     """`x[index]` of a concrete array."""
-    shape = x.shape
-    if type(index) is int and shape:
-        if not -shape[0] <= index < shape[0]:
-            bad_index(f"index {index} is out of bounds for axis 0 of size {shape[0]}")
-        return Array(_reader(_one_position(shape))(x.buffer, _position(index).buffer))
-    indexer, operands = _at_run_time(x.shape, *normalize(shape, index))
-    if not all(map(is_concrete, operands)):
-        return take(x, indexer, operands)
-    return Array(_reader(indexer)(x.buffer, *[_argument(i).buffer for i in operands]))
+    plan = _plan(x.shape, index)
+    if isinstance(plan, _Plan):
+        return Array(plan.read(x.buffer, *plan.positions))
+    indexer, operands = plan
+    return take(x, indexer, operands)
 
 
-def put_now(x: Array, index: Any, v: Any, kind: str, flags: tuple[bool, bool]) -> Value:
+def put_now(x: Array, index: Any, v: Any, kind: str, flags: Flags) -> Value:
     """A concrete array with a value combined into it at an index."""
-    indexer, operands = _at_run_time(x.shape, *normalize(x.shape, index))
+    plan = _plan(x.shape, index)
     value = as_value(v, "the value written")
     check_kind(x.aval, kind)
-    check_write(x.aval, indexer.result_shape, value.aval)
-    if not all(map(is_concrete, [value, *operands])):
+    unique, ascending = flags
+    if not isinstance(plan, _Plan) or not is_concrete(value):
+        indexer, operands = plan if isinstance(plan, tuple) else normalize(x.shape, index)
         return put_kind(
-            x, indexer, operands, value, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
+            x,
+            indexer,
+            operands,
+            value,
+            kind,
+            unique_indices=unique,
+            indices_are_sorted=ascending,
         )
-    arguments = [x, to_array(value), *map(_argument, operands)]
-    return Array(_writer(indexer, kind, flags)(*[a.buffer for a in arguments]))
+    check_write(x.aval, plan.result_shape, value.aval)
+    write = _writer(plan.indexer, kind, flags)
+    return Array(write(x.buffer, to_array(value).buffer, *plan.positions))
+
+
+def _plan(shape: Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:
+    """What to run, or the normal form where a position is traced."""
+    if type(index) is Array and index.dtype.kind in "iu" and shape:
+        return _one_array(shape, index.shape, index.buffer)
+    key = _static_key(index)
+    if key is not None:
+        return _static_plan(shape, key)
+    indexer, operands = normalize(shape, index)
+    if not all(map(is_concrete, operands)):
+        return indexer, operands
+    return _device_plan(shape, indexer, operands)
+
+
+def _static_key(index: Any) -> tuple[Any, ...] | None:
+    """A hashable form of an index of numbers, slices, `...` and None; None for any other."""
+    key: list[Any] = []
+    for item in index if type(index) is tuple else (index,):
+        if type(item) is slice:
+            bounds = (item.start, item.stop, item.step)
+            if any(b is not None and type(b) is not int for b in bounds):
+                return None
+            key.append(bounds)
+        elif type(item) is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
+@lru_cache(maxsize=8192)
+def _static_plan(shape: Shape, key: tuple[Any, ...]) -> _Plan:
+    index = tuple(slice(*item) if isinstance(item, tuple) else item for item in key)
+    return _device_plan(shape, *normalize(shape, index))
+
+
+def _device_plan(shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Plan:
+    indexer, operands = _at_run_time(shape, indexer, operands)
+    buffers = tuple(
+        _position(int(i.host)) if isinstance(i, Scalar) else to_array(i).buffer for i in operands
+    )
+    return _Plan(indexer, indexer.result_shape, buffers, _reader(indexer))
+
+
+def _one_array(shape: Shape, index_shape: Shape, index: Buffer) -> _Plan:
+    plan = _one_array_form(shape, index_shape)
+    return _Plan(plan.indexer, plan.result_shape, (index,), plan.read)
+
+
+@lru_cache(maxsize=4096)
+def _one_array_form(shape: Shape, index_shape: Shape) -> _Plan:
+    at = np.zeros(index_shape, np.int32)
+    indexer, _ = normalize(shape, to_array(as_value(at)))
+    return _Plan(indexer, indexer.result_shape, (), _reader(indexer))
 
 
 @lru_cache(maxsize=4096)
@@ -58,30 +130,23 @@ def _reader(indexer: Indexer) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _writer(indexer: Indexer, kind: str, flags: tuple[bool, bool]) -> Any:
+def _writer(indexer: Indexer, kind: str, flags: Flags) -> Any:
+    unique, ascending = flags
+
     def write(x: Value, v: Value, *operands: Value) -> list[Value]:
-        return [
-            put_kind(
-                x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
-            )
-        ]
+        out = put_kind(
+            x, indexer, operands, v, kind, unique_indices=unique, indices_are_sorted=ascending
+        )
+        return [out]
 
     return eager_program("put", lambda avals: stage_closed(write, avals, "put"))
 
 
 @lru_cache(maxsize=4096)
-def _one_position(shape: Shape) -> Indexer:
-    return Indexer((At(None), *[Span(0, n) for n in shape[1:]]))
-
-
-@lru_cache(maxsize=4096)
-def _position(i: int) -> Array:
-    """A small number on the device, kept: positions recur."""
-    return to_array(Scalar(np.asarray(i, np.int32 if -(2**31) <= i < 2**31 else np.int64)))
-
-
-def _argument(i: Value) -> Array:
-    return _position(int(i.host)) if isinstance(i, Scalar) else to_array(i)
+def _position(i: int) -> Buffer:
+    """A number on the device, kept: positions recur."""
+    wide = not -(2**31) <= i < 2**31
+    return to_array(Scalar(np.asarray(i, np.int64 if wide else np.int32))).buffer
 
 
 def _at_run_time(
@@ -93,9 +158,8 @@ def _at_run_time(
     given = iter(operands)
     for axis, e in enumerate(indexer.entries):
         if isinstance(e, (At, Span)) and e.start is not None:
-            if isinstance(e, Span) and (
-                e.stride != 1 or not e.size or same_dim(e.size, shape[axis])
-            ):
+            whole = isinstance(e, Span) and (not e.size or same_dim(e.size, shape[axis]))
+            if whole or (isinstance(e, Span) and e.stride != 1):
                 entries.append(e)
                 continue
             values.append(Scalar(np.asarray(e.start)))
