@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, bind1
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
@@ -17,6 +17,7 @@ from fiveloop.core.primitives.check import bad_type, canonical_axes, canonical_a
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.primitives.index import index_dtype
 from fiveloop.core.promotion import dtype_kind
+from fiveloop.nn.composite import AxesParams, composite
 
 Axis = int | Sequence[int] | None
 
@@ -30,10 +31,8 @@ def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Va
     Array([0.5, 0.5], dtype=float64)
     """
     value, axes = _held("softmax", x, axis, where)
-    powers = ew.exp(ew.sub(value, _greatest(value, axes)))
-    if where is not None:
-        powers = ew.select(where, powers, 0)
-    return ew.div(powers, op.sum(powers, axes, keepdims=True))
+    out = bind1(softmax_p, value, params=AxesParams(axes))
+    return out if where is None else ew.select(where, out, 0)
 
 
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
@@ -43,8 +42,7 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
     Array([-0.69314718, -0.69314718], dtype=float64)
     """
     value, axes = _held("log_softmax", x, axis, where)
-    shifted = ew.sub(value, _greatest(value, axes))
-    return ew.sub(shifted, ew.log(op.sum(ew.exp(shifted), axes, keepdims=True)))
+    return bind1(log_softmax_p, value, params=AxesParams(axes))
 
 
 def logsumexp(
@@ -74,6 +72,29 @@ def _greatest(x: Value, axes: Sequence[int]) -> Value:
     """What is taken off before exponentials; it has no part in the derivative, and is finite."""
     top = ew.stop_gradient(op.max(x, axes, keepdims=True))
     return ew.select(ew.is_finite(top), top, 0)
+
+
+def _softmax(x: Value, axes: tuple[int, ...]) -> Value:
+    powers = ew.exp(ew.sub(x, _greatest(x, axes)))
+    return ew.div(powers, op.sum(powers, axes, keepdims=True))
+
+
+def _softmax_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
+    share = ew.mul(t, out)
+    return ew.sub(share, ew.mul(out, op.sum(share, axes, keepdims=True)))
+
+
+def _log_softmax(x: Value, axes: tuple[int, ...]) -> Value:
+    shifted = ew.sub(x, _greatest(x, axes))
+    return ew.sub(shifted, ew.log(op.sum(ew.exp(shifted), axes, keepdims=True)))
+
+
+def _log_softmax_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
+    return ew.sub(t, op.sum(ew.mul(ew.exp(out), t), axes, keepdims=True))
+
+
+softmax_p = composite("softmax", _softmax, _softmax_derivative)
+log_softmax_p = composite("log_softmax", _log_softmax, _log_softmax_derivative)
 
 
 def standardize(x: ArrayLike, axis: Axis = -1, epsilon: float = 1e-5) -> Value:
