@@ -9,7 +9,6 @@ from . import (
     types,
     gather,
     index,
-    fold,
     reduce,
     dot,
     cumulative,

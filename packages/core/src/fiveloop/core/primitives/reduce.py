@@ -34,10 +34,10 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import convert, operand
-from fiveloop.core.primitives.elementwise_arithmetic import add, div, mul
+from fiveloop.core.primitives.cumulative import CumulativeParams, cumprod, shifted
+from fiveloop.core.primitives.elementwise_arithmetic import div, mul
 from fiveloop.core.primitives.elementwise_logic import equal, select, to_condition
 from fiveloop.core.primitives.family import zero_jvp
-from fiveloop.core.primitives.fold import fold
 from fiveloop.core.promotion import wide_for_sums
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Jvp, Lower, define, pure
@@ -137,21 +137,16 @@ def _extreme_jvp(prim: Primitive[ReduceParams]) -> Jvp:
 def _prod_jvp(
     primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceParams
 ) -> tuple[list[Value], list[Tangent]]:
-    """A tree of products of dual numbers: right where elements are zero, and of linear cost."""
+    """Each tangent times the products before and after its element: right where elements are zero."""
     (x,), (t,) = primals, tangents
     out = bind1(reduce_prod_p, x, params=p)
-    if isinstance(t, Zero):
+    if isinstance(t, Zero) or not size_of([x.shape[k] for k in p.axes]):
         return [out], [Zero(out.aval.tangent())]
-    if size_of([x.shape[k] for k in p.axes]) == 0:
-        return [out], [Zero(out.aval.tangent())]
-    pair = [_reduced_in_front(x, p.axes), _reduced_in_front(t, p.axes)]
-    _, t_out = fold(_dual_product, pair)
-    return [out], [t_out]
-
-
-def _dual_product(left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
-    (x, t), (y, u) = left, right
-    return [mul(x, y), add(mul(t, y), mul(x, u))]
+    rows, t_rows = _reduced_in_front(x, p.axes), _reduced_in_front(t, p.axes)
+    ahead, back = CumulativeParams(0), CumulativeParams(0, reverse=True)
+    before = shifted(cumprod(rows), ahead, 1)
+    after = shifted(cumprod(rows, reverse=True), back, 1)
+    return [out], [reduce_sum(mul(t_rows, mul(before, after)), 0)]
 
 
 def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
@@ -222,19 +217,25 @@ def _arg_aval(name: str) -> Callable[[Sequence[Aval], ArgParams], list[Aval]]:
 
 
 def _arg_lower(kind: str) -> Lower:
-    """Find the extreme, then the least index where it is: two plain reductions, which XLA vectorises."""
+    """Carry the extreme and its index; a NaN that comes first stays, and the lesser index at a tie."""
+    direction = "GT" if kind == "max" else "LT"
 
     def rule(ctx: Any, xs: Sequence[IRValue], p: ArgParams) -> list[IRValue]:
         b: Builder = ctx.b
-        (x,) = xs
-        best = hlo.reduce(b, x, [p.axis], kind)
-        kept = [k for k in range(len(x.shape)) if k != p.axis]
-        found = hlo.compare(b, x, hlo.broadcast_in_dim(b, best, x.shape, kept), "EQ")
-        if x.dtype.kind not in "iub":
-            found = hlo.or_(b, found, hlo.compare(b, x, x, "NE"))
-        places = hlo.iota(b, x.shape, p.index_dtype, p.axis)
-        last = hlo.constant(b, np.iinfo(p.index_dtype).max, x.shape, p.index_dtype)
-        return [hlo.reduce(b, hlo.select(b, found, places, last), [p.axis], "min")]
+        (values,) = xs
+
+        def better(left: list[IRValue], right: list[IRValue]) -> list[IRValue]:
+            (x, i), (y, j) = left, right
+            wins = hlo.compare(b, x, y, direction)
+            if x.dtype.kind not in "iub":
+                wins = hlo.or_(b, wins, hlo.compare(b, x, x, "NE"))
+            tied = hlo.and_(b, hlo.compare(b, x, y, "EQ"), hlo.compare(b, i, j, "LT"))
+            return [hlo.select(b, wins, x, y), hlo.select(b, hlo.or_(b, wins, tied), i, j)]
+
+        places = hlo.iota(b, values.shape, p.index_dtype, p.axis)
+        worst = hlo.constant(b, hlo.identity(kind, values.dtype), (), values.dtype)
+        after = hlo.constant(b, np.iinfo(p.index_dtype).max, (), p.index_dtype)
+        return [hlo.reduce_generic(b, [values, places], [worst, after], [p.axis], better)[1]]
 
     return rule
 
