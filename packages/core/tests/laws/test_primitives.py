@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import fiveloop.core.closed_call
 from fiveloop.core.rules import abstract_eval_rules
 from fiveloop.core.testing.laws import check_laws, law_lower
 from fiveloop.core.testing.oracle import reference_rules

@@ -7,12 +7,9 @@ from hypothesis import given, settings
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.laws import check_laws, law_eval
 from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops.testing import references
 from fiveloop.loops.testing.program_steps import LOOP_KINDS
 from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law_partial_discharge
 from fiveloop.state.testing.program_steps import read_all, with_refs
-
-assert references
 
 
 @settings(max_examples=60)

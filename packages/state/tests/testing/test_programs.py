@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-import fiveloop.state.testing
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.laws import check_laws, law_eval
 from fiveloop.core.testing.programs import Program, programs
 from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law_partial_discharge
 from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
-
-assert fiveloop.state.testing
 
 
 @settings(max_examples=80)

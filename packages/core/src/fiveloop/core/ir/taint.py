@@ -14,12 +14,18 @@ def taint(
     seeds: Collection[Var],
     carries: Callable[[Aval], bool] = lambda aval: True,
     fixed: Collection[Var] = (),
+    *,
+    created: bool = False,
 ) -> set[Var]:
     """The variables that depend on `seeds`; a Ref does if a dependent value is written to it.
 
     `carries` says which types can carry the dependence on. Refs in `fixed` never come to depend by being written.
+    With `created`, Refs that the jaxpr makes are seeds too: transforms prepare them for values that come later.
     """
     found, pinned = set(seeds), frozenset(fixed)
+    for eqn in jaxpr.eqns if created else ():
+        if eqn.primitive.creates_state:
+            found |= {v for v in eqn.outvars if carries(v.aval)}
     while True:
         before = len(found)
         for eqn in jaxpr.eqns:

@@ -111,7 +111,7 @@ class Kinds:
     steps: tuple[StepKind, ...]
     nested: tuple[StepKind, ...] = ()
     depth: int = 2
-    length: int = 5
+    length: int = 7
 
     def plus(self, *steps: StepKind, nested: Sequence[StepKind] = ()) -> Kinds:
         """More kinds of steps."""
@@ -133,9 +133,10 @@ def draw_int(draw: Draw, scope: Scope) -> int:
 def draw_block(draw: Draw, scope: Scope, kinds: Kinds, outs: int = 2) -> Block:
     """Some steps; they extend the scope."""
     steps: list[Step] = []
-    for _ in range(draw(st.integers(1, kinds.length if scope.depth == 0 else 3))):
-        usable = kinds.steps + (kinds.nested if scope.depth < kinds.depth else ())
-        steps.append(draw(st.sampled_from(usable))(draw, scope, kinds))
+    for _ in range(draw(st.integers(2, kinds.length if scope.depth == 0 else 4))):
+        nests = kinds.nested and scope.depth < kinds.depth and draw(st.integers(0, 2)) == 0
+        kind = draw(st.sampled_from(kinds.nested if nests else kinds.steps))
+        steps.append(kind(draw, scope, kinds))
     last = len(scope.floats) - 1
     return Block(tuple(steps), tuple(max(0, last - k) for k in range(outs)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -66,6 +66,9 @@ def variants(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
         gone = [v for v in eqn.outvars if v in used]
         if all(isinstance(v.aval, ShapedArray) for v in gone):
             yield _substituted(fewer, {v: _constant(v.aval) for v in gone})
+        if len(eqn.outvars) == 1:
+            same = [a for a in eqn.invars if a.aval is eqn.outvars[0].aval]
+            yield from (_substituted(fewer, {eqn.outvars[0]: a}) for a in same)
         for inner in _nested_variants(eqn):
             yield jaxpr.replace(eqns=(*jaxpr.eqns[:k], inner, *jaxpr.eqns[k + 1 :]))
 
@@ -97,7 +100,7 @@ def _constant(aval: Aval) -> Literal:
     return Literal(as_value(value.reshape(aval.shape).astype(aval.dtype)))
 
 
-def _substituted(jaxpr: Jaxpr, env: dict[Var, Literal]) -> Jaxpr:
+def _substituted(jaxpr: Jaxpr, env: Mapping[Var, Atom]) -> Jaxpr:
     def atom(a: Atom) -> Atom:
         return env.get(a, a) if isinstance(a, Var) else a
 

@@ -18,7 +18,7 @@ def for_batch(
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = taint(p.body, seeds, fixed=fixed)
+    reached = taint(p.body, seeds, fixed=fixed, created=True)
     batched = tuple(v in reached for v in binders)
     body, _ = batch_jaxpr(p.body, size, (False, *batched))
     moved = [

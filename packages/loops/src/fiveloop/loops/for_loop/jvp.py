@@ -37,5 +37,5 @@ def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[boo
     binders = p.body.invars[1:]
     seeds = [v for v, nz in zip(binders, nonzero, strict=True) if nz]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = taint(p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed)
+    reached = taint(p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed, created=True)
     return [v in reached for v in binders]

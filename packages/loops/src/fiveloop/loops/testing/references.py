@@ -24,3 +24,20 @@ def _for(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
 
 
 define_nested_reference("for", _for)
+
+
+def _cond(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    index, *operands = values
+    return run(p.branches[int(index)], operands)
+
+
+def _while(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    first = p.num_consts + len(p.body.outvars)
+    consts, carry, refs = values[: p.num_consts], list(values[p.num_consts : first]), values[first:]
+    while bool(run(p.cond, [*consts, *carry, *refs])[0]):
+        carry = run(p.body, [*consts, *carry, *refs])
+    return carry
+
+
+define_nested_reference("cond", _cond)
+define_nested_reference("while", _while)

@@ -97,7 +97,7 @@ def _library_item(item: Item, ints: Sequence[Any]) -> Any:
             return ds(ints[start.integer] if isinstance(start, RunTime) else start, size, stride)
         case Picks(positions, None):
             return np.array(positions, np.int32)
-        case Picks(positions, k):
+        case Picks(positions, int(k)):
             return add(np.array(positions, np.int32), ints[k])
 
 
@@ -136,6 +136,8 @@ def draw_index(draw: Draw, scope: Scope, shape: Shape) -> Index:
 
 
 def _draw_item(draw: Draw, scope: Scope, size: int, picks: bool, rows: int) -> Item:
+    if not size:
+        return Plain(slice(None))
     kind = draw(
         st.sampled_from(["all", "run time", "static", "slice", "stretch", *["picks"] * picks])
     )

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, typecheck
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.laws import (
+    check_laws,
     float_inputs,
     random_tangents,
     run_compiled,
     run_jvp,
 )
 from fiveloop.core.testing.oracle import Cell
-from fiveloop.core.testing.samples import HostArray, Sample, contents, run_purely
+from fiveloop.core.testing.samples import HostArray, Sample, contents, run_purely, sample
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.engine import discharge_state, jaxpr_holds_state
 
@@ -56,6 +58,14 @@ def law_partial_discharge(s: Sample, seed: int = 0) -> None:
     values, cells = iter(got[num_outs:][: sum(which)]), iter(got[num_outs + sum(which) :])
     held = [next(values) if w else next(cells) for w, r in zip(which, refs, strict=True) if r]
     assert_all_close([*got[:num_outs], *held], s.run(), f"discharge {which}: result")
+
+
+def check_function(fun: Callable[..., Any], *args: Any) -> Sample:
+    """All laws that need no compiler, for a function of pytrees; the sample is given back."""
+    s = sample(fun, *args)
+    check_laws(s)
+    law_discharge(s)
+    return s
 
 
 def law_lower_discharged(s: Sample) -> None:

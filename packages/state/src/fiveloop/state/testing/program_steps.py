@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from fiveloop.core import ShapedArray, Value, stage_closed
+from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import (
     LIBRARY,
@@ -21,9 +23,7 @@ from fiveloop.core.testing.programs import (
     define_operation,
     draw_use,
 )
-from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.samples import Sample
-from fiveloop.core import ShapedArray, Value, stage_closed
 from fiveloop.state import api
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.testing.indices import Index, draw_index
@@ -162,4 +162,4 @@ def with_refs(program: Program, dtype: Any = np.float64) -> Sample:
     return Sample(jaxpr, (*arrays[:first_ref], *cells))
 
 
-STATE_KINDS = CORE_KINDS.plus(draw_new_ref, draw_touch, draw_touch, draw_touch, draw_frozen)
+STATE_KINDS = CORE_KINDS.plus(draw_new_ref, draw_frozen, *[draw_touch] * 6)

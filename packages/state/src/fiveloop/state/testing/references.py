@@ -77,8 +77,11 @@ def _coordinate(
             assert operand is not None
             picks = tuple(where["pick", k] for k in range(len(indexer.pick_shape)))
             return _in_range(int(operand[(*lanes, *picks)]), size, 1)
-        case At(start):
-            return start if operand is None else _in_range(int(operand[lanes]), size, 1)
+        case At(int(start)):
+            return start
+        case At():
+            assert operand is not None
+            return _in_range(int(operand[lanes]), size, 1)
     extent = (entry.size - 1) * abs(entry.stride) + 1
     start = entry.start if operand is None else _in_range(int(operand[lanes]), size, extent)
     return int(start + where["span", axis] * entry.stride)

@@ -1,0 +1,41 @@
+"""Random programs with checkpoints obey every law."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.laws import check_laws, law_eval
+from fiveloop.core.testing.programs import Program, programs
+from fiveloop.remat.testing.program_steps import with_checkpoints
+from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law_partial_discharge
+from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
+
+KINDS = with_checkpoints(STATE_KINDS)
+
+
+@settings(max_examples=60)
+@given(programs(KINDS).map(read_all))
+def test_refs_made_inside(program: Program) -> None:
+    s = program.sample()
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
+    law_discharge(s)
+
+
+@settings(max_examples=40)
+@given(programs(KINDS, refs=True))
+def test_refs_from_outside(program: Program) -> None:
+    s = with_refs(program)
+    assert_all_close(s.run(), program.twin(*program.arrays()), "eval: result")
+    check_laws(s)
+    law_discharge(s)
+    law_partial_discharge(s)
+
+
+@settings(max_examples=4)
+@given(programs(KINDS, refs=True))
+def test_compiled_programs(program: Program) -> None:
+    s = with_refs(program, "float32")
+    law_lower_discharged(s)
+    assert s.jaxpr.eqns is not None
