@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import CodeType
+from typing import Any
 
 
 def assert_misuse(call: Callable[[], object], kind: type[Exception], message: str) -> None:
     """A call raises an error of just this type and message; the place it names is a line of `call`."""
+    error = raised(call)
+    given, _, place = str(error).partition("\n  at ")
+    assert type(error) is kind, f"expected {kind.__name__}, got {type(error).__name__}: {error}"
+    assert given == message, f"expected the message\n{message}\ngot\n{given}"
+    assert_within(call, place)
+
+
+def raised(call: Callable[[], object]) -> Exception:
+    """The error that a call raises."""
     try:
         result = call()
     except Exception as error:
-        given, _, place = str(error).partition("\n  at ")
-        assert type(error) is kind, f"expected {kind.__name__}, got {type(error).__name__}: {error}"
-        assert given == message, f"expected the message\n{message}\ngot\n{given}"
-        assert_within(call, place)
-    else:
-        raise AssertionError(f"expected {kind.__name__}, got the result {result!r}")
+        return error
+    raise AssertionError(f"expected an error, got the result {result!r}")
 
 
-def assert_within(call: Callable[[], object], place: str) -> None:
+def assert_within(fun: Callable[..., Any], place: str) -> None:
     """A place as errors name it, `file:line (function)`, lies within a function."""
-    code: CodeType = call.__code__  # type: ignore[attr-defined]  # tests pass functions
+    code = fun.__code__
     lines = set(_lines(code))
     file, _, rest = place.rpartition(":")
     assert file == code.co_filename, f"expected a line of {code.co_filename}, got {place!r}"

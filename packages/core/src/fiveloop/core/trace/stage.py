@@ -14,7 +14,15 @@ from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Primitive, Var
 from fiveloop.core.ir.prune import prune
 from fiveloop.core.ir.source import Source
 from fiveloop.core.rules import abstract_eval_rules
-from fiveloop.core.trace.tracer import Trace, Tracer, check_live, current_source, current_trace, running
+from fiveloop.core.trace.tracer import (
+    ARGUMENT,
+    Trace,
+    Tracer,
+    check_live,
+    current_source,
+    current_trace,
+    running,
+)
 
 FlatFunction = Callable[..., Sequence[Any]]
 
@@ -24,7 +32,7 @@ class StageTracer(Tracer):
 
     __slots__ = ("var",)
 
-    def __init__(self, trace: StageTrace, var: Var, source: Source | None) -> None:
+    def __init__(self, trace: StageTrace, var: Var, source: Source | str | None) -> None:
         super().__init__(trace, source)
         self.var = var
 
@@ -85,7 +93,7 @@ class StageTrace(Trace):
 
     def new_arg(self, aval: Aval) -> StageTracer:
         """A binder of the jaxpr."""
-        return StageTracer(self, Var(aval), None)
+        return StageTracer(self, Var(aval), ARGUMENT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,16 @@ class Trace:
         raise TypeError(f"{type(self).__name__} interprets nothing")
 
 
+ARGUMENT = "an argument"
+"""Stands for the place where a tracer was made, if it stands for an argument of the traced function."""
+
+
 class Tracer(Value):
     """A stand-in for a value in a traced function."""
 
     __slots__ = ("__weakref__", "_trace", "source")
 
-    def __init__(self, trace: Trace, source: Source | None = None) -> None:
+    def __init__(self, trace: Trace, source: Source | str | None = None) -> None:
         self._trace = trace
         self.source = source
         self._note = None
@@ -83,9 +87,11 @@ class Tracer(Value):
 
 def escaped(tracer: Tracer) -> EscapedTracerError:
     """The error for a tracer used after its trace has ended."""
-    made = f"made at {tracer.source}" if tracer.source is not None else "that came in as an argument"
+    made = "" if tracer.source is None else f" made at {tracer.source}"
+    if tracer.source is ARGUMENT:
+        made = " that came in as an argument"
     return EscapedTracerError(
-        f"a traced value of type {tracer.aval} {made} while tracing {function_source(tracer.trace.fun)} has escaped: "
+        f"a traced value of type {tracer.aval}{made} while tracing {function_source(tracer.trace.fun)} has escaped: "
         f"that function has returned, so the value no longer exists; return it from the function instead of "
         f"storing it{at_source(current_source())}"
     )
