@@ -210,7 +210,7 @@ def _number(fun: str, name: str, x: Any) -> int | float:
         return operator.index(x)
     except TypeError:
         if isinstance(x, (Value, np.ndarray, np.generic)):
-            return float(x)  # type: ignore[arg-type]  # a traced value says what is wrong
+            return float(x)
         bad_type(f"{fun}: expected `{name}` to be a number, got {x!r}")
 
 
