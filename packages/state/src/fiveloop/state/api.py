@@ -41,7 +41,16 @@ def new_ref(init: Any) -> Any:
     >>> freeze(r[0])
     Array(5., dtype=float32)
     """
-    return tree_map(lambda x: bind1(new_ref_p, as_value(x, "new_ref: init"), params=NewRefParams()), init)
+    return tree_map(_new_ref, init)
+
+
+def _new_ref(init: Any) -> Value:
+    if isinstance(init, Ref):
+        raise TypeError(
+            f"new_ref: init must be an array, got a Ref of type {init.aval}; to copy a Ref, read it: "
+            f"new_ref(ref[...]){at_source(current_source())}"
+        )
+    return bind1(new_ref_p, as_value(init, "new_ref: init"), params=NewRefParams())
 
 
 def freeze(ref: Any) -> Any:

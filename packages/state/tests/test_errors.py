@@ -1,0 +1,198 @@
+"""Bad input to Refs: the type of each error, its message, and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import FrozenRefError, as_value, grad, jit, to_array, vmap
+from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
+from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
+
+X = to_array(as_value(np.arange(4, dtype=np.float32)))
+M = to_array(as_value(np.ones((3, 2), np.float32)))
+K = to_array(as_value(np.arange(4, dtype=np.int32)))
+
+Case = tuple[Callable[[], object], type[Exception], str]
+
+
+def within(transform: Callable[..., Any], use: Callable[[Any], object], x: Any) -> Any:
+    """Use a Ref that starts as `x` in a transformed function."""
+
+    def f(v: Any) -> Any:
+        use(new_ref(v))
+        return v.sum()
+
+    return transform(f)(x)
+
+
+NO_INDEX = "expected an index to be an integer, a slice, an array of integers, `...` or None, got"
+CASES: dict[str, Case] = {
+    "read out of bounds": (
+        lambda: new_ref(X)[9],
+        IndexError,
+        "index 9 is out of bounds for axis 0 of size 4",
+    ),
+    "write out of bounds in jit": (
+        lambda: within(jit, lambda r: r.__setitem__(-5, 0.0), X),
+        IndexError,
+        "index -5 is out of bounds for axis 0 of size 4",
+    ),
+    "float index": (lambda: new_ref(X)[1.5], TypeError, f"{NO_INDEX} float 1.5"),
+    "too many indices": (
+        lambda: new_ref(X)[0, 0],
+        IndexError,
+        "expected at most 1 indices for an array of shape (4,), got 2 in (0, 0)",
+    ),
+    "float into integers": (
+        lambda: new_ref(K).__setitem__(0, 1.5),
+        TypeError,
+        "cannot write a value of dtype f32 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+    "float into integers in jit": (
+        lambda: within(jit, lambda r: r.__setitem__(0, 1.5), K),
+        TypeError,
+        "cannot write a value of dtype f32 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+    "float added to integers": (
+        lambda: addupdate(new_ref(K), 0, 1.5),
+        TypeError,
+        "cannot write a value of dtype f32 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+    "shape": (
+        lambda: swap(new_ref(X), slice(0, 2), M),
+        ValueError,
+        "cannot write a value of shape (3, 2) where the index selects shape (2,): it does not broadcast to it",
+    ),
+    "shape in vmap": (
+        lambda: within(vmap, lambda r: r.__setitem__(0, M), X[None]),
+        ValueError,
+        "cannot write a value of shape (3, 2) where the index selects shape (): it does not broadcast to it",
+    ),
+    "no Ref to read": (
+        lambda: get(3.0, 0),
+        TypeError,
+        "get: expected a Ref, got 3.0 of type float; make one with new_ref",
+    ),
+    "no Ref to freeze": (
+        lambda: freeze({"a": K}),
+        TypeError,
+        "freeze: expected a Ref, got Array([0, 1, 2, 3], dtype=int32) of type Array; make one with new_ref",
+    ),
+    "contents that are no array": (
+        lambda: new_ref(["s"]),
+        TypeError,
+        "new_ref: init must be an array or a scalar, got 's' of type str",
+    ),
+    "a Ref of a Ref": (
+        lambda: new_ref(new_ref(X)),
+        TypeError,
+        "new_ref: init must be an array, got a Ref of type Ref{f32[4]}; to copy a Ref, read it: new_ref(ref[...])",
+    ),
+    "arithmetic on a Ref": (
+        lambda: new_ref(X) + 1,
+        TypeError,
+        "add: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "a function that returns something": (
+        lambda: run_state(lambda r: 3)(X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "run_state: the function works on its Refs and must return None, got 3",
+    ),
+    "a Ref as a result": (
+        lambda: jit(new_ref)(X),
+        TypeError,
+        "jit of new_ref: a result is a Ref of type Ref{f32[4]}; return what it holds, `freeze(ref)` or "
+        "`ref[...]`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)
+def test_bad_input(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    assert_misuse(call, kind, message)
+
+
+def test_in_place_arithmetic_on_a_ref_that_was_read() -> None:
+    ref = new_ref(X)
+    ref[0]
+    assert_misuse(
+        lambda: ref.__iadd__(1),
+        TypeError,
+        "add: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    )
+
+
+def test_a_written_value_under_differentiation() -> None:
+    ref = new_ref(X)
+    assert_misuse(
+        lambda: grad(lambda x: [ref.__setitem__(0, x.sum()), x.sum()][1])(X),
+        TypeError,
+        "swap: a value under differentiation is written to a Ref that is not differentiated, so its derivative "
+        "would be lost; pass the Ref's contents into the differentiated function and make the Ref there, or "
+        "write `stop_gradient(x)`",
+    )
+
+
+def test_a_batched_value_in_a_shared_ref() -> None:
+    ref = new_ref(X)
+    assert_misuse(
+        lambda: vmap(lambda x: ref.__setitem__(0, x))(X),
+        TypeError,
+        "swap: each lane of a vmap writes its own value to a Ref that all lanes share, so the last would win; "
+        "pass the Ref through `vmap` with an in_axis of its own, make it inside the function, or accumulate "
+        "with `+=`, which adds up the lanes",
+    )
+
+
+def read(ref: Any) -> Any:
+    return ref[0]
+
+
+def write(ref: Any) -> Any:
+    ref[0] = 1.0
+
+
+def accumulate(ref: Any) -> Any:
+    ref[0] += 1.0
+
+
+def freeze_again(ref: Any) -> Any:
+    return freeze(ref)
+
+
+def read_in_jit(ref: Any) -> Any:
+    return jit(lambda: ref[0])()
+
+
+def eagerly(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return f
+
+
+@pytest.mark.parametrize("use", [read, write, accumulate, freeze_again, read_in_jit])
+@pytest.mark.parametrize("transform", [eagerly, jit, grad])
+def test_a_ref_that_has_been_frozen(
+    transform: Callable[..., Any], use: Callable[[Any], Any]
+) -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(x)
+        freeze(ref)
+        use(ref)
+        return x.sum()
+
+    error = raised(lambda: transform(f)(X))
+    assert type(error) is FrozenRefError
+    given, _, place = str(error).partition("\n  at ")
+    code = f.__code__
+    where = f"{code.co_filename}:{code.co_firstlineno + 2} (f)"
+    assert given == (
+        f"the Ref of type Ref{{f32[4]}} was used after it had been frozen at {where}; use the array that "
+        "`freeze` returned"
+    )
+    assert_within(use, place)
