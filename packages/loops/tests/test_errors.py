@@ -1,0 +1,350 @@
+"""Bad input to loops and branches: the type of each error, its message, and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import (
+    EscapedTracerError,
+    RuleError,
+    as_value,
+    function_source,
+    grad,
+    jit,
+    to_array,
+)
+from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
+from fiveloop.loops import cond, for_loop, scan, switch, while_loop
+from fiveloop.loops.scan.kin import fori_loop, map
+from fiveloop.state import new_ref
+
+X = to_array(as_value(np.arange(4, dtype=np.float32)))
+M = to_array(as_value(np.ones((3, 2), np.float32)))
+K = to_array(as_value(np.arange(4, dtype=np.int32)))
+R = new_ref(X)
+
+Case = tuple[Callable[[], object], type[Exception], str]
+
+
+class Thing:
+    """Not an array."""
+
+    def __repr__(self) -> str:
+        return "Thing()"
+
+
+def nothing(i: Any, refs: Any) -> None:
+    """A body that does nothing."""
+
+
+def returns(i: Any, refs: Any) -> Any:
+    return refs[i]
+
+
+def same(carry: Any, x: Any) -> Any:
+    return carry, x
+
+
+def widened(carry: Any, x: Any) -> Any:
+    return {"a": carry["a"].astype("float64")}, x
+
+
+def wrapped(carry: Any, x: Any) -> Any:
+    return (carry,), x
+
+
+def alone(carry: Any, x: Any) -> Any:
+    return [carry, x]
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def grow(x: Any) -> Any:
+    return x.astype("float64")
+
+
+def pack(x: Any) -> Any:
+    return {"a": x}
+
+
+def thing(*args: Any) -> Any:
+    return Thing()
+
+
+def small(x: Any) -> Any:
+    return (x < 3).all()
+
+
+STEPS = "the number of steps must be an integer known while tracing, got"
+FOR: dict[str, Case] = {
+    "a body that returns something": (
+        lambda: for_loop(3, returns, X),
+        TypeError,
+        "for_loop: the body works on its Refs and must return None, got Traced<f32[]> from "
+        f"{function_source(returns)}; write results to a Ref, or use `scan`",
+    ),
+    "no function": (
+        lambda: for_loop(3, None, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "for_loop: expected a function, got None of type NoneType",
+    ),
+    "negative steps": (
+        lambda: for_loop(-1, nothing, X),
+        ValueError,
+        "for_loop: the number of steps must not be negative, got -1",
+    ),
+    "steps of another type": (
+        lambda: for_loop(2.5, nothing, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"for_loop: {STEPS} 2.5; for one that is not, use `while_loop`",
+    ),
+    "traced steps": (
+        lambda: jit(lambda n: for_loop(n, nothing, X))(3),
+        TypeError,
+        f"for_loop: {STEPS} Traced<i32*[]>; for one that is not, use `while_loop`",
+    ),
+    "unroll": (
+        lambda: for_loop(3, nothing, X, unroll=0),
+        ValueError,
+        "for_loop: unroll must be an integer of at least 1, got 0",
+    ),
+    "a leaf that is no array": (
+        lambda: for_loop(3, nothing, {"a": Thing()}),
+        TypeError,
+        "for_loop: init_state['a'] must be an array or a scalar, got Thing() of type Thing",
+    ),
+    "a Ref as a leaf": (
+        lambda: for_loop(3, nothing, R),
+        TypeError,
+        "for_loop: init_state must hold arrays, got a Ref of type Ref{f32[4]}; close over the Ref in the body "
+        "instead",
+    ),
+    "an index in the body": (
+        lambda: for_loop(3, lambda i, r: r.__setitem__((i, 0), 1.0), X),
+        IndexError,
+        "expected at most 1 indices for an array of shape (4,), got 2 in (Traced<i32[]>, 0)",
+    ),
+    "a known index out of bounds in the body": (
+        lambda: for_loop(3, lambda i, r: r.__setitem__(7, 1.0), X),
+        IndexError,
+        "index 7 is out of bounds for axis 0 of size 4",
+    ),
+    "a shape in the body": (
+        lambda: for_loop(3, lambda i, r: r.__setitem__(i, M), X),
+        ValueError,
+        "cannot write a value of shape (3, 2) where the index selects shape (): it does not broadcast to it",
+    ),
+    "a dtype in the body": (
+        lambda: for_loop(3, lambda i, r: r.__setitem__(i, X[i]), K),
+        TypeError,
+        "cannot write a value of dtype f32 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+}
+SCAN: dict[str, Case] = {
+    "a carry whose dtype changes": (
+        lambda: scan(widened, {"a": X}, X),
+        TypeError,
+        "scan: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4]; make "
+        "init of the type that the function returns, or convert in the function with astype",
+    ),
+    "a carry whose shape changes": (
+        lambda: scan(lambda c, x: (M, x), X, X),
+        TypeError,
+        "scan: the carry must keep its types, but carry goes in as f32[4] and comes out as f32[3,2]; make init "
+        "of the type that the function returns, or convert in the function with astype",
+    ),
+    "a carry whose structure changes": (
+        lambda: scan(wrapped, X, X),
+        TypeError,
+        "scan: the carry must keep its structure, PyTreeDef(*), got PyTreeDef((*,))",
+    ),
+    "no pair": (
+        lambda: scan(alone, X, X),
+        TypeError,
+        "scan: the function must return a pair (carry, y), got list",
+    ),
+    "lengths": (
+        lambda: scan(same, 0.0, {"a": X, "b": M}),
+        ValueError,
+        "scan: leading axes differ: xs['a'] has 4, xs['b'] has 3",
+    ),
+    "length": (
+        lambda: scan(same, 0.0, X, length=3),
+        ValueError,
+        "scan: leading axes differ: xs has 4, length has 3",
+    ),
+    "no length": (
+        lambda: scan(same, 0.0),
+        ValueError,
+        "scan: without xs, length must say how many steps there are",
+    ),
+    "a scalar": (
+        lambda: scan(same, 0.0, {"a": 1.0}),
+        ValueError,
+        "scan: xs['a'] has no axis to scan over, its type is f32*[]",
+    ),
+    "a leaf of init": (
+        lambda: scan(same, [Thing()], X),
+        TypeError,
+        "scan: init[0] must be an array or a scalar, got Thing() of type Thing",
+    ),
+    "a leaf of xs": (
+        lambda: scan(same, 0.0, [Thing()]),
+        TypeError,
+        "scan: xs[0] must be an array or a scalar, got Thing() of type Thing",
+    ),
+    "an output": (
+        lambda: scan(lambda c, x: (c, {"y": Thing()}), 0.0, X),
+        TypeError,
+        "scan: y['y'] must be an array or a scalar, got Thing() of type Thing",
+    ),
+    "a Ref as a carry": (
+        lambda: scan(same, R, X),
+        TypeError,
+        "scan: init must hold arrays, got a Ref of type Ref{f32[4]}; close over it instead",
+    ),
+    "no function": (
+        lambda: scan(3, 0.0, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "scan: expected a function, got 3 of type int",
+    ),
+    "bounds": (
+        lambda: fori_loop(0, X, lambda i, v: v, 0.0),
+        TypeError,
+        "fori_loop: upper must be an integer scalar, got f32[4]",
+    ),
+    "map over a scalar": (
+        lambda: map(double, 1.0, batch_size=2),
+        ValueError,
+        "map: xs must hold arrays with an axis to map over",
+    ),
+}
+BRANCHES: dict[str, Case] = {
+    "pred": (
+        lambda: cond(X > 0, double, double, X),
+        TypeError,
+        "cond: pred must be a scalar, got bool[4]; reduce it with `all` or `any`, or use `where` to choose "
+        "element by element",
+    ),
+    "results of other types": (
+        lambda: cond(True, double, grow, X),
+        TypeError,
+        f"cond: the branches must return the same types, but from `{function_source(grow)}` and "
+        f"`{function_source(double)}`, result is f64[4] and f32[4]; convert in a branch with astype, or make "
+        "the shapes equal",
+    ),
+    "results of another structure": (
+        lambda: cond(True, double, pack, X),
+        TypeError,
+        f"cond: the branches must return the same structure, but `{function_source(pack)}` returns "
+        f"PyTreeDef({{'a': *}}) and `{function_source(double)}` returns PyTreeDef(*)",
+    ),
+    "a result that is no array": (
+        lambda: cond(True, thing, thing, X),
+        TypeError,
+        f"cond: the result of {function_source(thing)}, at result must be an array or a scalar, got Thing() of "
+        "type Thing",
+    ),
+    "an operand that is no array": (
+        lambda: cond(True, double, double, Thing()),
+        TypeError,
+        "cond: operands[0] must be an array or a scalar, got Thing() of type Thing",
+    ),
+    "no function": (
+        lambda: cond(True, double, 3, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "cond: expected a function, got 3 of type int",
+    ),
+    "index": (
+        lambda: switch(1.5, [double], X),
+        TypeError,
+        "switch: index must be an integer scalar, got f32*[]",
+    ),
+    "no branches": (
+        lambda: switch(0, [], X),
+        ValueError,
+        "switch: expected at least one branch, got none",
+    ),
+}
+WHILE: dict[str, Case] = {
+    "a value whose dtype changes": (
+        lambda: while_loop(small, grow, X),
+        TypeError,
+        f"while_loop: the body must keep the types of the value, but in `{function_source(grow)}` val goes in "
+        "as f32[4] and comes out as f64[4]; make init_val of the type that the body returns, or convert in the "
+        "body with astype",
+    ),
+    "a value whose structure changes": (
+        lambda: while_loop(small, pack, X),
+        TypeError,
+        f"while_loop: the body must keep the structure of the value, PyTreeDef(*), but "
+        f"`{function_source(pack)}` returns PyTreeDef({{'a': *}})",
+    ),
+    "a condition that is no bool": (
+        lambda: while_loop(double, double, X),
+        TypeError,
+        f"while_loop: cond_fun must return a bool scalar, but `{function_source(double)}` returns f32[4]; "
+        "compare (`x > 0`), or reduce with `all` or `any`",
+    ),
+    "a leaf": (
+        lambda: while_loop(small, double, [Thing()]),
+        TypeError,
+        "while_loop: init_val[0] must be an array or a scalar, got Thing() of type Thing",
+    ),
+    "a Ref": (
+        lambda: while_loop(small, double, [R]),
+        TypeError,
+        "while_loop: init_val must hold arrays, got a Ref of type Ref{f32[4]} at init_val[0]; close over the "
+        "Ref instead",
+    ),
+    "no function": (
+        lambda: while_loop(small, 3, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "while_loop: body_fun: expected a function, got 3 of type int",
+    ),
+}
+TABLES = {"for": FOR, "scan": SCAN, "branches": BRANCHES, "while": WHILE}
+CASES = [
+    pytest.param(*case, id=f"{t}: {name}")
+    for t, table in TABLES.items()
+    for name, case in table.items()
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), CASES)
+def test_bad_input(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    assert_misuse(call, kind, message)
+
+
+def test_a_value_that_escaped_from_a_body() -> None:
+    kept: list[Any] = []
+
+    def body(i: Any, r: Any) -> None:
+        kept.append(r[i])
+
+    for_loop(3, body, X)
+    line, file = body.__code__.co_firstlineno, body.__code__.co_filename
+    assert_misuse(
+        lambda: kept[0] + 1,
+        EscapedTracerError,
+        f"a traced value of type f32[] made at {file}:{line + 1} (body) while tracing body at {file}:{line} has "
+        "escaped: that function has returned, so the value no longer exists; return it from the function instead "
+        "of storing it",
+    )
+
+
+def test_reverse_mode_of_a_while_loop_is_refused_at_its_line() -> None:
+    def f(x: Any) -> Any:
+        return while_loop(small, double, x).sum()
+
+    error = raised(lambda: jit(grad(f))(X))
+    assert isinstance(error, (RuleError, TypeError))
+    assert "for_loop" in str(error)
+    assert_within(f, str(error).partition("\n  at ")[2])
