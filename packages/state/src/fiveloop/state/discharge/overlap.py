@@ -7,7 +7,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import At, Lane, Scalar, Span, Value, is_dynamic
+from fiveloop.core import At, Indexer, Lane, Scalar, Span, Value, broadcast_in_dim, is_dynamic
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]
@@ -17,14 +17,15 @@ Relation = OneOf["same", "apart", "unknown"] | list[Pair]
 def relation(x: Place, y: Place) -> Relation:
     """How two places relate.
 
-    Pairs of positions are given where the places are the same if all pairs are equal, and apart otherwise.
+    Pairs of positions are given where the places are the same if all pairs are equal, and apart otherwise;
+    where lanes go their own way, positions have the batch axes in front, of size one where all lanes agree.
     "unknown" says that they may overlap in part.
     """
     if x.indexer == y.indexer and all(same_value(a, b) for a, b in zip(x.index, y.index, strict=True)):
         return "same"
     if _apart(x, y):
         return "apart"
-    if x.indexer.result_shape != y.indexer.result_shape or x.indexer.paired != y.indexer.paired:
+    if x.indexer.result_shape != y.indexer.result_shape or x.indexer.lead != y.indexer.lead:
         return "unknown"
     if x.indexer.new_axes != y.indexer.new_axes:
         return "unknown"
@@ -60,11 +61,17 @@ def _pairs(x: Place, y: Place) -> Relation:
     pairs: list[Pair] = []
     for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
         if isinstance(a, At) and isinstance(b, At):
-            pairs.append((_position(a, ours), _position(b, theirs)))
+            pairs.append((_position(a, ours, x.indexer), _position(b, theirs, y.indexer)))
         elif a != b or is_dynamic(a):
             return "unknown"
     return [(a, b) for a, b in pairs if not same_value(a, b)]
 
 
-def _position(entry: At, positions: Iterator[Value]) -> Value:
-    return next(positions) if entry.start is None else Scalar(np.asarray(entry.start, np.int32))
+def _position(entry: At, positions: Iterator[Value], indexer: Indexer) -> Value:
+    if entry.start is not None:
+        return Scalar(np.asarray(entry.start, np.int32))
+    position = next(positions)
+    if not any(indexer.paired) or all(indexer.paired):
+        return position
+    shape = tuple(n if paired else 1 for n, paired in zip(indexer.lead, indexer.paired, strict=True))
+    return broadcast_in_dim(position, shape, [k for k, paired in enumerate(indexer.paired) if paired])

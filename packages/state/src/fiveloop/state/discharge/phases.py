@@ -181,5 +181,4 @@ def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:
         out = bitwise_and(out, flag)
     if not out.shape:
         return out
-    lanes = tuple(k for k, paired in enumerate(indexer.paired) if paired)
-    return broadcast_in_dim(out, indexer.result_shape, lanes)
+    return broadcast_in_dim(out, indexer.result_shape, range(len(indexer.lead)))
