@@ -146,7 +146,7 @@ def _small_number(x: int | float, negative: bool, typed: Typed) -> Scalar:
     return host_scalar(x, typed, "a number")
 
 
-def python_number(x: bool | int | float | complex, typed: Typed, what: str) -> Scalar:
+def python_number(x: Any, typed: Typed, what: str) -> Scalar:
     """A Python number in the given dtype; those that programs use over and over are remembered."""
     if type(x) is float or (type(x) is int and -128 <= x < 128 and typed.dtype.kind not in "ub"):
         return _small_number(x, math.copysign(1.0, x) < 0, typed)

@@ -29,7 +29,7 @@ from fiveloop.core.primitives.broadcast import (
 )
 from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, common_shape
 from fiveloop.core.primitives.convert import Operand, operand, promote
-from fiveloop.core.promotion import DType
+from fiveloop.core.promotion import DType, Typed, dtype_kind, join, python_number, python_typed
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import (
     NOT_LINEAR,
@@ -65,7 +65,7 @@ def binary(name: str) -> Primitive[Any]:
 
 def apply_unary(prim: Primitive[Any], x: ArrayLike, *, inexact: bool = False) -> Value:
     """Bind a unary primitive to an argument; integers become float32 if `inexact`."""
-    if inexact:
+    if inexact and not (isinstance(x, Value) and x.aval.dtype.kind in "fc"):
         return bind1(prim, *promote(prim.name, x, inexact=True))
     return bind1(prim, operand(prim.name, "x", x))
 
@@ -74,9 +74,28 @@ def apply_binary(
     prim: Primitive[Any], x: ArrayLike, y: ArrayLike, *, inexact: bool = False
 ) -> Value:
     """Bind a binary primitive to arguments brought to one dtype and one shape."""
-    if isinstance(x, Value) and isinstance(y, Value) and x.aval is y.aval and not inexact:
-        return bind1(prim, x, y)
+    if not inexact:
+        # The common cases first: operands of one type, and a Python number beside an array.
+        if isinstance(x, Value):
+            if isinstance(y, Value):
+                if x.aval is y.aval:
+                    return bind1(prim, x, y)
+            elif (typed := partner(x.aval, type(y))) is not None:
+                return bind1(prim, x, python_number(y, typed, f"{prim.name}: argument `y`"))
+        elif isinstance(y, Value) and (typed := partner(y.aval, type(x))) is not None:
+            return bind1(prim, python_number(x, typed, f"{prim.name}: argument `x`"), y)
     return bind1(prim, *same_shapes(prim.name, promote(prim.name, x, y, inexact=inexact)))
+
+
+@lru_cache(maxsize=4096)
+def partner(aval: Aval, kind: Any) -> Typed | None:
+    """The type of a Python number of a kind beside an array that keeps its own type, if it does."""
+    if kind not in (bool, int, float, complex) or aval.weak_type:
+        return None
+    if not isinstance(aval, ShapedArray) or dtype_kind(aval.dtype) == "b":
+        return None
+    kept = Typed(aval.dtype)
+    return kept if join((kept, python_typed(kind(0)))) == kept else None
 
 
 def same_shapes(fun: str, xs: Sequence[Value]) -> list[Value]:
