@@ -67,12 +67,16 @@ class Value:
 
     def __len__(self) -> int:
         if not self.aval.shape:
-            raise TypeError(f"len: expected a value with axes, got {self.aval}{at_source(user_source())}")
+            raise TypeError(
+                f"len: expected a value with axes, got {self.aval}{at_source(user_source())}"
+            )
         return self.aval.shape[0]
 
     def __iter__(self) -> Iterator[Value]:
         if not self.aval.shape:
-            raise TypeError(f"iter: expected a value with axes, got {self.aval}{at_source(user_source())}")
+            raise TypeError(
+                f"iter: expected a value with axes, got {self.aval}{at_source(user_source())}"
+            )
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Value:
@@ -210,11 +214,15 @@ class Value:
 
     def reshape(self, *shape: Any) -> Value:
         """The same elements in another shape; one dim may be -1."""
-        return OPS["reshape"](self, shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape)  # type: ignore[no-any-return]
+        return OPS["reshape"](
+            self, shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        )  # type: ignore[no-any-return]
 
     def transpose(self, *axes: Any) -> Value:
         """The axes in another order; reversed if none is given."""
-        return OPS["transpose"](self, (axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes) or None)  # type: ignore[no-any-return]
+        return OPS["transpose"](
+            self, (axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes) or None
+        )  # type: ignore[no-any-return]
 
     def ravel(self) -> Value:
         """All elements in one axis."""
@@ -368,7 +376,9 @@ class Array(Concrete):
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
-        body = np.array2string(np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200)
+        body = np.array2string(
+            np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
+        )
         return f"Array({body}, dtype={self.dtype.name}{weak})"
 
     def __str__(self) -> str:
@@ -420,7 +430,9 @@ def python_scalar(x: bool | int | float | complex) -> Scalar:
             raise OverflowError(f"the integer {x} does not fit int64{at_source(user_source())}")
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
-    return Scalar(np.asarray(x, np.complex64 if isinstance(x, complex) else np.float32), weak_type=True)
+    return Scalar(
+        np.asarray(x, np.complex64 if isinstance(x, complex) else np.float32), weak_type=True
+    )
 
 
 def as_value(x: Any, what: str = "argument") -> Value:
@@ -443,7 +455,11 @@ def as_value(x: Any, what: str = "argument") -> Value:
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
-    if x.dtype.kind in "OSUMm" or (x.dtype.kind == "V" and x.dtype.names is not None) or x.dtype.char in "gG":
+    if (
+        x.dtype.kind in "OSUMm"
+        or (x.dtype.kind == "V" and x.dtype.names is not None)
+        or x.dtype.char in "gG"
+    ):
         raise TypeError(
             f"{what} must hold numbers of at most 64 bits a part, got a NumPy array of dtype {x.dtype}"
             f"{at_source(user_source())}"

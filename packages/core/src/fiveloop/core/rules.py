@@ -46,7 +46,9 @@ class RuleTable(Generic[R]):
     def define(self, prim: Primitive[Any], cell: R | Refusal) -> None:
         """Fill a cell, once."""
         if prim in self._cells:
-            raise RuleError(f"the {self.column} rule of `{prim}` is defined twice; a package may add cells, not alter them")
+            raise RuleError(
+                f"the {self.column} rule of `{prim}` is defined twice; a package may add cells, not alter them"
+            )
         self._cells[prim] = cell
 
     def __getitem__(self, prim: Primitive[Any]) -> R:
@@ -54,7 +56,9 @@ class RuleTable(Generic[R]):
         if isinstance(cell, Refusal):
             raise RuleError(f"`{prim}` has no {self.column}: {cell.why}")
         if cell is None:
-            raise RuleError(f"`{prim}` has no {self.column} rule; give it one with `define(..., {self.column}=...)`")
+            raise RuleError(
+                f"`{prim}` has no {self.column} rule; give it one with `define(..., {self.column}=...)`"
+            )
         return cell
 
     def find(self, prim: Primitive[Any]) -> R | None:
@@ -92,7 +96,11 @@ class Jvp(Protocol):
 
 class Transpose(Protocol):
     def __call__(
-        self, cts: Sequence[Value | Zero], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: Any, /
+        self,
+        cts: Sequence[Value | Zero],
+        operands: Sequence[Value | UndefinedPrimal | Accumulator],
+        p: Any,
+        /,
     ) -> list[Value | Zero | None]: ...
 
 
@@ -103,7 +111,9 @@ class Batch(Protocol):
 
 
 class Split(Protocol):
-    def __call__(self, plan: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn, /) -> EqnSplit: ...
+    def __call__(
+        self, plan: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn, /
+    ) -> EqnSplit: ...
 
 
 class Dce(Protocol):
@@ -167,7 +177,9 @@ def define(
             table.define(prim, cell)
 
 
-def pure(abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]]) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
+def pure(
+    abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]],
+) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
     """An abstract_eval without effects, from one that gives only the types."""
     return lambda avals, p: (list(abstract_eval(avals, p)), NO_EFFECTS)
 
@@ -214,4 +226,11 @@ def new_eqn(
 ) -> Eqn:
     """An equation whose types and effects are those of its abstract_eval; new output variables unless given."""
     avals, effects = abstract_eval_rules[prim]([a.aval for a in invars], params)
-    return Eqn(prim, invars, [Var(a) for a in avals] if outvars is None else outvars, params, effects, source)
+    return Eqn(
+        prim,
+        invars,
+        [Var(a) for a in avals] if outvars is None else outvars,
+        params,
+        effects,
+        source,
+    )

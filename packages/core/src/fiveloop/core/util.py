@@ -45,7 +45,9 @@ def select_by(mask: Sequence[bool], xs: Sequence[T]) -> list[T]:
     return [x for m, x in zip(mask, xs, strict=True) if m]
 
 
-def fixpoint(step: Callable[[Mask], Sequence[bool]], mask: Iterable[bool], what: str = "loop") -> Mask:
+def fixpoint(
+    step: Callable[[Mask], Sequence[bool]], mask: Iterable[bool], what: str = "loop"
+) -> Mask:
     """Grow a mask until `step` adds nothing more; a step may only turn False into True."""
     current = tuple(mask)
     for _ in range(len(current) + 1):

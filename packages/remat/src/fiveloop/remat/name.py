@@ -43,7 +43,10 @@ def checkpoint_name(x: T, name: str) -> T:
     if not isinstance(name, str):
         raise TypeError(f"checkpoint_name: name must be a string, got {name!r}")
     labelled: T = tree_map(
-        lambda v: bind1(name_p, as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)), x
+        lambda v: bind1(
+            name_p, as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
+        ),
+        x,
     )
     return labelled
 

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiveloop.core import RECOMPUTE, SAVE, Eqn, EverythingSaveable, NothingSaveable, Policy, Verdict, dot_general_p
+from fiveloop.core import (
+    RECOMPUTE,
+    SAVE,
+    Eqn,
+    EverythingSaveable,
+    NothingSaveable,
+    Policy,
+    Verdict,
+    dot_general_p,
+)
 from fiveloop.remat.name import name_p
 
 everything_saveable = EverythingSaveable()

@@ -36,7 +36,11 @@ class Residual:
         return size_of(self.aval.shape) * self.aval.dtype.itemsize
 
     def __str__(self) -> str:
-        place = f", {self.source.file.rpartition('/')[2]}:{self.source.line}" if self.source is not None else ""
+        place = (
+            f", {self.source.file.rpartition('/')[2]}:{self.source.line}"
+            if self.source is not None
+            else ""
+        )
         return f"{self.aval!s:<18} {self.bytes:>12,} bytes  {self.origin}{place}"
 
 
@@ -58,7 +62,9 @@ class SavedResiduals:
         return sum(r.bytes for r in self.residuals)
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.residuals), f"{len(self)} residuals, {self.bytes:,} bytes"])
+        return "\n".join(
+            [*map(str, self.residuals), f"{len(self)} residuals, {self.bytes:,} bytes"]
+        )
 
     __repr__ = __str__
 
@@ -75,7 +81,9 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     """
     staged, _ = stage_user(f, args, kwargs)
     num_captured = len(staged.captured)
-    nonzero = (False,) * num_captured + tuple(a.differentiable for a in staged.jaxpr.in_avals[num_captured:])
+    nonzero = (False,) * num_captured + tuple(
+        a.differentiable for a in staged.jaxpr.in_avals[num_captured:]
+    )
     known, _, _, num_res = linearize_jaxpr(staged.jaxpr, nonzero)
     paths = [f"argument {_argument(path)}" for path, _ in tree_flatten_with_path((args, kwargs))[0]]
     names = [*["closed-over value"] * num_captured, *paths]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import FrozenRefError, current_source, at_source
+from fiveloop.core import FrozenRefError, at_source, current_source
 
 
 def not_differentiated(what: str) -> TypeError:

@@ -68,4 +68,6 @@ define_type(
         accumulated=_accumulated,
     ),
 )
-register_pass(Pass("discharge", after=("dce", "plan"), applies=jaxpr_holds_state, run=_discharge_all))
+register_pass(
+    Pass("discharge", after=("dce", "plan"), applies=jaxpr_holds_state, run=_discharge_all)
+)

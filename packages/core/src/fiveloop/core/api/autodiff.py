@@ -36,7 +36,13 @@ from fiveloop.core.transforms.transpose import backward_pass
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 
 
-def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
+def jvp(
+    fun: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    has_aux: bool = False,
+) -> Any:
     """The result of `fun(*primals)` and its derivative in the direction `tangents`.
 
     `tangents` has the structure, shapes and dtypes of `primals`; integer arguments take any tangent, which
@@ -53,7 +59,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                 f"{at_source(current_source())}"
             )
     values, tree = flatten_values((tuple(primals), {}), _inner("jvp: primals"))
-    dots = _like("jvp: tangents", tuple(tangents), tree_structure(tuple(primals)), values, "primals")
+    dots = _like(
+        "jvp: tangents", tuple(tangents), tree_structure(tuple(primals)), values, "primals"
+    )
     flat = FlatFunction(fun, tree, has_aux)
     outs, outs_dot = jvp_flat(flat, values, dots, fun)
     n = flat.num_outs
@@ -66,7 +74,9 @@ def _inner(what: str) -> Naming:
     return lambda path: f"{what}{keystr(path[1:])}"
 
 
-def _like(what: str, given: Any, wanted: TreeDef, values: Sequence[Value], likes: str) -> list[Tangent]:
+def _like(
+    what: str, given: Any, wanted: TreeDef, values: Sequence[Value], likes: str
+) -> list[Tangent]:
     """The leaves of tangents or cotangents, checked against the values that they belong to.
 
     `wanted` is the structure of these values, and `likes` is what they are called.
@@ -76,7 +86,10 @@ def _like(what: str, given: Any, wanted: TreeDef, values: Sequence[Value], likes
         raise TypeError(
             f"{what} must have the structure of the {likes}, {wanted}, got {tree}{at_source(current_source())}"
         )
-    return [_check_like(what, given, k, x, t, likes) for k, (x, t) in enumerate(zip(values, leaves, strict=True))]
+    return [
+        _check_like(what, given, k, x, t, likes)
+        for k, (x, t) in enumerate(zip(values, leaves, strict=True))
+    ]
 
 
 def _check_like(what: str, tree: Any, k: int, x: Value, t: Value, likes: str) -> Tangent:
@@ -134,7 +147,10 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         assert flat.out_tree is not None, "unreachable: the function has run"
         checked = _like("vjp: cotangent", ct, flat.out_tree, outs[:n], "result")
         in_cts = iter(pull_back(linear, values, nonzero, [*checked, *map(zero_like, outs[n:])]))
-        leaves = [instantiate(next(in_cts) if nz else zero_like(x)) for x, nz in zip(values, nonzero, strict=True)]
+        leaves = [
+            instantiate(next(in_cts) if nz else zero_like(x))
+            for x, nz in zip(values, nonzero, strict=True)
+        ]
         return tree_unflatten(tree, leaves)[0]
 
     result = flat.unflatten(outs[:n])
@@ -145,7 +161,9 @@ def pull_back(
     linear: Linear, primals: Sequence[Value], nonzero: Sequence[bool], cts: Sequence[Tangent]
 ) -> list[Tangent]:
     """The cotangents of the differentiated inputs, from those of all results."""
-    unknowns = [UndefinedPrimal(x.aval.tangent()) for x, nz in zip(primals, nonzero, strict=True) if nz]
+    unknowns = [
+        UndefinedPrimal(x.aval.tangent()) for x, nz in zip(primals, nonzero, strict=True) if nz
+    ]
     given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
     return backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given)
 
@@ -158,7 +176,7 @@ def value_and_grad(
     `fun` must return a float scalar, or with `has_aux` a pair of one and anything else. The gradient has the
     structure, shapes and dtypes of the argument; for several argnums it is a tuple.
 
-    >>> value_and_grad(lambda x: x ** 2)(3.0)
+    >>> value_and_grad(lambda x: x**2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))
     """
     check_callable("grad", fun)
@@ -189,12 +207,14 @@ def value_and_grad(
     return value_and_grad_fun
 
 
-def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives the gradient of `fun` with respect to the arguments `argnums`.
 
     As `value_and_grad`; with `has_aux` it gives a pair of the gradient and the auxiliary result.
 
-    >>> grad(lambda x: x ** 2)(3.0)
+    >>> grad(lambda x: x**2)(3.0)
     Array(6., dtype=float32)
     """
     both = value_and_grad(fun, argnums, has_aux=has_aux)

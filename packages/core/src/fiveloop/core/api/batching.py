@@ -54,7 +54,9 @@ def vmap(
         assert flat.out_tree is not None, "unreachable: the function has run"
         skeleton = tree_unflatten(flat.out_tree, outs)
         wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton)
-        placed = [_place(fun, x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)]
+        placed = [
+            _place(fun, x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)
+        ]
         return tree_unflatten(flat.out_tree, placed)
 
     return vmap_fun
@@ -79,7 +81,9 @@ def _canonical(dim: Any, aval: Aval, name: str) -> int | None:
     if dim is None:
         return None
     if not isinstance(dim, int) or isinstance(dim, bool):
-        raise TypeError(f"{name}: in_axes must hold ints and None, got {dim!r}{at_source(current_source())}")
+        raise TypeError(
+            f"{name}: in_axes must hold ints and None, got {dim!r}{at_source(current_source())}"
+        )
     if not -aval.ndim <= dim < aval.ndim:
         raise ValueError(
             f"{name}: in_axes says that its axis {dim} is the batch, but it is {aval}{at_source(current_source())}"
@@ -88,10 +92,16 @@ def _canonical(dim: Any, aval: Aval, name: str) -> int | None:
 
 
 def _batch_size(
-    fun: object, values: list[Value], dims: list[int | None], names: list[str], axis_size: int | None
+    fun: object,
+    values: list[Value],
+    dims: list[int | None],
+    names: list[str],
+    axis_size: int | None,
 ) -> int:
     short = [name.split(": ", 1)[1] for name in names]
-    sizes = {name: x.shape[d] for x, d, name in zip(values, dims, short, strict=True) if d is not None}
+    sizes = {
+        name: x.shape[d] for x, d, name in zip(values, dims, short, strict=True) if d is not None
+    }
     if axis_size is not None:
         sizes["axis_size"] = axis_size
     if not sizes:

@@ -93,7 +93,11 @@ class FlatFunction:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], in_tree: TreeDef, has_aux: bool = False, user_fun: object = None
+        self,
+        fun: Callable[..., Any],
+        in_tree: TreeDef,
+        has_aux: bool = False,
+        user_fun: object = None,
     ) -> None:
         self.fun = fun
         self.user_fun = user_fun or fun

@@ -68,7 +68,9 @@ class JitFunction(Generic[P, R]):
         self._nums, self._names = self._static
         self._entries: dict[Any, _Entry] = {}
         self._many = DictCall(self._miss, self._nums, self._names)
-        self._fast = fast_function(self._name, self._call_slowly, self._first, self._nums, self._names)
+        self._fast = fast_function(
+            self._name, self._call_slowly, self._first, self._nums, self._names
+        )
         self._call: Callable[..., Any] = self._fast
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -121,7 +123,9 @@ class JitFunction(Generic[P, R]):
     def _fast_path(self, program: Compiled, entry: _Entry, num_leaves: int) -> Any:
         assert entry.flat.out_tree is not None, "unreachable: the function has been traced"
         kept = [*[True] * len(program.consts), *program.kept]
-        return make_fast(program.executable, num_leaves, entry.flat.out_tree, consts=program.consts, kept=kept)
+        return make_fast(
+            program.executable, num_leaves, entry.flat.out_tree, consts=program.consts, kept=kept
+        )
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
         dynamic = self._dynamic(args, kwargs)
@@ -145,7 +149,9 @@ class JitFunction(Generic[P, R]):
         def of_dynamic(*given: Any, **named: Any) -> Any:
             rest = iter(given)
             full = [args[k] if k in self._nums else next(rest) for k in range(len(args))]
-            return self._fun(*full, **named, **{k: v for k, v in kwargs.items() if k in self._names})
+            return self._fun(
+                *full, **named, **{k: v for k, v in kwargs.items() if k in self._names}
+            )
 
         flat = FlatFunction(of_dynamic, tree, user_fun=self._fun)
         staged = stage(flat, avals, self._name, self._fun)
@@ -164,7 +170,9 @@ class JitFunction(Generic[P, R]):
         positional, named = self._dynamic(args, kwargs)
         numbers = [k for k in range(len(args)) if k not in self._nums]
         donated = [k in self._donate for k in numbers]
-        flags = [d for d, arg in zip(donated, positional, strict=True) for _ in tree_leaves(arg, is_spec)]
+        flags = [
+            d for d, arg in zip(donated, positional, strict=True) for _ in tree_leaves(arg, is_spec)
+        ]
         return (*[False] * num_captured, *flags, *[False] * len(tree_leaves(named, is_spec)))
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -181,7 +189,11 @@ class JitFunction(Generic[P, R]):
                 hash(x)
             except TypeError:
                 called = argument_name(self._fun, k) if isinstance(k, int) else f"`{k}`"
-                advice = "leave it out of the static ones" if isinstance(x, Value) else "a tuple in place of a list"
+                advice = (
+                    "leave it out of the static ones"
+                    if isinstance(x, Value)
+                    else "a tuple in place of a list"
+                )
                 raise TypeError(
                     f"jit of {self._name}: static argument {called} must be hashable, got {x!r} of type "
                     f"{kind.__name__}; {advice}{at_source(current_source())}"
@@ -214,13 +226,17 @@ def _static_names(
         return tuple(nums), tuple(names)
     placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
     for name in names:
-        if name not in [q.name for q in parameters] and not any(q.kind is q.VAR_KEYWORD for q in parameters):
+        if name not in [q.name for q in parameters] and not any(
+            q.kind is q.VAR_KEYWORD for q in parameters
+        ):
             raise ValueError(
                 f"jit of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it"
                 f"{at_source(current_source())}"
             )
     for k in nums:
-        if not -len(placed) <= k < len(placed) and not any(q.kind is q.VAR_POSITIONAL for q in parameters):
+        if not -len(placed) <= k < len(placed) and not any(
+            q.kind is q.VAR_POSITIONAL for q in parameters
+        ):
             raise ValueError(
                 f"jit of {function_name(fun)}: static_argnums must name one of its {len(placed)} positional "
                 f"arguments, got {k}{at_source(current_source())}"

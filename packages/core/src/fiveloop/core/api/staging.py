@@ -78,7 +78,9 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return flat.unflatten([ShapeDtype(a.shape, a.dtype) for a in staged.jaxpr.out_avals])
 
 
-def closed_call(fun: Callable[..., Any], *, name: str | None = None, inline: bool = False) -> Callable[..., Any]:
+def closed_call(
+    fun: Callable[..., Any], *, name: str | None = None, inline: bool = False
+) -> Callable[..., Any]:
     """`fun` as one equation: traced once per call, kept whole by every transform, lowered as one function.
 
     >>> closed_call(lambda x: x + 1.0)(2.0)

@@ -18,6 +18,8 @@ def call_batch(
     """Call once for the whole batch, in axis 0 of each batched operand; for any primitive that calls `p.jaxpr`."""
     batched = tuple(d is not None for d in dims)
     jaxpr, out_batched = batch_jaxpr(p.jaxpr, size, batched)
-    moved = [move_batch(x, size, d) if d is not None else x for x, d in zip(operands, dims, strict=True)]
+    moved = [
+        move_batch(x, size, d) if d is not None else x for x, d in zip(operands, dims, strict=True)
+    ]
     outs = bind(prim, *moved, params=replace(p, jaxpr=jaxpr))
     return outs, [0 if b else None for b in out_batched]

@@ -17,5 +17,11 @@ def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     if not jaxpr.eqns and not any(used):
         return [False] * len(eqn.invars), None
     outvars = select_by(used, eqn.outvars)
-    smaller = new_eqn(eqn.primitive, select_by(used_ins, eqn.invars), replace(eqn.params, jaxpr=jaxpr), outvars, eqn.source)
+    smaller = new_eqn(
+        eqn.primitive,
+        select_by(used_ins, eqn.invars),
+        replace(eqn.params, jaxpr=jaxpr),
+        outvars,
+        eqn.source,
+    )
     return list(used_ins), smaller

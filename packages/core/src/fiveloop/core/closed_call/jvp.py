@@ -27,4 +27,6 @@ def call_jvp(
     results = bind(prim, *primals, *dots, params=replace(p, jaxpr=jaxpr_jvp))
     outs, outs_dot = split_list(results, [len(out_nonzero)])
     rest = iter(outs_dot)
-    return outs, [next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)]
+    return outs, [
+        next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)
+    ]

@@ -23,13 +23,19 @@ def closed_call_split(
     known_ins, _ = partition(unknown, eqn.invars)
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
-    known = new_eqn(eqn.primitive, known_ins, replace(p, jaxpr=known_jaxpr), [*known_outs, *saved], eqn.source)
+    known = new_eqn(
+        eqn.primitive, known_ins, replace(p, jaxpr=known_jaxpr), [*known_outs, *saved], eqn.source
+    )
     staged_ins = [*residuals, *select_by(cut.staged_in, eqn.invars)]
-    staged = new_eqn(eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), unknown_outs, eqn.source)
+    staged = new_eqn(
+        eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), unknown_outs, eqn.source
+    )
     return EqnSplit([known], [staged], cut.out_unknown)
 
 
-def forward_residuals(cut: Split, eqn: Eqn, known_outs: Sequence[Var]) -> tuple[Jaxpr, list[Var], list[Atom]]:
+def forward_residuals(
+    cut: Split, eqn: Eqn, known_outs: Sequence[Var]
+) -> tuple[Jaxpr, list[Var], list[Atom]]:
     """The known half without the residuals that are at hand outside; the others' variables; all residuals.
 
     cut.known : [*known ins] -> [*known outs, *residuals]

@@ -21,7 +21,11 @@ def closed_call_transpose(
     # p.jaxpr : [*ins]                                        -> [*outs]
     # jaxpr_t : [*values and accumulators, *nonzero cts]      -> [*nonzero in cts]
     jaxpr_t, in_nonzero = transpose_jaxpr(p.jaxpr, linear, nonzero_mask(cts))
-    args: list[Value] = [x.value if isinstance(x, Accumulator) else x for x in operands if not isinstance(x, UndefinedPrimal)]
+    args: list[Value] = [
+        x.value if isinstance(x, Accumulator) else x
+        for x in operands
+        if not isinstance(x, UndefinedPrimal)
+    ]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
     results = iter(bind(closed_call_p, *args, params=replace(p, jaxpr=jaxpr_t)))
     return [

@@ -87,11 +87,20 @@ class ShapedArray(Aval):
         return found  # type: ignore[return-value]  # the table holds only this class
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.memory_kind, self.sharding)
+        return ShapedArray, (
+            self.shape,
+            self.dtype,
+            self.weak_type,
+            self.memory_kind,
+            self.sharding,
+        )
 
     def update(self, **changes: Any) -> ShapedArray:
         """The same type with some fields changed."""
-        fields = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "memory_kind", "sharding")}
+        fields = {
+            name: getattr(self, name)
+            for name in ("shape", "dtype", "weak_type", "memory_kind", "sharding")
+        }
         return ShapedArray(**{**fields, **changes})
 
     def strong(self) -> ShapedArray:

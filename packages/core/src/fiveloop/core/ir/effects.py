@@ -52,7 +52,9 @@ def map_positions(effects: Iterable[Effect], place: Callable[[int], int | None])
 
 def effects_at(effects: Iterable[Effect], position: int) -> Effects:
     """The effects on one position."""
-    return frozenset(e for e in effects if isinstance(e, PositionalEffect) and e.position == position)
+    return frozenset(
+        e for e in effects if isinstance(e, PositionalEffect) and e.position == position
+    )
 
 
 def mutated_positions(effects: Iterable[Effect]) -> frozenset[int]:

@@ -123,7 +123,13 @@ class Jaxpr:
     __slots__ = ("__weakref__", "_memo", "effects", "eqns", "invars", "name", "outvars")
 
     def __init__(
-        self, invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom], name: str = "", *, effects: Effects | None = None
+        self,
+        invars: Sequence[Var],
+        eqns: Sequence[Eqn],
+        outvars: Sequence[Atom],
+        name: str = "",
+        *,
+        effects: Effects | None = None,
     ) -> None:
         self.invars = tuple(invars)
         self.eqns = tuple(eqns)
@@ -196,7 +202,9 @@ def jaxprs_in(params: Any) -> list[Jaxpr]:
     found: list[Jaxpr] = []
     for field in fields(params):
         value = getattr(params, field.name)
-        found += [j for j in (value if isinstance(value, tuple) else (value,)) if isinstance(j, Jaxpr)]
+        found += [
+            j for j in (value if isinstance(value, tuple) else (value,)) if isinstance(j, Jaxpr)
+        ]
     return found
 
 

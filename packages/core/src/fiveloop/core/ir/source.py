@@ -11,7 +11,9 @@ from typing import NamedTuple
 _PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 # The namespace lies in several folders where packages run from their sources.
-_INTERNAL = tuple(f"{root}/{name}/" for root in sys.modules["fiveloop"].__path__ for name in _PORTIONS)
+_INTERNAL = tuple(
+    f"{root}/{name}/" for root in sys.modules["fiveloop"].__path__ for name in _PORTIONS
+)
 _SKIPPED = (*_INTERNAL, _STDLIB + "contextlib", _STDLIB + "functools")
 _is_internal: dict[CodeType, bool] = {}
 

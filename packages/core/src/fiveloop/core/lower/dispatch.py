@@ -89,13 +89,21 @@ class Prepared:
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
         written = sorted(mutated_positions(self.jaxpr.effects))
         return Compiled(
-            executable, consts, lowered.kept, len(self.jaxpr.outvars), written, emission, len(copies)
+            executable,
+            consts,
+            lowered.kept,
+            len(self.jaxpr.outvars),
+            written,
+            emission,
+            len(copies),
         )
 
 
 def prepared(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Prepared:
     """The stages of a jaxpr, remembered on it; `donated` marks arguments whose buffers results may take."""
-    return jaxpr.remember(("prepared", donated), lambda: Prepared(jaxpr, jaxpr.name or "main", donated))
+    return jaxpr.remember(
+        ("prepared", donated), lambda: Prepared(jaxpr, jaxpr.name or "main", donated)
+    )
 
 
 def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Compiled:

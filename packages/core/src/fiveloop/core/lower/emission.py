@@ -46,7 +46,9 @@ def emit_order(
             return _scalar_if(b, index, values, fixed[1:])
 
 
-def _scalar_if(b: hlo.Builder, index: IRValue, values: Sequence[IRValue], fixed: Sequence[bool]) -> list[IRValue]:
+def _scalar_if(
+    b: hlo.Builder, index: IRValue, values: Sequence[IRValue], fixed: Sequence[bool]
+) -> list[IRValue]:
     """All values through one `if` that is always taken.
 
     A constant in a branch would make XLA turn the `if` into selects. So constants stay outside, and are selected
@@ -58,10 +60,15 @@ def _scalar_if(b: hlo.Builder, index: IRValue, values: Sequence[IRValue], fixed:
     def unreached() -> list[IRValue]:
         return [_number(b, v, 7) for v in moving]
 
-    counter, *passed = hlo.if_(b, true, lambda: moving, unreached, [(v.shape, v.dtype) for v in moving])
+    counter, *passed = hlo.if_(
+        b, true, lambda: moving, unreached, [(v.shape, v.dtype) for v in moving]
+    )
     unchanged = hlo.compare(b, counter, index, "EQ")
     rest = iter(passed)
-    return [hlo.select(b, unchanged, v, _number(b, v, 7)) if f else next(rest) for v, f in zip(values, fixed, strict=True)]
+    return [
+        hlo.select(b, unchanged, v, _number(b, v, 7)) if f else next(rest)
+        for v, f in zip(values, fixed, strict=True)
+    ]
 
 
 def _number(b: hlo.Builder, like: IRValue, number: int) -> IRValue:

@@ -55,7 +55,9 @@ class LowerContext:
     def order(self, operands: Sequence[IRValue]) -> list[IRValue]:
         """Give the values back such that all of them are computed before anything that uses them."""
         self._module.uses_order = True
-        return emit_order(self.b, self._module.emission, operands, [x.name in self._fixed for x in operands])
+        return emit_order(
+            self.b, self._module.emission, operands, [x.name in self._fixed for x in operands]
+        )
 
     def note_computed(self, key: object) -> None:
         """Remember that the program has computed what `key` names, in the region that is being written."""
@@ -80,7 +82,11 @@ class LowerContext:
         for eqn in jaxpr.eqns:
             operands = [self._read(env, a) for a in eqn.invars]
             ctx = LowerContext(
-                self._module, self._consts, [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], self._fixed
+                self._module,
+                self._consts,
+                [a.aval for a in eqn.invars],
+                [v.aval for v in eqn.outvars],
+                self._fixed,
             )
             results = lower_rules[eqn.primitive](ctx, operands, eqn.params)
             if all(x.name in self._fixed for x in operands):
@@ -133,7 +139,11 @@ class Lowered:
 
 
 def lower_jaxpr(
-    jaxpr: Jaxpr, platform: str, emission: Emission, name: str = "main", donated: Sequence[bool] = ()
+    jaxpr: Jaxpr,
+    platform: str,
+    emission: Emission,
+    name: str = "main",
+    donated: Sequence[bool] = (),
 ) -> Lowered:
     """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped.
 
@@ -154,12 +164,16 @@ def lower_jaxpr(
 
     specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
     given = donated or [False] * len(kept)
-    attrs = [{"jax.buffer_donor": "true"} if d else None for d, k in zip(given, kept, strict=True) if k]
+    attrs = [
+        {"jax.buffer_donor": "true"} if d else None for d, k in zip(given, kept, strict=True) if k
+    ]
     b.function("main", specs, public=True, param_attrs=[*[None] * len(consts), *attrs], body=body)
     return Lowered(b.text(), consts, kept, jaxpr.in_avals, jaxpr.out_avals, module.uses_order)
 
 
-def eqn_as_jaxpr(eqn_prim: Any, avals: Sequence[Aval], params: Any, out_avals: Sequence[Aval], effects: Any) -> Jaxpr:
+def eqn_as_jaxpr(
+    eqn_prim: Any, avals: Sequence[Aval], params: Any, out_avals: Sequence[Aval], effects: Any
+) -> Jaxpr:
     """The jaxpr of one equation."""
     invars = [Var(a) for a in avals]
     outvars = [Var(a) for a in out_avals]

@@ -106,11 +106,15 @@ class Staged:
     def closed(self) -> Jaxpr:
         """The jaxpr of a function that is known to capture nothing."""
         if self.captured:
-            raise CoreError(f"{self.jaxpr.name} captures values of types {[c.aval for c in self.captured]}")
+            raise CoreError(
+                f"{self.jaxpr.name} captures values of types {[c.aval for c in self.captured]}"
+            )
         return self.jaxpr
 
 
-def stage(fun: FlatFunction, avals: Sequence[Aval], name: str = "", user_fun: object = None) -> Staged:
+def stage(
+    fun: FlatFunction, avals: Sequence[Aval], name: str = "", user_fun: object = None
+) -> Staged:
     """Trace a flat function of as many values as `avals`; it returns a flat sequence of values."""
     trace = StageTrace(current_trace(), user_fun or fun)
     args = [trace.new_arg(aval) for aval in avals]

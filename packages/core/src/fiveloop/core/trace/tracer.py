@@ -52,7 +52,9 @@ class Tracer(Value):
         return self._trace
 
     def __bool__(self) -> bool:
-        self._refuse("a bool", "use `cond`, `select` or `while_loop` for control flow on traced values")
+        self._refuse(
+            "a bool", "use `cond`, `select` or `while_loop` for control flow on traced values"
+        )
 
     def __int__(self) -> int:
         self._refuse("an int", "sizes and static arguments must not depend on traced values")

@@ -90,7 +90,9 @@ def batch_jaxpr(
     `inst` names outputs that are batched in any case.
     """
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
-    return jaxpr.remember(("batch", size, batched, wanted), lambda: _batch_jaxpr(jaxpr, size, batched, wanted))
+    return jaxpr.remember(
+        ("batch", size, batched, wanted), lambda: _batch_jaxpr(jaxpr, size, batched, wanted)
+    )
 
 
 def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
@@ -101,7 +103,8 @@ def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Ja
         outs, out_dims = batch_flat(lambda *xs: eval_jaxpr(jaxpr, xs), size, args, dims)
         out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
         return [
-            move_batch(x, size, d) if b else x for x, d, b in zip(outs, out_dims, out_batched, strict=True)
+            move_batch(x, size, d) if b else x
+            for x, d, b in zip(outs, out_dims, out_batched, strict=True)
         ]
 
     avals = [a.batched(size) if b else a for a, b in zip(jaxpr.in_avals, batched, strict=True)]

@@ -11,13 +11,17 @@ from fiveloop.core.rules import dce_rules
 from fiveloop.core.util import Mask, select_by
 
 
-def dce(jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True) -> tuple[Jaxpr, Mask]:
+def dce(
+    jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True
+) -> tuple[Jaxpr, Mask]:
     """The jaxpr that computes only the outputs used, and which inputs it still takes.
 
     `keep_ins` names inputs that stay although nothing uses them.
     """
     kept = (keep_ins,) * len(jaxpr.invars) if isinstance(keep_ins, bool) else tuple(keep_ins)
-    return jaxpr.remember(("dce", tuple(used_outs), kept), lambda: _dce(jaxpr, tuple(used_outs), kept))
+    return jaxpr.remember(
+        ("dce", tuple(used_outs), kept), lambda: _dce(jaxpr, tuple(used_outs), kept)
+    )
 
 
 def _dce_all(jaxpr: Jaxpr) -> Jaxpr:

@@ -87,7 +87,10 @@ class JvpTrace(Trace):
 
 
 def jvp_flat(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], tangents: Sequence[Tangent], user_fun: object = None
+    fun: Callable[..., Sequence[Any]],
+    primals: Sequence[Value],
+    tangents: Sequence[Tangent],
+    user_fun: object = None,
 ) -> tuple[list[Value], list[Tangent]]:
     """The outputs of a flat function, and their tangents."""
     trace = JvpTrace(current_trace(), user_fun or fun)
@@ -98,7 +101,9 @@ def jvp_flat(
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-def jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: bool | Sequence[bool] = False) -> tuple[Jaxpr, Mask]:
+def jvp_jaxpr(
+    jaxpr: Jaxpr, nonzero: Mask, inst: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, Mask]:
     """The jaxpr of values and tangents, and which output tangents may be nonzero.
 
     jaxpr     : [*ins]                  -> [*outs]
@@ -116,10 +121,13 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
     def run(*args: Value) -> list[Value]:
         primals = args[: len(nonzero)]
         dots = iter(args[len(nonzero) :])
-        tangents = [next(dots) if nz else zero_like(p) for p, nz in zip(primals, nonzero, strict=True)]
+        tangents = [
+            next(dots) if nz else zero_like(p) for p, nz in zip(primals, nonzero, strict=True)
+        ]
         outs, outs_dot = jvp_flat(lambda *xs: eval_jaxpr(jaxpr, xs), primals, tangents)
         out_nonzero[:] = [
-            (want and t.aval.differentiable) or not isinstance(t, Zero) for t, want in zip(outs_dot, inst, strict=True)
+            (want and t.aval.differentiable) or not isinstance(t, Zero)
+            for t, want in zip(outs_dot, inst, strict=True)
         ]
         return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]
 

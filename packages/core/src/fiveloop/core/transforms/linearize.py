@@ -15,7 +15,14 @@ from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Literal, Primitive, Var
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Split, abstract_eval_rules, split_rules
 from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
-from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, running, use_trace
+from fiveloop.core.trace.tracer import (
+    Trace,
+    bind,
+    current_source,
+    current_trace,
+    running,
+    use_trace,
+)
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
@@ -35,11 +42,16 @@ class Linear:
     def __call__(self, in_dots: Sequence[Value], outs: Sequence[Value]) -> list[Tangent]:
         """The output tangents for given input tangents."""
         dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
-        return [next(dots) if nz else zero_like(x) for nz, x in zip(self.out_nonzero, outs, strict=True)]
+        return [
+            next(dots) if nz else zero_like(x) for nz, x in zip(self.out_nonzero, outs, strict=True)
+        ]
 
 
 def linearize_flat(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object = None
+    fun: Callable[..., Sequence[Any]],
+    primals: Sequence[Value],
+    nonzero: Mask,
+    user_fun: object = None,
 ) -> tuple[list[Value], Linear]:
     """The outputs of a flat function, and its derivative in the inputs that `nonzero` marks."""
     run = _linearize_staged if is_staging(current_trace()) else _linearize_online
@@ -55,7 +67,9 @@ def is_staging(trace: Trace | None) -> bool:
     return False
 
 
-def linearize_jaxpr(jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = SAVE_EVERYTHING) -> tuple[Jaxpr, Jaxpr, Mask, int]:
+def linearize_jaxpr(
+    jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = SAVE_EVERYTHING
+) -> tuple[Jaxpr, Jaxpr, Mask, int]:
     """The known half, the linear half, which output tangents are nonzero, and the number of residuals.
 
     jaxpr  : [*ins]                           -> [*outs]
@@ -102,7 +116,12 @@ class PartialTrace(StageTrace):
         return self._split(rule, prim, args, params, unknown)
 
     def _split(
-        self, rule: Split, prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: list[bool]
+        self,
+        rule: Split,
+        prim: Primitive[Any],
+        args: Sequence[Value],
+        params: Any,
+        unknown: list[bool],
     ) -> list[Value]:
         invars = [Var(x.aval) for x in args]
         out_avals, effects = abstract_eval_rules[prim]([v.aval for v in invars], params)
@@ -130,7 +149,9 @@ def _linearize_online(
     tape = PartialTrace(current_trace(), user_fun)
     unknowns = [tape.new_arg(x.aval.tangent()) for x in select_by(nonzero, primals)]
     dots = iter(unknowns)
-    tangents: list[Tangent] = [next(dots) if nz else zero_like(x) for x, nz in zip(primals, nonzero, strict=True)]
+    tangents: list[Tangent] = [
+        next(dots) if nz else zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
+    ]
     with running(tape):
         outs, outs_dot = jvp_flat(fun, primals, tangents, user_fun)
         out_nonzero = tuple(not isinstance(t, Zero) for t in outs_dot)

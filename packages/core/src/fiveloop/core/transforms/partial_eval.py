@@ -60,7 +60,12 @@ def split(
     `inst_in` says which known inputs are at hand in the staged half.
     """
     num_outs = len(jaxpr.outvars)
-    masks = (tuple(unknown_in), tuple(inst_in), _full(ensure_out_unknown, num_outs), _full(ensure_out_inst, num_outs))
+    masks = (
+        tuple(unknown_in),
+        tuple(inst_in),
+        _full(ensure_out_unknown, num_outs),
+        _full(ensure_out_inst, num_outs),
+    )
     return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, *masks, plan).run())
 
 
@@ -79,7 +84,13 @@ class _Step:
 
 class _Splitter:
     def __init__(
-        self, jaxpr: Jaxpr, unknown_in: Mask, inst_in: Mask, out_unknown: Mask, out_inst: Mask, plan: SavingPlan
+        self,
+        jaxpr: Jaxpr,
+        unknown_in: Mask,
+        inst_in: Mask,
+        out_unknown: Mask,
+        out_inst: Mask,
+        plan: SavingPlan,
     ) -> None:
         self.jaxpr = jaxpr
         self.unknown_in = unknown_in
@@ -122,7 +133,10 @@ class _Splitter:
         if rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
             return _Step(staged=[eqn])
-        inst = [not isinstance(a, Var) or self._is_the_same_later(a) or a in self.unknown for a in eqn.invars]
+        inst = [
+            not isinstance(a, Var) or self._is_the_same_later(a) or a in self.unknown
+            for a in eqn.invars
+        ]
         return self._take(eqn, rule(self.plan, unknown, inst, eqn))
 
     def _take(self, eqn: Eqn, cut: EqnSplit) -> _Step:
@@ -151,7 +165,11 @@ class _Splitter:
 
     def _is_index_arithmetic(self, eqn: Eqn) -> bool:
         """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
-        if eqn.effects or jaxprs_in(eqn.params) or any(v.aval.dtype.kind not in "iub" for v in eqn.outvars):
+        if (
+            eqn.effects
+            or jaxprs_in(eqn.params)
+            or any(v.aval.dtype.kind not in "iub" for v in eqn.outvars)
+        ):
             return False
         return used_vars(eqn.invars) <= self.at_hand and all(v.aval.ndim == 0 for v in eqn.outvars)
 
@@ -175,9 +193,12 @@ class _Splitter:
         reachable = self.inst | replayed
         used = used_vars(staged_outs) | {v for e in staged_eqns for v in used_vars(e.invars)}
         staged_in = tuple(
-            u or (v in reachable and v in used) for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
+            u or (v in reachable and v in used)
+            for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
         )
-        staged = Jaxpr([*residuals, *select_by(staged_in, jaxpr.invars)], staged_eqns, staged_outs, jaxpr.name)
+        staged = Jaxpr(
+            [*residuals, *select_by(staged_in, jaxpr.invars)], staged_eqns, staged_outs, jaxpr.name
+        )
         return Split(
             known,
             staged,
@@ -187,7 +208,10 @@ class _Splitter:
             out_staged,
             tuple(residuals),
             tuple(self._source(v) for v in residuals),
-            tuple(v in self.forced and not u for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)),
+            tuple(
+                v in self.forced and not u
+                for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
+            ),
         )
 
     def _staged_half(self, outs: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:

@@ -27,7 +27,9 @@ def is_linear(x: Operand) -> bool:
     return isinstance(x, (UndefinedPrimal, Accumulator))
 
 
-def backward_pass(jaxpr: Jaxpr, operands: Sequence[Operand], cts: Sequence[Tangent]) -> list[Tangent]:
+def backward_pass(
+    jaxpr: Jaxpr, operands: Sequence[Operand], cts: Sequence[Tangent]
+) -> list[Tangent]:
     """The cotangents of the linear operands, in order; an accumulator has been added to, and gives Zero."""
     return _Backward(jaxpr, operands).run(cts)
 
@@ -50,7 +52,9 @@ class _Backward:
         with keep_source() as set_source:
             waiting: list[Eqn] = []
             for eqn in self.jaxpr.eqns:
-                if self.linear.isdisjoint(used_vars(eqn.invars)) and self.linear.isdisjoint(eqn.outvars):
+                if self.linear.isdisjoint(used_vars(eqn.invars)) and self.linear.isdisjoint(
+                    eqn.outvars
+                ):
                     set_source(eqn.source)
                     outs = bind(eqn.primitive, *map(self._value, eqn.invars), params=eqn.params)
                     self.values.update(zip(eqn.outvars, outs, strict=True))
@@ -61,13 +65,21 @@ class _Backward:
             for eqn in reversed(waiting):
                 set_source(eqn.source)
                 self._located(eqn)
-        return [Zero(v.aval) if v.aval.accumulates else self.cts.get(v, Zero(v.aval)) for v in self.inputs]
+        return [
+            Zero(v.aval) if v.aval.accumulates else self.cts.get(v, Zero(v.aval))
+            for v in self.inputs
+        ]
 
     def _value(self, atom: Atom) -> Value:
         return atom.value if isinstance(atom, Literal) else self.values[atom]  # type: ignore[return-value]
 
     def _add(self, atom: Atom, ct: Tangent | None) -> None:
-        if ct is None or isinstance(ct, Zero) or not isinstance(atom, Var) or atom not in self.linear:
+        if (
+            ct is None
+            or isinstance(ct, Zero)
+            or not isinstance(atom, Var)
+            or atom not in self.linear
+        ):
             return
         self.cts[atom] = add_tangents(self.cts[atom], ct) if atom in self.cts else ct
 
@@ -81,7 +93,9 @@ class _Backward:
 
     def _back(self, eqn: Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
-        touched = [a for a in eqn.invars if isinstance(a, Var) and a.aval.accumulates and a in self.cts]
+        touched = [
+            a for a in eqn.invars if isinstance(a, Var) and a.aval.accumulates and a in self.cts
+        ]
         if all(isinstance(ct, Zero) for ct in cts) and not touched:
             return
         operands = [self._operand(a) for a in eqn.invars]
@@ -131,22 +145,35 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxp
     jaxpr   : [*ins]                                                      -> [*outs]
     jaxpr_t : [*ins: values or accumulators, linear values left out, *nonzero cts] -> [*nonzero in cts]
     """
-    return jaxpr.remember(("transpose", linear, cts_nonzero), lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero))
+    return jaxpr.remember(
+        ("transpose", linear, cts_nonzero), lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero)
+    )
 
 
 def _transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, Mask]:
-    given = tuple(not lin or v.aval.accumulates for v, lin in zip(jaxpr.invars, linear, strict=True))
+    given = tuple(
+        not lin or v.aval.accumulates for v, lin in zip(jaxpr.invars, linear, strict=True)
+    )
     nonzero: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
         values, cts = iter(args[: sum(given)]), iter(args[sum(given) :])
-        operands = [_operand_of(v, lin, g, values) for v, lin, g in zip(jaxpr.invars, linear, given, strict=True)]
-        out_cts = [next(cts) if nz else Zero(a.aval) for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)]
+        operands = [
+            _operand_of(v, lin, g, values)
+            for v, lin, g in zip(jaxpr.invars, linear, given, strict=True)
+        ]
+        out_cts = [
+            next(cts) if nz else Zero(a.aval)
+            for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)
+        ]
         in_cts = backward_pass(jaxpr, operands, out_cts)
         nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
         return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]
 
-    avals = [*select_by(given, jaxpr.in_avals), *[a.strong() for a in select_by(cts_nonzero, jaxpr.out_avals)]]
+    avals = [
+        *select_by(given, jaxpr.in_avals),
+        *[a.strong() for a in select_by(cts_nonzero, jaxpr.out_avals)],
+    ]
     made = stage_closed(run, avals, jaxpr.name)
     flags = iter(nonzero)
     # one flag an input; False for those that are not linear or that accumulate

@@ -29,7 +29,9 @@ def typecheck(jaxpr: Jaxpr) -> None:
         _check_bound(atom, bound, None)
     found = effects_of(jaxpr.invars, jaxpr.eqns)
     if found != jaxpr.effects:
-        raise TypecheckError(f"the jaxpr declares the effects {set(jaxpr.effects)}, its equations have {set(found)}")
+        raise TypecheckError(
+            f"the jaxpr declares the effects {set(jaxpr.effects)}, its equations have {set(found)}"
+        )
 
 
 def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:
@@ -41,7 +43,9 @@ def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:
     if not _same_types(avals, given):
         raise TypecheckError(f"expected results of types {avals}, got {given}{_at(eqn)}")
     if effects != eqn.effects:
-        raise TypecheckError(f"expected the effects {set(effects)}, got {set(eqn.effects)}{_at(eqn)}")
+        raise TypecheckError(
+            f"expected the effects {set(effects)}, got {set(eqn.effects)}{_at(eqn)}"
+        )
 
 
 def _same_types(xs: Sequence[Aval], ys: Sequence[Aval]) -> bool:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Eqn, Jaxpr, Var, dce, must_stay, mutated_positions, new_eqn, select_by, used_vars
+from fiveloop.core import (
+    Eqn,
+    Jaxpr,
+    Var,
+    dce,
+    must_stay,
+    mutated_positions,
+    new_eqn,
+    select_by,
+    used_vars,
+)
 from fiveloop.loops.for_loop.dead_writes import drop_dead_writes
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
 
@@ -20,15 +30,20 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     states = is_state(p, [a.aval for a in eqn.invars])
     results = iter(used)
     wanted = [next(results) if state else k >= p.num_consts for k, state in enumerate(states)]
-    unwanted = [v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w]
+    unwanted = [
+        v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
+    ]
     body = drop_dead_writes(p.body, unwanted)
     body = _needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = {a for e in body.eqns for a in used_vars(e.invars)}
     kept = [
-        v in touched or (w and state) for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True)
+        v in touched or (w and state)
+        for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True)
     ]
     outs = iter(eqn.outvars)
-    outvars = [v for v, k in ((next(outs), k) for k, state in zip(kept, states, strict=True) if state) if k]
+    outvars = [
+        v for v, k in ((next(outs), k) for k, state in zip(kept, states, strict=True) if state) if k
+    ]
     if not outvars and not body.effects and not body.eqns:
         return [False] * len(kept), None
     # body : [i, *kept operands as the body has them] -> []

@@ -16,7 +16,7 @@ _ACCESSES = {get_p: 1, swap_p: 2, addupdate_p: 2}
 
 
 def drop_dead_writes(body: Jaxpr, unwanted: Sequence[Var]) -> Jaxpr:
-    """The body without the writes of each step to its own slot of an unwanted Ref, if the step does not read it after."""
+    """The body without the writes of a step to its own slot of an unwanted Ref that it does not read after."""
     counter = body.invars[0]
     own = {ref for ref in unwanted if _only_own_slots(body, ref, counter)}
     if not own:

@@ -10,7 +10,9 @@ from fiveloop.loops.for_loop.primitive import ForParams, for_p
 from fiveloop.state import Cell, DischargeContext, discharge_jaxpr
 
 
-def for_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: ForParams) -> list[Value]:
+def for_discharge(
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: ForParams
+) -> list[Value]:
     """Loop over contents.
 
     p.body     : [i, *consts, *carry, *refs]                    -> [*carry]
@@ -25,7 +27,9 @@ def for_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: Fo
     read = [k for k, r in enumerate(is_ref) if r and not results[k]]
     carried = [k for k, r in enumerate(results) if r]
     layout = [*range(p.num_consts), *read, *range(p.num_consts, first), *carried]
-    body = discharged.replace(invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]])
+    body = discharged.replace(
+        invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
+    )
     values = [ctx.contents(x) if isinstance(x, Cell) else x for x in operands]
     params = replace(p, body=body, num_consts=p.num_consts + len(read))
     outs = bind(for_p, *[values[k] for k in layout], params=params)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Tangent, Value, bind, instantiate, jvp_jaxpr, nonzero_mask, taint, zero_like
+from fiveloop.core import (
+    Tangent,
+    Value,
+    bind,
+    instantiate,
+    jvp_jaxpr,
+    nonzero_mask,
+    taint,
+    zero_like,
+)
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 
 
-def for_jvp(primals: Sequence[Value], tangents: Sequence[Tangent], p: ForParams) -> tuple[list[Value], list[Tangent]]:
+def for_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: ForParams
+) -> tuple[list[Value], list[Tangent]]:
     """Loop once, over values and tangents."""
     p = stateful(p)
     states = is_state(p, [x.aval for x in primals])
@@ -24,12 +35,21 @@ def for_jvp(primals: Sequence[Value], tangents: Sequence[Tangent], p: ForParams)
     binders = body_jvp.invars
     const_dots, ref_dots = binders[last : last + num_const_dots], binders[last + num_const_dots :]
     body = body_jvp.replace(invars=[*binders[:first], *const_dots, *binders[first:last], *ref_dots])
-    operands = [*primals[: p.num_consts], *dots[:num_const_dots], *primals[p.num_consts :], *dots[num_const_dots:]]
-    results = bind(for_p, *operands, params=replace(p, body=body, num_consts=p.num_consts + num_const_dots))
+    operands = [
+        *primals[: p.num_consts],
+        *dots[:num_const_dots],
+        *primals[p.num_consts :],
+        *dots[num_const_dots:],
+    ]
+    results = bind(
+        for_p, *operands, params=replace(p, body=body, num_consts=p.num_consts + num_const_dots)
+    )
     num_outs = sum(states)
     outs, rest = results[:num_outs], iter(results[num_outs:])
     out_nonzero = [nz for nz, state in zip(nonzero, states, strict=True) if state]
-    return outs, [next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)]
+    return outs, [
+        next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)
+    ]
 
 
 def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[bool]) -> list[bool]:
@@ -37,5 +57,7 @@ def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[boo
     binders = p.body.invars[1:]
     seeds = [v for v, nz in zip(binders, nonzero, strict=True) if nz]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = taint(p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed, created=True)
+    reached = taint(
+        p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed, created=True
+    )
     return [v in reached for v in binders]

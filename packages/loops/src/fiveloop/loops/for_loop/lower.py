@@ -38,7 +38,12 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
     if turns:
         stop = number(turns * p.unroll)
         with ctx.region():
-            _, *carry = hlo.while_(ctx.b, [number(0), *carry], lambda args: hlo.compare(ctx.b, args[0], stop, "LT"), turn)
+            _, *carry = hlo.while_(
+                ctx.b,
+                [number(0), *carry],
+                lambda args: hlo.compare(ctx.b, args[0], stop, "LT"),
+                turn,
+            )
     for n in range(left):
         carry = step(number(turns * p.unroll + n), carry)
     return carry

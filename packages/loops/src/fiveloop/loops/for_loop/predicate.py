@@ -10,7 +10,9 @@ from fiveloop.loops.for_loop.primitive import ForParams, for_p
 from fiveloop.loops.predicate import Guard, predicated
 
 
-def for_predicate(pred: Value, operands: Sequence[Value], guard: Guard, p: ForParams) -> list[Value]:
+def for_predicate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: ForParams
+) -> list[Value]:
     """Loop with the condition as a constant.
 
     p.body     : [i, *consts, *rest]       -> [*carry]

@@ -69,7 +69,9 @@ def for_abstract_eval(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], 
 def _check(avals: Sequence[Aval], p: ForParams) -> None:
     index, *binders = p.body.in_avals
     if len(avals) != len(binders) or index is not INDEX:
-        raise TypeError(f"for: expected operands for {binders} after the counter {INDEX}, got {list(avals)}")
+        raise TypeError(
+            f"for: expected operands for {binders} after the counter {INDEX}, got {list(avals)}"
+        )
     for k, (given, binder) in enumerate(zip(avals, binders, strict=True)):
         is_state = k >= p.first_ref and not isinstance(given, AbstractRef)
         want = AbstractRef(given) if is_state else given.strong()
@@ -107,4 +109,6 @@ def _stateful_body(p: ForParams) -> Jaxpr:
         return []
 
     avals = p.body.in_avals
-    return stage_closed(run, [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]], p.body.name)
+    return stage_closed(
+        run, [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]], p.body.name
+    )

@@ -85,7 +85,9 @@ def _slice_as_get(eqn: Eqn, refs: dict[Var, Var]) -> Eqn:
             entries.append(Span(None, size))
             operands.append(start)
     assert isinstance(x, Var), "unreachable: a promoted constant is a binder"
-    return new_eqn(get_p, [refs[x], *operands], IndexParams(Indexer(tuple(entries))), eqn.outvars, eqn.source)
+    return new_eqn(
+        get_p, [refs[x], *operands], IndexParams(Indexer(tuple(entries))), eqn.outvars, eqn.source
+    )
 
 
 def _inner_loop(eqn: Eqn, refs: dict[Var, Var]) -> list[Eqn]:

@@ -35,7 +35,9 @@ from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state,
 from fiveloop.state import AbstractRef
 
 
-def for_split(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> EqnSplit:
+def for_split(
+    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> EqnSplit:
     """Cut the loop in two under the plan."""
     p = stateful(eqn.params)
     return _Loop(eqn, p, plan, inst).split(unknown)
@@ -85,7 +87,9 @@ class _Loop:
         for eqn in cut.known.eqns:
             if not eqn.effects and used_vars(eqn.invars) <= fixed:
                 fixed |= set(eqn.outvars)
-        return _Residuals([v for v in cut.residuals if v in fixed], [v for v in cut.residuals if v not in fixed])
+        return _Residuals(
+            [v for v in cut.residuals if v in fixed], [v for v in cut.residuals if v not in fixed]
+        )
 
     def _hoist(self, cut: Split, invariant: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
         """Equations outside the loop that compute what no step changes."""
@@ -96,11 +100,17 @@ class _Loop:
             if eqn.effects or not all(a in rename for a in used_vars(eqn.invars)):
                 continue
             outs = [Var(v.aval) for v in eqn.outvars]
-            eqns.append(eqn.replace(invars=tuple(_renamed(rename, a) for a in eqn.invars), outvars=tuple(outs)))
+            eqns.append(
+                eqn.replace(
+                    invars=tuple(_renamed(rename, a) for a in eqn.invars), outvars=tuple(outs)
+                )
+            )
             rename.update(zip(eqn.outvars, outs, strict=True))
         return eqns, [rename[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
-    def _known(self, cut: Split, unknown: Mask, stacked: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
+    def _known(
+        self, cut: Split, unknown: Mask, stacked: Sequence[Var]
+    ) -> tuple[list[Eqn], list[Var]]:
         """The known loop, and the stacks of residuals, one slot a step, that it fills.
 
         cut.known : [i, *known consts, *known refs]            -> [*residuals]
@@ -124,10 +134,18 @@ class _Loop:
         stacks = [Var(a) for a in stack_avals]
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
         params = replace(self.p, body=body, num_consts=num_consts)
-        return [*empties, new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source)], stacks
+        return [
+            *empties,
+            new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
+        ], stacks
 
     def _staged(
-        self, cut: Split, unknown: Mask, residuals: _Residuals, invariant: Sequence[Var], stacks: Sequence[Var]
+        self,
+        cut: Split,
+        unknown: Mask,
+        residuals: _Residuals,
+        invariant: Sequence[Var],
+        stacks: Sequence[Var],
     ) -> Eqn:
         """The staged loop.
 
@@ -144,7 +162,10 @@ class _Loop:
             stack_refs = args[num_inv + num_consts : num_inv + num_consts + num_stacks]
             saved = dict(zip(residuals.stacked, [ref[i] for ref in stack_refs], strict=True))
             saved.update(zip(residuals.invariant, args[:num_inv], strict=True))
-            values = [*args[num_inv : num_inv + num_consts], *args[num_inv + num_consts + num_stacks :]]
+            values = [
+                *args[num_inv : num_inv + num_consts],
+                *args[num_inv + num_consts + num_stacks :],
+            ]
             counter = [i] if cut.staged_in[0] else []
             return eval_jaxpr(cut.staged, [*[saved[v] for v in cut.residuals], *counter, *values])
 
@@ -152,7 +173,9 @@ class _Loop:
         stack_refs = [AbstractRef(v.aval) for v in stacks]
         res_avals = [v.aval.strong() for v in invariant]
         body = stage_closed(
-            run, [INDEX, *res_avals, *binders[:num_consts], *stack_refs, *binders[num_consts:]], self.p.body.name
+            run,
+            [INDEX, *res_avals, *binders[:num_consts], *stack_refs, *binders[num_consts:]],
+            self.p.body.name,
         )
         atoms = select_by(taken, self.eqn.invars)
         operands = [*invariant, *atoms[:num_consts], *stacks, *atoms[num_consts:]]

@@ -22,7 +22,9 @@ class TracedBody:
     refs: list[Value]
 
 
-def trace_body(fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object) -> TracedBody:
+def trace_body(
+    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object
+) -> TracedBody:
     """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
     staged = stage(fun, [INDEX, *avals], getattr(user_fun, "__name__", "body"), user_fun)
     num = len(staged.captured)
@@ -45,9 +47,13 @@ def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
             f"not, use `while_loop`{at_source(current_source())}"
         ) from None
     if steps < 0:
-        raise ValueError(f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}")
+        raise ValueError(
+            f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}"
+        )
     if not isinstance(unroll, int) or unroll < 1:
-        raise ValueError(f"{what}: unroll must be an integer of at least 1, got {unroll!r}{at_source(current_source())}")
+        raise ValueError(
+            f"{what}: unroll must be an integer of at least 1, got {unroll!r}{at_source(current_source())}"
+        )
     return steps
 
 

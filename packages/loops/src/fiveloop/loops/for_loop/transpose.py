@@ -30,7 +30,9 @@ from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, statef
 from fiveloop.state import AbstractRef, addupdate
 
 
-def for_transpose(cts: Sequence[Tangent], operands: Sequence[Operand], p: ForParams) -> list[Tangent | None]:
+def for_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: ForParams
+) -> list[Tangent | None]:
     """Loop once, in the other direction, over what is known and the cotangents."""
     p = stateful(p)
     states = is_state(p, [x.aval for x in operands])
@@ -43,16 +45,29 @@ def for_transpose(cts: Sequence[Tangent], operands: Sequence[Operand], p: ForPar
     ct_of = [next(out_cts) if state else None for state in states]
     gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
     results = iter(
-        bind(for_p, *known, *gathered, params=replace(p, body=body_t, num_consts=num_consts, reverse=not p.reverse))
+        bind(
+            for_p,
+            *known,
+            *gathered,
+            params=replace(p, body=body_t, num_consts=num_consts, reverse=not p.reverse),
+        )
     )
     for lin, state in zip(linear, states, strict=True):
         if state and not lin:
             next(results)  # what is known comes out as it went in
-    in_cts = [next(results) if lin and not isinstance(x, Accumulator) else None for x, lin in zip(operands, linear, strict=True)]
-    return [ct if isinstance(x, UndefinedPrimal) else None for x, ct in zip(operands, in_cts, strict=True)]
+    in_cts = [
+        next(results) if lin and not isinstance(x, Accumulator) else None
+        for x, lin in zip(operands, linear, strict=True)
+    ]
+    return [
+        ct if isinstance(x, UndefinedPrimal) else None
+        for x, ct in zip(operands, in_cts, strict=True)
+    ]
 
 
-def _linear_in_body(p: ForParams, linear: Sequence[bool], states: Sequence[bool]) -> tuple[bool, ...]:
+def _linear_in_body(
+    p: ForParams, linear: Sequence[bool], states: Sequence[bool]
+) -> tuple[bool, ...]:
     """Which operands are linear in some step: also a state that starts from a known zero and is written to."""
     binders = p.body.invars[1:]
     seeds = [v for v, lin in zip(binders, linear, strict=True) if lin]
@@ -86,7 +101,9 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
             if not lin:
                 operands.append(next(known))
             else:
-                operands.append(UndefinedPrimal(aval) if k < p.num_consts else Accumulator(next(refs)))
+                operands.append(
+                    UndefinedPrimal(aval) if k < p.num_consts else Accumulator(next(refs))
+                )
         in_cts = backward_pass(p.body, operands, ())
         for ref, ct in zip(gathered[:num_linear_consts], in_cts, strict=False):
             if not isinstance(ct, Zero):
@@ -94,4 +111,6 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
         return []
 
     as_refs = [a if isinstance(a, AbstractRef) else AbstractRef(a) for a in linear_avals]
-    return stage_closed(run, [p.body.in_avals[0], *known_avals, *as_refs], p.body.name), p.num_consts - num_linear_consts
+    return stage_closed(
+        run, [p.body.in_avals[0], *known_avals, *as_refs], p.body.name
+    ), p.num_consts - num_linear_consts

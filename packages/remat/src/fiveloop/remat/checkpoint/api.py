@@ -27,7 +27,9 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
     Array(0.36003947, dtype=float32)
     """
     if not callable(fun):
-        raise TypeError(f"checkpoint: expected a function, got {fun!r} of type {type(fun).__name__}")
+        raise TypeError(
+            f"checkpoint: expected a function, got {fun!r} of type {type(fun).__name__}"
+        )
     chosen = nothing_saveable if policy is None else policy
     if not callable(chosen):
         raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")

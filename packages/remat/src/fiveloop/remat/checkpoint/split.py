@@ -19,10 +19,15 @@ from fiveloop.remat.checkpoint.primitive import CheckpointParams
 from fiveloop.remat.policies import BothSave
 
 
-def checkpoint_split(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> EqnSplit:
+def checkpoint_split(
+    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> EqnSplit:
     """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
     p: CheckpointParams = eqn.params
-    at_hand = [not u and (i or not a.aval.accumulates) for u, i, a in zip(unknown, inst, eqn.invars, strict=True)]
+    at_hand = [
+        not u and (i or not a.aval.accumulates)
+        for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
+    ]
     cut = split(p.jaxpr, unknown, at_hand, SavingPlan(BothSave(p.policy, plan.policy)))
     known_ins, _ = partition(unknown, eqn.invars)
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)

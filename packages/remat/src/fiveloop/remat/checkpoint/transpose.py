@@ -38,7 +38,11 @@ def checkpoint_transpose(
     cts_nonzero = nonzero_mask(cts)
     key = ("checkpoint transposed", linear, cts_nonzero)
     jaxpr_t, in_nonzero = p.jaxpr.remember(key, lambda: _transposed(p.jaxpr, linear, cts_nonzero))
-    args: list[Value] = [x.value if isinstance(x, Accumulator) else x for x in operands if not isinstance(x, UndefinedPrimal)]
+    args: list[Value] = [
+        x.value if isinstance(x, Accumulator) else x
+        for x in operands
+        if not isinstance(x, UndefinedPrimal)
+    ]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
     results = iter(bind(checkpoint_p, *args, params=replace(p, jaxpr=jaxpr_t, recomputes=True)))
     return [
@@ -68,7 +72,10 @@ def _transposed(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, M
         for v, x, lin, staged in zip(jaxpr.invars, taken, linear, cut.staged_in, strict=True):
             if staged:
                 operands.append(_operand(x, lin) if x is not None else UndefinedPrimal(v.aval))
-        out_cts = [next(cts) if nz else Zero(a.aval) for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)]
+        out_cts = [
+            next(cts) if nz else Zero(a.aval)
+            for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)
+        ]
         in_cts = backward_pass(cut.staged, operands, out_cts)
         nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
         return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]

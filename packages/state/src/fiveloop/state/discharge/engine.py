@@ -33,7 +33,9 @@ def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
     Refs that are made inside are discharged too. Without Refs left, no state effect is left.
     """
     is_ref = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
-    chosen = is_ref if isinstance(which, bool) else [w and r for w, r in zip(which, is_ref, strict=True)]
+    chosen = (
+        is_ref if isinstance(which, bool) else [w and r for w, r in zip(which, is_ref, strict=True)]
+    )
     return discharge_jaxpr(jaxpr, chosen if which is not False else [False] * len(is_ref), chosen)
 
 
@@ -48,7 +50,9 @@ def discharge_jaxpr(
     return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter))
 
 
-def _discharge(jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None) -> Jaxpr:
+def _discharge(
+    jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None
+) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
         return _Discharger(jaxpr, which, args, counter).run(results)
 
@@ -63,26 +67,33 @@ def content_aval(aval: Aval) -> Aval:
 
 
 class _Discharger:
-    def __init__(self, jaxpr: Jaxpr, which: Sequence[bool], args: Sequence[Value], counter: int | None) -> None:
+    def __init__(
+        self, jaxpr: Jaxpr, which: Sequence[bool], args: Sequence[Value], counter: int | None
+    ) -> None:
         self.jaxpr = jaxpr
         self.last_use = _last_uses(jaxpr)
         self.now = 0
         self.from_reads: set[Var] = set()
         self.env: dict[Var, Value | Cell] = {}
-        self.phases = Phases(None if counter is None else args[counter], self._crossing, self._replace)
+        self.phases = Phases(
+            None if counter is None else args[counter], self._crossing, self._replace
+        )
         self.changing = _changing(jaxpr)
         for v, x, w in zip(jaxpr.invars, args, which, strict=True):
             self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x
 
     def run(self, results: Sequence[bool]) -> list[Value]:
         with keep_source() as set_source:
-            for self.now, eqn in enumerate(self.jaxpr.eqns):
+            for k, eqn in enumerate(self.jaxpr.eqns):
+                self.now = k
                 set_source(eqn.source)
                 self._step(eqn)
         self.now = len(self.jaxpr.eqns)
-        outs = [a for a in self.jaxpr.outvars]
+        outs = list(self.jaxpr.outvars)
         self.phases.flush(last=not any(isinstance(a, Var) and a in self.from_reads for a in outs))
-        finals = [self.env[v] for v, wanted in zip(self.jaxpr.invars, results, strict=True) if wanted]
+        finals = [
+            self.env[v] for v, wanted in zip(self.jaxpr.invars, results, strict=True) if wanted
+        ]
         return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
 
     def _step(self, eqn: Eqn) -> None:
@@ -111,7 +122,11 @@ class _Discharger:
         found: dict[int, Value] = {}
         for v in self.from_reads:
             x = self.env[v]
-            if isinstance(x, Value) and self.last_use.get(v, -1) >= self.now and not isinstance(x.aval, AbstractRef):
+            if (
+                isinstance(x, Value)
+                and self.last_use.get(v, -1) >= self.now
+                and not isinstance(x.aval, AbstractRef)
+            ):
                 found[id(x)] = x
         return list(found.values())
 

@@ -21,7 +21,9 @@ def relation(x: Place, y: Place) -> Relation:
     where lanes go their own way, positions have the batch axes in front, of size one where all lanes agree.
     "unknown" says that they may overlap in part.
     """
-    if x.indexer == y.indexer and all(same_value(a, b) for a, b in zip(x.index, y.index, strict=True)):
+    if x.indexer == y.indexer and all(
+        same_value(a, b) for a, b in zip(x.index, y.index, strict=True)
+    ):
         return "same"
     if _apart(x, y):
         return "apart"
@@ -73,5 +75,9 @@ def _position(entry: At, positions: Iterator[Value], indexer: Indexer) -> Value:
     position = next(positions)
     if not any(indexer.paired) or all(indexer.paired):
         return position
-    shape = tuple(n if paired else 1 for n, paired in zip(indexer.lead, indexer.paired, strict=True))
-    return broadcast_in_dim(position, shape, [k for k, paired in enumerate(indexer.paired) if paired])
+    shape = tuple(
+        n if paired else 1 for n, paired in zip(indexer.lead, indexer.paired, strict=True)
+    )
+    return broadcast_in_dim(
+        position, shape, [k for k, paired in enumerate(indexer.paired) if paired]
+    )

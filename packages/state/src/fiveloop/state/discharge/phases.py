@@ -17,9 +17,9 @@ from fiveloop.core import (
     Pick,
     Value,
     add,
+    bitwise_and,
     broadcast_in_dim,
     equal,
-    bitwise_and,
     order,
     put_kind,
     resolve,
@@ -39,7 +39,10 @@ class Phases:
     """
 
     def __init__(
-        self, index: Value | None, crossing: Crossing, replace: Callable[[Sequence[Value], Sequence[Value]], None]
+        self,
+        index: Value | None,
+        crossing: Crossing,
+        replace: Callable[[Sequence[Value], Sequence[Value]], None],
     ) -> None:
         self.index = index
         self._crossing = crossing
@@ -73,7 +76,9 @@ class Phases:
     def _forwarded(self, cell: Cell, place: Place) -> Value | None:
         """The element, corrected by each waiting write; None if some overlap cannot be told."""
         relations = [relation(w.place, place) for w in cell.writes]
-        if "unknown" in relations or any(w.kind != "set" and r != "apart" for w, r in zip(cell.writes, relations, strict=True)):
+        if "unknown" in relations or any(
+            w.kind != "set" and r != "apart" for w, r in zip(cell.writes, relations, strict=True)
+        ):
             return None
         last = max((k for k, r in enumerate(relations) if r == "same"), default=-1)
         value = cell.writes[last].value if last >= 0 else self._taken(cell, place)
@@ -123,7 +128,12 @@ class Phases:
         for cell, write in waiting:
             at = write.place
             cell.contents = put_kind(
-                cell.contents, at.indexer, at.positions, write.value, write.kind, resolved=True,
+                cell.contents,
+                at.indexer,
+                at.positions,
+                write.value,
+                write.kind,
+                resolved=True,
                 unique_indices=write.kind == "set" and names_each_once(at.indexer),
             )
         for cell in self._cells:
@@ -140,7 +150,9 @@ class Phases:
         rest = iter(order(self.index, *values, *crossing))
         for w in writes:
             w.value = next(rest)
-            w.place = Place(w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions))
+            w.place = Place(
+                w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions)
+            )
         self._replace(crossing, list(rest))
 
     def _settle(self) -> None:
@@ -163,7 +175,11 @@ def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
     spans = [e for e in indexer.entries if not isinstance(e, Lane)]
     lanes = [e.lead for e in indexer.entries if isinstance(e, Lane)]
     leading = all(isinstance(e, Lane) for e in indexer.entries[: len(lanes)])
-    return lanes == sorted(lanes) and leading and all(getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in spans)
+    return (
+        lanes == sorted(lanes)
+        and leading
+        and all(getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in spans)
+    )
 
 
 def names_each_once(indexer: Indexer) -> bool:

@@ -58,7 +58,9 @@ def addupdate_jvp(
 
 
 def addupdate_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: IndexParams
+    cts: Sequence[Tangent],
+    operands: Sequence[Value | UndefinedPrimal | Accumulator],
+    p: IndexParams,
 ) -> list[Tangent | None]:
     """The cotangent of what was added is the accumulator's element."""
     ref, x, *index = operands
@@ -84,7 +86,9 @@ def addupdate_batch(
     return [], []
 
 
-def addupdate_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: IndexParams) -> list[Value]:
+def addupdate_discharge(
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: IndexParams
+) -> list[Value]:
     """Add to the contents."""
     cell, x, *index = operands
     ctx.add(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values

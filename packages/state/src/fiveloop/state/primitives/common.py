@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fiveloop.core import Accumulator, Aval, Indexer, Primitive, ShapedArray, Value, Zero, batch_indexer
+from fiveloop.core import (
+    Accumulator,
+    Aval,
+    Indexer,
+    Primitive,
+    ShapedArray,
+    Value,
+    Zero,
+    batch_indexer,
+)
 from fiveloop.state.avals import AbstractRef
 
 Tangent = Value | Zero
@@ -42,13 +51,19 @@ def element_aval(ref: Aval, indexer: Indexer) -> ShapedArray:
 def check_index(what: str, ref: Aval, operands: Sequence[Aval], indexer: Indexer) -> None:
     """Raise TypeError if an index does not fit a Ref or its operands."""
     if len(indexer.entries) != len(ref.shape):
-        raise TypeError(f"{what}: expected an index of {len(ref.shape)} entries for {ref}, got {indexer}")
+        raise TypeError(
+            f"{what}: expected an index of {len(ref.shape)} entries for {ref}, got {indexer}"
+        )
     axes = indexer.dynamic_axes
     if len(axes) != len(operands):
-        raise TypeError(f"{what}: expected {len(axes)} index operands for {indexer}, got {len(operands)}")
+        raise TypeError(
+            f"{what}: expected {len(axes)} index operands for {indexer}, got {len(operands)}"
+        )
     for axis, aval in zip(axes, operands, strict=True):
         if aval.shape != indexer.operand_shape(axis) or aval.dtype.kind not in "iu":
-            raise TypeError(f"{what}: expected integers of shape {indexer.operand_shape(axis)} as an index, got {aval}")
+            raise TypeError(
+                f"{what}: expected integers of shape {indexer.operand_shape(axis)} as an index, got {aval}"
+            )
 
 
 def check_value(what: str, value: Aval, element: Aval) -> None:
@@ -67,5 +82,7 @@ def batched_index(
 
 def accumulator(ref: object) -> Value:
     """The accumulator that stands for a linear Ref under transposition."""
-    assert isinstance(ref, Accumulator), "unreachable: a linear Ref is transposed through its accumulator"
+    assert isinstance(ref, Accumulator), (
+        "unreachable: a linear Ref is transposed through its accumulator"
+    )
     return ref.value

@@ -39,7 +39,9 @@ def get_abstract_eval(avals: Sequence[Aval], p: IndexParams) -> tuple[list[Aval]
     return [element], frozenset([ReadEffect(0)])
 
 
-def get_jvp(primals: Sequence[Value], tangents: Sequence[Tangent], p: IndexParams) -> tuple[list[Value], list[Tangent]]:
+def get_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: IndexParams
+) -> tuple[list[Value], list[Tangent]]:
     """Read the tangent Ref at the same place."""
     _, *operands = primals
     out = bind1(get_p, *primals, params=p)
@@ -50,7 +52,9 @@ def get_jvp(primals: Sequence[Value], tangents: Sequence[Tangent], p: IndexParam
 
 
 def get_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: IndexParams
+    cts: Sequence[Tangent],
+    operands: Sequence[Value | UndefinedPrimal | Accumulator],
+    p: IndexParams,
 ) -> list[Tangent | None]:
     """Add the cotangent into the accumulator at the same place."""
     ref, *index = operands
@@ -69,7 +73,9 @@ def get_batch(
     return bind(get_p, ref, *moved, params=batched), [0]
 
 
-def get_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: IndexParams) -> list[Value]:
+def get_discharge(
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: IndexParams
+) -> list[Value]:
     """Read the contents."""
     cell, *index = operands
     return [ctx.read(cell, p.indexer, index)]  # type: ignore[arg-type]  # the first operand is the Ref

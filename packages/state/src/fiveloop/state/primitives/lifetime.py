@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiveloop.core import (
+    NO_EFFECTS,
     Accumulator,
     Aval,
     Effects,
-    NO_EFFECTS,
     NoParams,
     Primitive,
     Refusal,
@@ -21,6 +21,7 @@ from fiveloop.core import (
     define,
     instantiate,
     move_batch,
+    whole_indexer,
     zero_like,
 )
 from fiveloop.state.avals import AbstractRef
@@ -28,7 +29,6 @@ from fiveloop.state.discharge.table import Cell, DischargeContext, define_discha
 from fiveloop.state.effects import ReadEffect
 from fiveloop.state.primitives.common import IndexParams, Tangent, accumulator, addupdate_p
 from fiveloop.state.refs import EagerRef
-from fiveloop.core import whole_indexer
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ def new_ref_abstract_eval(avals: Sequence[Aval], p: NewRefParams) -> tuple[list[
     """A Ref of the operand's type."""
     (x,) = avals
     if isinstance(x, AbstractRef):
-        raise TypeError(f"new_ref: expected an array, got {x}; to copy a Ref, read it: new_ref(ref[...])")
+        raise TypeError(
+            f"new_ref: expected an array, got {x}; to copy a Ref, read it: new_ref(ref[...])"
+        )
     return [AbstractRef(x)], NO_EFFECTS
 
 
@@ -62,11 +64,15 @@ def new_ref_jvp(
     ref = bind1(new_ref_p, *primals, params=p)
     if not ref.aval.differentiable:
         return [ref], [zero_like(ref)]
-    return [ref], [bind1(new_ref_p, instantiate(tangents[0]), params=NewRefParams(holds_tangent=True))]
+    return [ref], [
+        bind1(new_ref_p, instantiate(tangents[0]), params=NewRefParams(holds_tangent=True))
+    ]
 
 
 def new_ref_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: NewRefParams
+    cts: Sequence[Tangent],
+    operands: Sequence[Value | UndefinedPrimal | Accumulator],
+    p: NewRefParams,
 ) -> list[Tangent | None]:
     """What the Ref's accumulator has gathered is the cotangent of what it was made from."""
     return [cts[0] if isinstance(operands[0], UndefinedPrimal) else None]
@@ -81,7 +87,9 @@ def new_ref_batch(
     return bind(new_ref_p, full, params=p), [0]
 
 
-def new_ref_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: NewRefParams) -> list[Value | Cell]:
+def new_ref_discharge(
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: NewRefParams
+) -> list[Value | Cell]:
     """New contents."""
     (x,) = operands
     assert isinstance(x, Value), "unreachable: a Ref is made from a value"
@@ -108,7 +116,9 @@ def freeze_jvp(
 ) -> tuple[list[Value], list[Tangent]]:
     """Freeze both Refs."""
     out = bind1(freeze_p, *primals)
-    return [out], [zero_like(out) if isinstance(tangents[0], Zero) else bind1(freeze_p, tangents[0])]
+    return [out], [
+        zero_like(out) if isinstance(tangents[0], Zero) else bind1(freeze_p, tangents[0])
+    ]
 
 
 def freeze_transpose(
@@ -128,7 +138,9 @@ def freeze_batch(
     return bind(freeze_p, *operands), list(dims)
 
 
-def freeze_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: NoParams) -> list[Value]:
+def freeze_discharge(
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: NoParams
+) -> list[Value]:
     """The contents."""
     (cell,) = operands
     return [ctx.contents(cell)]  # type: ignore[arg-type]  # the operand is a Ref

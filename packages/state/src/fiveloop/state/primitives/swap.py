@@ -148,7 +148,9 @@ def swap_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     return [True] * len(eqn.invars), eqn
 
 
-def swap_discharge(ctx: DischargeContext, operands: Sequence[Value | Cell], p: SwapParams) -> list[Value]:
+def swap_discharge(
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: SwapParams
+) -> list[Value]:
     """Read the contents if the old element is wanted, then write them."""
     cell, x, *index = operands
     old = [ctx.read(cell, p.indexer, index)] if p.returns_old else []  # type: ignore[arg-type]
