@@ -44,6 +44,7 @@ from fiveloop.core.rules import (
 from fiveloop.core.trace.tracer import bind1
 
 Term = Callable[..., Value]
+kind_of: Callable[[Any], Any] = type  # as a key of a cache; not every type is hashable to mypy
 BOOL = np.dtype(np.bool_)
 add_p: Primitive[Any] = Primitive(
     "add"
@@ -80,9 +81,9 @@ def apply_binary(
             if isinstance(y, Value):
                 if x.aval is y.aval:
                     return bind1(prim, x, y)
-            elif (typed := partner(x.aval, type(y))) is not None:
+            elif (typed := partner(x.aval, kind_of(y))) is not None:
                 return bind1(prim, x, python_number(y, typed, f"{prim.name}: argument `y`"))
-        elif isinstance(y, Value) and (typed := partner(y.aval, type(x))) is not None:
+        elif isinstance(y, Value) and (typed := partner(y.aval, kind_of(x))) is not None:
             return bind1(prim, python_number(x, typed, f"{prim.name}: argument `x`"), y)
     return bind1(prim, *same_shapes(prim.name, promote(prim.name, x, y, inexact=inexact)))
 
