@@ -1,0 +1,103 @@
+"""With every package imported: no blank cell, no refusal but those listed here, no primitive without a reference."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+from fiveloop.core.inspect import Row, matrix
+from fiveloop.core.rules import COLUMNS
+from fiveloop.core.testing.oracle import reference_rules
+
+PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
+
+REQUIRED = ("abstract_eval", "lower", "jvp", "batch", "transpose")
+"""The columns that every row fills by itself: with a rule, or with a refusal."""
+
+NOT_LINEAR = """
+    abs acos acosh argmax argmin asin asinh atan atan2 atanh bitcast_convert bitwise_and bitwise_not
+    bitwise_or bitwise_xor cbrt ceil clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
+    digamma equal erf erf_inv erfc exp expm1 floor greater greater_equal integer_pow iota is_finite less
+    less_equal lgamma log log1p log_softmax logistic maximum minimum nextafter not_equal polygamma
+    population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod rem resolve_index round rsqrt
+    shift_left shift_right_arithmetic shift_right_logical sign sin sinh softmax sort sqrt square stop_gradient
+    tan tanh threefry2x32
+""".split()
+
+DISCHARGE = "discharge it first (`discharge_state`)"
+REFUSALS: dict[tuple[str, str], str] = {
+    **{(name, "transpose"): "it is not linear" for name in NOT_LINEAR},
+    ("resolve_index", "jvp"): "integers have no tangents",
+    ("get", "lower"): DISCHARGE,
+    ("swap", "lower"): DISCHARGE,
+    ("addupdate", "lower"): DISCHARGE,
+    ("new_ref", "lower"): DISCHARGE,
+    ("freeze", "lower"): DISCHARGE,
+    ("while", "transpose"): "use `for_loop`, `scan` or `fori_loop`",
+}
+"""Every refusal there is, by primitive and column, with a part of its reason."""
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """The rows of the packages' own primitives; tests define others."""
+    for portion in PORTIONS:
+        import_module(f"fiveloop.{portion}")
+    own = [
+        row for row in matrix() if not any("/tests/" in p.file for p in row["abstract_eval"].places)
+    ]
+    assert len(own) > len(NOT_LINEAR)
+    return tuple(own)
+
+
+def test_no_cell_is_blank() -> None:
+    blank = [
+        f"{row.name}: {cell.column}" for row in rows() for cell in row if cell.status == "blank"
+    ]
+    assert blank == []
+
+
+def test_the_required_columns_have_no_default() -> None:
+    defaults = {column.column for column in COLUMNS if column.default}
+    wrong = [f"{r.name}: {c}" for r in rows() for c in REQUIRED if r[c].status == "default"]
+    assert wrong == []
+    assert defaults.isdisjoint({"abstract_eval", "lower", "jvp", "batch"})
+
+
+def test_every_refusal_is_known() -> None:
+    found = {
+        (r.name, cell.column): cell.reason for r in rows() for cell in r if cell.status == "refused"
+    }
+    assert sorted(found.keys() - REFUSALS.keys()) == []
+    assert sorted(REFUSALS.keys() - found.keys()) == []
+    unlike = {place: reason for place, reason in found.items() if REFUSALS[place] not in reason}
+    assert unlike == {}
+
+
+def test_names_of_primitives_are_unique() -> None:
+    names = [row.name for row in rows()]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_every_rule_has_a_place() -> None:
+    rules = [cell for row in rows() for cell in row if cell.status == "rule"]
+    assert [cell for cell in rules if not all(p.file.endswith(".py") for p in cell.places)] == []
+
+
+def test_the_oracle_knows_every_primitive() -> None:
+    for portion in PORTIONS:
+        if find_spec(f"fiveloop.{portion}.testing") is not None:
+            testing = import_module(f"fiveloop.{portion}.testing")
+            if hasattr(testing, "__path__"):
+                import_module(f"fiveloop.{portion}.testing.references")
+    assert sorted({row.name for row in rows()} - reference_rules.keys()) == []
+
+
+def test_a_column_of_another_package_is_there() -> None:
+    assert "discharge" in [column.column for column in COLUMNS]
+    assert {row.name for row in rows() if row["discharge"].status == "rule"} >= {
+        "get",
+        "swap",
+        "for",
+    }
