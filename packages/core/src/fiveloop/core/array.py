@@ -214,15 +214,11 @@ class Value:
 
     def reshape(self, *shape: Any) -> Value:
         """The same elements in another shape; one dim may be -1."""
-        return OPS["reshape"](
-            self, shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-        )  # type: ignore[no-any-return]
+        return OPS["reshape"](self, _one_sequence(shape))  # type: ignore[no-any-return]
 
     def transpose(self, *axes: Any) -> Value:
         """The axes in another order; reversed if none is given."""
-        return OPS["transpose"](
-            self, (axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes) or None
-        )  # type: ignore[no-any-return]
+        return OPS["transpose"](self, _one_sequence(axes) or None)  # type: ignore[no-any-return]
 
     def ravel(self) -> Value:
         """All elements in one axis."""
@@ -283,6 +279,11 @@ class Value:
     def item(self) -> Any:
         """The only element as a Python scalar."""
         raise TypeError(f"a value of type {self.aval} is no Python number")
+
+
+def _one_sequence(args: tuple[Any, ...]) -> Sequence[Any]:
+    """Arguments that were given one by one, or as one sequence."""
+    return args[0] if len(args) == 1 and isinstance(args[0], Sequence) else args
 
 
 ArrayLike: TypeAlias = "Value | np.ndarray[Any, Any] | np.generic | bool | int | float | complex"

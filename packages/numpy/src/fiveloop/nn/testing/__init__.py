@@ -1,0 +1,1 @@
+"""What tests of nn need: references of its primitives for the oracle."""
