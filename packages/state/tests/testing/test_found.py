@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value
+from fiveloop.core import ShapedArray, Value, stage_closed
 from fiveloop.core.primitives.elementwise import exp, mul
+from fiveloop.core.testing.laws import law_split
+from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.program_steps import call
+from fiveloop.core.testing.samples import Sample
 from fiveloop.state import new_ref, swap
+from fiveloop.state.avals import AbstractRef
 from fiveloop.state.testing.laws import check_function
 
 VECTOR = np.array([0.3, -0.7, 1.1])
@@ -40,3 +44,16 @@ def test_an_element_written_twice_at_once_has_the_derivative_of_the_last_writer(
         return [ref[...], old]
 
     assert len(check_function(fun, VECTOR, VECTOR + 0.2).run()) == 2
+
+
+def test_a_late_read_of_a_ref_that_changes_is_not_known() -> None:
+    def fun(ref: Value, i: Value) -> list[Any]:
+        old = ref[i]
+        ref[0] = 7.0
+        return [old]
+
+    avals = [AbstractRef(ShapedArray((3,), "float64")), ShapedArray((), "int32")]
+    jaxpr = stage_closed(fun, avals)
+    s = Sample(jaxpr, (Cell(VECTOR), np.asarray(0, np.int32)))
+    for seed in range(4):
+        law_split(s, seed)

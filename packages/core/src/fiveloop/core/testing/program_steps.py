@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from fiveloop.core.api.autodiff import grad, jvp
+from fiveloop.core.api.batching import vmap
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.primitives import elementwise as e
@@ -292,10 +294,90 @@ def draw_call_of(name: str) -> Callable[[Draw, Scope, Kinds], Step]:
     return draw_call
 
 
+# transforms inside of programs
+
+
+@dataclass(frozen=True)
+class Within:
+    """A transform of a nested block as a function of one float; it reads a Ref from outside, but writes none."""
+
+    name: str
+    use: Use
+    block: Block
+    ref: int | None = None
+
+    def run(self, env: Env) -> None:
+        """Append the transform's results."""
+
+        def body(x: Any) -> list[Any]:
+            inner = Env(env.ops, [*env.floats, x], list(env.ints))
+            if self.ref is not None:
+                inner.floats.append(env.ops["read"](env.refs[self.ref], ...))
+            return self.block.run(inner)
+
+        env.floats.extend(env.ops[self.name](body, env.float(self.use)))
+
+
+def draw_within(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A gradient, a directional derivative or a batch of a block."""
+    name = draw(st.sampled_from(["grad", "jvp", "vmap"]))
+    use = draw_use(draw, scope, (3,)) if name == "vmap" else draw_use(draw, scope)
+    shape = () if name == "vmap" else scope.floats[use.index]
+    inner = Scope([*scope.floats, shape], scope.ints, [], scope.depth + 1)
+    ref = draw(st.integers(0, len(scope.refs) - 1)) if scope.refs else None
+    if ref is not None:
+        inner.floats.append(scope.refs[ref])
+    block = draw_block(draw, inner, kinds)
+    outs = [inner.floats[k] for k in block.outs]
+    scope.floats.extend({"grad": [shape], "jvp": outs, "vmap": [(3, *s) for s in outs]}[name])
+    return Within(name, use, block, ref)
+
+
+def _total(ys: Sequence[Any]) -> Value:
+    total: Value = s.reduce_sum(ys[0])
+    for y in ys[1:]:
+        total = e.add(total, s.reduce_sum(y))
+    return total
+
+
+def _twin_grad(fun: Callable[[Any], Sequence[Any]], x: Any) -> list[Any]:
+    out = np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        unit = np.zeros_like(x)
+        unit[at] = 1.0
+        out[at] = sum(np.sum(y) for y in _twin_jvp(fun, x, unit))
+    return [out]
+
+
+def _twin_jvp(fun: Callable[[Any], Sequence[Any]], x: Any, direction: Any = 1.0) -> list[Any]:
+    """The central difference of fourth order."""
+
+    def at(step: float) -> Sequence[Any]:
+        return fun(x + step * direction)
+
+    h = 1e-3
+    points = zip(at(-2 * h), at(-h), at(h), at(2 * h), strict=True)
+    return [(a - 8 * b + 8 * c - d) / (12 * h) for a, b, c, d in points]
+
+
+def _twin_vmap(fun: Callable[[Any], Sequence[Any]], xs: Any) -> list[Any]:
+    return [np.stack(ys) for ys in zip(*[fun(np.asarray(x)) for x in xs], strict=True)]
+
+
+define_operation("grad", lambda fun, x: [grad(lambda y: _total(fun(y)))(x)], _twin_grad)
+define_operation("jvp", lambda fun, x: jvp(fun, (x,), (s.full_like(x, 1.0),))[1], _twin_jvp)
+define_operation("vmap", lambda fun, xs: vmap(fun)(xs), _twin_vmap)
+
 CORE_KINDS = Kinds(
     steps=(draw_unary, draw_binary, draw_shape, draw_contract, draw_integer, draw_choose),
     nested=(draw_call_of("call"),),
 )
+
+
+def with_transforms(kinds: Kinds) -> Kinds:
+    """Programs of these steps, and transforms of blocks; the twin differentiates by differences."""
+    return kinds.plus(nested=(draw_within, draw_within))
+
 
 __all__ = [
     "CORE_KINDS",
@@ -307,6 +389,8 @@ __all__ = [
     "Contract",
     "Integer",
     "Reshape",
+    "Within",
     "call",
     "draw_call_of",
+    "with_transforms",
 ]

@@ -115,13 +115,15 @@ class _Splitter:
             self.forced |= late
 
     def _refs_given_unknown(self) -> set[Var]:
-        """The Refs that some staged equation with unknown operands changes."""
+        """The Refs that some staged equation with unknown operands changes, or reads although they change later."""
+        inputs = set(self.jaxpr.invars)
         found: set[Var] = set()
         for step in self.steps:
             for eqn in step.staged:
                 changed = {eqn.invars[k] for k in mutated_positions(eqn.effects)}
                 if not self.unknown.isdisjoint(used_vars(eqn.invars)):
                     found |= used_vars(changed)
+                found |= _touched_refs(eqn) & inputs & self.mutated
         return found
 
     def _classify(self, eqn: Eqn) -> _Step:
