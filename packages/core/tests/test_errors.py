@@ -263,7 +263,8 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "NumPy": (
         lambda x: np.asarray(x),
         "Traced<f32[4]>",
-        "a NumPy array while {} is traced; use fiveloop.numpy instead of NumPy inside traced functions",
+        "a NumPy array while {} is traced; use fiveloop.numpy in traced functions; also for arrays indexed by "
+        "traced values",
     ),
 }
 

@@ -69,7 +69,7 @@ class Tracer(Value):
         self._refuse("an index", "use `dynamic_slice`, `ds(start, size)` or an array index instead")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        self._refuse("a NumPy array", "use fiveloop.numpy instead of NumPy inside traced functions")
+        self._refuse("a NumPy array", "use fiveloop.numpy in traced functions; also for arrays indexed by traced values")
 
     def item(self) -> Any:
         """Refused: a traced value has no elements yet."""
