@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Array, jit, tree_leaves
+from fiveloop.core import Value, jit, tree_leaves
 from fiveloop.remat import policies
 
 from .data import Ids
@@ -39,7 +39,7 @@ def policy_costs(
         for step, times in zip(compiled, seconds, strict=True):
             times.append(time_of(partial(step, state, batch[None])))
     return [
-        PolicyCost(name, step.memory_analysis().temp_size_in_bytes, float(np.median(times[1:])))
+        PolicyCost(name, step.memory_analysis().temp, float(np.median(times[1:])))
         for name, step, times in zip(names, compiled, seconds, strict=True)
     ]
 
@@ -47,10 +47,10 @@ def policy_costs(
 def compile_step(state: State, batch: Ids, size: ModelSize, policy: Policy) -> Any:
     """Compile one training step ahead of time, for its memory to be asked."""
 
-    def loss(params: Any, windows: Array) -> Array:
+    def loss(params: Any, windows: Value) -> Value:
         return mean_nats(params, windows, size, policy)
 
-    def step(state: State, batches: Array) -> tuple[State, Array]:
+    def step(state: State, batches: Any) -> tuple[State, Value]:
         return train_steps(state, batches, loss, Adam(steps=1))
 
     return jit(step).lower(state, batch[None]).compile()

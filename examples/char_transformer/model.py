@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fiveloop import nn, random
 from fiveloop import numpy as fnp
-from fiveloop.core import Array
+from fiveloop.core import Value
 from fiveloop.loops import scan
 from fiveloop.remat import checkpoint
 
@@ -41,12 +41,12 @@ class ModelSize:
         return self.width // self.heads
 
 
-def init_params(key: Array, size: ModelSize, dtype: npt.DTypeLike = np.float32) -> Params:
+def init_params(key: Value, size: ModelSize, dtype: npt.DTypeLike = np.float32) -> Params:
     """Draw the parameters; those of the layers are stacked along a first axis for `scan`."""
     layers, width, hidden = size.layers, size.width, size.hidden
     keys = iter(random.split(key, 6))
 
-    def normal(shape: tuple[int, ...], scale: float) -> Array:
+    def normal(shape: tuple[int, ...], scale: float) -> Value:
         return scale * random.normal(next(keys), shape, dtype)
 
     # Embeddings start at the size of the stream: at a tenth of it the first hundred steps go to finding them.
@@ -67,7 +67,7 @@ def init_params(key: Array, size: ModelSize, dtype: npt.DTypeLike = np.float32) 
     }
 
 
-def logits(params: Params, tokens: Array, size: ModelSize, policy: Policy | None = None) -> Array:
+def logits(params: Params, tokens: Value, size: ModelSize, policy: Policy | None = None) -> Value:
     """Score each symbol as the next one after each token: [batch, time] to [batch, time, num_symbols].
 
     The layers run under `checkpoint` with the given policy, and without it where the policy is None.
@@ -77,17 +77,18 @@ def logits(params: Params, tokens: Array, size: ModelSize, policy: Policy | None
     cos, sin = rotations(fnp.arange(time), size.head_width, x.dtype)
     causal = np.tril(np.ones((time, time), bool))
 
-    def layer(x: Array, p: Params) -> tuple[Array, None]:
+    def layer(x: Value, p: Params) -> tuple[Value, None]:
         q, k, v = heads_of(x, p, size.heads)
         x = x + attend(rotate(q, cos, sin), rotate(k, cos, sin), v, causal) @ p["attention_out"]
         return x + mlp(x, p), None
 
     run_layer = layer if policy is None else checkpoint(layer, policy=policy)
     x, _ = scan(run_layer, x, params["layers"])
-    return nn.rms_norm(x, params["out_scale"]) @ params["out"]
+    scores: Value = nn.rms_norm(x, params["out_scale"]) @ params["out"]
+    return scores
 
 
-def heads_of(x: Array, p: Params, heads: int) -> tuple[Array, Array, Array]:
+def heads_of(x: Value, p: Params, heads: int) -> tuple[Value, Value, Value]:
     """Give queries, keys and values of a layer, each [batch, heads, time, head_width]."""
     batch, time, width = x.shape
     qkv = nn.rms_norm(x, p["attention_scale"]) @ p["qkv"]
@@ -95,7 +96,7 @@ def heads_of(x: Array, p: Params, heads: int) -> tuple[Array, Array, Array]:
     return qkv[0], qkv[1], qkv[2]
 
 
-def attend(q: Array, k: Array, v: Array, visible: Array | npt.NDArray[np.bool_]) -> Array:
+def attend(q: Value, k: Value, v: Value, visible: Value | npt.NDArray[np.bool_]) -> Value:
     """Mix the values that each query may see, and join the heads: to [batch, time, width]."""
     batch, heads, time, head_width = q.shape
     scores = q @ k.transpose(0, 1, 3, 2) * head_width**-0.5
@@ -103,13 +104,14 @@ def attend(q: Array, k: Array, v: Array, visible: Array | npt.NDArray[np.bool_])
     return (weights @ v).transpose(0, 2, 1, 3).reshape(batch, time, heads * head_width)
 
 
-def mlp(x: Array, p: Params) -> Array:
+def mlp(x: Value, p: Params) -> Value:
     """What the second half of a layer adds to the stream."""
     hidden = nn.relu(nn.rms_norm(x, p["mlp_scale"]) @ p["mlp_in"])
-    return (hidden * hidden) @ p["mlp_out"]
+    added: Value = (hidden * hidden) @ p["mlp_out"]
+    return added
 
 
-def rotations(positions: Array, head_width: int, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+def rotations(positions: Value, head_width: int, dtype: npt.DTypeLike) -> tuple[Value, Value]:
     """Give cosine and sine of the angle of each pair of features at each position."""
     pair = np.arange(head_width // 2)
     speeds = (ROTARY_BASE ** (-2.0 * pair / head_width)).astype(dtype)
@@ -117,21 +119,21 @@ def rotations(positions: Array, head_width: int, dtype: npt.DTypeLike) -> tuple[
     return fnp.cos(angles), fnp.sin(angles)
 
 
-def rotate(x: Array, cos: Array, sin: Array) -> Array:
+def rotate(x: Value, cos: Value, sin: Value) -> Value:
     """Turn each pair of features by its angle, so that scores depend on distances alone."""
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     return fnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def nats(params: Params, windows: Array, size: ModelSize, policy: Policy | None = None) -> Array:
+def nats(params: Params, windows: Value, size: ModelSize, policy: Policy | None = None) -> Value:
     """Give the loss of each target: windows [batch, time + 1] to [batch, time]."""
     scores = nn.log_softmax(logits(params, windows[:, :-1], size, policy), axis=-1)
     return -fnp.take_along_axis(scores, windows[:, 1:, None], axis=-1)[..., 0]
 
 
 def mean_nats(
-    params: Params, windows: Array, size: ModelSize, policy: Policy | None = None
-) -> Array:
+    params: Params, windows: Value, size: ModelSize, policy: Policy | None = None
+) -> Value:
     """Give the mean loss in nats per character: what training lowers."""
     return fnp.mean(nats(params, windows, size, policy))

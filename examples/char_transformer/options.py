@@ -63,7 +63,7 @@ class Options:
     context: int = 128
     batch: int = 16
     microbatches: int = 2
-    steps: int = 450
+    steps: int = 400
     rate: float = 3e-3
     policy: str = "nothing_saveable"
     seed: int = 0

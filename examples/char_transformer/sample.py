@@ -12,7 +12,7 @@ import numpy as np
 
 from fiveloop import nn, random
 from fiveloop import numpy as fnp
-from fiveloop.core import Array, jit, tree_map
+from fiveloop.core import Value, jit, tree_map
 from fiveloop.loops import for_loop
 from fiveloop.state import Ref
 
@@ -20,8 +20,8 @@ from .model import ModelSize, Params, attend, heads_of, mlp, rotate, rotations
 
 
 def next_logits(
-    params: Params, token: Array, position: Array, keys: Ref, values: Ref, size: ModelSize
-) -> Array:
+    params: Params, token: Value, position: Value, keys: Ref, values: Ref, size: ModelSize
+) -> Value:
     """Score the symbol after one token, and put the token's keys and values into the caches.
 
     keys, values : [layers, heads, context, head_width]
@@ -31,7 +31,7 @@ def next_logits(
     slot = position % size.context
     filled = fnp.arange(size.context) <= position
 
-    def layer(i: Array, stream: Ref) -> None:
+    def layer(i: Value, stream: Ref) -> None:
         p = tree_map(lambda stacked: stacked[i], params["layers"])
         x = stream[...]
         q, k, v = heads_of(x, p, size.heads)
@@ -42,18 +42,19 @@ def next_logits(
         stream[...] = x + mlp(x, p)
 
     x = for_loop(size.layers, layer, x)
-    return (nn.rms_norm(x, params["out_scale"]) @ params["out"]).reshape(size.num_symbols)
+    scores: Value = nn.rms_norm(x, params["out_scale"]) @ params["out"]
+    return scores.reshape(size.num_symbols)
 
 
 def sample(
     params: Params,
-    key: Array,
-    prompt: Array,
+    key: Value,
+    prompt: Value,
     size: ModelSize,
     *,
     length: int,
     temperature: float = 0.8,
-) -> Array:
+) -> Value:
     """Draw `length` tokens after a prompt of at least one token; the prompt is part of the result."""
     total = len(prompt) + length
     cache = fnp.zeros((size.layers, size.heads, size.context, size.head_width), params["out"].dtype)
@@ -63,14 +64,15 @@ def sample(
         "values": cache,
     }
 
-    def body(i: Array, refs: dict[str, Ref]) -> None:
+    def body(i: Value, refs: dict[str, Ref]) -> None:
         tokens = refs["tokens"]
         scores = next_logits(params, tokens[i], i, refs["keys"], refs["values"], size)
         drawn = random.categorical(random.fold_in(key, i), scores / temperature)
         given = tokens[i + 1]
         tokens[i + 1] = fnp.where(i + 1 < len(prompt), given, drawn.astype(given.dtype))
 
-    return for_loop(total - 1, body, start)["tokens"]
+    tokens: Value = for_loop(total - 1, body, start)["tokens"]
+    return tokens
 
 
 def sample_text(

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from fiveloop import numpy as fnp
-from fiveloop.core import Array, tree_leaves, tree_map, value_and_grad
+from fiveloop.core import Value, tree_leaves, tree_map, value_and_grad
 from fiveloop.loops import for_loop
 
 from .model import Params
 
 State = dict[str, Any]
-Loss = Callable[[Params, Array], Array]
+Loss = Callable[[Params, Value], Value]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Adam:
     decay_square: float = 0.98
     epsilon: float = 1e-8
 
-    def rate_at(self, step: Array) -> Array:
+    def rate_at(self, step: Value) -> Value:
         """Give the rate of a step, counted from zero."""
         rise = fnp.minimum((step + 1.0) / self.warmup, 1.0)
         done = fnp.clip((step - self.warmup) / max(self.steps - self.warmup, 1), 0.0, 1.0)
@@ -44,7 +44,7 @@ def init_state(params: Params) -> State:
     }
 
 
-def gradients(loss: Loss, params: Params, microbatches: Array) -> tuple[Array, Params]:
+def gradients(loss: Loss, params: Params, microbatches: Value) -> tuple[Value, Params]:
     """Give the mean loss and gradients of some microbatches: [microbatches, batch, time + 1].
 
     The loop adds each microbatch's gradients into Refs, so that only one microbatch's activations live at a
@@ -52,7 +52,7 @@ def gradients(loss: Loss, params: Params, microbatches: Array) -> tuple[Array, P
     """
     share = 1.0 / len(microbatches)
 
-    def body(i: Array, totals: State) -> None:
+    def body(i: Value, totals: State) -> None:
         value, grads = value_and_grad(loss)(params, microbatches[i])
         totals["loss"][...] += share * value
         for total, grad in zip(tree_leaves(totals["grads"]), tree_leaves(grads), strict=True):
@@ -79,18 +79,19 @@ def adam_step(refs: State, grads: Params, adam: Adam) -> None:
         param[...] -= rate * (mean[...] / mean_share) / spread
 
 
-def train_steps(state: State, batches: Array, loss: Loss, adam: Adam) -> tuple[State, Array]:
+def train_steps(state: State, batches: Value, loss: Loss, adam: Adam) -> tuple[State, Value]:
     """Take one step for each batch, and give the new state and the loss before each step.
 
     batches : [steps, microbatches, batch, time + 1]
     """
 
-    def body(i: Array, refs: State) -> None:
+    def body(i: Value, refs: State) -> None:
         params = tree_map(lambda ref: ref[...], refs["state"]["params"])
         value, grads = gradients(loss, params, batches[i])
         refs["losses"][i] = value
         adam_step(refs["state"], grads, adam)
 
     losses = fnp.zeros((len(batches),), tree_leaves(state["params"])[0].dtype)
-    final = for_loop(len(batches), body, {"state": state, "losses": losses})
+    start: State = {"state": state, "losses": losses}
+    final = for_loop(len(batches), body, start)
     return final["state"], final["losses"]

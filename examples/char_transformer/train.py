@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fiveloop import random
-from fiveloop.core import Array, jit
+from fiveloop.core import Value, jit
 
 from .costs import policy_named
 from .data import Corpus, batches
@@ -46,30 +46,30 @@ def size_of(options: Options, corpus: Corpus) -> ModelSize:
     )
 
 
-def make_steps(options: Options, size: ModelSize) -> Callable[[State, Any], tuple[State, Array]]:
+def make_steps(options: Options, size: ModelSize) -> Callable[[State, Any], tuple[State, Value]]:
     """Compile a few training steps into one program; the old state's memory becomes the new one's."""
     policy = policy_named(options.policy)
     adam = Adam(steps=options.steps, rate=options.rate)
 
-    def loss(params: Any, windows: Array) -> Array:
+    def loss(params: Any, windows: Value) -> Value:
         return mean_nats(params, windows, size, policy)
 
-    def steps(state: State, windows: Array) -> tuple[State, Array]:
+    def steps(state: State, windows: Value) -> tuple[State, Value]:
         return train_steps(state, windows, loss, adam)
 
     return jit(steps, donate_argnums=(0,))
 
 
-def make_nats(size: ModelSize) -> Callable[[Any, Any], Array]:
+def make_nats(size: ModelSize) -> Callable[[Any, Any], Value]:
     """Compile the loss of each target of a batch of windows."""
 
-    def of_batch(params: Any, windows: Array) -> Array:
+    def of_batch(params: Any, windows: Value) -> Value:
         return nats(params, windows, size)
 
     return jit(of_batch)
 
 
-def train(options: Options, corpus: Corpus, of_batch: Callable[[Any, Any], Array]) -> Trained:
+def train(options: Options, corpus: Corpus, of_batch: Callable[[Any, Any], Value]) -> Trained:
     """Train from the seed to the last step, and look at some held-out text now and then."""
     size = size_of(options, corpus)
     look = some_of_it(

@@ -13,7 +13,7 @@ from char_transformer.steps import Adam, gradients, init_state, train_steps
 from fiveloop import numpy as fnp
 from fiveloop import random
 from fiveloop.core import (
-    Array,
+    Value,
     jit,
     tree_flatten,
     tree_leaves,
@@ -44,7 +44,7 @@ def small_windows(batch: int = 3, seed: int = 0) -> npt.NDArray[np.int32]:
 def loss_under(name: str | None) -> Any:
     policy = None if name is None else policy_named(name)
 
-    def loss(params: Tree, windows: Array) -> Array:
+    def loss(params: Tree, windows: Value) -> Value:
         return mean_nats(params, windows, SIZE, policy)
 
     return loss
@@ -135,11 +135,11 @@ def test_scores_with_cached_keys_and_values_equal_those_of_the_whole_window() ->
     params, tokens = small_params(), small_windows(batch=1)[:, : SIZE.context]
     whole = np.asarray(jit(lambda p, t: logits(p, t, SIZE))(params, tokens))[0]
 
-    def one_by_one(params: Tree, tokens: Array) -> Array:
+    def one_by_one(params: Tree, tokens: Value) -> Value:
         cache = fnp.zeros((SIZE.layers, SIZE.heads, SIZE.context, SIZE.head_width), np.float64)
         scores = fnp.zeros((SIZE.context, SIZE.num_symbols), np.float64)
 
-        def body(i: Array, refs: Any) -> None:
+        def body(i: Value, refs: Any) -> None:
             refs["scores"][i] = next_logits(
                 params, tokens[i], i, refs["keys"], refs["values"], SIZE
             )
