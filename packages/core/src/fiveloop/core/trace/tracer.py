@@ -69,7 +69,8 @@ class Tracer(Value):
         self._refuse("an index", "use `dynamic_slice`, `ds(start, size)` or an array index instead")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        self._refuse("a NumPy array", "use fiveloop.numpy in traced functions; also for arrays indexed by traced values")
+        advice = "use fiveloop.numpy in traced functions; also for arrays indexed by traced values"
+        self._refuse("a NumPy array", advice)
 
     def item(self) -> Any:
         """Refused: a traced value has no elements yet."""
