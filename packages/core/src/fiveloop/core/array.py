@@ -392,11 +392,12 @@ register_array_class(Array)
 class Scalar(Concrete):
     """A number on the host, as Python and NumPy scalars become when they meet arrays."""
 
-    __slots__ = ("_aval", "host")
+    __slots__ = ("_aval", "_on_device", "host")
 
     def __init__(self, host: np.ndarray[Any, Any], weak_type: bool = False) -> None:
         self.host = host
         self._aval = ShapedArray((), host.dtype, weak_type)
+        self._on_device: Array | None = None
         self._note = None
 
     @property
@@ -405,6 +406,12 @@ class Scalar(Concrete):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         return self.host
+
+    def on_device(self) -> Array:
+        """The number as an array, made once."""
+        if self._on_device is None:
+            self._on_device = device_put(self.host, self.weak_type)
+        return self._on_device
 
     def __repr__(self) -> str:
         return f"Scalar({self.host.item()}, dtype={short_dtype(self.host.dtype)})"
@@ -473,5 +480,5 @@ def to_array(x: Value) -> Array:
     if isinstance(x, Array):
         return x
     if isinstance(x, Scalar):
-        return device_put(x.host, x.weak_type)
+        return x.on_device()
     raise TracerError(f"expected a concrete array, got a traced value of type {x.aval}")
