@@ -144,6 +144,7 @@ from .api.staging import ShapeDtype as ShapeDtype
 from .api.staging import closed_call as closed_call
 from .api.staging import eval_shape as eval_shape
 from .api.staging import make_jaxpr as make_jaxpr
+from .api.flatten import argument_naming as argument_naming
 from .api.flatten import flatten_values as flatten_values
 from .array import Concrete as Concrete
 from .ir.jaxpr import is_scalar as is_scalar
@@ -176,3 +177,4 @@ from .primitives.elementwise import stop_gradient as stop_gradient
 from .primitives.elementwise import to_condition as to_condition
 from .primitives.reduce import reduce_or as reduce_or
 from .transforms.batch import batch_flat as batch_flat
+from .api.flatten import as_result as as_result

@@ -7,6 +7,8 @@ from .for_loop.api import for_loop as for_loop
 from .for_loop.primitive import ForParams as ForParams
 from .for_loop.primitive import for_p as for_p
 from .scan.api import scan as scan
+from .scan.kin import fori_loop as fori_loop
+from .scan.kin import map as map
 from .cond.api import cond as cond
 from .cond.api import switch as switch
 from .cond.primitive import CondParams as CondParams
@@ -14,3 +16,5 @@ from .cond.primitive import cond_p as cond_p
 from .while_loop.api import while_loop as while_loop
 from .while_loop.primitive import WhileParams as WhileParams
 from .while_loop.primitive import while_p as while_p
+from .scan.kin import fori_loop as fori_loop
+from .scan.kin import map as map

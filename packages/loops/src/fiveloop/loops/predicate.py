@@ -168,9 +168,7 @@ def _swap(pred: Value, operands: Sequence[Value], guard: Guard, p: SwapParams) -
     return [gate(pred, old) if guard.own[0] else old] if p.returns_old else []
 
 
-def _addupdate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams
-) -> list[Value]:
+def _addupdate(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
     ref, x, *index = operands
     return bind(addupdate_p, ref, select(pred, x, zeros_of(x.aval)), *index, params=p)
 

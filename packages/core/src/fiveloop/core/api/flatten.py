@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.array import Scalar, Value, as_value, to_array
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import (
@@ -86,6 +86,11 @@ def argument_name(fun: object, k: int) -> str:
     return f"`{parameters[k].name}`" if named else str(k)
 
 
+def as_result(x: Value) -> Value:
+    """A value as users are given it: a number on the host becomes an array."""
+    return to_array(x) if isinstance(x, Scalar) else x
+
+
 class FlatFunction:
     """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off.
 
@@ -121,12 +126,12 @@ class FlatFunction:
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The user's result from its leaves."""
         assert self.out_tree is not None, "unreachable: the function has run"
-        return tree_unflatten(self.out_tree, leaves)
+        return tree_unflatten(self.out_tree, [as_result(x) for x in leaves])
 
     def unflatten_aux(self, leaves: Sequence[Any]) -> Any:
         """The auxiliary result from its leaves."""
         assert self.aux_tree is not None, "unreachable: the function has run"
-        return tree_unflatten(self.aux_tree, leaves)
+        return tree_unflatten(self.aux_tree, [as_result(x) for x in leaves])
 
     def _naming(self, what: str) -> Naming:
         return lambda path: f"{what}{keystr(path)} of {self._name}"

@@ -35,9 +35,7 @@ from fiveloop.state import Ref
 T = TypeVar("T")
 
 
-def cond(
-    pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any
-) -> T:
+def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any) -> T:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
 
     `pred` is a scalar; a number holds if it is not zero. Both functions give results of the same structure,
@@ -70,7 +68,9 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
     """
     funs = tuple(branches)
     if not funs:
-        raise ValueError(f"switch: expected at least one branch, got none{at_source(current_source())}")
+        raise ValueError(
+            f"switch: expected at least one branch, got none{at_source(current_source())}"
+        )
     value = as_value(index, "switch: index")
     if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iu":
         raise TypeError(

@@ -49,8 +49,7 @@ def _one_choice(
     # branch : [*ins] -> [*outs], batched in axis 0
     branches = tuple(batch_jaxpr(b, size, batched, out_batched)[0] for b in p.branches)
     moved = [
-        move_batch(x, size, d) if d is not None else x
-        for x, d in zip(rest, dims[1:], strict=True)
+        move_batch(x, size, d) if d is not None else x for x, d in zip(rest, dims[1:], strict=True)
     ]
     outs = bind(cond_p, index, *moved, params=replace(p, branches=branches))
     return outs, [0 if b else None for b in out_batched]

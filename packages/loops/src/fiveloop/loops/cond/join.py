@@ -53,7 +53,9 @@ def fill_slots(known: Jaxpr, num_outs: int, slots: Slots, branch: int) -> Jaxpr:
     return stage_closed(run, known.in_avals, known.name)
 
 
-def read_slots(staged: Jaxpr, slots: Slots, branch: int, at_hand: Sequence[Aval], ins: Sequence[int | None]) -> Jaxpr:
+def read_slots(
+    staged: Jaxpr, slots: Slots, branch: int, at_hand: Sequence[Aval], ins: Sequence[int | None]
+) -> Jaxpr:
     """The staged half of a branch, over the slots and everything that any branch takes besides.
 
     staged : [*ins of the branch]      -> [*outs]

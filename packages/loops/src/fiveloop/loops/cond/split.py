@@ -61,7 +61,11 @@ class _Halves:
         self.out_unknown = cuts[0].out_unknown
         self.known_outs, self.unknown_outs = partition(self.out_unknown, eqn.outvars)
         self.saved = [
-            [v for v, source in zip(c.residuals, c.sources, strict=True) if not self._at_hand(source)]
+            [
+                v
+                for v, source in zip(c.residuals, c.sources, strict=True)
+                if not self._at_hand(source)
+            ]
             for c in cuts
         ]
         self.slots = join(self.saved)
@@ -101,15 +105,17 @@ class _Halves:
         avals = [a.aval for a in taken.values()]
         branches = tuple(
             read_slots(
-                cut.staged, self.slots, k, avals, [None if s is None else position[s] for s in sources]
+                cut.staged,
+                self.slots,
+                k,
+                avals,
+                [None if s is None else position[s] for s in sources],
             )
             for k, (cut, sources) in enumerate(zip(self.cuts, wanted, strict=True))
         )
         operands = [self.index, *slots, *taken.values()]
         params = replace(self.p, branches=branches)
-        return new_eqn(
-            self.eqn.primitive, operands, params, self.unknown_outs, self.eqn.source
-        )
+        return new_eqn(self.eqn.primitive, operands, params, self.unknown_outs, self.eqn.source)
 
     def _inputs(
         self, cut: Split, taken: dict[tuple[str, int], Atom]

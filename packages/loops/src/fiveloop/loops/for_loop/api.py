@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fiveloop.core import (
     Value,
+    as_result,
     at_source,
     check_callable,
     current_source,
@@ -51,7 +52,7 @@ def for_loop(
     for x in values:
         _check_no_ref(x)
     if steps == 0:
-        return tree_unflatten(tree, values)  # type: ignore[no-any-return]
+        return tree_unflatten(tree, [as_result(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
         out: object = call(body, i, tree_unflatten(tree, refs))

@@ -14,6 +14,7 @@ from fiveloop.core import (
     TreeDef,
     Typed,
     Value,
+    as_result,
     at_source,
     check_callable,
     convert,
@@ -99,7 +100,8 @@ def indexed_scan(
         body = _as_for_body(staged, carry_avals, [x.aval.strong() for x in slices], y_avals)
         finals = bind_for(steps, body, [*carry, *slices, *stacks], reverse, unroll)
         carry, stacks = finals[: len(carry)], finals[len(carry) + len(slices) :]
-    return tree_unflatten(carry_tree, carry), tree_unflatten(ys_tree, stacks)
+    final = [as_result(x) for x in carry]
+    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacks)
 
 
 def _as_for_body(

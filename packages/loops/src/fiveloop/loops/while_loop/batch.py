@@ -89,9 +89,7 @@ def _masked_step(p: WhileParams) -> Jaxpr:
     avals = p.body.in_avals
     refs = tuple(isinstance(a, AbstractRef) for a in avals)
     guard = Guard(refs, (False,) * len(refs))
-    same = [
-        v is out for v, out in zip(parts(p, p.body.invars)[1], p.body.outvars, strict=True)
-    ]
+    same = [v is out for v, out in zip(parts(p, p.body.invars)[1], p.body.outvars, strict=True)]
 
     def run(going: Value, *args: Value) -> list[Value]:
         consts, carry, refs = parts(p, args)

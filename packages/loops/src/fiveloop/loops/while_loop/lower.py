@@ -12,9 +12,7 @@ from fiveloop.loops.while_loop.primitive import WhileParams
 def while_lower(ctx: Any, operands: Sequence[IRValue], p: WhileParams) -> list[IRValue]:
     """Write condition and body in place."""
     if len(operands) != p.first_ref:
-        raise TypeError(
-            "`while` has no lowering over Refs: discharge it first (`discharge_state`)"
-        )
+        raise TypeError("`while` has no lowering over Refs: discharge it first (`discharge_state`)")
     consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
 
     def holds(args: Sequence[IRValue]) -> IRValue:

@@ -56,7 +56,9 @@ def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Ava
     if [a.strong() for a in p.cond.out_avals] != [PREDICATE]:
         raise TypeError(f"while: the condition must give {PREDICATE}, got {p.cond.out_avals}")
     if mutated_positions(p.cond.effects):
-        raise TypeError(f"while: the condition must only read Refs, but it has {set(p.cond.effects)}")
+        raise TypeError(
+            f"while: the condition must only read Refs, but it has {set(p.cond.effects)}"
+        )
     given = avals[p.num_consts : p.first_ref]
     outs = []
     for x, out in zip(given, p.body.out_avals, strict=True):

@@ -56,9 +56,7 @@ def while_split(
     return EqnSplit([*reads, known_eqn], [*refs, staged], tuple(not k for k in carry))
 
 
-def _split_body(
-    plan: SavingPlan, unknown: Mask, p: WhileParams
-) -> tuple[Split, Jaxpr] | None:
+def _split_body(plan: SavingPlan, unknown: Mask, p: WhileParams) -> tuple[Split, Jaxpr] | None:
     """The body cut with what is unknown in some step, and the condition if it is known."""
     while True:
         consts, carry, refs = parts(p, unknown)
@@ -66,7 +64,11 @@ def _split_body(
         cut = split(p.body, unknown, nothing, plan, ensure_out_unknown=tuple(carry))
         test = split(p.cond, unknown, nothing, plan)
         late = [a or b for a, b in zip(cut.ref_unknown, test.ref_unknown, strict=True)]
-        grown = (*consts, *cut.out_unknown, *[r or n for r, n in zip(refs, parts(p, late)[2], strict=True)])
+        grown = (
+            *consts,
+            *cut.out_unknown,
+            *[r or n for r, n in zip(refs, parts(p, late)[2], strict=True)],
+        )
         if test.out_unknown[0]:
             return None
         if grown == unknown:
