@@ -178,3 +178,4 @@ from .primitives.elementwise import to_condition as to_condition
 from .primitives.reduce import reduce_or as reduce_or
 from .transforms.batch import batch_flat as batch_flat
 from .api.flatten import as_result as as_result
+from .api.flatten import argument_name as argument_name

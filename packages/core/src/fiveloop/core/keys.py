@@ -13,7 +13,7 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value, device_put
 from fiveloop.core.dims import Shape, size_of
 from fiveloop.core.primitives.broadcast import expand_dims, reshape
-from fiveloop.core.primitives.check import bad_type, bad_value, canonical_shape
+from fiveloop.core.primitives.check import bad_type, bad_value, canonical_dtype, canonical_shape
 from fiveloop.core.primitives.convert import convert, operand
 from fiveloop.core.primitives.elementwise import (
     bitwise_or,
@@ -56,7 +56,7 @@ def fold_in(k: ArrayLike, data: ArrayLike) -> Value:
 
 def random_bits(k: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance."""
-    out = np.dtype(dtype)
+    out = canonical_dtype("random_bits", dtype)
     if out.kind != "u":
         bad_type(f"random_bits: expected an unsigned integer dtype, got {out.name}")
     high, low = threefry2x32(

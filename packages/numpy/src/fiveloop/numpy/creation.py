@@ -12,7 +12,7 @@ from fiveloop.core.array import device_put
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_type, bad_value, canonical_shape
+from fiveloop.core.primitives.check import bad_type, bad_value, canonical_dtype, canonical_shape
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.promotion import Typed, host_scalar, python_typed, to_inexact
 from fiveloop.core.trace.tracer import is_eager
@@ -33,12 +33,12 @@ def asarray(x: ArrayLike | Nested, dtype: Any = None) -> Value:
            [3, 4]], dtype=int32)
     """
     if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
-        typed = Typed(python_typed(x).dtype if dtype is None else np.dtype(dtype))
+        typed = Typed(python_typed(x).dtype if dtype is None else canonical_dtype("asarray", dtype))
         return _on_device(host_scalar(x, typed, "asarray"))
     value = _from_list(x) if isinstance(x, (list, tuple)) else as_value(x, "asarray: argument `x`")
     value = operand("asarray", "x", value)
     if dtype is not None:
-        value = _cast(value, np.dtype(dtype))
+        value = _cast(value, canonical_dtype("asarray", dtype))
     elif value.weak_type:
         value = convert(value, value.dtype)
     return _on_device(value)
@@ -74,7 +74,10 @@ def _from_list(x: Sequence[Any]) -> Value:
     leaves = list(_leaves(x))
     if any(isinstance(leaf, Value) for leaf in leaves):
         return sh.stack([asarray(item) for item in x])
-    host = np.asarray(x)
+    try:
+        host = np.asarray(x)
+    except ValueError:
+        host = np.asarray(None)
     if host.dtype == object:
         bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
     if all(type(leaf) in _NUMBERS for leaf in leaves):
@@ -104,13 +107,14 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None) -> Value:
            [7, 7]], dtype=int32)
     """
     out = canonical_shape("full", shape)
+    kind = None if dtype is None else canonical_dtype("full", dtype)
     if isinstance(fill_value, _NUMBERS) and not isinstance(fill_value, np.generic):
-        typed = Typed(python_typed(fill_value).dtype if dtype is None else np.dtype(dtype))
+        typed = Typed(kind or python_typed(fill_value).dtype)
         fill_value = host_scalar(fill_value, typed, "full: argument `fill_value`")
         if is_eager():
             return device_put(np.full(out, fill_value.host))
     value = operand("full", "fill_value", fill_value)
-    return bc.broadcast_to(value if dtype is None else _cast(value, np.dtype(dtype)), out)
+    return bc.broadcast_to(value if kind is None else _cast(value, kind), out)
 
 
 def zeros(shape: Any, dtype: Any = np.float32) -> Value:
@@ -194,7 +198,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     if bounds[2] == 0:
         bad_value("arange: expected `step` not to be zero")
     integers = all(isinstance(x, int) for x in bounds)
-    kind = np.dtype(dtype) if dtype is not None else np.dtype(np.int32 if integers else np.float32)
+    kind = canonical_dtype("arange", dtype if dtype is not None else np.int32 if integers else np.float32)
     if integers and not is_eager() and kind.kind in "iu":
         count = len(range(*[int(x) for x in bounds]))
         return ew.add(

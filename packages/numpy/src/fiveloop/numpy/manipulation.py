@@ -406,7 +406,13 @@ def pad(
     (Array([0, 1, 2, 0, 0], dtype=int64), Array([2, 1, 2, 3, 2], dtype=int64))
     """
     value = operand("pad", "x", x)
-    widths = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
+    except ValueError:
+        bad_value(
+            f"pad: expected `pad_width` to be a number, a pair, or a pair for each of {value.ndim} axes, got "
+            f"{pad_width}"
+        )
     if any(n < 0 for pair in widths for n in pair):
         bad_value(f"pad: expected no negative widths, got {pad_width}")
     if mode == "constant":

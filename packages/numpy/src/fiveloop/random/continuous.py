@@ -12,7 +12,13 @@ from fiveloop.core.dims import Shape
 from fiveloop.core.keys import random_bits
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives.check import bad_type, bad_value, canonical_shape, common_shape
+from fiveloop.core.primitives.check import (
+    bad_type,
+    bad_value,
+    canonical_dtype,
+    canonical_shape,
+    common_shape,
+)
 from fiveloop.core.primitives.convert import convert, operand
 from fiveloop.core.promotion import dtype_kind
 
@@ -103,7 +109,7 @@ def laplace(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
 
 def check_draw(fun: str, shape: Any, dtype: Any, **bounds: ArrayLike) -> tuple[Shape, DType]:
     """The shape and dtype of a draw, checked, and that its bounds broadcast to that shape."""
-    out, kind = canonical_shape(fun, shape), np.dtype(dtype)
+    out, kind = canonical_shape(fun, shape), canonical_dtype(fun, dtype)
     if dtype_kind(kind) != "f":
         bad_type(f"{fun}: expected a real floating point dtype, got {kind.name}")
     for name, x in bounds.items():

@@ -19,6 +19,7 @@ from fiveloop.core.primitives.check import (
     bad_type,
     bad_value,
     canonical_axis,
+    canonical_dtype,
     canonical_shape,
     common_shape,
 )
@@ -41,7 +42,7 @@ def randint(
     >>> int(x.min()), int(x.max())
     (3, 5)
     """
-    out, kind = canonical_shape("randint", shape), np.dtype(dtype)
+    out, kind = canonical_shape("randint", shape), canonical_dtype("randint", dtype)
     if kind.kind not in "iu":
         bad_type(f"randint: expected an integer dtype, got {kind.name}")
     if isinstance(minval, int) and isinstance(maxval, int):

@@ -56,4 +56,4 @@ def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     dtype('uint8')
     """
     out = canonical_shape("bits", shape)
-    return _bits(operand("bits", "key", key), shape=out, dtype=np.dtype(dtype))
+    return _bits(operand("bits", "key", key), shape=out, dtype=dtype)

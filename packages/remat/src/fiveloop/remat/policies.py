@@ -15,6 +15,8 @@ from fiveloop.core import (
     NothingSaveable,
     Policy,
     Verdict,
+    at_source,
+    current_source,
     dot_general_p,
 )
 from fiveloop.remat.name import name_p
@@ -62,7 +64,9 @@ def save_only_these_names(*names: str) -> SaveOnlyTheseNames:
     """
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"save_only_these_names: expected names as strings, got {name!r}")
+            raise TypeError(
+                f"save_only_these_names: expected names as strings, got {name!r}{at_source(current_source())}"
+            )
     return SaveOnlyTheseNames(frozenset(names))
 
 

@@ -7,13 +7,19 @@ from types import CodeType
 from typing import Any
 
 
-def assert_misuse(call: Callable[[], object], kind: type[Exception], message: str) -> None:
-    """A call raises an error of just this type and message; the place it names is a line of `call`."""
+def assert_misuse(
+    call: Callable[[], object],
+    kind: type[Exception],
+    message: str,
+    *,
+    within: Callable[..., Any] | None = None,
+) -> None:
+    """A call raises an error of just this type and message; the place it names is a line of `call`, or `within`."""
     error = raised(call)
     given, _, place = str(error).partition("\n  at ")
     assert type(error) is kind, f"expected {kind.__name__}, got {type(error).__name__}: {error}"
     assert given == message, f"expected the message\n{message}\ngot\n{given}"
-    assert_within(call, place)
+    assert_within(within or call, place)
 
 
 def raised(call: Callable[[], object]) -> Exception:

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from fiveloop.core import Policy, bind, flatten_values, function_name, stage_user
+from fiveloop.core import (
+    Policy,
+    argument_naming,
+    at_source,
+    bind,
+    check_callable,
+    current_source,
+    flatten_values,
+    function_name,
+    stage_user,
+)
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.policies import nothing_saveable
 
@@ -26,17 +36,16 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
     >>> grad(checkpoint(lambda x: fnp.sin(fnp.sin(x))))(1.0)
     Array(0.36003947, dtype=float32)
     """
-    if not callable(fun):
-        raise TypeError(
-            f"checkpoint: expected a function, got {fun!r} of type {type(fun).__name__}"
-        )
+    check_callable("checkpoint", fun)
     chosen = nothing_saveable if policy is None else policy
     if not callable(chosen):
-        raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")
+        raise TypeError(
+            f"checkpoint: policy must be callable on an equation, got {policy!r}{at_source(current_source())}"
+        )
 
     @wraps(fun)
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, _ = flatten_values((args, kwargs), f"checkpoint of {function_name(fun)}: argument")
+        values, _ = flatten_values((args, kwargs), argument_naming("checkpoint", fun))
         staged, flat = stage_user(fun, args, kwargs)
         params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
         out: R = flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))

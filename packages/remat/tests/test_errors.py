@@ -1,0 +1,85 @@
+"""Bad input to checkpoints: the type of each error, its message, and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import ConcretizationError, as_value, function_source, grad, to_array
+from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.remat import checkpoint, checkpoint_name, save_only_these_names, saved_residuals
+
+X = to_array(as_value(np.arange(4, dtype=np.float32)))
+M = to_array(as_value(np.ones((3, 2), np.float32)))
+
+
+def misfit(x: Any) -> Any:
+    return (x + M).sum()
+
+
+CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "no function": (
+        lambda: checkpoint(3),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "checkpoint: expected a function, got 3 of type int",
+    ),
+    "policy": (
+        lambda: checkpoint(misfit, policy=3),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "checkpoint: policy must be callable on an equation, got 3",
+    ),
+    "a leaf": (
+        lambda: checkpoint(misfit)(["s"]),
+        TypeError,
+        "checkpoint of misfit: argument `x`[0] must be an array or a scalar, got 's' of type str",
+    ),
+    "a leaf, to residuals": (
+        lambda: saved_residuals(misfit, "s"),
+        TypeError,
+        "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str",
+    ),
+    "a name": (
+        lambda: checkpoint_name(X, 3),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "checkpoint_name: name must be a string, got 3",
+    ),
+    "a name in a policy": (
+        lambda: save_only_these_names(3),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "save_only_these_names: expected names as strings, got 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)
+def test_bad_input(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    assert_misuse(call, kind, message)
+
+
+def forward(f: Callable[..., Any]) -> Callable[..., Any]:
+    return f
+
+
+@pytest.mark.parametrize("transform", [forward, grad])
+def test_shapes_within_a_checkpoint(transform: Callable[..., Any]) -> None:
+    assert_misuse(
+        lambda: transform(checkpoint(lambda x: (x + M).sum()))(X),
+        ValueError,
+        "add: expected shapes that broadcast together, got (4,), (3, 2)",
+    )
+
+
+def test_control_flow_within_a_checkpoint() -> None:
+    def branch(x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+    assert_misuse(
+        lambda: checkpoint(branch)(X),
+        ConcretizationError,
+        f"the traced value Traced<bool[]> was asked to be a bool while {function_source(branch)} is traced; use "
+        "`cond`, `select` or `while_loop` for control flow on traced values",
+        within=branch,
+    )
