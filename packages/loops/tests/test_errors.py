@@ -18,8 +18,7 @@ from fiveloop.core import (
     to_array,
 )
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
-from fiveloop.loops import cond, for_loop, scan, switch, while_loop
-from fiveloop.loops.scan.kin import fori_loop, map
+from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
