@@ -104,7 +104,7 @@ def write_results(
             f"{options.layers} layers, width {options.width}: "
             f"held-out loss {loss:.2f} nats per character"
         )
-        draw_run(options.out / "run.png", trained.curve, ngrams, costs, title)
+        draw_run(options.out / "run.png", trained.curve, loss, ngrams, costs, title)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ POLICY_COLOURS = ("#1f5fa8", "#2f9e77", "#c8442d", "#8a5fb5")
 
 @dataclass(frozen=True)
 class Curve:
-    """The loss in nats per character: of each step's batch, and of held-out text after some steps."""
+    """The loss in nats per character: of each step's batch, and of some held-out text after some steps."""
 
     train: Sequence[float]
     held_out: Mapping[int, float]
@@ -34,9 +34,17 @@ class PolicyCost:
 
 
 def draw_run(
-    path: Path, curve: Curve, ngrams: Mapping[int, float], costs: Sequence[PolicyCost], title: str
+    path: Path,
+    curve: Curve,
+    loss: float,
+    ngrams: Mapping[int, float],
+    costs: Sequence[PolicyCost],
+    title: str,
 ) -> None:
-    """Draw the loss curve and, where there are any, the costs of the policies, to a PNG file."""
+    """Draw the loss curve and, where there are any, the costs of the policies, to a PNG file.
+
+    `loss` is that of the trained model on all held-out text.
+    """
     with matplotlib.rc_context(
         {
             "font.size": 10,
@@ -53,7 +61,7 @@ def draw_run(
         figure = Figure(figsize=(11.5 if costs else 7.0, 4.6), layout="constrained", dpi=150)
         ratios = [1.45, 1.0] if costs else [1.0]
         panels = figure.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
-        draw_curve(panels[0], curve, ngrams)
+        draw_curve(panels[0], curve, loss, ngrams)
         if costs:
             draw_costs(panels[1], costs)
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
@@ -61,7 +69,7 @@ def draw_run(
         figure.savefig(path)
 
 
-def draw_curve(axes: Axes, curve: Curve, ngrams: Mapping[int, float]) -> None:
+def draw_curve(axes: Axes, curve: Curve, loss: float, ngrams: Mapping[int, float]) -> None:
     """Draw train and held-out loss over steps, with a line for each n-gram model."""
     steps = np.arange(1, len(curve.train) + 1)
     axes.plot(steps, curve.train, color=TRAIN, alpha=0.35, lw=0.8)
@@ -73,13 +81,13 @@ def draw_curve(axes: Axes, curve: Curve, ngrams: Mapping[int, float]) -> None:
         marker="o",
         ms=3.5,
         lw=1.5,
-        label="held out",
+        label="some held-out text",
     )
-    for order, loss in ngrams.items():
-        axes.axhline(loss, color=GREY, lw=0.8, ls=(0, (4, 3)), zorder=0)
+    for order, nats in ngrams.items():
+        axes.axhline(nats, color=GREY, lw=0.8, ls=(0, (4, 3)), zorder=0)
         axes.annotate(
-            f"{order}-gram  {loss:.2f}",
-            (1.0, loss),
+            f"{order}-gram  {nats:.2f}",
+            (1.0, nats),
             xycoords=("axes fraction", "data"),
             xytext=(4, 0),
             textcoords="offset points",
@@ -87,29 +95,38 @@ def draw_curve(axes: Axes, curve: Curve, ngrams: Mapping[int, float]) -> None:
             fontsize=8,
             color=GREY,
         )
-    lowest = min([*ngrams.values(), *curve.held_out.values(), min(smoothed(curve.train))])
-    highest = max([*ngrams.values(), *curve.held_out.values()])
+    lowest = min([loss, *ngrams.values(), *curve.held_out.values(), min(smoothed(curve.train))])
+    highest = max([loss, *ngrams.values(), *curve.held_out.values()])
     axes.set_ylim(lowest - 0.15, highest + 0.35)
     axes.set_xlim(0, len(curve.train))
     axes.set_xlabel("step")
     axes.set_ylabel("loss, nats per character")
     axes.set_title("How the loss fell", loc="left", fontsize=10.5)
-    if curve.held_out:
-        last = list(curve.held_out.items())[-1]
-        axes.annotate(
-            f"{last[1]:.2f}",
-            last,
-            xytext=(-2, 7),
-            textcoords="offset points",
-            ha="right",
-            fontsize=10,
-            fontweight="bold",
-            color=HELD_OUT,
-        )
+    axes.plot(
+        [len(curve.train)],
+        [loss],
+        color=HELD_OUT,
+        marker="D",
+        ms=6,
+        lw=0.0,
+        clip_on=False,
+        zorder=3,
+        label="all held-out text",
+    )
+    axes.annotate(
+        f"{loss:.2f}",
+        (len(curve.train), loss),
+        xytext=(-4, 9),
+        textcoords="offset points",
+        ha="right",
+        fontsize=10,
+        fontweight="bold",
+        color=HELD_OUT,
+    )
     axes.legend(frameon=False, loc="upper center", fontsize=9)
 
 
-def smoothed(losses: Sequence[float], half_life: float = 8.0) -> npt.NDArray[np.float64]:
+def smoothed(losses: Sequence[float], half_life: float = 4.0) -> npt.NDArray[np.float64]:
     """Give the running mean of the losses, the recent ones weighing most."""
     keep = 0.5 ** (1.0 / half_life)
     total, weight, means = 0.0, 0.0, []

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from char_transformer.costs import COMPARED, policy_costs, policy_named
+from char_transformer.costs import COMPARED, compile_step, policy_costs, policy_named
 from char_transformer.model import ModelSize, init_params, logits, mean_nats
 from char_transformer.sample import next_logits, sample_text
 from char_transformer.steps import Adam, gradients, init_state, train_steps
@@ -167,3 +167,14 @@ def test_costs_are_measured_for_each_policy() -> None:
     costs = policy_costs(state, small_windows(batch=4).reshape(2, 2, -1), SIZE)
     assert [cost.policy for cost in costs] == list(COMPARED)
     assert all(cost.temporary_bytes > 0 and cost.seconds > 0.0 for cost in costs)
+
+
+def test_twelve_layers_need_less_than_half_the_memory_when_nothing_is_saved() -> None:
+    size = ModelSize(num_symbols=103, layers=12)
+    state = init_state(init_params(random.key(0), size))
+    batch = np.zeros((2, 8, size.context + 1), np.int32)
+    everything, nothing = (
+        compile_step(state, batch, size, policy_named(name)).memory_analysis().temp
+        for name in ("everything_saveable", "nothing_saveable")
+    )
+    assert nothing < 0.5 * everything
