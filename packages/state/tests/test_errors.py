@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import FrozenRefError, as_value, grad, jit, to_array, vmap
+from fiveloop.core import FrozenRefError, as_value, grad, jit, to_array, vjp, vmap
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
 
@@ -105,6 +105,18 @@ CASES: dict[str, Case] = {
         TypeError,
         "run_state: the function works on its Refs and must return None, got 3",
     ),
+    "the gradient of a Ref": (
+        lambda: grad(read)(new_ref(X)),
+        TypeError,
+        "grad of read: argument `ref` must be an array to be differentiated, got a Ref of type Ref{f32[4]}; pass what "
+        "it holds, `ref[...]`, and make the Ref in the function",
+    ),
+    "the cotangent of a Ref": (
+        lambda: vjp(read, new_ref(X)),
+        TypeError,
+        "vjp of read: argument `ref` must be an array to be differentiated, got a Ref of type Ref{f32[4]}; pass what "
+        "it holds, `ref[...]`, and make the Ref in the function",
+    ),
     "a Ref as a result": (
         lambda: jit(new_ref)(X),
         TypeError,
@@ -131,6 +143,7 @@ def test_in_place_arithmetic_on_a_ref_that_was_read() -> None:
 
 def test_a_written_value_under_differentiation() -> None:
     ref = new_ref(X)
+    before = np.asarray(ref[...])
     assert_misuse(
         lambda: grad(lambda x: [ref.__setitem__(0, x.sum()), x.sum()][1])(X),
         TypeError,
@@ -138,6 +151,7 @@ def test_a_written_value_under_differentiation() -> None:
         "would be lost; pass the Ref's contents into the differentiated function and make the Ref there, or "
         "write `stop_gradient(x)`",
     )
+    np.testing.assert_array_equal(ref[...], before)
 
 
 def test_a_batched_value_in_a_shared_ref() -> None:

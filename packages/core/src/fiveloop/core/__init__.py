@@ -179,3 +179,4 @@ from .primitives.reduce import reduce_or as reduce_or
 from .transforms.batch import batch_flat as batch_flat
 from .api.flatten import as_result as as_result
 from .api.flatten import argument_name as argument_name
+from .primitives.index import resolve_index_p as resolve_index_p

@@ -13,6 +13,8 @@ from fiveloop.core import (
     Literal,
     Source,
     Var,
+    argument_name,
+    check_callable,
     keystr,
     linearize_jaxpr,
     size_of,
@@ -79,20 +81,24 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     >>> len(saved_residuals(lambda x: fnp.sin(x) * x, 1.0))
     3
     """
+    check_callable("saved_residuals", f)
     staged, _ = stage_user(f, args, kwargs)
     num_captured = len(staged.captured)
     nonzero = (False,) * num_captured + tuple(
         a.differentiable for a in staged.jaxpr.in_avals[num_captured:]
     )
     known, _, _, num_res = linearize_jaxpr(staged.jaxpr, nonzero)
-    paths = [f"argument {_argument(path)}" for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+    paths = [_argument(f, path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
     names = [*["closed-over value"] * num_captured, *paths]
     kept = known.outvars[len(known.outvars) - num_res :]
     return SavedResiduals(tuple(_residual(known, names, atom) for atom in kept))
 
 
-def _argument(path: Any) -> str:
-    return keystr(path)
+def _argument(f: Callable[..., Any], path: Any) -> str:
+    """An argument as its user knows it; `path` leads from the pair of positional and named arguments."""
+    kind, first, *inner = path
+    called = argument_name(f, first.idx) if kind.idx == 0 else f"`{first.key}`"
+    return f"argument {called}{keystr(tuple(inner))}"
 
 
 def _residual(known: Jaxpr, names: list[str], atom: Var | Literal) -> Residual:
@@ -102,8 +108,21 @@ def _residual(known: Jaxpr, names: list[str], atom: Var | Literal) -> Residual:
         return Residual(atom.aval, names[known.invars.index(atom)], None)
     for eqn in known.eqns:
         if atom in eqn.outvars:
-            return Residual(atom.aval, _origin(eqn), eqn.source)
+            made = _innermost(eqn, eqn.outvars.index(atom))
+            return Residual(atom.aval, _origin(made), made.source)
     raise AssertionError("unreachable: a residual is an input or a result")
+
+
+def _innermost(eqn: Eqn, position: int) -> Eqn:
+    """The equation that makes a result of a call: within the call, if that is where it is made."""
+    inner = getattr(eqn.params, "jaxpr", None)
+    if not isinstance(inner, Jaxpr) or len(inner.outvars) != len(eqn.outvars):
+        return eqn
+    result = inner.outvars[position]
+    for made in inner.eqns:
+        if result in made.outvars:
+            return _innermost(made, made.outvars.index(result))
+    return eqn
 
 
 def _origin(eqn: Eqn) -> str:

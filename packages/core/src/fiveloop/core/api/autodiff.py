@@ -20,6 +20,7 @@ from fiveloop.core.api.flatten import (
 )
 from fiveloop.core.array import Scalar, Value, as_value
 from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.pytree import (
     TreeDef,
@@ -137,7 +138,11 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     (Array(6., dtype=float32),)
     """
     check_callable("vjp", fun)
-    values, tree = flatten_values((primals, {}), argument_naming("vjp", fun))
+    name = argument_naming("vjp", fun)
+    values, tree = flatten_values((primals, {}), name)
+    for (path, _), x in zip(tree_flatten_with_path((primals, {}))[0], values, strict=True):
+        if x.aval.accumulates:
+            raise _not_a_value(name(path), x.aval)
     flat = FlatFunction(fun, tree, has_aux)
     nonzero = tuple(x.aval.differentiable for x in values)
     outs, linear = linearize_flat(flat, values, nonzero, fun)
@@ -243,12 +248,24 @@ def _check_differentiable(fun: object, chosen: Sequence[Any], wanted: Sequence[i
     for k, arg in zip(wanted, chosen, strict=True):
         for path, leaf in tree_flatten_with_path(arg)[0]:
             aval = as_value(leaf).aval
+            if aval.accumulates:
+                raise _not_a_value(
+                    f"grad of {function_name(fun)}: argument {argument_name(fun, k)}{keystr(path)}", aval
+                )
             if not aval.differentiable:
                 raise TypeError(
                     f"grad of {function_name(fun)}: argument {argument_name(fun, k)}{keystr(path)} must be floating to "
                     f"be differentiated, got {aval}; convert it first, or leave it out of argnums"
                     f"{at_source(current_source())}"
                 )
+
+
+def _not_a_value(what: str, aval: Aval) -> TypeError:
+    """An argument whose contents change has no gradient of its own: what it holds has one."""
+    return TypeError(
+        f"{what} must be an array to be differentiated, got a Ref of type {aval}; pass what it holds, `ref[...]`, and "
+        f"make the Ref in the function{at_source(current_source())}"
+    )
 
 
 def _unit_cotangent(fun: object, flat: FlatFunction, outs: Sequence[Value]) -> Tangent:

@@ -48,11 +48,11 @@ def addupdate_jvp(
 ) -> tuple[list[Value], list[Tangent]]:
     """Add the tangent to the tangent Ref at the same place."""
     _, _, *index = primals
-    bind(addupdate_p, *primals, params=p)
     ref_dot, x_dot = tangents[:2]
-    if not isinstance(x_dot, Zero):
-        if isinstance(ref_dot, Zero):
-            raise not_differentiated("addupdate")
+    if isinstance(ref_dot, Zero) and not isinstance(x_dot, Zero):
+        raise not_differentiated("addupdate")
+    bind(addupdate_p, *primals, params=p)
+    if not isinstance(ref_dot, Zero) and not isinstance(x_dot, Zero):
         bind(addupdate_p, ref_dot, x_dot, *index, params=p)
     return [], []
 

@@ -69,10 +69,10 @@ def swap_jvp(
     """Swap the tangent into the tangent Ref at the same place."""
     _, _, *index = primals
     ref_dot, x_dot = tangents[:2]
+    if isinstance(ref_dot, Zero) and not isinstance(x_dot, Zero):
+        raise not_differentiated("swap")
     outs = bind(swap_p, *primals, params=p)
     if isinstance(ref_dot, Zero):
-        if not isinstance(x_dot, Zero):
-            raise not_differentiated("swap")
         return outs, [zero_like(out) for out in outs]
     return outs, list(bind(swap_p, ref_dot, instantiate(x_dot), *index, params=p))
 
