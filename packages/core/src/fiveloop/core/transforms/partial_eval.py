@@ -143,6 +143,8 @@ class _Splitter:
 
     def _take(self, eqn: Eqn, cut: EqnSplit) -> _Step:
         self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
+        # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
+        self.unknown |= {v for e in cut.staged for v in e.outvars}
         return _Step(known=cut.known, staged=cut.staged)
 
     def _may_run_again(self, eqn: Eqn) -> bool:

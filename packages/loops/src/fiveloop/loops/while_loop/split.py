@@ -1,7 +1,7 @@
 """Partial evaluation: a loop of what is known, and the whole loop again for what is not.
 
 How many steps there will be is not known, so nothing is kept from step to step: the staged half computes the
-known values anew. It works on copies of the Refs that the known half changes, so that they change once.
+known values anew, on copies of the Refs as they were.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def while_split(
     params = replace(p, cond=cond, body=body, num_consts=sum(consts))
     outs = select_by(carry, eqn.outvars)
     known_eqn = new_eqn(eqn.primitive, select_by(known, eqn.invars), params, outs, eqn.source)
-    copies = _copies(eqn, p, known)
+    copies = _copies(eqn, p, known, inst)
     operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
     outvars = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
     staged = new_eqn(eqn.primitive, operands, p, outvars, eqn.source)
@@ -78,11 +78,17 @@ def _split_body(plan: SavingPlan, unknown: Mask, p: WhileParams) -> tuple[Split,
         unknown = grown
 
 
-def _copies(eqn: Eqn, p: WhileParams, known: Sequence[bool]) -> dict[Atom, tuple[Eqn, Eqn]]:
-    """For each known Ref that the loop changes: a read of all it holds, and a new Ref of that."""
+def _copies(
+    eqn: Eqn, p: WhileParams, known: Sequence[bool], inst: Sequence[bool]
+) -> dict[Atom, tuple[Eqn, Eqn]]:
+    """For known Refs: a read of all that one holds, and a new Ref of that.
+
+    None is needed for one that is at hand in the staged half and that the loop only reads.
+    """
     found: dict[Atom, tuple[Eqn, Eqn]] = {}
-    for k in sorted(mutated_positions(p.body.effects)):
-        if known[k]:
+    changed = mutated_positions(p.body.effects)
+    for k in range(p.first_ref, len(eqn.invars)):
+        if known[k] and (k in changed or not inst[k]):
             ref = eqn.invars[k]
             whole = IndexParams(whole_indexer(ref.aval.shape))
             read = new_eqn(get_p, [ref], whole, source=eqn.source)
