@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,52 +16,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import agree, hlo, report, run, stats, verdicts
 from benchmarks.duel import Row, Runner, Settings
-from benchmarks.inplace import declared, inputs, numpy_loops
+from benchmarks.inplace import declared, fiveloop_loops, inputs, numpy_loops
 from benchmarks.model import (
     Benchmark,
     Case,
     Contender,
     GrowthLimit,
     NoCopies,
-    Program,
     RatioLimit,
     Task,
     task,
 )
 from benchmarks.pool import Pool, WorkerFailed
+from benchmarks.sides import fiveloop_side
 from benchmarks.sides.base import map_leaves, named
 from benchmarks.worker import Built
 
-HERE = "tests.test_bench_runner"
+BUILDERS = "tests.bench_builders"
 FAST = Settings(rounds=3, round_seconds=1e-4, lower_rounds=1)
 
 
-# Builders that the worker processes import from this file.
-
-
-def build_squares(size: int) -> Program:
-    return Program(lambda x: {"y": x * x}, (np.arange(float(size)),))
-
-
-def build_cubes(size: int) -> Program:
-    return Program(lambda x: {"y": x**3}, (np.arange(float(size)),))
-
-
-def build_error(size: int) -> Program:
-    raise ValueError(f"no program of size {size}")
-
-
-def build_exit(size: int) -> Program:
-    os._exit(3)
-
-
-def build_sleep(size: int) -> Program:
-    time.sleep(60.0)
-    return build_squares(size)
-
-
 def contender(name: str, builder: str = "build_squares") -> Contender:
-    return Contender(name, "numpy", f"{HERE}:{builder}")
+    return Contender(name, "numpy", f"{BUILDERS}:{builder}")
 
 
 def task_of(builder: str) -> Task:
@@ -463,3 +437,15 @@ def test_the_reference_is_deterministic_and_named(transform: str) -> None:
     names = {"primal": ["y"], "gradient": ["x_bar"], "jvp_of_gradient": ["x_bar", "x_bar_dot"]}
     assert sorted(first) == names[transform]
     assert agree.disagreements(first, second, 0.0) == []
+
+
+@pytest.mark.parametrize("transform", inputs.TRANSFORMS)
+@pytest.mark.parametrize("loop", inputs.LOOPS)
+def test_our_loops_agree_with_the_reference_and_stay_in_place(loop: str, transform: str) -> None:
+    size = 24 if loop == "nested" else 512
+    wanted = numpy_loops.build(loop, transform, size)
+    ready = fiveloop_side.SIDE.prepare(fiveloop_loops.build(loop, transform, size))
+    assert agree.disagreements(ready.results(), wanted.fun(*wanted.args), 1e-4) == []
+    assert ready.copies == 0
+    assert ready.trace_lower is not None
+    assert ready.temp_bytes is not None

@@ -1,0 +1,30 @@
+"""Small programs that the tests of the bench runner build in worker processes."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+from benchmarks.model import Program
+
+
+def build_squares(size: int) -> Program:
+    return Program(lambda x: {"y": x * x}, (np.arange(float(size)),))
+
+
+def build_cubes(size: int) -> Program:
+    return Program(lambda x: {"y": x**3}, (np.arange(float(size)),))
+
+
+def build_error(size: int) -> Program:
+    raise ValueError(f"no program of size {size}")
+
+
+def build_exit(size: int) -> Program:
+    os._exit(3)
+
+
+def build_sleep(size: int) -> Program:
+    time.sleep(60.0)
+    return build_squares(size)
