@@ -10,7 +10,7 @@ import pytest
 
 import fiveloop.state as st
 from fiveloop.core import Array, Value, grad, jit, jvp, vmap
-from fiveloop.loops import fori_loop, map, scan
+from fiveloop.loops import for_loop, fori_loop, map, scan
 
 XS = np.arange(6, dtype=np.float32) / 3
 
@@ -135,3 +135,17 @@ def test_vmap_of_scan_is_a_scan_of_each() -> None:
         want, want_outs = decay_by_hand(float(start), XS)
         np.testing.assert_allclose(np.asarray(final)[k], want, rtol=1e-6)
         np.testing.assert_allclose(np.asarray(outs)[k], want_outs, rtol=1e-6)
+
+
+def test_steps_past_the_end_of_a_ref_share_its_last_slot() -> None:
+    """A slot is a step's own only if the counter stays within the axis: here four steps read the last one."""
+
+    def total(x: Any) -> Value:
+        def body(i: Any, refs: Any) -> None:
+            y, xs = refs
+            y[...] = 0.5 * y[...] + xs[i]
+
+        return for_loop(7, body, (np.float32(0), x))[0]
+
+    got = np.asarray(jit(grad(total))(np.ones(4, np.float32)))
+    np.testing.assert_allclose(got, [0.5**6, 0.5**5, 0.5**4, 1 + 0.5 + 0.25 + 0.125])

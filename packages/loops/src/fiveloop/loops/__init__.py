@@ -16,5 +16,3 @@ from .cond.primitive import cond_p as cond_p
 from .while_loop.api import while_loop as while_loop
 from .while_loop.primitive import WhileParams as WhileParams
 from .while_loop.primitive import while_p as while_p
-from .scan.kin import fori_loop as fori_loop
-from .scan.kin import map as map

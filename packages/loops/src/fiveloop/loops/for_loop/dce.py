@@ -16,7 +16,7 @@ from fiveloop.core import (
     select_by,
     used_vars,
 )
-from fiveloop.loops.for_loop.dead_writes import drop_dead_writes
+from fiveloop.loops.for_loop.own_slots import drop_dead_writes
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
 
 
@@ -33,7 +33,7 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     unwanted = [
         v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
     ]
-    body = drop_dead_writes(p.body, unwanted)
+    body = drop_dead_writes(p.body, p.nsteps, unwanted)
     body = _needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = {a for e in body.eqns for a in used_vars(e.invars)}
     kept = [

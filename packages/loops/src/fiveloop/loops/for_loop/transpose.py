@@ -16,6 +16,7 @@ from fiveloop.core import (
     Tangent,
     UndefinedPrimal,
     Value,
+    Var,
     Zero,
     backward_pass,
     bind,
@@ -26,6 +27,7 @@ from fiveloop.core import (
     taint,
     zeros_of,
 )
+from fiveloop.loops.for_loop.own_slots import sums_as_writes
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 from fiveloop.state import AbstractRef, addupdate
 
@@ -37,12 +39,13 @@ def for_transpose(
     p = stateful(p)
     states = is_state(p, [x.aval for x in operands])
     linear = _linear_in_body(p, [is_linear(x) for x in operands], states)
+    out_cts = iter(cts)
+    ct_of = [next(out_cts) if state else None for state in states]
     body_t, num_consts = p.body.remember(
         ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
     )
+    body_t = sums_as_writes(body_t, p.nsteps, _starting_from_zero(body_t, linear, operands, ct_of))
     known = [x for x, lin in zip(operands, linear, strict=True) if not lin and isinstance(x, Value)]
-    out_cts = iter(cts)
-    ct_of = [next(out_cts) if state else None for state in states]
     gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
     results = iter(
         bind(
@@ -62,6 +65,22 @@ def for_transpose(
     return [
         ct if isinstance(x, UndefinedPrimal) else None
         for x, ct in zip(operands, in_cts, strict=True)
+    ]
+
+
+def _starting_from_zero(
+    body_t: Jaxpr,
+    linear: Sequence[bool],
+    operands: Sequence[Operand],
+    ct_of: Sequence[Tangent | None],
+) -> list[Var]:
+    """The binders of the cotangents that are zero before the loop; they are the body's last."""
+    gathered = [(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
+    binders = body_t.invars[len(body_t.invars) - len(gathered) :]
+    return [
+        v
+        for v, (x, ct) in zip(binders, gathered, strict=True)
+        if not isinstance(x, Accumulator) and (ct is None or isinstance(ct, Zero))
     ]
 
 

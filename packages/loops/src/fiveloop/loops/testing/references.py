@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.testing.oracle import Cell, Run, define_nested_reference
+from fiveloop.core.testing.oracle import Cell, OracleError, Run, define_nested_reference
+
+MOST_STEPS = 1000
+"""After how many steps a `while` counts as one that does not end."""
 
 
 def _for(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
@@ -34,9 +37,11 @@ def _cond(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
 def _while(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
     first = p.num_consts + len(p.body.outvars)
     consts, carry, refs = values[: p.num_consts], list(values[p.num_consts : first]), values[first:]
-    while bool(run(p.cond, [*consts, *carry, *refs])[0]):
+    for _ in range(MOST_STEPS):
+        if not run(p.cond, [*consts, *carry, *refs])[0]:
+            return carry
         carry = run(p.body, [*consts, *carry, *refs])
-    return carry
+    raise OracleError(f"a while loop has not ended after {MOST_STEPS} steps")
 
 
 define_nested_reference("cond", _cond)
