@@ -1,0 +1,249 @@
+"""A checkpoint changes neither values nor derivatives, and computes again what it does not save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import (
+    Eqn,
+    Jaxpr,
+    Policy,
+    closed_call,
+    grad,
+    jaxprs_in,
+    jit,
+    jvp,
+    linearize,
+    make_jaxpr,
+    tree_leaves,
+    vjp,
+    vmap,
+)
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.remat import checkpoint, checkpoint_name, policies
+from fiveloop.state import freeze, new_ref
+
+Function = Callable[..., Any]
+
+W = np.linspace(-1.0, 1.0, 9).reshape(3, 3)
+X = np.array([0.5, -0.25, 1.5])
+V = np.array([1.0, 2.0, -1.0])
+BATCH = np.stack([X, V, X * V, X - V])
+
+
+def sines(x: Any) -> Any:
+    """A chain, with one value labelled."""
+    return ew.sin(checkpoint_name(ew.sin(ew.exp(x)), "inner"))
+
+
+def product(x: Any) -> Any:
+    return ew.tanh(ew.tanh(x @ W) @ W)
+
+
+def cell(x: Any) -> Any:
+    """Reads, writes and accumulations of a Ref that is made within."""
+    ref = new_ref(x)
+    ref[0] = ew.sin(ref[1]) * ref[2]
+    ref[1] += ref[0] * x[2]
+    ref[2] += 1.0
+    return freeze(ref)
+
+
+def called(x: Any) -> Any:
+    """Calls within."""
+    return jit(sines)(closed_call(product)(x))
+
+
+PROGRAMS: dict[str, Function] = {f.__name__: f for f in (sines, product, cell, called)}
+POLICIES: dict[str, Policy | None] = {
+    "default": None,
+    "everything": policies.everything_saveable,
+    "nothing": policies.nothing_saveable,
+    "dots": policies.dots_saveable,
+    "dots without batch": policies.dots_with_no_batch_dims_saveable,
+    "names": policies.save_only_these_names("inner"),
+    "own": lambda eqn: eqn.primitive.name == "sin",
+}
+
+
+def first_order(f: Function) -> Function:
+    """What is compared under every policy, in one program."""
+    return lambda x, v, xs: {"value": f(x), "grad": grad(scalar(f))(x)}
+
+
+def all_orders(f: Function) -> Function:
+    """The same, and what transforms of transforms give."""
+    s = scalar(f)
+    return lambda x, v, xs: {
+        **first_order(f)(x, v, xs),
+        "jvp": jvp(f, (x,), (v,)),
+        "jvp of grad": jvp(grad(s), (x,), (v,)),
+        "grad of grad": grad(lambda y: (grad(s)(y) * v).sum())(x),
+        "vmap of grad": vmap(grad(jit(s)))(xs),
+        "grad of vmap": grad(lambda y: vmap(s)(y).sum())(xs),
+    }
+
+
+def scalar(f: Function) -> Function:
+    return lambda x: (f(x) ** 2).sum()
+
+
+def compare(got: Any, want: Any) -> None:
+    for name in got:
+        assert_all_close(tree_leaves(got[name]), tree_leaves(want[name]), name)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    """What the programs give without checkpoints."""
+    return {name: jit(all_orders(f))(X, V, BATCH) for name, f in PROGRAMS.items()}
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_gradients(name: str, policy: Policy | None, plain: dict[str, Any]) -> None:
+    f = checkpoint(PROGRAMS[name], policy=policy)
+    got = jit(first_order(f))(X, V, BATCH)
+    assert set(got) == {"value", "grad"}
+    compare(got, plain[name])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_transforms_of_transforms(name: str, plain: dict[str, Any]) -> None:
+    f = checkpoint(PROGRAMS[name], policy=POLICIES["names"])
+    got = jit(all_orders(f))(X, V, BATCH)
+    assert got.keys() == plain[name].keys()
+    compare(got, plain[name])
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"), [("nothing", "everything"), ("everything", "nothing"), ("names", "dots")]
+)
+def test_a_checkpoint_within_another(inner: str, outer: str, plain: dict[str, Any]) -> None:
+    def nested(x: Any) -> Any:
+        y = jit(checkpoint(sines, policy=POLICIES[inner]))(closed_call(product)(x))
+        return checkpoint_name(y, "result")
+
+    f = checkpoint(nested, policy=POLICIES[outer])
+    got = jit(first_order(f))(X, V, BATCH)
+    assert set(got) == {"value", "grad"}
+    compare(got, plain["called"])
+
+
+@pytest.mark.parametrize("name", ["sines", "cell"])
+def test_eagerly(name: str, plain: dict[str, Any]) -> None:
+    f = checkpoint(PROGRAMS[name])
+    assert_all_close(f(X), plain[name]["value"], "value")
+    assert_all_close(grad(scalar(f))(X), plain[name]["grad"], "gradient")
+    assert_all_close(jvp(f, (X,), (V,)), plain[name]["jvp"], "jvp")
+    assert_all_close(linearize(f, X)[1](V), plain[name]["jvp"][1], "linearize")
+
+
+def test_a_checkpoint_reads_and_writes_refs_from_outside() -> None:
+    def step(ref: Any, scale: Any) -> Any:
+        ref[0] = ew.sin(ref[1]) * scale
+        ref[1] += ref[0]
+        return ref[0] * scale
+
+    def run(wrap: Callable[[Function], Function]) -> Function:
+        def f(x: Any, scale: Any) -> Any:
+            ref = new_ref(x)
+            first = wrap(step)(ref, scale)
+            second = wrap(lambda s: step(ref, s))(scale * first)
+            return (freeze(ref) ** 2).sum() * second
+
+        return jit(lambda *args: (f(*args), grad(f, argnums=(0, 1))(*args)))
+
+    got, want = run(checkpoint)(X, 0.5), run(lambda f: f)(X, 0.5)
+    assert_all_close(tree_leaves(got), tree_leaves(want), "Refs")
+
+
+def test_what_a_ref_held_is_not_read_again_after_a_write() -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(x)
+
+        @checkpoint
+        def square_and_clear() -> Any:
+            y = ref[...] * ref[...]
+            ref[...] = y * 0.0
+            return y.sum()
+
+        return square_and_clear()
+
+    assert_all_close(jit(grad(f))(X), 2 * X, "gradient")
+
+
+def test_pytrees_and_keyword_arguments() -> None:
+    @checkpoint
+    def f(params: dict[str, Any], *, x: Any) -> tuple[Any, dict[str, Any]]:
+        return ew.sin(params["w"]) * x, {"twice": x * 2.0}
+
+    y, aux = f({"w": X}, x=V)
+    assert f.__name__ == "f"
+    assert_all_close((y, aux["twice"]), (np.sin(X) * V, V * 2), "results")
+    got = jit(grad(lambda p: f(p, x=V)[0].sum()))({"w": X})
+    assert_all_close(got["w"], np.cos(X) * V, "gradient")
+
+
+def test_integers_pass_through() -> None:
+    @checkpoint
+    def f(x: Any, k: Any) -> tuple[Any, Any]:
+        return ew.sin(x) * k, k + 1
+
+    (value, k), pull = vjp(f, X, 3)
+    assert k == 4
+    assert_all_close(value, np.sin(X) * 3, "value")
+    assert_all_close(pull((V, 1))[0], np.cos(X) * 3 * V, "cotangent")
+
+
+def equations(jaxpr: Jaxpr) -> list[Eqn]:
+    """All equations of a program, those of its nested programs too."""
+    return [e for eqn in jaxpr.eqns for e in (eqn, *nested_equations(eqn))]
+
+
+def nested_equations(eqn: Eqn) -> list[Eqn]:
+    return [e for inner in jaxprs_in(eqn.params) for e in equations(inner)]
+
+
+def count(jaxpr: Jaxpr, primitive: str) -> int:
+    return sum(eqn.primitive.name == primitive for eqn in equations(jaxpr))
+
+
+def chain(x: Any) -> Any:
+    return ew.sin(ew.sin(ew.sin(x)))
+
+
+def test_what_is_not_saved_is_computed_again() -> None:
+    def both(policy: Policy) -> Jaxpr:
+        def run(x: Any) -> Any:
+            y, pull = vjp(checkpoint(chain, policy=policy), x)
+            return y, pull(x)
+
+        return make_jaxpr(run)(X)
+
+    jaxpr, saving = both(policies.nothing_saveable), both(policies.everything_saveable)
+    assert (count(saving, "sin"), count(saving, "cos")) == (3, 3)
+    assert (count(jaxpr, "sin"), count(jaxpr, "cos")) == (5, 3)
+    (again,) = [e for e in jaxpr.eqns if e.primitive.name == "checkpoint" and e.params.recomputes]
+    assert count(again.params.jaxpr, "sin") == 2, "of the last one only the cosine is wanted"
+
+
+def test_the_recomputation_stays_apart_when_lowered() -> None:
+    def both(x: Any) -> Any:
+        y, pull = vjp(checkpoint(chain), x)
+        return y, pull(x)
+
+    text = jit(both).lower(X).as_text()
+    assert "optimization_barrier" in text
+    assert "optimization_barrier" not in jit(checkpoint(chain)).lower(X).as_text()
+
+
+def test_equal_policies_are_equal() -> None:
+    assert policies.save_only_these_names("a", "b") == policies.save_only_these_names("b", "a")
+    assert policies.dots_saveable != policies.dots_with_no_batch_dims_saveable
+    assert hash(policies.nothing_saveable) == hash(type(policies.nothing_saveable)())
