@@ -10,7 +10,7 @@ release = "0.1.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_typehints = "signature"
@@ -41,6 +41,14 @@ def plain_docstring(
     lines[:] = shown
 
 
+def skip_member(
+    app: Any, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool | None:
+    """NumPy's own types are NumPy's to describe."""
+    return True if str(getattr(obj, "__module__", "")).startswith(("numpy", "ml_dtypes")) else None
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx before it reads the sources."""
+    app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", plain_docstring)

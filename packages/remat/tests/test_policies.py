@@ -1,0 +1,89 @@
+"""What each policy saves: the residuals of one function, by shape and origin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import RECOMPUTE, SAVE, Eqn, Policy, Verdict, closed_call, jit
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.dot import matmul
+from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+
+W = np.full((4, 5), 0.1, np.float32)
+X = np.ones((3, 4), np.float32)
+BATCHED = np.ones((2, 5, 3), np.float32)
+LANES = np.ones((2, 1, 1), np.float32)
+ARGUMENTS = {("f32[4,5]", "argument `w`"), ("f32[3,4]", "argument `x`")}
+
+
+def layer(w: Any, x: Any) -> Any:
+    """One product with weights, one with a batch, and a label between."""
+    h = checkpoint_name(ew.sin(x @ w), "hidden")
+    return ew.exp(matmul(ew.sin(h) * LANES, BATCHED))
+
+
+def shown(residuals: Any) -> set[tuple[str, str]]:
+    return {(str(r.aval), r.origin) for r in residuals}
+
+
+def beside_arguments(policy: Policy | None) -> set[tuple[str, str]]:
+    found = shown(saved_residuals(checkpoint(layer, policy=policy), W, X))
+    assert found >= ARGUMENTS
+    return {(aval, origin) for aval, origin in found - ARGUMENTS if origin != "a constant"}
+
+
+DOT, BATCHED_DOT = ("f32[3,5]", "result of dot_general"), ("f32[2,3,3]", "result of dot_general")
+
+
+def sines(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "sin"
+
+
+def cosines(eqn: Eqn) -> Verdict:
+    return SAVE if eqn.primitive.name == "cos" else RECOMPUTE
+
+
+CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
+    "default": (None, set()),
+    "nothing": (policies.nothing_saveable, set()),
+    "everything": (
+        policies.everything_saveable,
+        {
+            ("f32[3,5]", "result of cos"),
+            ("f32[2,3,5]", "result of broadcast_in_dim"),
+            ("f32[2,3,3]", "result of exp"),
+        },
+    ),
+    "dots": (policies.dots_saveable, {DOT, BATCHED_DOT}),
+    "dots without batch": (policies.dots_with_no_batch_dims_saveable, {DOT}),
+    "names": (policies.save_only_these_names("hidden"), {("f32[3,5]", "named 'hidden'")}),
+    "other names": (policies.save_only_these_names("other"), set()),
+    "a function to a verdict": (cosines, {("f32[3,5]", "result of cos")}),
+}
+
+
+@pytest.mark.parametrize(("policy", "want"), CASES.values(), ids=CASES)
+def test_what_a_policy_saves(policy: Policy | None, want: set[tuple[str, str]]) -> None:
+    assert beside_arguments(policy) == want
+
+
+@pytest.mark.parametrize("wrap", [jit, closed_call], ids=["jit", "call"])
+def test_a_policy_reaches_into_calls(wrap: Any) -> None:
+    def f(w: Any, x: Any) -> Any:
+        return wrap(lambda: ew.sin(x @ w))() * 2.0
+
+    dots = checkpoint(f, policy=policies.dots_saveable)
+    assert shown(saved_residuals(dots, W, X)) == {*ARGUMENTS, DOT}
+    assert shown(saved_residuals(checkpoint(f), W, X)) == ARGUMENTS
+
+
+def test_within_another_checkpoint_both_policies_must_save() -> None:
+    def nested(inner: Policy, outer: Policy) -> set[tuple[str, str]]:
+        f = checkpoint(lambda w, x: checkpoint(layer, policy=inner)(w, x) * 2.0, policy=outer)
+        return shown(saved_residuals(f, W, X)) - ARGUMENTS - {("f32[2,5,3]", "a constant")}
+
+    assert nested(policies.dots_saveable, policies.dots_with_no_batch_dims_saveable) == {DOT}
+    assert nested(policies.everything_saveable, policies.nothing_saveable) == set()

@@ -1,0 +1,72 @@
+"""`saved_residuals`: what it lists, how it names it, and how it prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import jit
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+
+X = np.ones(3, np.float32)
+
+
+def origins(f: Any, *args: Any, **kwargs: Any) -> list[str]:
+    return sorted(r.origin for r in saved_residuals(f, *args, **kwargs))
+
+
+def test_arguments_go_by_their_names() -> None:
+    def f(params: Any, *rest: Any, scale: Any) -> Any:
+        return params["w"][0] * rest[0] * scale
+
+    assert origins(f, {"w": [X]}, X, scale=X) == [
+        "argument 1",
+        "argument `params`['w'][0]",
+        "argument `scale`",
+        "result of mul",
+    ]
+
+
+def test_linear_functions_keep_nothing_of_their_arguments() -> None:
+    assert not any("argument" in origin for origin in origins(lambda x: x + x, X))
+
+
+def test_integers_are_not_differentiated() -> None:
+    assert "argument `k`" not in origins(lambda x, k: x * 2.0 + k, X, 3)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["plain", "jit"])
+def test_what_a_checkpoint_keeps_is_named_by_what_made_it(wrap: Any) -> None:
+    def f(x: Any) -> Any:
+        return ew.sin(ew.exp(checkpoint_name(ew.sin(x), "a")))
+
+    named = checkpoint(wrap(f), policy=policies.save_only_these_names("a"))
+    assert origins(named, X) == ["argument `x`", "named 'a'"]
+    everything = checkpoint(wrap(f), policy=policies.everything_saveable)
+    assert "result of exp" in origins(everything, X)
+
+
+def test_sizes_and_printing() -> None:
+    found = saved_residuals(checkpoint(lambda x: ew.sin(ew.sin(x))), X)
+    assert [(str(r.aval), r.bytes) for r in found] == [("f32[3]", 12)]
+    assert found.bytes == 12
+    assert str(found).splitlines() == [
+        "f32[3]                       12 bytes  argument `x`",
+        "1 residuals, 12 bytes",
+    ]
+
+
+def test_lines_of_the_source() -> None:
+    found = saved_residuals(lambda x: ew.sin(x), X)
+    (cosine,) = [r for r in found if r.origin == "result of cos"]
+    assert cosine.source is not None
+    assert cosine.source.file.endswith("test_residuals.py")
+    assert f"test_residuals.py:{cosine.source.line}" in str(cosine)
+
+
+def test_a_function_is_expected() -> None:
+    with pytest.raises(TypeError, match="saved_residuals: expected a function, got 3"):
+        saved_residuals(3, X)  # type: ignore[arg-type]  # that is the point
