@@ -41,9 +41,7 @@ def plain_docstring(
     lines[:] = shown
 
 
-def skip_member(
-    app: Any, what: str, name: str, obj: Any, skip: bool, options: Any
-) -> bool | None:
+def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
     """NumPy's own types are NumPy's to describe."""
     return True if str(getattr(obj, "__module__", "")).startswith(("numpy", "ml_dtypes")) else None
 

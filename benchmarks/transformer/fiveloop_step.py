@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from examples.char_transformer.model import ModelSize, mean_nats
+from char_transformer.model import ModelSize, mean_nats
 
 from benchmarks.model import Program
 from benchmarks.transformer.inputs import NO_CHECKPOINT, Shape, arguments

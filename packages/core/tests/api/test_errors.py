@@ -115,17 +115,17 @@ DERIVATIVES: dict[str, Case] = {
     "an array": (
         lambda: grad(lambda x: x * 2)(X),
         TypeError,
-        "grad of <lambda>: it must return one float scalar, got f32[4]; reduce it, or use `vjp` or `jacrev`",
+        "grad of <lambda>: it must return one float scalar, got f32[4]; reduce it, or use `vjp`",
     ),
     "an integer": (
         lambda: grad(lambda x: K.sum())(X),
         TypeError,
-        "grad of <lambda>: it must return one float scalar, got i32[]; reduce it, or use `vjp` or `jacrev`",
+        "grad of <lambda>: it must return one float scalar, got i32[]; reduce it, or use `vjp`",
     ),
     "a complex number": (
         lambda: grad(lambda x: (x * 1j).sum())(X),
         TypeError,
-        "grad of <lambda>: it must return one float scalar, got c64[]; reduce it, or use `vjp` or `jacrev`",
+        "grad of <lambda>: it must return one float scalar, got c64[]; reduce it, or use `vjp`",
     ),
     "a pair": (
         lambda: grad(lambda x: (x.sum(), x))(X),

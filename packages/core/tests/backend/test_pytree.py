@@ -45,6 +45,9 @@ class Bag:
     def __init__(self, *items: Any) -> None:
         self.items = items
 
+    def __repr__(self) -> str:
+        return f"Bag{self.items}"
+
 
 register_node(Bag, lambda bag: (bag.items, len(bag.items)), lambda _, items: Bag(*items))
 

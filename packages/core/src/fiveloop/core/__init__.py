@@ -180,3 +180,7 @@ from .transforms.batch import batch_flat as batch_flat
 from .api.flatten import as_result as as_result
 from .api.flatten import argument_name as argument_name
 from .primitives.index import resolve_index_p as resolve_index_p
+from .index_eager import put_now as put_now
+from .index_eager import take_now as take_now
+from .trace.tracer import is_eager as is_eager
+from .api.flatten import refuse_aliases as refuse_aliases

@@ -224,39 +224,45 @@ class Value:
         """All elements in one axis."""
         return OPS["reshape"](self, (-1,))  # type: ignore[no-any-return]
 
-    def sum(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
+    def sum(
+        self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
+    ) -> Value:
         """The sum over `axis`, or over all."""
         return OPS["sum"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def prod(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
+    def prod(
+        self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
+    ) -> Value:
         """The product over `axis`, or over all."""
         return OPS["prod"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Value:
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
+    ) -> Value:
         """The mean over `axis`, or over all."""
-        return OPS["mean"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+        return OPS["mean"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Value:
+    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The greatest element over `axis`, or over all."""
         return OPS["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Value:
+    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The least element over `axis`, or over all."""
         return OPS["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Value:
+    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """Whether all elements over `axis` are true."""
         return OPS["all"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Value:
+    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """Whether any element over `axis` is true."""
         return OPS["any"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The index of the first greatest element."""
         return OPS["argmax"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Value:
+    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The index of the first least element."""
         return OPS["argmin"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 

@@ -19,6 +19,7 @@ from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexer import At, Entry, Indexer, Span
 from fiveloop.core.indexing import check_kind, check_write, put_kind, take
 from fiveloop.core.lower.dispatch import eager_program
+from fiveloop.core.promotion import Typed, host_scalar
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import is_concrete
 
@@ -44,7 +45,7 @@ def take_now(x: Array, index: Any) -> Value:
     return take(x, indexer, operands)
 
 
-def put_now(x: Array, index: Any, v: Any, kind: str, flags: Flags) -> Value:
+def put_now(x: Array, index: Any, v: Any, kind: str, flags: Flags = (False, False)) -> Value:
     """A concrete array with a value combined into it at an index."""
     plan = _plan(x.shape, index)
     value = as_value(v, "the value written")
@@ -62,6 +63,8 @@ def put_now(x: Array, index: Any, v: Any, kind: str, flags: Flags) -> Value:
             indices_are_sorted=ascending,
         )
     check_write(x.aval, plan.result_shape, value.aval)
+    if isinstance(value, Scalar):
+        value = host_scalar(value.host, Typed(x.dtype), "the value written")
     write = _writer(plan.indexer, kind, flags)
     return Array(write(x.buffer, to_array(value).buffer, *plan.positions))
 

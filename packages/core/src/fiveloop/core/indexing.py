@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.array import Scalar, Value, as_value
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes, same_shape
 from fiveloop.core.errors import shape_str
 from fiveloop.core.index_block import COMBINE, put_block, take_block
@@ -37,7 +37,7 @@ from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.primitives.gather import KINDS
 from fiveloop.core.primitives.index import index_dtype, resolve_index
-from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.promotion import Typed, dtype_kind, host_scalar
 
 __all__ = [
     "At",
@@ -149,6 +149,10 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
     """
     value = as_value(v, "the value written")
     check_write(aval, shape, value.aval)
+    if isinstance(value, Scalar):
+        return _broadcast_to(
+            host_scalar(value.host, Typed(aval.dtype, aval.weak_type), "the value written"), shape
+        )
     if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
         value = convert(value, aval.dtype, aval.weak_type)
     return value if same_shape(value.shape, shape) else _broadcast_to(value, shape)

@@ -43,7 +43,9 @@ def checkpoint_name(x: T, name: str) -> T:
     Array([1., 1.], dtype=float32)
     """
     if not isinstance(name, str):
-        raise TypeError(f"checkpoint_name: name must be a string, got {name!r}{at_source(current_source())}")
+        raise TypeError(
+            f"checkpoint_name: name must be a string, got {name!r}{at_source(current_source())}"
+        )
     labelled: T = tree_map(
         lambda v: bind1(
             name_p, as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)

@@ -20,13 +20,16 @@ from fiveloop.core import (
     bind1,
     cast_for_write,
     current_source,
+    is_eager,
     normalize,
+    put_now,
+    take_now,
     tree_map,
 )
 from fiveloop.state.errors import frozen
 from fiveloop.state.primitives.common import IndexParams, SwapParams, addupdate_p, get_p, swap_p
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
-from fiveloop.state.refs import Ref
+from fiveloop.state.refs import EagerRef, Ref
 
 T = TypeVar("T")
 
@@ -70,6 +73,8 @@ def _freeze(ref: Any) -> Value:
 
 def get(ref: Any, index: Any = ...) -> Value:
     """What the Ref holds at an index: `ref[index]`."""
+    if _is_now(ref):
+        return take_now(ref.array, index)
     indexer, operands = _index("get", ref, index)
     return bind1(get_p, ref, *operands, params=IndexParams(indexer))
 
@@ -87,6 +92,9 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
 
 def set(ref: Any, index: Any, x: ArrayLike) -> None:
     """Write `x` at an index: `ref[index] = x`."""
+    if _is_now(ref):
+        ref.write_back(put_now(ref.array, index, x, "set"))
+        return
     indexer, operands = _index("set", ref, index)
     value = _element(ref, indexer, x)
     _touch(ref)
@@ -95,6 +103,9 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
 
 def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     """Add `x` at an index: `ref[index] += x`; an index that names an element twice adds twice."""
+    if _is_now(ref):
+        ref.write_back(put_now(ref.array, index, x, "add"))
+        return
     indexer, operands = _index("addupdate", ref, index)
     value = _element(ref, indexer, x)
     _touch(ref)
@@ -191,6 +202,11 @@ def set_item(ref: Any, index: Any, x: Any) -> None:
 
 def _is_current(read: _ReadNote, ref: Value, index: Any) -> bool:
     return read.ref is ref and read.index is index and read.version is ref._note
+
+
+def _is_now(ref: Any) -> bool:
+    """Whether a Ref exists and nothing is being traced, so that its array is read and replaced at once."""
+    return type(ref) is EagerRef and is_eager()
 
 
 def _touch(ref: Value) -> None:

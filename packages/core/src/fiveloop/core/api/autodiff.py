@@ -250,7 +250,8 @@ def _check_differentiable(fun: object, chosen: Sequence[Any], wanted: Sequence[i
             aval = as_value(leaf).aval
             if aval.accumulates:
                 raise _not_a_value(
-                    f"grad of {function_name(fun)}: argument {argument_name(fun, k)}{keystr(path)}", aval
+                    f"grad of {function_name(fun)}: argument {argument_name(fun, k)}{keystr(path)}",
+                    aval,
                 )
             if not aval.differentiable:
                 raise TypeError(
@@ -277,7 +278,7 @@ def _unit_cotangent(fun: object, flat: FlatFunction, outs: Sequence[Value]) -> T
     aval = outs[0].aval
     if aval.shape or aval.dtype.kind == "c" or not aval.differentiable:
         raise TypeError(
-            f"grad of {function_name(fun)}: it must return one float scalar, got {aval}; reduce it, or use `vjp` or "
-            f"`jacrev`{at_source(current_source())}"
+            f"grad of {function_name(fun)}: it must return one float scalar, got {aval}; reduce it, or use "
+            f"`vjp`{at_source(current_source())}"
         )
     return Scalar(np.ones((), aval.dtype))

@@ -15,6 +15,7 @@ from fiveloop.core.api.flatten import (
     check_callable,
     flatten_values,
     function_name,
+    refuse_aliases,
 )
 from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.array import Array, Value
@@ -110,6 +111,7 @@ class JitFunction(Generic[P, R]):
         entry, values = self._entry(args, kwargs)
         staged = entry.staged
         operands = [*staged.captured, *values]
+        refuse_aliases(f"jit of {self._name}", staged.captured, values)
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
             params = ClosedCallParams(staged.jaxpr, self._name, self._inline)
             return entry.flat.unflatten(bind(closed_call_p, *operands, params=params)), None

@@ -14,6 +14,7 @@ from fiveloop.core.api.flatten import (
     check_callable,
     flatten_values,
     function_name,
+    refuse_aliases,
 )
 from fiveloop.core.array import as_value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
@@ -92,6 +93,7 @@ def closed_call(
     def call(*args: Any, **kwargs: Any) -> Any:
         values, _ = flatten_values((args, kwargs), argument_naming("closed_call", fun))
         staged, flat = stage_user(fun, args, kwargs)
+        refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)
         params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)
         return flat.unflatten(bind(closed_call_p, *staged.captured, *values, params=params))
 

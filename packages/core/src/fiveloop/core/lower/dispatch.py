@@ -111,8 +111,9 @@ def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Compiled:
     return jaxpr.remember(("compiled", donated), prepared(jaxpr, donated).compile)
 
 
-def one_equation(prim: Primitive[Any], avals: Sequence[Aval], params: Any) -> Jaxpr:
-    """The jaxpr of one equation."""
+@lru_cache(maxsize=4096)
+def one_equation(prim: Primitive[Any], avals: tuple[Aval, ...], params: Any) -> Jaxpr:
+    """The jaxpr of one equation; remembered, and with it its program."""
     out_avals, effects = abstract_eval_rules[prim](avals, params)
     invars, outvars = [Var(a) for a in avals], [Var(a) for a in out_avals]
     return Jaxpr(invars, [Eqn(prim, invars, outvars, params, effects)], outvars, str(prim))
@@ -121,14 +122,14 @@ def one_equation(prim: Primitive[Any], avals: Sequence[Aval], params: Any) -> Ja
 def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
     """The default impl: compile and run the one-equation jaxpr."""
     if any(a.aval.accumulates for a in args):
-        return compiled(one_equation(prim, [a.aval for a in args], params)).run(args)
+        return compiled(one_equation(prim, tuple([a.aval for a in args]), params)).run(args)
     outs = _eager(prim, params)(*[to_array(a).buffer for a in args])
     return [Array(out) for out in outs] if isinstance(outs, list) else [Array(outs)]
 
 
 @lru_cache(maxsize=4096)
 def _eager(prim: Primitive[Any], params: Any) -> Any:
-    return eager_program(prim.name, lambda avals: one_equation(prim, avals, params))
+    return eager_program(prim.name, lambda avals: one_equation(prim, tuple(avals), params))
 
 
 def eager_program(name: str, jaxpr_of: Callable[[Sequence[Aval]], Jaxpr]) -> Any:

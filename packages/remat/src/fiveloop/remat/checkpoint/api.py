@@ -15,6 +15,7 @@ from fiveloop.core import (
     current_source,
     flatten_values,
     function_name,
+    refuse_aliases,
     stage_user,
 )
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
@@ -47,6 +48,7 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
         values, _ = flatten_values((args, kwargs), argument_naming("checkpoint", fun))
         staged, flat = stage_user(fun, args, kwargs)
+        refuse_aliases(f"checkpoint of {function_name(fun)}", staged.captured, values)
         params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
         out: R = flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))
         return out

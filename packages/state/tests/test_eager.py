@@ -1,0 +1,75 @@
+"""Refs outside of traces: one program serves every position, and no write is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.core.lower.dispatch as dispatch
+from fiveloop.core import closed_call, jit
+from fiveloop.state import Ref, new_ref
+
+
+def count(ref: Ref) -> None:
+    """Add one to each element, one by one."""
+    for k in range(ref.shape[0]):
+        ref[k] += 1.0
+
+
+def test_accesses_at_different_places_share_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    count(new_ref(np.zeros(3, np.float32)))
+    compiled: list[str] = []
+    original = dispatch.client.compile_text
+
+    def counting(text: str, *args: Any, **kwargs: Any) -> Any:
+        compiled.append(text)
+        return original(text, *args, **kwargs)
+
+    monkeypatch.setattr(dispatch.client, "compile_text", counting)
+    ref = new_ref(np.zeros(3, np.float32))
+    count(ref)
+    count(ref)
+    np.testing.assert_array_equal(np.asarray(ref[...]), [2, 2, 2])
+    assert compiled == []
+
+
+def test_a_value_that_was_read_does_not_change_with_a_later_write() -> None:
+    ref = new_ref(np.arange(3.0))
+    before = ref[...]
+    ref[0] = 9.0
+    np.testing.assert_array_equal(np.asarray(before), [0, 1, 2])
+    np.testing.assert_array_equal(np.asarray(ref[...]), [9, 1, 2])
+
+
+def write_both(a: Any, b: Any) -> None:
+    a[0] += 1.0
+    b[0] += 5.0
+
+
+@pytest.mark.parametrize("transform", [jit, closed_call])
+def test_one_ref_in_two_places_of_a_call_is_refused(transform: Any) -> None:
+    ref = new_ref(np.zeros(2, np.float32))
+    with pytest.raises(ValueError, match="goes in twice, as leaf 0 of its arguments and as leaf 1"):
+        transform(write_both)(ref, ref)
+
+    def closes_over(other: Any) -> None:
+        write_both(ref, other)
+
+    with pytest.raises(ValueError, match="as a Ref that it closes over and as leaf 0"):
+        transform(closes_over)(ref)
+    np.testing.assert_array_equal(np.asarray(ref[...]), [0, 0])
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(np.int32, 2**40), (np.uint8, 300), (np.int8, -200)])
+def test_an_integer_that_does_not_fit_is_refused(dtype: Any, number: int) -> None:
+    ref = new_ref(np.zeros(2, dtype))
+    with pytest.raises(OverflowError, match=f"the integer {number} does not fit"):
+        ref[0] = number
+
+    def traced(ref: Any) -> None:
+        ref[0] = number
+
+    with pytest.raises(OverflowError, match=f"the integer {number} does not fit"):
+        jit(traced)(ref)
