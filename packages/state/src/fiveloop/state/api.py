@@ -74,7 +74,8 @@ def _freeze(ref: Any) -> Value:
 def get(ref: Any, index: Any = ...) -> Value:
     """What the Ref holds at an index: `ref[index]`."""
     if _is_now(ref):
-        return take_now(ref.array, index)
+        array: Value = ref.array
+        return array if index is ... else take_now(ref.array, index)
     indexer, operands = _index("get", ref, index)
     return bind1(get_p, ref, *operands, params=IndexParams(indexer))
 
