@@ -114,11 +114,14 @@ def serve(connection: Connection, side: str) -> None:
             return
         try:
             worker = worker or Worker(load_side(side))
-            connection.send(getattr(worker, method)(*arguments))
+            answer = getattr(worker, method)(*arguments)
         except Exception as error:
-            connection.send(
-                Failure(f"{type(error).__name__}: {str(error).strip()}", traceback.format_exc())
-            )
+            message = f"{type(error).__name__}: {str(error).strip()}"
+            answer = Failure(message, traceback.format_exc())
+        try:
+            connection.send(answer)
+        except BrokenPipeError:  # the runner has ended, and nobody waits for the answer
+            return
 
 
 if __name__ == "__main__":
