@@ -26,7 +26,9 @@ def plain_line(line: str) -> str:
     """A line of prose as reStructuredText: code in backquotes is literal, nothing else is markup."""
     parts = CODE.split(line)
     prose = [re.sub(r"([*_|\\])", r"\\\1", part) for part in parts[::2]]
-    code = [rf"``{part}``\ " for part in parts[1::2]]  # the blank, which is not shown, ends the literal
+    code = [
+        rf"``{part}``\ " for part in parts[1::2]
+    ]  # the blank, which is not shown, ends the literal
     return "".join(p for pair in zip(prose, [*code, ""], strict=True) for p in pair)
 
 

@@ -198,7 +198,9 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     if bounds[2] == 0:
         bad_value("arange: expected `step` not to be zero")
     integers = all(isinstance(x, int) for x in bounds)
-    kind = canonical_dtype("arange", dtype if dtype is not None else np.int32 if integers else np.float32)
+    kind = canonical_dtype(
+        "arange", dtype if dtype is not None else np.int32 if integers else np.float32
+    )
     if integers and not is_eager() and kind.kind in "iu":
         count = len(range(*[int(x) for x in bounds]))
         return ew.add(

@@ -1,4 +1,4 @@
-"""Transforms of samples: each gives a sample of the transformed program, so that laws can be run over chains of them."""
+"""Transforms of samples: each gives a sample of the transformed program, so that laws hold for chains of them."""
 
 from __future__ import annotations
 
