@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Value
+from fiveloop.core.testing.cube import check_chain
+from fiveloop.core.testing.samples import sample
 from fiveloop.loops import for_loop
 from fiveloop.loops.testing.laws import check_function
 from fiveloop.state import freeze, new_ref
+from fiveloop.state.testing.laws import law_discharge
 
 VECTOR = np.array([0.3, -0.7, 1.1])
 
@@ -27,3 +30,32 @@ def test_what_a_ref_made_in_a_body_held_may_be_written_to_a_state() -> None:
 
     s = check_function(fun, VECTOR)
     np.testing.assert_allclose(s.run()[1], [0.3, 1.3, 1.1])
+
+
+def test_what_is_read_after_writing_an_element_twice_is_the_last_value() -> None:
+    where = np.array([1, 1, 0])
+
+    def fun(x: Value) -> Any:
+        def body(i: Value, refs: list[Any]) -> None:
+            state, read = refs
+            state[where] = x + i
+            read[...] = state[where]
+
+        return for_loop(1, body, [VECTOR, VECTOR])
+
+    s = check_function(fun, VECTOR)
+    np.testing.assert_array_equal(s.run()[1], [-0.7, -0.7, 1.1])
+
+
+def test_the_derivative_of_writing_an_element_twice_in_a_loop() -> None:
+    where = np.array([1, 1, 0])
+
+    def fun(x: Value, y: Value) -> Any:
+        def body(i: Value, refs: list[Any]) -> None:
+            refs[0][where] = x * y
+
+        return for_loop(2, body, [y])
+
+    s = sample(fun, VECTOR, VECTOR)
+    law_discharge(check_chain(s, ["vjp"]))
+    law_discharge(check_chain(s, ["batch", "vjp"]))

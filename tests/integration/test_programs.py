@@ -1,0 +1,112 @@
+"""Random programs of everything: loops, branches, checkpoints, Refs, and transforms of transforms."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fiveloop.core.passes import run_passes
+from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.cube import TRANSFORMS, check_chain, jvp_of, vjp_of
+from fiveloop.core.testing.laws import (
+    check_laws,
+    law_batch,
+    law_dce,
+    law_eval,
+    law_jvp,
+    law_linearize,
+    law_split,
+    law_type,
+)
+from fiveloop.core.testing.oracle import Cell
+from fiveloop.core.testing.program_steps import with_transforms
+from fiveloop.core.testing.programs import Program, programs
+from fiveloop.core.testing.samples import Sample
+from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
+from fiveloop.remat.testing.program_steps import with_checkpoints
+from fiveloop.state.testing.laws import (
+    discharged,
+    law_discharge,
+    law_lower_discharged,
+    law_partial_discharge,
+)
+from fiveloop.state.testing.program_steps import read_all, with_refs
+
+EVERYTHING = with_checkpoints(LOOP_KINDS)
+DIFFERENCES = 1e5
+"""How much looser a derivative by differences, the twin's, is compared."""
+
+
+def law_passes(s: Sample) -> None:
+    """The passes that run before lowering change no result."""
+    pure = discharged(s)
+    assert_all_close(Sample(run_passes(pure.jaxpr), pure.args).run(), s.run(), "passes: result")
+    if not any(isinstance(x, Cell) for x in s.args):
+        assert_all_close(Sample(run_passes(s.jaxpr), s.args).run(), s.run(), "passes: result")
+
+
+@settings(max_examples=25)
+@given(programs(EVERYTHING).map(read_all))
+def test_all_laws(program: Program) -> None:
+    s = program.sample()
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
+    law_discharge(s)
+    law_passes(s)
+
+
+@settings(max_examples=25)
+@given(programs(EVERYTHING, refs=True))
+def test_all_laws_on_refs(program: Program) -> None:
+    s = with_refs(program)
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
+    law_discharge(s)
+    law_partial_discharge(s)
+    law_passes(s)
+
+
+@settings(max_examples=20)
+@given(programs(with_transforms(EVERYTHING)).map(read_all))
+def test_programs_that_transform_blocks(program: Program) -> None:
+    s = program.sample()
+    assert_all_close(s.run(), program.twin(*program.arrays()), "eval", scale=DIFFERENCES)
+    check_laws(s)
+    law_discharge(s)
+
+
+@settings(max_examples=20)
+@given(
+    programs(EVERYTHING).map(read_all),
+    st.lists(st.sampled_from(sorted(TRANSFORMS)), min_size=2, max_size=2),
+)
+def test_chains_of_transforms(program: Program, names: list[str]) -> None:
+    law_discharge(check_chain(program.sample(), names))
+
+
+@settings(max_examples=30)
+@given(programs(WHILE_KINDS, refs=True))
+def test_while_loops(program: Program) -> None:
+    s = with_refs(program)
+    law_eval(s, program.twin(*program.arrays()))
+    for law in (
+        law_type,
+        law_dce,
+        law_split,
+        law_batch,
+        law_jvp,
+        law_linearize,
+        law_discharge,
+        law_passes,
+    ):
+        law(s)
+
+
+@settings(max_examples=3)
+@given(programs(EVERYTHING, refs=True))
+def test_compiled_derivatives(program: Program) -> None:
+    rng = np.random.default_rng(program.seed)
+    pulled = vjp_of(with_refs(program), rng)
+    law_lower_discharged(pulled)
+    law_lower_discharged(jvp_of(pulled, rng))
