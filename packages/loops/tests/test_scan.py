@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import Array, Value, grad, jit, jvp, vmap
+from fiveloop.core import Array, grad, jit, jvp, vmap
 from fiveloop.loops import for_loop, fori_loop, map, scan
 
 XS = np.arange(6, dtype=np.float32) / 3
@@ -40,7 +40,7 @@ def test_scan_is_a_python_loop(unroll: int, reverse: bool) -> None:
 
 
 def test_the_gradient_of_scan_is_that_of_the_loop() -> None:
-    def total(xs: Any) -> Value:
+    def total(xs: Any) -> Any:
         final, outs = scan(decay, 1.0, xs)
         return final + (outs * outs).sum()
 
@@ -67,13 +67,15 @@ def test_a_scan_of_pytrees_keeps_their_structure() -> None:
 
 
 def test_a_scan_without_steps_gives_the_carry_and_empty_outputs() -> None:
-    final, outs = scan(decay, 2.0, XS[:0])
+    start: Any = 2.0
+    final, outs = scan(decay, start, XS[:0])
     assert isinstance(final, Array)
     assert (float(final), outs.shape) == (2.0, (0,))
 
 
 def test_a_weak_carry_takes_the_type_that_the_step_gives_it() -> None:
-    final, _ = scan(lambda c, x: (c + x, None), 0, np.ones(3, np.float64))
+    start: Any = 0
+    final, _ = scan(lambda c, x: (c + x, None), start, np.ones(3, np.float64))
     assert (final.dtype, float(final)) == (np.float64, 3.0)
 
 
@@ -140,7 +142,7 @@ def test_vmap_of_scan_is_a_scan_of_each() -> None:
 def test_steps_past_the_end_of_a_ref_share_its_last_slot() -> None:
     """A slot is a step's own only if the counter stays within the axis: here four steps read the last one."""
 
-    def total(x: Any) -> Value:
+    def total(x: Any) -> Any:
         def body(i: Any, refs: Any) -> None:
             y, xs = refs
             y[...] = 0.5 * y[...] + xs[i]
