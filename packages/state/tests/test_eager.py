@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fiveloop.core.lower.dispatch as dispatch
 from fiveloop.core import closed_call, jit
+from fiveloop.core.backend import client
 from fiveloop.state import Ref, new_ref
 
 
@@ -21,13 +21,13 @@ def count(ref: Ref) -> None:
 def test_accesses_at_different_places_share_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     count(new_ref(np.zeros(3, np.float32)))
     compiled: list[str] = []
-    original = dispatch.client.compile_text
+    original = client.compile_text
 
     def counting(text: str, *args: Any, **kwargs: Any) -> Any:
         compiled.append(text)
         return original(text, *args, **kwargs)
 
-    monkeypatch.setattr(dispatch.client, "compile_text", counting)
+    monkeypatch.setattr(client, "compile_text", counting)
     ref = new_ref(np.zeros(3, np.float32))
     count(ref)
     count(ref)

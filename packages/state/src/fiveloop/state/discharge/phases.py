@@ -81,7 +81,9 @@ class Phases:
         ):
             return None
         if "same" in relations and not names_each_once(place.indexer):
-            return None  # of an element written twice at once, only the last value is there to be read
+            return (
+                None  # of an element written twice at once, only the last value is there to be read
+            )
         last = max((k for k, r in enumerate(relations) if r == "same"), default=-1)
         value = cell.writes[last].value if last >= 0 else self._taken(cell, place)
         for write, rel in zip(cell.writes[last + 1 :], relations[last + 1 :], strict=True):
