@@ -71,6 +71,7 @@ from .primitives.broadcast import move_axis as move_axis
 from .primitives.broadcast import reduce_sum as reduce_sum
 from .primitives.elementwise import add as add
 from .primitives.elementwise import bitwise_and as bitwise_and
+from .primitives.elementwise import bitwise_or as bitwise_or
 from .primitives.elementwise import equal as equal
 from .primitives.convert import convert as convert
 from .primitives.elementwise import select as select

@@ -11,6 +11,9 @@ from .api import set as set
 from .api import swap as swap
 from .avals import AbstractRef as AbstractRef
 from .discharge.core_rules import call_discharge as call_discharge
+from .discharge.deferred import CannotDefer as CannotDefer
+from .discharge.deferred import DeferredWrites as DeferredWrites
+from .discharge.engine import discharge_eqn as discharge_eqn
 from .discharge.engine import discharge_jaxpr as discharge_jaxpr
 from .discharge.engine import discharge_state as discharge_state
 from .discharge.engine import holds_state as holds_state

@@ -145,13 +145,7 @@ class _Splitter:
         self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
         # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
         self.unknown |= {v for e in cut.staged for v in e.outvars}
-        again = cut.known if self._may_repeat(eqn, cut) else []
-        return _Step(known=cut.known, staged=cut.staged, again=again)
-
-    def _may_repeat(self, eqn: Eqn, cut: EqnSplit) -> bool:
-        """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
-        saves = any(not set(known.outvars) <= set(eqn.outvars) for known in cut.known)
-        return not saves and not any(map(must_stay, cut.known)) and not self.plan.verdict(eqn).saves
+        return _Step(known=cut.known, staged=cut.staged)
 
     def _may_run_again(self, eqn: Eqn) -> bool:
         if self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):

@@ -1,31 +1,101 @@
-"""Discharge: branches that take and give the contents of the Refs that some branch changes."""
+"""Discharge: branches that read contents, and give what is to be written and where; it is written after them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from functools import reduce
 
-from fiveloop.core import Value, bind, mutated_positions
+from fiveloop.core import (
+    Jaxpr,
+    Value,
+    bind,
+    bitwise_or,
+    equal,
+    mutated_positions,
+    select,
+    used_vars,
+)
 from fiveloop.loops.cond.primitive import CondParams, cond_p
-from fiveloop.state import Cell, DischargeContext, discharge_jaxpr
+from fiveloop.loops.cond.slices import SharedWrites, share_writes
+from fiveloop.state import Cell, DischargeContext
 
 
 def cond_discharge(
     ctx: DischargeContext, operands: Sequence[Value | Cell], p: CondParams
 ) -> list[Value]:
-    """Choose over contents.
+    """Choose over contents, then write what the branch taken gives; an element that it leaves is written back.
 
-    branch     : [*ins]                          -> [*outs]
-    discharged : [*ins, Refs as their contents]  -> [*outs, *contents that any branch changes]
+    branch : [*ins, Refs as their contents] -> [*outs, *new contents, *(elements, *positions) of each slot]
     """
-    which = [isinstance(x, Cell) for x in operands]
-    changed = {k + 1 for b in p.branches for k in mutated_positions(b.effects)}
-    results = [w and k in changed for k, w in enumerate(which)]
-    branches = tuple(discharge_jaxpr(b, which[1:], results[1:]) for b in p.branches)
-    values = [ctx.contents(x) if isinstance(x, Cell) else x for x in operands]
-    outs = bind(cond_p, *values, params=replace(p, branches=branches))
+    index, *rest = operands
+    assert isinstance(index, Value), "unreachable: an index is a value"
+    which = tuple(isinstance(x, Cell) for x in rest)
+    mutated = frozenset(k for b in p.branches for k in mutated_positions(b.effects))
+    shared = share_writes(p, which, tuple(k in mutated for k in range(len(rest))))
+    used = _used_inputs(shared.branches)
+    contents = _contents(ctx, rest, used, shared)
+    rest = [ctx.latest(x) if isinstance(x, Value) else x for x in rest]
+    index = ctx.latest(index)
+    values = [contents.get(k, x) for k, x in enumerate(rest)]
+    taken = [x for x, u in zip(values, used, strict=True) if u and isinstance(x, Value)]
+    branches = tuple(
+        b.replace(invars=[v for v, u in zip(b.invars, used, strict=True) if u])
+        for b in shared.branches
+    )
+    results = bind(cond_p, index, *taken, params=CondParams(branches))
     num_outs = len(p.branches[0].outvars)
-    cells = [x for x, r in zip(operands, results, strict=True) if r and isinstance(x, Cell)]
-    for cell, contents in zip(cells, outs[num_outs:], strict=True):
-        ctx.assign(cell, contents)
-    return outs[:num_outs]
+    given = iter(results[num_outs:])
+    for k in shared.whole:
+        cell = rest[k]
+        assert isinstance(cell, Cell), "unreachable: only a Ref is given back whole"
+        ctx.assign(cell, next(given))
+    for s in range(len(shared.slots)):
+        _write(ctx, index, rest, shared, s, given)
+    return results[:num_outs]
+
+
+def _used_inputs(branches: Sequence[Jaxpr]) -> list[bool]:
+    """The inputs that some branch uses."""
+    masks = []
+    for branch in branches:
+        atoms = used_vars([a for eqn in branch.eqns for a in eqn.invars])
+        used = atoms | used_vars(branch.outvars)
+        masks.append([v in used for v in branch.invars])
+    return [any(mask) for mask in zip(*masks, strict=True)]
+
+
+def _contents(
+    ctx: DischargeContext,
+    operands: Sequence[Value | Cell],
+    used: Sequence[bool],
+    shared: SharedWrites,
+) -> dict[int, Value]:
+    """What the Refs hold that the branches use; those that are replaced first, since that may end a phase."""
+    cells = {k: x for k, x in enumerate(operands) if isinstance(x, Cell) and used[k]}
+    for k in shared.whole:
+        if k in cells:
+            ctx.contents(cells[k])
+    return {k: ctx.peek(cell) for k, cell in cells.items()}
+
+
+def _write(
+    ctx: DischargeContext,
+    index: Value,
+    operands: Sequence[Value | Cell],
+    shared: SharedWrites,
+    s: int,
+    results: Iterator[Value],
+) -> None:
+    """Carry out the writes that share a slot."""
+    slot, given, users = shared.slots[s], shared.given[s], shared.users[s]
+    cell, value = operands[slot.ref], next(results)
+    at = [next(results) for _ in slot.index] if given is None else [operands[k] for k in given]
+    positions = [x for x in at if isinstance(x, Value)]
+    assert isinstance(cell, Cell), "unreachable: only a Ref is written to"
+    if slot.kind == "add":  # a branch that adds nothing here gives zeros
+        ctx.add(cell, slot.indexer, positions, value)
+        return
+    if len(users) < len(shared.branches):
+        taken = reduce(bitwise_or, [equal(index, k) for k in users])
+        value = select(taken, value, ctx.read(cell, slot.indexer, positions))
+    ctx.write(cell, slot.indexer, positions, value)

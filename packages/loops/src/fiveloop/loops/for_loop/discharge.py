@@ -30,7 +30,7 @@ def for_discharge(
     body = discharged.replace(
         invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
     )
-    values = [ctx.contents(x) if isinstance(x, Cell) else x for x in operands]
+    values = ctx.values(operands)
     params = replace(p, body=body, num_consts=p.num_consts + len(read))
     outs = bind(for_p, *[values[k] for k in layout], params=params)
     final = dict(zip(carried, outs[p.num_carry :], strict=True))

@@ -39,7 +39,7 @@ def while_discharge(
     read = [k for k, w in enumerate(which) if w and k not in changed]
     left = [k for k in range(p.first_ref, len(which)) if not which[k]]
     before = [*range(p.num_consts), *read, *range(p.num_consts, p.first_ref), *changed]
-    values = [ctx.contents(x) if isinstance(x, Cell) else x for x in operands]
+    values = ctx.values(operands)
     params = WhileParams(
         _discharged_cond(p, which, before, left),
         _discharged_body(p, which, before, left, changed),

@@ -24,7 +24,7 @@ def call_discharge(
     changed = mutated_positions(p.jaxpr.effects)
     results = [w and k in changed for k, w in enumerate(which)]
     jaxpr = discharge_jaxpr(p.jaxpr, which, results)
-    values = [ctx.contents(x) if isinstance(x, Cell) else x for x in operands]
+    values = ctx.values(operands)
     outs = bind(prim, *values, params=replace(p, jaxpr=jaxpr))
     num_outs = len(p.jaxpr.outvars)
     cells = [x for x, r in zip(operands, results, strict=True) if r and isinstance(x, Cell)]

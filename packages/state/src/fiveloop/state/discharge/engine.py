@@ -20,7 +20,7 @@ from fiveloop.core import (
 )
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.phases import Phases
-from fiveloop.state.discharge.table import Cell, discharge_rules
+from fiveloop.state.discharge.table import Cell, DischargeContext, discharge_rules
 from fiveloop.state.primitives.lifetime import new_ref_p
 
 
@@ -98,12 +98,7 @@ class _Discharger:
 
     def _step(self, eqn: Eqn) -> None:
         operands = [self._operand(a) for a in eqn.invars]
-        rule = discharge_rules.find(eqn.primitive)
-        touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is new_ref_p
-        if rule is not None and (touches or holds_state(eqn.params)):
-            outs: Sequence[Any] = rule(self.phases, operands, eqn.params)
-        else:
-            outs = bind(eqn.primitive, *[self._value(a) for a in eqn.invars], params=eqn.params)
+        outs = discharge_eqn(self.phases, eqn, operands)
         self.env.update(zip(eqn.outvars, outs, strict=True))
         inputs = [a for a in eqn.invars if isinstance(a, Var)]
         if any(a in self.from_reads or a in self.changing for a in inputs):
@@ -134,6 +129,19 @@ class _Discharger:
         twins = {id(x): y for x, y in zip(old, new, strict=True)}
         for v in self.from_reads:
             self.env[v] = twins.get(id(self.env[v]), self.env[v])
+
+
+def discharge_eqn(
+    ctx: DischargeContext, eqn: Eqn, operands: Sequence[Value | Cell]
+) -> Sequence[Value | Cell]:
+    """The results of an equation on values and Cells: by its rule, or unchanged if it holds no Ref."""
+    rule = discharge_rules.find(eqn.primitive)
+    touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is new_ref_p
+    if rule is not None and (touches or holds_state(eqn.params)):
+        return rule(ctx, operands, eqn.params)
+    values = [x for x in operands if isinstance(x, Value)]
+    assert len(values) == len(operands), "unreachable: a Ref is used as a value"
+    return bind(eqn.primitive, *values, params=eqn.params)
 
 
 def _last_uses(jaxpr: Jaxpr) -> dict[Var, int]:

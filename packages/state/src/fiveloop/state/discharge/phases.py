@@ -51,6 +51,7 @@ class Phases:
         self._has_read = False
         self._flushes = 0
         self._places: dict[tuple[object, ...], Place] = {}
+        self._twins: dict[int, tuple[Value, Value]] = {}
 
     def new_cell(self, contents: Value, changes: bool = True) -> Cell:
         """A new Ref with the given contents; `changes` says whether anything writes to it."""
@@ -62,8 +63,8 @@ class Phases:
         """What the Ref holds at an index, waiting writes included."""
         if is_whole(indexer, cell.contents.shape):
             return self.contents(cell)
-        place = self._place(cell, indexer, index)
-        forwarded = self._forwarded(cell, place)
+        place = self.place(cell, indexer, index)
+        forwarded = self.forwarded(cell, place)
         if forwarded is None:
             self.flush()
             forwarded = self._taken(cell, place)
@@ -73,7 +74,7 @@ class Phases:
         self._has_read |= cell.changes
         return take(cell.contents, place.indexer, place.positions, resolved=True)
 
-    def _forwarded(self, cell: Cell, place: Place) -> Value | None:
+    def forwarded(self, cell: Cell, place: Place) -> Value | None:
         """The element, corrected by each waiting write; None if some overlap cannot be told."""
         relations = [relation(w.place, place) for w in cell.writes]
         if "unknown" in relations or any(
@@ -93,10 +94,11 @@ class Phases:
 
     def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
         """Let a write wait; outside loops it is carried out now."""
+        x = self.latest(x)
         if is_whole(indexer, cell.contents.shape):
             self.assign(cell, x)
             return
-        place = self._place(cell, indexer, index)
+        place = self.place(cell, indexer, index)
         if cell.writes and relation(cell.writes[-1].place, place) == "same":
             cell.writes.pop()
         cell.writes.append(Write(place, x))
@@ -105,17 +107,33 @@ class Phases:
     def add(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
         """Add to an element: read it and write it, unless the index may name it twice."""
         if is_whole(indexer, cell.contents.shape):
-            self.assign(cell, add(self.contents(cell), x))
+            old = self.contents(cell)
+            self.assign(cell, add(old, self.latest(x)))
         elif names_each_once(indexer):
-            self.write(cell, indexer, index, add(self.read(cell, indexer, index), x))
+            old = self.read(cell, indexer, index)
+            self.write(cell, indexer, index, add(old, self.latest(x)))
         else:
-            cell.writes.append(Write(self._place(cell, indexer, index), x, "add"))
+            cell.writes.append(Write(self.place(cell, indexer, index), x, "add"))
             self._settle()
 
     def contents(self, cell: Cell) -> Value:
         """All that the Ref holds; in a loop this ends the phase if any element has been touched."""
         if cell.changes and (self._has_read or cell.writes):
             self.flush()
+        return cell.contents
+
+    def values(self, operands: Sequence[Value | Cell]) -> list[Value]:
+        """The operands with all that each Ref holds in its place."""
+        for x in operands:
+            if isinstance(x, Cell):
+                self.contents(x)  # this may end a phase
+        return [x.contents if isinstance(x, Cell) else self.latest(x) for x in operands]
+
+    def peek(self, cell: Cell) -> Value:
+        """All that the Ref holds, for reading at indices: in a loop this ends the phase only if a write waits."""
+        if cell.writes:
+            self.flush()
+        self._has_read |= cell.changes
         return cell.contents
 
     def assign(self, cell: Cell, contents: Value) -> None:
@@ -157,13 +175,22 @@ class Phases:
             w.place = Place(
                 w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions)
             )
-        self._replace(crossing, list(rest))
+        after = list(rest)
+        self._twins.update((id(x), (x, y)) for x, y in zip(crossing, after, strict=True))
+        self._replace(crossing, after)
+
+    def latest(self, x: Value) -> Value:
+        """A value as it came out of the phases that have ended since a rule was given it."""
+        while id(x) in self._twins:
+            x = self._twins[id(x)][1]
+        return x
 
     def _settle(self) -> None:
         if self.index is None:
             self.flush()
 
-    def _place(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Place:
+    def place(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Place:
+        """The place of an index in a Ref, with the positions worked out once."""
         shape = cell.contents.shape
         key = (shape, indexer, *map(id, index))
         if key not in self._places:

@@ -54,6 +54,15 @@ class DischargeContext(Protocol):
     def contents(self, cell: Cell) -> Value:
         """All that the Ref holds."""
 
+    def values(self, operands: Sequence[Value | Cell]) -> list[Value]:
+        """The operands with all that each Ref holds in its place."""
+
+    def peek(self, cell: Cell) -> Value:
+        """All that the Ref holds, for reading at indices."""
+
+    def latest(self, x: Value) -> Value:
+        """An operand as it is after `contents` or `peek`, which may have ended a phase."""
+
     def assign(self, cell: Cell, contents: Value) -> None:
         """Replace all that the Ref holds."""
 
