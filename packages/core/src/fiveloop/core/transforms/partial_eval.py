@@ -4,8 +4,9 @@ First every equation is classified: known, staged, or cut in two by its own spli
 from what the staged half must give finds what it needs: a known value that the plan lets be saved becomes a
 residual, one that it does not is computed again, from values that are at hand.
 
-Refs: one that receives an unknown value is unknown from its creation on. A known Ref that is read again in
-the staged half is replayed there, with all its writes; a Ref that nothing writes is simply read again.
+Refs: one that receives an unknown value is unknown from its creation on. A known Ref that is made here and read
+again in the staged half is replayed there, with all its writes. One from outside is read again only if nothing
+writes it; otherwise what is read from it is saved.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class _Splitter:
         self.ensure_inst = out_inst
         self.inst = {v for v, i, u in zip(jaxpr.invars, inst_in, unknown_in, strict=True) if i or u}
         self.mutated = _mutated_vars(jaxpr)
+        self.lost = self._lost_refs()
         self.unknown: set[Var] = set()
         self.forced: set[Var] = set()
         self.at_hand: set[Var] = set()
@@ -117,14 +119,36 @@ class _Splitter:
     def _refs_given_unknown(self) -> set[Var]:
         """The Refs that some staged equation with unknown operands changes, or reads although they change later."""
         inputs = set(self.jaxpr.invars)
+        changing = (inputs & self.mutated) | (self.lost - inputs)
         found: set[Var] = set()
         for step in self.steps:
             for eqn in step.staged:
-                changed = {eqn.invars[k] for k in mutated_positions(eqn.effects)}
                 if not self.unknown.isdisjoint(used_vars(eqn.invars)):
-                    found |= used_vars(changed)
-                found |= _touched_refs(eqn) & inputs & self.mutated
+                    found |= _changed_refs(eqn)
+                found |= _touched_refs(eqn) & changing
         return found
+
+    def _lost_refs(self) -> set[Var]:
+        """The Refs that the staged half cannot have as they were when the known half used them.
+
+        Those from outside, if they change or are not at hand; those made here, if their writes cannot all be
+        done again: because they touch such a Ref, or have an effect that must not happen twice.
+        """
+        inputs = set(self.jaxpr.invars)
+        lost = {v for v in inputs if v.aval.accumulates and not self._is_the_same_later(v)}
+        while True:
+            before = len(lost)
+            for eqn in self.jaxpr.eqns:
+                if _happens_once(eqn) or not lost.isdisjoint(self._refs_to_run(eqn)):
+                    lost |= _changed_refs(eqn) - inputs
+            if len(lost) == before:
+                return lost
+
+    def _refs_to_run(self, eqn: Eqn) -> set[Var]:
+        """The Refs that must be as they were for an equation to run again, or at least be there."""
+        return _touched_refs(eqn) | {
+            v for v in used_vars(eqn.invars) if v.aval.accumulates and v not in self.inst
+        }
 
     def _classify(self, eqn: Eqn) -> _Step:
         unknown = [isinstance(a, Var) and a in self.unknown for a in eqn.invars]
@@ -145,14 +169,21 @@ class _Splitter:
         self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
         # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
         self.unknown |= {v for e in cut.staged for v in e.outvars}
-        return _Step(known=cut.known, staged=cut.staged)
+        again = cut.known if self._may_repeat(eqn, cut) else []
+        return _Step(known=cut.known, staged=cut.staged, again=again)
+
+    def _may_repeat(self, eqn: Eqn, cut: EqnSplit) -> bool:
+        """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
+        if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(must_stay, cut.known)):
+            return False
+        saves = any(not set(known.outvars) <= set(eqn.outvars) for known in cut.known)
+        return not saves and not self.plan.verdict(eqn).saves
 
     def _may_run_again(self, eqn: Eqn) -> bool:
         if self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):
             self.at_hand |= set(eqn.outvars)
             return True
-        refs = _touched_refs(eqn)
-        if not all(self._is_the_same_later(ref) for ref in refs if ref in self.jaxpr.invars):
+        if not self.lost.isdisjoint(self._refs_to_run(eqn)):
             return False
         return not self.plan.verdict(eqn).saves
 
@@ -187,14 +218,15 @@ class _Splitter:
         staged_outs = select_by(out_staged, jaxpr.outvars)
         staged_eqns, needed = self._staged_half(staged_outs)
         at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
-        replayed = {v for v in needed if v.aval.accumulates and v not in at_hand}
-        residuals = [v for v in dedupe(needed) if v not in at_hand and v not in replayed]
+        # A Ref is never a residual: one from outside that is used, but not at hand, is passed in again.
+        passed = {v for v in needed if v.aval.accumulates and v not in at_hand}
+        residuals = [v for v in dedupe(needed) if v not in at_hand and v not in passed]
         # known : [*known ins] -> [*known outs, *residuals]
         known_outs: list[Atom] = [*_without(out_unknown, jaxpr.outvars), *residuals]
         known_eqns = prune([e for step in self.steps for e in step.known], known_outs)
         known = Jaxpr(_without(self.unknown_in, jaxpr.invars), known_eqns, known_outs, jaxpr.name)
         # staged : [*residuals, *ins at hand] -> [*unknown outs]
-        reachable = self.inst | replayed
+        reachable = self.inst | passed
         used = used_vars(staged_outs) | {v for e in staged_eqns for v in used_vars(e.invars)}
         staged_in = tuple(
             u or (v in reachable and v in used)
@@ -224,10 +256,10 @@ class _Splitter:
         while True:
             eqns, needed = self._walk_back(outs, replayed)
             refs = {v for v in needed if v.aval.accumulates and v not in self.unknown}
-            known_refs = {v for v in refs if v in self.mutated or v not in self.inst}
-            if known_refs <= replayed:
+            made_here = refs - set(self.jaxpr.invars)
+            if made_here <= replayed:
                 return eqns, needed
-            replayed |= known_refs
+            replayed |= made_here
 
     def _walk_back(self, outs: Sequence[Atom], replayed: set[Var]) -> tuple[list[Eqn], list[Var]]:
         need: dict[Var, None] = dict.fromkeys(used_vars(outs))
@@ -244,9 +276,8 @@ class _Splitter:
         return kept[::-1], list(reversed(need))
 
     def _runs_again(self, eqn: Eqn, step: _Step, need: dict[Var, None], replayed: set[Var]) -> bool:
-        changes = used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
         creates = {v for v in eqn.outvars if v.aval.accumulates}
-        if not replayed.isdisjoint(changes | creates):
+        if not replayed.isdisjoint(_changed_refs(eqn) | creates):
             return True
         return bool(step.again) and not need.keys().isdisjoint(set(eqn.outvars) - self.inst)
 
@@ -260,6 +291,14 @@ class _Splitter:
 
 def _mutated_vars(jaxpr: Jaxpr) -> set[Var]:
     return used_vars(eqn.invars[k] for eqn in jaxpr.eqns for k in mutated_positions(eqn.effects))
+
+
+def _changed_refs(eqn: Eqn) -> set[Var]:
+    return used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
+
+
+def _happens_once(eqn: Eqn) -> bool:
+    return any(not isinstance(e, PositionalEffect) and not e.recomputable for e in eqn.effects)
 
 
 def _touched_refs(eqn: Eqn) -> set[Var]:

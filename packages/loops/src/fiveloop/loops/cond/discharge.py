@@ -49,9 +49,10 @@ def cond_discharge(
         cell = rest[k]
         assert isinstance(cell, Cell), "unreachable: only a Ref is given back whole"
         ctx.assign(cell, next(given))
-    for s in range(len(shared.slots)):
-        _write(ctx, index, rest, shared, s, given)
-    return results[:num_outs]
+    with ctx.holding([*results, index]):
+        for s in range(len(shared.slots)):
+            _write(ctx, index, rest, shared, s, given)
+        return [ctx.latest(x) for x in results[:num_outs]]
 
 
 def _used_inputs(branches: Sequence[Jaxpr]) -> list[bool]:
@@ -96,6 +97,8 @@ def _write(
         ctx.add(cell, slot.indexer, positions, value)
         return
     if len(users) < len(shared.branches):
-        taken = reduce(bitwise_or, [equal(index, k) for k in users])
-        value = select(taken, value, ctx.read(cell, slot.indexer, positions))
+        old = ctx.read(cell, slot.indexer, [ctx.latest(x) for x in positions])
+        taken = reduce(bitwise_or, [equal(ctx.latest(index), k) for k in users])
+        value = select(taken, ctx.latest(value), old)
+    positions = [ctx.latest(x) for x in positions]
     ctx.write(cell, slot.indexer, positions, value)

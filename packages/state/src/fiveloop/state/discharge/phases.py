@@ -9,7 +9,8 @@ the array in every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from fiveloop.core import (
     Indexer,
@@ -52,6 +53,7 @@ class Phases:
         self._flushes = 0
         self._places: dict[tuple[object, ...], Place] = {}
         self._twins: dict[int, tuple[Value, Value]] = {}
+        self._held: list[Value] = []
 
     def new_cell(self, contents: Value, changes: bool = True) -> Cell:
         """A new Ref with the given contents; `changes` says whether anything writes to it."""
@@ -146,7 +148,8 @@ class Phases:
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
         simple = last and len(waiting) <= 1 and self._flushes == 0
         if self.index is not None and self._has_read and not simple:
-            self._order([w for _, w in waiting], [] if last else self._crossing())
+            crossing = [] if last else [*self._crossing(), *map(self.latest, self._held)]
+            self._order([w for _, w in waiting], crossing)
         for cell, write in waiting:
             at = write.place
             cell.contents = put_kind(
@@ -178,6 +181,15 @@ class Phases:
         after = list(rest)
         self._twins.update((id(x), (x, y)) for x, y in zip(crossing, after, strict=True))
         self._replace(crossing, after)
+
+    @contextmanager
+    def holding(self, values: Sequence[Value]) -> Iterator[None]:
+        """Within the block these values, too, are used later; `latest` tells what has become of them."""
+        before, self._held = self._held, [*self._held, *values]
+        try:
+            yield
+        finally:
+            self._held = before
 
     def latest(self, x: Value) -> Value:
         """A value as it came out of the phases that have ended since a rule was given it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -62,6 +63,9 @@ class DischargeContext(Protocol):
 
     def latest(self, x: Value) -> Value:
         """An operand as it is after `contents` or `peek`, which may have ended a phase."""
+
+    def holding(self, values: Sequence[Value]) -> AbstractContextManager[None]:
+        """Within the block these values, which a rule has computed, are used after phases that end in it."""
 
     def assign(self, cell: Cell, contents: Value) -> None:
         """Replace all that the Ref holds."""

@@ -1,0 +1,212 @@
+"""Branches that leave their writes to be carried out after them.
+
+A branch that gave back all that a Ref holds would make XLA copy it, in a loop in every step. So a branch reads
+from the contents, and gives for each write the elements and where they go; the writes of the branches share
+slots, as residuals do. Where a branch replaces all of a Ref, or loops over writes to it, it gives its contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiveloop.core import (
+    Atom,
+    Aval,
+    Indexer,
+    Jaxpr,
+    Literal,
+    Mask,
+    Value,
+    Var,
+    as_value,
+    eval_jaxpr,
+    keep_source,
+    stage_closed,
+    zeros_of,
+)
+from fiveloop.loops.cond.primitive import CondParams
+from fiveloop.state import AbstractRef, CannotDefer, Cell, DeferredWrites, discharge_eqn
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What writes have in common: the Ref, the form of the index, and the types of what goes where."""
+
+    ref: int
+    indexer: Indexer
+    kind: str
+    value: Aval
+    index: tuple[Aval, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchWrites:
+    """A branch and what it writes; `given` are the inputs that an index consists of, or None.
+
+    jaxpr : [*ins, Refs as their contents] -> [*outs, *new contents, *(elements, *positions) of each write]
+    """
+
+    jaxpr: Jaxpr
+    slots: list[Slot]
+    given: list[tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWrites:
+    """All branches, and the slots that their writes share, in the order in which they are carried out.
+
+    branch : [*ins, Refs as their contents] -> [*outs, *new contents, *(elements, *positions) of each slot]
+
+    `given` has for a slot the inputs that its index consists of in all branches; then the branches do not
+    give positions. `users` are the branches that write there.
+    """
+
+    branches: tuple[Jaxpr, ...]
+    whole: list[int]
+    slots: list[Slot]
+    given: list[tuple[int, ...] | None]
+    users: list[list[int]]
+
+
+def share_writes(p: CondParams, which: Mask, changed: Mask) -> SharedWrites:
+    """The branches over contents; `which` inputs are Refs to discharge, `changed` those that any branch changes."""
+    key = ("shared writes", p, which, changed)
+    return p.branches[0].remember(key, lambda: _share_writes(p, which, changed))
+
+
+def _share_writes(p: CondParams, which: Mask, changed: Mask) -> SharedWrites:
+    whole: list[int] = []
+    while True:
+        found = [_trace(branch, which, changed, whole) for branch in p.branches]
+        late = [x for x in found if isinstance(x, int)]
+        if not late:
+            break
+        whole = sorted({*whole, *late})
+    traced = [x for x in found if not isinstance(x, int)]
+    slots, places = _align([t.slots for t in traced])
+    users = [[k for k, mine in enumerate(places) if s in mine] for s in range(len(slots))]
+    given = []
+    for s, takers in enumerate(users):
+        sources = {traced[k].given[places[k][s]] for k in takers}
+        given.append(sources.pop() if len(sources) == 1 else None)
+    num_outs = len(p.branches[0].outvars) + len(whole)
+    branches = tuple(
+        _fill(t, num_outs, slots, mine, given) for t, mine in zip(traced, places, strict=True)
+    )
+    return SharedWrites(branches, whole, slots, given, users)
+
+
+def _trace(branch: Jaxpr, which: Mask, changed: Mask, whole: Sequence[int]) -> BranchWrites | int:
+    """A branch that leaves its writes waiting; or the position of a Ref for which that cannot be."""
+    slots: list[Slot] = []
+    given: list[tuple[int, ...] | None] = []
+
+    def run(*args: Value) -> list[Value]:
+        ctx = DeferredWrites()
+        operands: list[Value | Cell] = [
+            _cell(ctx, k, x, changed[k], whole) if w else x
+            for k, (x, w) in enumerate(zip(args, which, strict=True))
+        ]
+        try:
+            outs = _eval(ctx, branch, operands)
+        except CannotDefer as error:
+            raise _Whole(next(k for k, x in enumerate(operands) if x is error.cell)) from None
+        for k in whole:
+            outs.append(ctx.contents(operands[k]))  # type: ignore[arg-type]  # it is a Cell
+        for k, cell in enumerate(operands):
+            for w in cell.writes if isinstance(cell, Cell) and k not in whole else ():
+                positions = w.place.positions
+                avals = tuple(x.aval for x in positions)
+                slots.append(Slot(k, w.place.indexer, w.kind, w.value.aval.strong(), avals))
+                given.append(_inputs(w.place.index, args))
+                outs += [w.value, *positions]
+        return outs
+
+    avals = [
+        a.inner if w and isinstance(a, AbstractRef) else a
+        for a, w in zip(branch.in_avals, which, strict=True)
+    ]
+    try:
+        jaxpr = stage_closed(run, avals, branch.name)
+    except _Whole as error:
+        return error.position
+    return BranchWrites(jaxpr, slots, given)
+
+
+class _Whole(Exception):
+    """A Ref must be given back whole: the position of the input."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"input {position} is given back whole")
+        self.position = position
+
+
+def _cell(
+    ctx: DeferredWrites, k: int, contents: Value, changes: bool, whole: Sequence[int]
+) -> Cell:
+    return ctx.new_cell(contents, changes) if k in whole else ctx.deferred(contents, changes)
+
+
+def _eval(ctx: DeferredWrites, branch: Jaxpr, operands: Sequence[Value | Cell]) -> list[Value]:
+    env: dict[Var, Value | Cell] = dict(zip(branch.invars, operands, strict=True))
+
+    def read(a: Atom) -> Value | Cell:
+        return as_value(a.value) if isinstance(a, Literal) else env[a]
+
+    with keep_source() as set_source:
+        for eqn in branch.eqns:
+            set_source(eqn.source)
+            results = discharge_eqn(ctx, eqn, [read(a) for a in eqn.invars])
+            env.update(zip(eqn.outvars, results, strict=True))
+    return [read(a) for a in branch.outvars]  # type: ignore[misc]  # a branch does not return Refs
+
+
+def _inputs(index: Sequence[Value], args: Sequence[Value]) -> tuple[int, ...] | None:
+    """The inputs that an index consists of, if it does."""
+    position = {id(x): k for k, x in enumerate(args)}
+    found = [position.get(id(x), -1) for x in index]
+    return tuple(found) if -1 not in found else None
+
+
+def _align(sequences: Sequence[Sequence[Slot]]) -> tuple[list[Slot], list[dict[int, int]]]:
+    """Slots such that each sequence is found among them in order; and for each, its writes by slot."""
+    slots: list[Slot] = []
+    for sequence in sequences:
+        start = 0
+        for slot in sequence:
+            if slot in slots[start:]:
+                start = slots.index(slot, start) + 1
+            else:
+                slots.insert(start, slot)
+                start += 1
+    places = []
+    for sequence in sequences:
+        start, mine = 0, {}
+        for k, slot in enumerate(sequence):
+            at = slots.index(slot, start)
+            mine[at], start = k, at + 1
+        places.append(mine)
+    return slots, places
+
+
+def _fill(
+    traced: BranchWrites,
+    num_outs: int,
+    slots: Sequence[Slot],
+    mine: dict[int, int],
+    given: Sequence[tuple[int, ...] | None],
+) -> Jaxpr:
+    """A branch that fills all slots: those that it does not write to with zeros, which are not used."""
+
+    def run(*args: Value) -> list[Value]:
+        results = eval_jaxpr(traced.jaxpr, args)
+        outs, rest = results[:num_outs], iter(results[num_outs:])
+        writes = [[next(rest) for _ in (s.value, *s.index)] for s in traced.slots]
+        for at, slot in enumerate(slots):
+            avals = [slot.value, *slot.index]
+            write = writes[mine[at]] if at in mine else [zeros_of(a) for a in avals]
+            outs += write if given[at] is None else write[:1]
+        return outs
+
+    return stage_closed(run, traced.jaxpr.in_avals, traced.jaxpr.name)

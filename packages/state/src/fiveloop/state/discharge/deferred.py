@@ -1,0 +1,64 @@
+"""Discharge that leaves writes to others: it reads contents, and keeps what it would write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core import Indexer, Value
+from fiveloop.state.discharge.phases import Phases, is_whole
+from fiveloop.state.discharge.table import Cell
+
+
+class CannotDefer(Exception):
+    """A Ref is used in a way for which its writes cannot be left waiting."""
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__("the writes to this Ref cannot wait")
+        self.cell = cell
+
+
+class DeferredWrites(Phases):
+    """A context of discharge rules in which the writes to some Refs wait until the end, and after it.
+
+    A read is forwarded from the writes that wait. Whatever needs all that such a Ref holds after a write, or
+    replaces all of it, raises CannotDefer. Other Refs are written at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None, list, lambda old, new: None)
+        self._deferred: list[Cell] = []
+
+    def deferred(self, contents: Value, changes: bool) -> Cell:
+        """A Ref whose writes wait."""
+        self._deferred.append(Cell(contents, changes))
+        return self._deferred[-1]
+
+    def _waits(self, cell: Cell) -> bool:
+        return any(cell is c for c in self._deferred)
+
+    def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+        """What the Ref holds at an index, waiting writes included."""
+        if not (self._waits(cell) and cell.writes) or is_whole(indexer, cell.contents.shape):
+            return super().read(cell, indexer, index)
+        found = self.forwarded(cell, self.place(cell, indexer, index))
+        if found is None:
+            raise CannotDefer(cell)
+        return found
+
+    def contents(self, cell: Cell) -> Value:
+        """All that the Ref holds, if nothing waits to be written."""
+        if self._waits(cell):
+            return self.peek(cell)
+        return super().contents(cell)
+
+    def peek(self, cell: Cell) -> Value:
+        """All that the Ref holds, if nothing waits to be written."""
+        if self._waits(cell) and cell.writes:
+            raise CannotDefer(cell)
+        return super().peek(cell)
+
+    def assign(self, cell: Cell, contents: Value) -> None:
+        """Replace all that the Ref holds; not of one whose writes wait."""
+        if self._waits(cell):
+            raise CannotDefer(cell)
+        super().assign(cell, contents)
