@@ -20,7 +20,7 @@ NOT_LINEAR = """
     bitwise_or bitwise_xor cbrt ceil clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
     digamma equal erf erf_inv erfc exp expm1 floor greater greater_equal integer_pow iota is_finite less
     less_equal lgamma log log1p log_softmax logistic maximum minimum nextafter not_equal polygamma
-    population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod rem resolve_index round rsqrt
+    population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod relu rem resolve_index round rsqrt
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh softmax sort sqrt square stop_gradient
     tan tanh threefry2x32
 """.split()

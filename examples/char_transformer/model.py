@@ -92,8 +92,9 @@ def heads_of(x: Value, p: Params, heads: int) -> tuple[Value, Value, Value]:
     """Give queries, keys and values of a layer, each [batch, heads, time, head_width]."""
     batch, time, width = x.shape
     qkv = nn.rms_norm(x, p["attention_scale"]) @ p["qkv"]
-    qkv = qkv.reshape(batch, time, 3, heads, width // heads).transpose(2, 0, 3, 1, 4)
-    return qkv[0], qkv[1], qkv[2]
+    qkv = qkv.reshape(batch, time, 3, heads, width // heads)
+    q, k, v = qkv.transpose(2, 0, 3, 1, 4)
+    return q, k, v
 
 
 def attend(q: Value, k: Value, v: Value, visible: Value | npt.NDArray[np.bool_]) -> Value:

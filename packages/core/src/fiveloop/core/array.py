@@ -77,7 +77,7 @@ class Value:
             raise TypeError(
                 f"iter: expected a value with axes, got {self.aval}{at_source(user_source())}"
             )
-        return (self[i] for i in range(len(self)))
+        return iter(OPS["unstack"](self))
 
     def __getitem__(self, index: Any) -> Value:
         return type_rules(self.aval).getitem(self, index)  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from fiveloop.core.primitives.elementwise import (
     sign,
     sub,
 )
+from fiveloop.core.primitives.joining import split
 from fiveloop.core.primitives.reduce import (
     argmax,
     argmin,
@@ -49,6 +50,7 @@ from fiveloop.core.primitives.reduce import (
     reduce_or,
     reduce_prod,
 )
+from fiveloop.core.trace.tracer import is_concrete
 
 
 def true_divide(x: ArrayLike, y: ArrayLike) -> Value:
@@ -206,6 +208,13 @@ def argmin_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = Fal
     return _arg(argmin, x, axis, keepdims)
 
 
+def unstack(x: Value) -> Iterator[Value]:
+    """The slices along the first axis; while a function is traced, all at once."""
+    if is_concrete(x):
+        return (x[i] for i in range(len(x)))
+    return (reshape(part, x.shape[1:]) for part in split(x, (1,) * len(x)))
+
+
 OPS.update(
     add=add,
     subtract=sub,
@@ -242,4 +251,5 @@ OPS.update(
     any=any,
     argmax=argmax_method,
     argmin=argmin_method,
+    unstack=unstack,
 )

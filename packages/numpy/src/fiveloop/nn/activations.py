@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, bind1
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.nn.composite import AxesParams, composite
 from fiveloop.numpy.elementwise import logaddexp
 from fiveloop.numpy.manipulation import split
 
@@ -18,8 +19,14 @@ def relu(x: ArrayLike) -> Value:
     >>> nn.relu(np.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float64)
     """
-    value = operand("relu", "x", x)
-    return ew.select(ew.greater(value, 0), value, 0)
+    return bind1(relu_p, operand("relu", "x", x), params=AxesParams(()))
+
+
+def _relu_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
+    return ew.select(ew.greater(out, 0), t, 0)
+
+
+relu_p = composite("relu", lambda x, axes: ew.maximum(x, 0), _relu_derivative)
 
 
 def relu6(x: ArrayLike) -> Value:

@@ -1,4 +1,4 @@
-"""Functions along axes that are one primitive, because their derivative is simplest in terms of their result.
+"""Functions that are one primitive, because their derivative is simplest in terms of their result.
 
 The value is written in other operations, which is what is compiled; the derivative needs only the result, so
 that nothing else is kept for it.
@@ -21,7 +21,6 @@ from fiveloop.core import (
     Zero,
     bind1,
     define,
-    move_axis,
     pure,
     stage_closed,
 )
@@ -32,7 +31,7 @@ Derivative = Callable[[Value, Value, tuple[int, ...]], Value]
 
 @dataclass(frozen=True)
 class AxesParams:
-    """The axes that the function works along."""
+    """The axes that the function works along; none, if it works element by element."""
 
     axes: tuple[int, ...]
 
@@ -60,8 +59,8 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> Primitive[AxesP
     ) -> tuple[list[Value], list[int | None]]:
         (x,), (dim,) = operands, dims
         assert dim is not None, "unreachable: the one operand is batched"
-        shifted = replace(p, axes=tuple(axis + 1 for axis in p.axes))
-        return [bind1(prim, move_axis(x, dim, 0), params=shifted)], [0]
+        shifted = replace(p, axes=tuple(axis + (axis >= dim) for axis in p.axes))
+        return [bind1(prim, x, params=shifted)], [dim]
 
     define(
         prim,

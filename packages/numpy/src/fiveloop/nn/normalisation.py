@@ -55,6 +55,9 @@ def logsumexp(
     """
     value, axes = _held("logsumexp", x, axis, where)
     top = _greatest(value, axes)
+    top = ew.select(
+        ew.is_finite(top), top, 0
+    )  # of nothing but -inf, or with an inf, the result is that
     total = op.sum(ew.exp(ew.sub(value, top)), axes, keepdims=True)
     out = ew.add(ew.log(total), top)
     return out if keepdims else bc.squeeze(out, axes)
@@ -69,9 +72,8 @@ def _held(
 
 
 def _greatest(x: Value, axes: Sequence[int]) -> Value:
-    """What is taken off before exponentials; it has no part in the derivative, and is finite."""
-    top = ew.stop_gradient(op.max(x, axes, keepdims=True))
-    return ew.select(ew.is_finite(top), top, 0)
+    """What is taken off before exponentials; it has no part in the derivative."""
+    return ew.stop_gradient(op.max(x, axes, keepdims=True))
 
 
 def _softmax(x: Value, axes: tuple[int, ...]) -> Value:

@@ -199,8 +199,7 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Value, ...]:
     Array([3, 4], dtype=int64)
     """
     value = operand("unstack", "x", x)
-    front = bc.move_axis(value, axis, 0)
-    return tuple(front[k] for k in range(front.shape[0]))
+    return tuple(bc.move_axis(value, axis, 0))
 
 
 def hstack(xs: Sequence[ArrayLike]) -> Value:
@@ -271,6 +270,8 @@ def array_split(
         edges = [k * (size // count) + min(k, size % count) for k in range(count + 1)]
     else:
         edges = [0, *[slice(None, i).indices(size)[1] for i in indices_or_sections], size]
+    if sorted(edges) == edges:
+        return sh.split(value, [b - a for a, b in pairwise(edges)], at)
     lead = (slice(None),) * at
     return [value[(*lead, slice(a, max(a, b)))] for a, b in pairwise(edges)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -206,6 +206,20 @@ def jaxprs_in(params: Any) -> list[Jaxpr]:
             j for j in (value if isinstance(value, tuple) else (value,)) if isinstance(j, Jaxpr)
         ]
     return found
+
+
+def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:
+    """Params with `fun` of each jaxpr that they hold, directly or in tuples, in its place."""
+    if not is_dataclass(params):
+        return params
+    changed: dict[str, Any] = {}
+    for field in fields(params):
+        value = getattr(params, field.name)
+        if isinstance(value, Jaxpr):
+            changed[field.name] = fun(value)
+        elif isinstance(value, tuple) and any(isinstance(x, Jaxpr) for x in value):
+            changed[field.name] = tuple(fun(x) if isinstance(x, Jaxpr) else x for x in value)
+    return replace(params, **changed) if changed else params  # type: ignore[type-var]  # it is a dataclass
 
 
 def all_atoms(jaxpr: Jaxpr) -> Iterable[Atom]:

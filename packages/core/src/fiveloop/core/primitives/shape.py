@@ -11,7 +11,7 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, same_dim
+from fiveloop.core.dims import Dim, Shape
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
@@ -50,6 +50,7 @@ from fiveloop.core.primitives.check import (
 from fiveloop.core.primitives.convert import Operand, operand, promote
 from fiveloop.core.primitives.elementwise_arithmetic import sub
 from fiveloop.core.primitives.elementwise_logic import select
+from fiveloop.core.primitives.joining import concatenate, split, stack
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -245,110 +246,6 @@ define(
 )
 
 
-# concatenate
-
-
-@dataclass(frozen=True)
-class ConcatenateParams:
-    """The axis along which operands are joined."""
-
-    axis: int
-
-
-concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
-
-
-def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
-    """Arrays joined end to end along one axis, brought to one dtype."""
-    if not len(xs):
-        bad_value("concatenate: expected at least one array, got none")
-    values = promote("concatenate", *xs)
-    joined = canonical_axis("concatenate", axis, values[0].ndim)
-    if len(values) == 1:
-        return values[0]
-    return bind1(concatenate_p, *values, params=ConcatenateParams(joined))
-
-
-def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
-    """Arrays of one shape joined along a new axis."""
-    if not len(xs):
-        bad_value("stack: expected at least one array, got none")
-    values = promote("stack", *xs)
-    at = canonical_axis("stack", axis, values[0].ndim + 1)
-    return concatenate([expand_dims(x, at) for x in values], at)
-
-
-def _concatenate_aval(avals: Sequence[Aval], p: ConcatenateParams) -> list[Aval]:
-    xs = array_avals("concatenate", avals)
-    first = xs[0]
-    if not 0 <= p.axis < first.ndim:
-        bad_value(f"concatenate: expected arrays with an axis {p.axis}, got {first}")
-    for x in xs[1:]:
-        same = x.ndim == first.ndim and x.dtype == first.dtype
-        if not same or any(
-            k != p.axis and not same_dim(a, b)
-            for k, (a, b) in enumerate(zip(x.shape, first.shape, strict=True))
-        ):
-            bad_type(
-                f"concatenate: expected arrays of one dtype and one shape save along axis {p.axis}, "
-                f"got {first} and {x}"
-            )
-    total = sum((x.shape[p.axis] for x in xs[1:]), first.shape[p.axis])
-    shape = (*first.shape[: p.axis], total, *first.shape[p.axis + 1 :])
-    return [ShapedArray(shape, first.dtype, all(x.weak_type for x in xs))]
-
-
-def _concatenate_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: ConcatenateParams
-) -> tuple[list[Value], list[Tangent]]:
-    out = bind1(concatenate_p, *primals, params=p)
-    if all(isinstance(t, Zero) for t in tangents):
-        return [out], [Zero(out.aval.tangent())]
-    return [out], [bind1(concatenate_p, *map(instantiate, tangents), params=p)]
-
-
-def _concatenate_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: ConcatenateParams
-) -> list[Tangent | None]:
-    (ct,) = cts
-    outs: list[Tangent | None] = []
-    start: Dim = 0
-    for x in operands:
-        size = x.aval.shape[p.axis]
-        if not isinstance(x, UndefinedPrimal):
-            outs.append(None)
-        elif isinstance(ct, Zero):
-            outs.append(Zero(x.aval))
-        else:
-            outs.append(_part(ct, p.axis, start, size))
-        start = start + size
-    return outs
-
-
-def _part(x: Value, axis: int, start: Dim, size: Dim) -> Value:
-    """A stretch of an axis, by padding with negative amounts: slices lie above this file."""
-    low, high = [0] * x.ndim, [0] * x.ndim
-    low[axis], high[axis] = -start, start + size - x.shape[axis]
-    return pad(x, Scalar(np.zeros((), x.dtype)), low, high)
-
-
-def _concatenate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ConcatenateParams
-) -> tuple[list[Value], list[int | None]]:
-    xs = broadcast_batch(operands, dims, size)
-    return [bind1(concatenate_p, *xs, params=ConcatenateParams(p.axis + 1))], [0]
-
-
-define(
-    concatenate_p,
-    abstract_eval=pure(_concatenate_aval),
-    lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
-    jvp=_concatenate_jvp,
-    transpose=_concatenate_transpose,
-    batch=_concatenate_batch,
-)
-
-
 # iota
 
 
@@ -420,6 +317,7 @@ __all__ = [
     "reduce_sum",
     "reshape",
     "reverse",
+    "split",
     "squeeze",
     "stack",
     "transpose",

@@ -137,6 +137,8 @@ def _shapes() -> list[Case]:
         ("pad", lambda a, v: s.pad(a, v, (1, -1), (2, 3), (0, 2)), (_A, floats())),
         ("pad", lambda a, v: s.pad(a, v, (-1, 0), (0, -2), (1, 1)), (_A, floats())),
         ("concatenate", lambda a, b: s.concatenate([a, b, a], 1), (_A, floats(2, 1))),
+        ("split", lambda a: e.mul(*s.split(a, (2, 0, 2), 1)[::2]), (floats(2, 4),)),
+        ("split", lambda a: s.split(a, (1, 2), 0)[1], (floats(3, 2),)),
         ("iota", lambda a: e.mul(a, s.iota(np.float64, (2, 3), 1)), (_A,)),
         ("reduce_sum", lambda a: s.reduce_sum(a, (0, 2)), (floats(2, 3, 4),)),
         ("reduce_prod", lambda a: r.reduce_prod(a, (1,)), (_A,)),

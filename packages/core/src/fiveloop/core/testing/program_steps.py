@@ -82,6 +82,11 @@ define_operation("transpose", s.transpose, np.transpose)
 define_operation("reshape", s.reshape, np.reshape)
 define_operation("reverse", s.reverse, lambda x, axes: np.flip(x, axes))
 define_operation("concatenate", s.concatenate, np.concatenate)
+define_operation(
+    "halves",
+    lambda x: e.sub(*s.split(x, (x.shape[0] // 2,) * 2)),
+    lambda x: np.subtract(*np.split(x, 2)),
+)
 define_operation("pad", lambda x: s.pad(x, 0.5, (1,), (0,), (1,)), lambda x: _padded(x))
 define_operation("matmul", lambda x, y: dot_general(x, y, (((1,), (0,)), ((), ()))), np.matmul)
 define_operation("getitem", lambda x, index: x[index], lambda x, index: x[index].copy())
@@ -149,7 +154,7 @@ class Reshape:
 
 
 def draw_shape(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
-    """Transpose, reshape, reverse, sum, maximum or padding."""
+    """Transpose, reshape, reverse, sum, maximum, padding or cutting."""
     options: list[tuple[str, Shape, Any, Shape]] = [
         ("transpose", (2, 3), (1, 0), (3, 2)),
         ("reshape", (2, 3), (3, 2), (3, 2)),
@@ -160,6 +165,7 @@ def draw_shape(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
         ("largest", (2, 3), (1,), (2,)),
         ("broadcast_to", (3,), (3, 3), (3, 3)),
         ("pad", (3,), None, (6,)),
+        ("halves", (4,), None, (2,)),
     ]
     name, shape, arg, out = draw(st.sampled_from(options))
     use = draw_use(draw, scope, shape)

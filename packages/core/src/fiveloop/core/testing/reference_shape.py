@@ -64,9 +64,16 @@ def _iota(values: Sequence[_Array], p: Any) -> list[_Array]:
     return [np.broadcast_to(np.arange(p.shape[p.axis]).reshape(shape), p.shape).astype(p.dtype)]
 
 
+def _split(values: Sequence[_Array], p: Any) -> list[_Array]:
+    (x,) = values
+    places = np.cumsum(p.sizes)[:-1]
+    return [part.copy() for part in np.split(x, places, p.axis)]
+
+
 define_reference("reverse", _reverse)
 define_reference("pad", _pad)
 define_reference("concatenate", lambda values, p: [np.concatenate(values, p.axis)])
+define_reference("split", _split)
 define_reference("iota", _iota)
 
 

@@ -2,7 +2,8 @@
 
 First every equation is classified: known, staged, or cut in two by its own split rule. Then a walk backward
 from what the staged half must give finds what it needs: a known value that the plan lets be saved becomes a
-residual, one that it does not is computed again, from values that are at hand.
+residual, one that it does not is computed again, from values that are at hand. A broadcast is done again
+rather than kept.
 
 Refs: one that receives an unknown value is unknown from its creation on. A known Ref that is made here and read
 again in the staged half is replayed there, with all its writes. One from outside is read again only if nothing
@@ -18,6 +19,7 @@ from typing import Literal as OneOf
 from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, jaxprs_in, used_vars
 from fiveloop.core.ir.prune import must_stay, prune
+from fiveloop.core.primitives.broadcast import broadcast_in_dim_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
 from fiveloop.core.transforms.saving import SavingPlan
@@ -183,6 +185,8 @@ class _Splitter:
         if self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):
             self.at_hand |= set(eqn.outvars)
             return True
+        if _is_spreading(eqn):
+            return True
         if not self.lost.isdisjoint(self._refs_to_run(eqn)):
             return False
         return not self.plan.verdict(eqn).saves
@@ -287,6 +291,11 @@ class _Splitter:
         if v in self.jaxpr.outvars:
             return ("output", self.jaxpr.outvars.index(v))
         return ("saved", 0)
+
+
+def _is_spreading(eqn: Eqn) -> bool:
+    """Whether an equation only repeats elements: what it is given takes less room than what it gives."""
+    return eqn.primitive is broadcast_in_dim_p
 
 
 def _mutated_vars(jaxpr: Jaxpr) -> set[Var]:

@@ -20,5 +20,6 @@ def _log_softmax(values: Sequence[Any], p: Any) -> list[Any]:
     return [np.log(_softmax(values, p)[0])]
 
 
+define_reference("relu", lambda values, p: [np.maximum(values[0], 0)])
 define_reference("softmax", _softmax)
 define_reference("log_softmax", _log_softmax)

@@ -1,0 +1,171 @@
+"""The range of each integer that a loop counts or computes from its counter, and index arithmetic that it saves.
+
+An index that cannot be negative or beyond the end needs no resolving. In a loop of a few operations a step, that
+is a good part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Pass,
+    Var,
+    is_scalar,
+    jaxprs_in,
+    register_pass,
+    resolve_index_p,
+    with_jaxprs,
+)
+from fiveloop.loops.for_loop.primitive import for_p
+
+Range = tuple[int, int]
+"""The least and the greatest value that an integer can have."""
+
+Ranges = Mapping[Var, Range]
+
+
+def drop_resolving(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program without the resolving of indices, in loops, that are in range; remembered on the jaxpr."""
+    return _simplified(jaxpr, (None,) * len(jaxpr.invars))
+
+
+def _simplified(jaxpr: Jaxpr, known: tuple[Range | None, ...]) -> Jaxpr:
+    return jaxpr.remember(("in range", known), lambda: _simplify(jaxpr, known))
+
+
+def _simplify(jaxpr: Jaxpr, known: Sequence[Range | None]) -> Jaxpr:
+    ranges = {v: r for v, r in zip(jaxpr.invars, known, strict=True) if r is not None}
+    same: dict[Atom, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        eqn = eqn.replace(invars=tuple(same.get(a, a) for a in eqn.invars))
+        found = _range_of(eqn, ranges)
+        if found is not None:
+            ranges[eqn.outvars[0]] = found
+        if eqn.primitive is resolve_index_p and _changes_nothing(eqn, ranges):
+            same[eqn.outvars[0]] = eqn.invars[0]
+        else:
+            eqns.append(_within(eqn, ranges))
+    outvars = [same.get(a, a) for a in jaxpr.outvars]
+    return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
+
+
+def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
+    """The equation with its nested jaxprs simplified; the body of a loop knows its counter and constants."""
+    if eqn.primitive is for_p:
+        p = eqn.params
+        consts = [_range(a, ranges) for a in eqn.invars[: p.num_consts]]
+        rest = (None,) * (len(eqn.invars) - p.num_consts)
+        counter = (0, max(p.nsteps - 1, 0))
+        return eqn.replace(params=replace(p, body=_simplified(p.body, (counter, *consts, *rest))))
+    if jaxprs_in(eqn.params):
+        return eqn.replace(params=with_jaxprs(eqn.params, drop_resolving))
+    return eqn
+
+
+def _changes_nothing(eqn: Eqn, ranges: Ranges) -> bool:
+    """Whether resolving an index gives the index itself."""
+    (index,), (out,) = eqn.invars, eqn.outvars
+    found = _range(index, ranges)
+    if found is None or index.aval is not out.aval:
+        return False
+    return _resolved(found, eqn.params) == found and found[0] >= 0
+
+
+def _range(a: Atom, ranges: Ranges) -> Range | None:
+    if isinstance(a, Var):
+        return ranges.get(a)
+    if not is_scalar(a) or a.aval.dtype.kind not in "iu":
+        return None
+    value = int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+    return value, value
+
+
+def _range_of(eqn: Eqn, ranges: Ranges) -> Range | None:
+    """The range of an integer that an equation computes, if its operands' tell."""
+    rule = _RULES.get(eqn.primitive.name)
+    if rule is None or len(eqn.outvars) != 1:
+        return None
+    aval = eqn.outvars[0].aval
+    operands = [_range(a, ranges) for a in eqn.invars]
+    if aval.dtype.kind not in "iu" or aval.shape:
+        return None
+    if eqn.primitive.name == "select":
+        operands = operands[1:]
+    if any(r is None for r in operands):
+        return None
+    found: Range | None = rule([r for r in operands if r is not None], eqn.params)
+    limits = np.iinfo(aval.dtype)
+    if found is None or not limits.min <= found[0] <= found[1] <= limits.max:
+        return None
+    return found
+
+
+def _resolved(index: Range, p: Any) -> Range | None:
+    """Where indices of a range point: those below zero count from the end; then they are clamped."""
+    if not isinstance(p.size, int) or not isinstance(p.window, int | None):
+        return None
+    low, high = index
+    parts = []
+    if high >= 0:
+        parts.append((max(low, 0), high))
+    if low < 0:
+        parts.append((low + p.size, min(high, -1) + p.size))
+    out = min(a for a, _ in parts), max(b for _, b in parts)
+    if p.window is None:
+        return out
+    last = p.size - p.window
+    return min(max(out[0], 0), last), min(max(out[1], 0), last)
+
+
+def _mul(xs: Sequence[Range], p: Any) -> Range:
+    products = [a * b for a in xs[0] for b in xs[1]]
+    return min(products), max(products)
+
+
+def _div(xs: Sequence[Range], p: Any) -> Range | None:
+    (low, high), (least, most) = xs
+    return (low // most, high // least) if low >= 0 and least > 0 else None
+
+
+def _rem(xs: Sequence[Range], p: Any) -> Range | None:
+    (low, high), (least, most) = xs
+    return (0, min(high, most - 1)) if low >= 0 and least > 0 else None
+
+
+def _clamp(xs: Sequence[Range], p: Any) -> Range:
+    least, x, most = xs
+    return min(max(x[0], least[0]), most[0]), min(max(x[1], least[1]), most[1])
+
+
+_RULES: dict[str, Callable[[Sequence[Range], Any], Range | None]] = {
+    "add": lambda xs, p: (xs[0][0] + xs[1][0], xs[0][1] + xs[1][1]),
+    "sub": lambda xs, p: (xs[0][0] - xs[1][1], xs[0][1] - xs[1][0]),
+    "neg": lambda xs, p: (-xs[0][1], -xs[0][0]),
+    "mul": _mul,
+    "div": _div,
+    "rem": _rem,
+    "maximum": lambda xs, p: (max(xs[0][0], xs[1][0]), max(xs[0][1], xs[1][1])),
+    "minimum": lambda xs, p: (min(xs[0][0], xs[1][0]), min(xs[0][1], xs[1][1])),
+    "clamp": _clamp,
+    "select": lambda xs, p: (min(a for a, _ in xs), max(b for _, b in xs)),
+    "convert": lambda xs, p: xs[0],
+    "resolve_index": lambda xs, p: _resolved(xs[0], p),
+}
+
+
+def _holds_loop(jaxpr: Jaxpr) -> bool:
+    return any(
+        eqn.primitive is for_p or any(map(_holds_loop, jaxprs_in(eqn.params))) for eqn in jaxpr.eqns
+    )
+
+
+register_pass(Pass("ranges", after=("discharge",), applies=_holds_loop, run=drop_resolving))
