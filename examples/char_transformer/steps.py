@@ -59,7 +59,7 @@ def gradients(loss: Loss, params: Params, microbatches: Value) -> tuple[Value, P
             total[...] += share * grad
 
     dtype = tree_leaves(params)[0].dtype
-    zeros = {"loss": fnp.zeros((), dtype), "grads": tree_map(fnp.zeros_like, params)}
+    zeros: State = {"loss": fnp.zeros((), dtype), "grads": tree_map(fnp.zeros_like, params)}
     totals = for_loop(len(microbatches), body, zeros)
     return totals["loss"], totals["grads"]
 

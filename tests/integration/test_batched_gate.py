@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import Value, grad, jit, jvp, vmap
+from fiveloop.core import Value, as_value, grad, jit, jvp, vmap
 from fiveloop.loops import for_loop
 
 LANES, STEPS = 4, 64
@@ -43,7 +43,7 @@ def test_swaps_with_an_index_of_each_lane_stay_in_place(transform: str) -> None:
     partner = rng.integers(0, STEPS, (LANES, STEPS), np.int32)
 
     def total(x: Any) -> Value:
-        return fnp.sum(vmap(swaps)(x, partner))
+        return fnp.sum(vmap(swaps)(x, as_value(partner)))
 
     forms = {
         "primal": total,
@@ -57,5 +57,5 @@ def test_the_gradient_of_swaps_swaps_the_weights_back() -> None:
     rng = np.random.default_rng(1)
     x = rng.random((LANES, STEPS), np.float32)
     partner = rng.integers(0, STEPS, (LANES, STEPS), np.int32)
-    got = jit(grad(lambda x: fnp.sum(vmap(swaps)(x, partner))))(x)
+    got = jit(grad(lambda x: fnp.sum(vmap(swaps)(x, as_value(partner)))))(x)
     np.testing.assert_array_equal(np.asarray(got), weights_swapped_back(partner))

@@ -188,7 +188,11 @@ def test_each_lane_takes_its_branch(way: Callable[[Any], Any]) -> None:
     if way is jit:
         slopes = way(vmap(grad(smooth)))(XS)
         np.testing.assert_allclose(np.asarray(slopes), smooth_slope(XS), rtol=1e-12)
-    slopes = way(grad(lambda xs: vmap(smooth)(xs).sum()))(XS)
+
+    def total(xs: Any) -> Any:
+        return vmap(smooth)(xs).sum()
+
+    slopes = way(grad(total))(XS)
     np.testing.assert_allclose(np.asarray(slopes), smooth_slope(XS), rtol=1e-12)
 
 

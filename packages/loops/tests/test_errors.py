@@ -210,7 +210,7 @@ SCAN: dict[str, Case] = {
         "scan: init must hold arrays, got a Ref of type Ref{f32[4]}; close over it instead",
     ),
     "no function": (
-        lambda: scan(3, 0.0, X),  # type: ignore[arg-type]  # that is the point
+        lambda: scan(3, 0.0, X),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "scan: expected a function, got 3 of type int",
     ),

@@ -157,7 +157,7 @@ def test_a_checkpoint_reads_and_writes_refs_from_outside() -> None:
             second = wrap(lambda s: step(ref, s))(scale * first)
             return (freeze(ref) ** 2).sum() * second
 
-        return jit(lambda *args: (f(*args), grad(f, argnums=(0, 1))(*args)))
+        return jit(lambda *args: (f(*args), grad(f, argnums=[0, 1])(*args)))
 
     got, want = run(checkpoint)(X, 0.5), run(lambda f: f)(X, 0.5)
     assert_all_close(tree_leaves(got), tree_leaves(want), "Refs")

@@ -144,12 +144,18 @@ def test_in_place_arithmetic_on_a_ref_that_was_read() -> None:
 def test_a_written_value_under_differentiation() -> None:
     ref = new_ref(X)
     before = np.asarray(ref[...])
+
+    def writes(x: Any) -> Any:
+        ref[0] = x.sum()
+        return x.sum()
+
     assert_misuse(
-        lambda: grad(lambda x: [ref.__setitem__(0, x.sum()), x.sum()][1])(X),
+        lambda: grad(writes)(X),
         TypeError,
         "swap: a value under differentiation is written to a Ref that is not differentiated, so its derivative "
         "would be lost; pass the Ref's contents into the differentiated function and make the Ref there, or "
         "write `stop_gradient(x)`",
+        within=writes,
     )
     np.testing.assert_array_equal(ref[...], before)
 

@@ -177,7 +177,7 @@ DERIVATIVES: dict[str, Case] = {
         "jvp: tangents must have the structure of the primals, PyTreeDef((*,)), got PyTreeDef((*, *))",
     ),
     "primals without a tuple": (
-        lambda: jvp(square, X, X),  # type: ignore[arg-type]  # that is the point
+        lambda: jvp(square, X, X),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "jvp: primals must be a tuple or a list with one entry an argument, got Array",
     ),

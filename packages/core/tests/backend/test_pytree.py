@@ -128,7 +128,8 @@ def test_leaves_may_be_chosen() -> None:
     tree = {"a": [1, 2], "b": None}
     assert tree_leaves(tree, is_leaf=lambda x: isinstance(x, list)) == [[1, 2]]
     assert tree_leaves(tree, is_leaf=lambda x: x is None) == [1, 2, None]
-    assert tree_map(len, tree, is_leaf=lambda x: isinstance(x, list)) == {"a": 2, "b": None}
+    lengths: Any = tree_map(len, tree, is_leaf=lambda x: isinstance(x, list))
+    assert lengths == {"a": 2, "b": None}
     named, _ = tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, list))
     assert [keystr(path) for path, _ in named] == ["['a']"]
 

@@ -86,8 +86,10 @@ def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
     return TREE.flatten(tree, is_leaf)[1]
 
 
-def tree_map(fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | None = None) -> T:
     """Apply a function to each leaf; further trees must begin with the structure of the first.
+
+    To type checkers the result is of the first tree's type, as it is where leaves stay arrays.
 
     >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
@@ -96,7 +98,8 @@ def tree_map(fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | N
     columns = [leaves]
     for k, other in enumerate(rest):
         columns.append(_flatten_up_to(treedef, tree, other, is_leaf, f"tree_map: tree {k + 2}"))
-    return treedef.unflatten([fun(*row) for row in zip(*columns, strict=True)])
+    out: T = treedef.unflatten([fun(*row) for row in zip(*columns, strict=True)])
+    return out
 
 
 def tree_reduce(

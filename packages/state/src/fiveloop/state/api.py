@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import call
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from fiveloop.core import (
     OPS,
@@ -34,6 +34,14 @@ from fiveloop.state.refs import EagerRef, Ref
 T = TypeVar("T")
 
 
+@overload
+def new_ref(init: ArrayLike) -> Ref: ...
+
+
+@overload
+def new_ref(init: Any) -> Any: ...
+
+
 def new_ref(init: Any) -> Any:
     """A mutable array that starts with the contents of `init`; a pytree of arrays gives a pytree of Refs.
 
@@ -54,6 +62,14 @@ def _new_ref(init: Any) -> Value:
             f"new_ref(ref[...]){at_source(current_source())}"
         )
     return bind1(new_ref_p, as_value(init, "new_ref: init"), params=NewRefParams())
+
+
+@overload
+def freeze(ref: Ref) -> Value: ...
+
+
+@overload
+def freeze(ref: Any) -> Any: ...
 
 
 def freeze(ref: Any) -> Any:

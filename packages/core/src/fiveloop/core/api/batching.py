@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fiveloop.core.api.flatten import (
     FlatFunction,
@@ -20,10 +20,13 @@ from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.batch import batch_flat, move_batch
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def vmap(
-    fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
-) -> Callable[..., Any]:
+    fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
+) -> Callable[P, R]:
     """A function that runs `fun` on each example of a batch, at once.
 
     `in_axes` says which axis of each argument is the batch: an int, None for an argument that all examples
@@ -36,7 +39,7 @@ def vmap(
     check_callable("vmap", fun)
 
     @wraps(fun)
-    def vmap_fun(*args: Any, **kwargs: Any) -> Any:
+    def vmap_fun(*args: P.args, **kwargs: P.kwargs) -> R:
         called = argument_naming("vmap", fun)
         values, tree = flatten_values((args, kwargs), called)
         axes = in_axes if not isinstance(in_axes, list) else tuple(in_axes)
@@ -57,7 +60,8 @@ def vmap(
         placed = [
             _place(fun, x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)
         ]
-        return tree_unflatten(flat.out_tree, placed)
+        result: R = tree_unflatten(flat.out_tree, placed)
+        return result
 
     return vmap_fun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import tree_flatten_with_path, tree_structure
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import bind
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ShapeDtype(NamedTuple):
@@ -55,7 +58,7 @@ def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged,
     return stage(flat, [aval_of(x, name(path)) for path, x in pairs], function_name(fun), fun), flat
 
 
-def make_jaxpr(fun: Callable[..., Any]) -> Callable[..., Jaxpr]:
+def make_jaxpr(fun: Callable[P, Any]) -> Callable[..., Jaxpr]:
     """A function that gives the jaxpr of `fun` on arguments, or on descriptions of them.
 
     >>> print(make_jaxpr(lambda x: x * 2.0)(ShapeDtype((3,), "float32")))  # doctest: +SKIP
@@ -80,8 +83,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def closed_call(
-    fun: Callable[..., Any], *, name: str | None = None, inline: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, R], *, name: str | None = None, inline: bool = False
+) -> Callable[P, R]:
     """`fun` as one equation: traced once per call, kept whole by every transform, lowered as one function.
 
     >>> closed_call(lambda x: x + 1.0)(2.0)
@@ -90,11 +93,13 @@ def closed_call(
     check_callable("closed_call", fun)
 
     @wraps(fun)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         values, _ = flatten_values((args, kwargs), argument_naming("closed_call", fun))
         staged, flat = stage_user(fun, args, kwargs)
         refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)
         params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)
-        return flat.unflatten(bind(closed_call_p, *staged.captured, *values, params=params))
+        outs = bind(closed_call_p, *staged.captured, *values, params=params)
+        result: R = flat.unflatten(outs)
+        return result
 
     return call

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from fiveloop.core.array import Value
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant
-from fiveloop.core.errors import at_source, shape_str
+from fiveloop.core.errors import RuleError, at_source, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.promotion import dtype_kind
 from fiveloop.core.trace.tracer import current_source
@@ -36,6 +37,16 @@ def bad_type(message: str) -> NoReturn:
 def bad_value(message: str) -> NoReturn:
     """Raise a ValueError that ends with the user's line."""
     raise ValueError(f"{message}{at_source(current_source())}")
+
+
+def known_factor(name: str, x: object) -> Value:
+    """The other operand of a product under transposition; RuleError if it is linear too."""
+    if not isinstance(x, Value):
+        raise RuleError(
+            f"`{name}` has no transpose in two operands at once: expected it to be linear in one of them, and the "
+            f"other known; differentiate it first (`jvp`, `linearize`){at_source(current_source())}"
+        )
+    return x
 
 
 def array_aval(fun: str, aval: Aval, what: str = "an operand") -> ShapedArray:

@@ -22,6 +22,7 @@ from fiveloop.core.primitives.check import (
     canonical_axes,
     check_kind,
     common_shape,
+    known_factor,
 )
 from fiveloop.core.primitives.convert import Operand, convert_back, promote
 from fiveloop.core.primitives.elementwise_arithmetic import add
@@ -129,8 +130,7 @@ def _dot_transpose(
         return [Zero(v.aval) if isinstance(v, UndefinedPrimal) else None for v in operands]
     if isinstance(y, Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
-    assert isinstance(x, Value), "unreachable: it is linear in one operand at a time"
-    return [None, _transposed(ct, x, y.aval, p, 1)]
+    return [None, _transposed(ct, known_factor("dot_general", x), y.aval, p, 1)]
 
 
 def _transposed(ct: Value, other: Value, aval: Aval, p: DotParams, side: int) -> Value:

@@ -12,7 +12,7 @@ from fiveloop.core.backend.hlo import Builder, IRValue
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent, full_like
-from fiveloop.core.primitives.check import array_avals, bad_type, check_kind
+from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, known_factor
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.primitives.elementwise_complex import conj, real
 from fiveloop.core.primitives.elementwise_logic import (
@@ -210,14 +210,17 @@ define_binary(
     mul_p,
     lower=hlo.mul,
     jvp=(lambda t, x, y: mul(t, y), lambda t, x, y: mul(x, t)),
-    transpose=(lambda ct, y: mul(ct, y), lambda ct, x: mul(x, ct)),
+    transpose=(
+        lambda ct, y: mul(ct, known_factor("mul", y)),
+        lambda ct, x: mul(known_factor("mul", x), ct),
+    ),
     kinds=NUMBERS,
 )
 define_binary(
     div_p,
     lower=hlo.div,
     jvp_with_out=(lambda t, out, x, y: div(t, y), lambda t, out, x, y: neg(mul(t, div(out, y)))),
-    transpose=(lambda ct, y: div(ct, y), None),
+    transpose=(lambda ct, y: div(ct, known_factor("div", y)), None),
 )
 
 

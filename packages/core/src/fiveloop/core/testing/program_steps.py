@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.core.api.autodiff import grad, jvp
+from fiveloop.core.api.autodiff import jvp
 from fiveloop.core.api.batching import vmap
+from fiveloop.core.api.gradient import grad
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.primitives import elementwise as e
@@ -366,11 +367,18 @@ def _twin_jvp(fun: Callable[[Any], Sequence[Any]], x: Any, direction: Any = 1.0)
     return [(a - 8 * b + 8 * c - d) / (12 * h) for a, b, c, d in points]
 
 
+def _grad_of_total(fun: Callable[[Any], Sequence[Any]], x: Any) -> list[Any]:
+    def total(y: Any) -> Any:
+        return _total(fun(y))
+
+    return [grad(total)(x)]
+
+
 def _twin_vmap(fun: Callable[[Any], Sequence[Any]], xs: Any) -> list[Any]:
     return [np.stack(ys) for ys in zip(*[fun(np.asarray(x)) for x in xs], strict=True)]
 
 
-define_operation("grad", lambda fun, x: [grad(lambda y: _total(fun(y)))(x)], _twin_grad)
+define_operation("grad", _grad_of_total, _twin_grad)
 define_operation("jvp", lambda fun, x: jvp(fun, (x,), (s.full_like(x, 1.0),))[1], _twin_jvp)
 define_operation("vmap", lambda fun, xs: vmap(fun)(xs), _twin_vmap)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -33,9 +33,12 @@ from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.state import Ref
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
-def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any) -> T:
+def cond(
+    pred: Any, true_fun: Callable[[*Ts], T], false_fun: Callable[[*Ts], T], *operands: *Ts
+) -> T:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
 
     `pred` is a scalar; a number holds if it is not zero. Both functions give results of the same structure,
@@ -58,7 +61,7 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     return _choose("cond", index, (false_fun, true_fun), operands)
 
 
-def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> T:
+def switch(index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts) -> T:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 
     As `cond` in every other way.

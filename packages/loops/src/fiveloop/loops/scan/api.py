@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import unwrap
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from fiveloop.core import (
     Aval,
@@ -34,17 +34,43 @@ from fiveloop.loops.for_loop.trace import TracedBody, bind_for, check_steps
 from fiveloop.state import AbstractRef, Ref
 
 Carry = TypeVar("Carry")
+X = TypeVar("X")
+Y = TypeVar("Y")
+
+
+@overload
+def scan(
+    f: Callable[[Carry, None], tuple[Carry, Y]],
+    init: Carry,
+    xs: None = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> tuple[Carry, Y]: ...
+
+
+@overload
+def scan(
+    f: Callable[[Carry, X], tuple[Carry, Y]],
+    init: Carry,
+    xs: X,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> tuple[Carry, Y]: ...
 
 
 def scan(
-    f: Callable[[Carry, Any], tuple[Carry, Any]],
+    f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,
     xs: Any = None,
     length: int | None = None,
     *,
     reverse: bool = False,
     unroll: int = 1,
-) -> tuple[Carry, Any]:
+) -> tuple[Carry, Y]:
     """Run `carry, y = f(carry, x)` over the leading axis of `xs`; the final carry, and the ys stacked.
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.

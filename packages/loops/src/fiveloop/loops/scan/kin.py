@@ -22,6 +22,8 @@ from fiveloop.loops.scan.api import indexed_scan, scan
 from fiveloop.loops.while_loop.api import while_loop
 
 T = TypeVar("T")
+X = TypeVar("X")
+Y = TypeVar("Y")
 
 
 def fori_loop(
@@ -65,7 +67,7 @@ def _while_bounds(low: Value, high: Value, body_fun: Callable[[Any, T], T], init
     return out[1]
 
 
-def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
     With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch.
@@ -75,7 +77,8 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Array([0., 1., 4.], dtype=float32)
     """
     if batch_size is None:
-        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+        stacked: Y = scan(lambda _, x: ((), f(x)), (), xs)[1]
+        return stacked
     if batch_size < 1:
         raise ValueError(
             f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
@@ -90,8 +93,9 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves]
     )
     done = scan(lambda _, x: ((), vmap(f)(x)), (), whole)[1]
-    out = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
+    out: Y = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:
         return out
     last = vmap(f)(tree_unflatten(tree, [x[batches * batch_size :] for x in leaves]))
-    return tree_map(lambda a, b: concatenate([a, b], 0), out, last)
+    whole_out: Y = tree_map(lambda a, b: concatenate([a, b], 0), out, last)
+    return whole_out

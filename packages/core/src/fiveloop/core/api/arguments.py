@@ -1,0 +1,111 @@
+"""Which arguments of a function a transform is about: `argnums`, and the function of these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    argument_name,
+    argument_naming,
+    flatten_values,
+    function_name,
+)
+from fiveloop.core.array import Value
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.pytree import TreeDef, keystr, tree_flatten_with_path
+from fiveloop.core.trace.tracer import current_source
+
+Argnums = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The arguments that are differentiated: their leaves, their structure, and the function of them."""
+
+    values: list[Value]
+    tree: TreeDef
+    flat: FlatFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Differentiation:
+    """What a derivative is asked of: `what` names the transform in messages."""
+
+    what: str
+    fun: Callable[..., Any]
+    argnums: Argnums
+    has_aux: bool = False
+    holomorphic: bool = False
+    allow_int: bool = False
+    real: bool = False
+
+    def choose(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Chosen:
+        """The arguments that `argnums` names, checked; the others are constants."""
+        wanted = self._wanted(len(args))
+        chosen = tuple(args[k] for k in wanted)
+
+        def of_chosen(*given: Any) -> Any:
+            full = list(args)
+            for k, x in zip(wanted, given, strict=True):
+                full[k] = x
+            return self.fun(*full, **kwargs)
+
+        naming = argument_naming(self.what, self.fun, wanted)
+        values, tree = flatten_values((chosen, {}), naming)
+        paths = tree_flatten_with_path(chosen)[0]
+        for (path, _), x in zip(paths, values, strict=True):
+            name = argument_name(self.fun, wanted[path[0].idx])
+            self._check(f"{self.of}: argument {name}{keystr(path[1:])}", x.aval)
+        return Chosen(values, tree, FlatFunction(of_chosen, tree, self.has_aux, self.fun))
+
+    @property
+    def of(self) -> str:
+        """What messages begin with: "grad of f"."""
+        return f"{self.what} of {function_name(self.fun)}"
+
+    def one(self, parts: Any) -> Any:
+        """The part of a single argument, or all of them."""
+        return parts[0] if isinstance(self.argnums, int) else parts
+
+    def _wanted(self, num_args: int) -> list[int]:
+        wanted = []
+        for k in (self.argnums,) if isinstance(self.argnums, (int, str)) else self.argnums:
+            if not hasattr(k, "__index__") or not -num_args <= index(k) < num_args:
+                raise ValueError(
+                    f"{self.of}: argnums must name some of its {num_args} positional arguments by number, got {k!r}"
+                    f"{at_source(current_source())}"
+                )
+            wanted.append(index(k) % num_args)
+        return wanted
+
+    def _check(self, name: str, aval: Aval) -> None:
+        if aval.accumulates:
+            raise not_a_value(name, aval)
+        if self.holomorphic and aval.dtype.kind != "c":
+            raise TypeError(
+                f"{name} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "
+                f"holomorphic out{at_source(current_source())}"
+            )
+        if not aval.differentiable and not self.allow_int:
+            raise TypeError(
+                f"{name} must be floating to be differentiated, got {aval}; convert it first, or leave it out of "
+                f"argnums{at_source(current_source())}"
+            )
+        if self.real and not self.holomorphic and aval.dtype.kind == "c":
+            raise TypeError(
+                f"{name} must be real, got {aval}; say holomorphic=True if the function is, or use `jvp`"
+                f"{at_source(current_source())}"
+            )
+
+
+def not_a_value(what: str, aval: Aval) -> TypeError:
+    """An argument whose contents change has no gradient of its own: what it holds has one."""
+    return TypeError(
+        f"{what} must be an array to be differentiated, got a Ref of type {aval}; pass what it holds, `ref[...]`, and "
+        f"make the Ref in the function{at_source(current_source())}"
+    )

@@ -1,0 +1,189 @@
+"""Gradients of functions with one scalar result: grad and value_and_grad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from fiveloop.core.api.arguments import Argnums, Differentiation
+from fiveloop.core.api.autodiff import pull_back
+from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
+from fiveloop.core.array import Scalar, Value
+from fiveloop.core.errors import at_source
+from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.transforms.linearize import linearize_flat
+from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+
+P = ParamSpec("P")
+R = TypeVar("R")
+X = TypeVar("X")
+Y = TypeVar("Y")
+Aux = TypeVar("Aux")
+
+
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[X, P], R],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
+
+
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[X, Y, P], R],
+    argnums: tuple[Literal[0], Literal[1]],
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, Y, P], tuple[R, tuple[X, Y]]]: ...
+
+
+@overload
+def value_and_grad(
+    fun: Callable[..., R],
+    argnums: Argnums,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., tuple[R, Any]]: ...
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """A function that gives both the value of `fun` and its gradient with respect to the arguments `argnums`.
+
+    `fun` must return a float scalar, or with `has_aux` a pair of one and anything else. The gradient has the
+    structure, shapes and dtypes of the argument; for several argnums it is a tuple. With `holomorphic` arguments
+    and result are complex, and the gradient is the complex derivative. With `allow_int` arguments may hold
+    integers, whose gradients are zeros of their own dtype.
+
+    >>> value_and_grad(lambda x: x**2)(3.0)
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))
+    """
+    check_callable("grad", fun)
+    asked = Differentiation("grad", fun, argnums, has_aux, holomorphic, allow_int)
+
+    @wraps(fun)
+    def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
+        chosen = asked.choose(args, kwargs)
+        values, tree, flat = chosen.values, chosen.tree, chosen.flat
+        nonzero = tuple([x.aval.differentiable for x in values])
+        outs, linear = linearize_flat(flat, values, nonzero, fun)
+        ct = _unit_cotangent(asked, flat, outs)
+        in_cts = iter(pull_back(linear, values, nonzero, [ct, *map(zero_like, outs[1:])]))
+        leaves = [
+            as_result(instantiate(next(in_cts) if nz else zero_like(x)))
+            for x, nz in zip(values, nonzero, strict=True)
+        ]
+        value = flat.unflatten(outs[:1])
+        result = (value, flat.unflatten_aux(outs[1:])) if has_aux else value
+        return result, asked.one(tree_unflatten(tree, leaves)[0])
+
+    return value_and_grad_fun
+
+
+@overload
+def grad(
+    fun: Callable[Concatenate[X, P], object],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[False] = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], X]: ...
+
+
+@overload
+def grad(
+    fun: Callable[Concatenate[X, P], tuple[object, Aux]],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[True],
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], tuple[X, Aux]]: ...
+
+
+@overload
+def grad(
+    fun: Callable[Concatenate[X, Y, P], object],
+    argnums: tuple[Literal[0], Literal[1]],
+    *,
+    has_aux: Literal[False] = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, Y, P], tuple[X, Y]]: ...
+
+
+@overload
+def grad(
+    fun: Callable[..., Any],
+    argnums: Argnums,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]: ...
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """A function that gives the gradient of `fun` with respect to the arguments `argnums`.
+
+    As `value_and_grad`; with `has_aux` it gives a pair of the gradient and the auxiliary result.
+
+    >>> grad(lambda x: x**2)(3.0)
+    Array(6., dtype=float32)
+    """
+    both: Callable[..., Any] = value_and_grad(
+        fun, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
+    )
+
+    @wraps(fun)
+    def grad_fun(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return grad_fun
+
+
+def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: Sequence[Value]) -> Tangent:
+    if flat.num_outs != 1:
+        raise TypeError(
+            f"{asked.of}: it must return one float scalar, got {flat.num_outs} arrays; use `vjp` for other results, "
+            f"or has_aux=True for a pair{at_source(current_source())}"
+        )
+    aval = outs[0].aval
+    if asked.holomorphic and (aval.shape or aval.dtype.kind != "c"):
+        raise TypeError(
+            f"{asked.of}: with holomorphic=True it must return one complex scalar, got {aval}; leave holomorphic out "
+            f"for a real result{at_source(current_source())}"
+        )
+    if aval.shape or not aval.differentiable or (aval.dtype.kind == "c" and not asked.holomorphic):
+        raise TypeError(
+            f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use "
+            f"`vjp`{at_source(current_source())}"
+        )
+    return Scalar(np.ones((), aval.dtype))

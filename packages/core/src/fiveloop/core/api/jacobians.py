@@ -1,0 +1,234 @@
+"""Jacobians and Hessians: jacfwd, jacrev and hessian, all directions at once or in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
+
+import numpy as np
+
+from fiveloop.core.api.arguments import Argnums, Chosen, Differentiation
+from fiveloop.core.api.autodiff import pull_back
+from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
+from fiveloop.core.array import Value
+from fiveloop.core.dims import size_of
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.primitives.convert import convert
+from fiveloop.core.primitives.elementwise import equal
+from fiveloop.core.primitives.shape import concatenate, iota, reshape
+from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.transforms.batch import batch_flat, move_batch
+from fiveloop.core.transforms.jvp import jvp_flat
+from fiveloop.core.transforms.linearize import linearize_flat
+from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like, zeros_of
+
+P = ParamSpec("P")
+
+Pushed = Callable[..., Sequence[Value]]
+"""A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
+
+
+def jacfwd(
+    fun: Callable[P, Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    chunk: int | None = None,
+) -> Callable[P, Any]:
+    """A function that gives the Jacobian of `fun`, column by column: forward mode, for few inputs.
+
+    The Jacobian has the structure of the result, with that of the argument in place of each leaf (a tuple of them
+    for several argnums); its arrays have the shape of the result, then that of the argument. With `has_aux` it
+    gives a pair of the Jacobian and the auxiliary result. `chunk` tangents are pushed through at a time, all at
+    once if it is not given: less memory, for `fun` run again for each chunk.
+
+    >>> jacfwd(lambda x: x**2)(np.arange(2.0, dtype="float32"))
+    Array([[0., 0.],
+           [0., 2.]], dtype=float32)
+    """
+    check_callable("jacfwd", fun)
+    check_chunk("jacfwd", chunk)
+    asked = Differentiation("jacfwd", fun, argnums, has_aux, holomorphic, real=True)
+
+    @wraps(fun)
+    def jacfwd_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
+        chosen = asked.choose(args, kwargs)
+        values, flat = chosen.values, chosen.flat
+        found: list[Value] = []
+
+        def push(*dots: Value) -> list[Value]:
+            outs, outs_dot = jvp_flat(flat, values, dots, fun)
+            found[:] = outs[flat.num_outs :]
+            return [instantiate(t) for t in outs_dot[: flat.num_outs]]
+
+        columns = _all_directions(push, values, chunk, fun, side=-1)
+        # columns : for each result, [*result, all tangents]
+        jacobian = _nested(flat, [_cut(x, values, first=False) for x in columns], asked, chosen)
+        return (jacobian, flat.unflatten_aux(found)) if has_aux else jacobian
+
+    return jacfwd_fun
+
+
+def jacrev(
+    fun: Callable[P, Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    chunk: int | None = None,
+) -> Callable[P, Any]:
+    """A function that gives the Jacobian of `fun`, row by row: reverse mode, for few results.
+
+    The Jacobian is that of `jacfwd`. `fun` runs once; `chunk` cotangents are pulled back at a time, all at once if
+    it is not given.
+
+    >>> jacrev(lambda x: x**2)(np.arange(2.0, dtype="float32"))
+    Array([[0., 0.],
+           [0., 2.]], dtype=float32)
+    """
+    check_callable("jacrev", fun)
+    check_chunk("jacrev", chunk)
+    asked = Differentiation("jacrev", fun, argnums, has_aux, holomorphic, allow_int)
+
+    @wraps(fun)
+    def jacrev_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
+        chosen = asked.choose(args, kwargs)
+        values, flat = chosen.values, chosen.flat
+        nonzero = tuple([x.aval.differentiable for x in values])
+        outs, linear = linearize_flat(flat, values, nonzero, fun)
+        results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
+        _check_results(asked, results)
+
+        def pull(*cts: Value) -> list[Value]:
+            in_cts = iter(pull_back(linear, values, nonzero, [*cts, *map(zero_like, aux)]))
+            given: list[Tangent] = [
+                next(in_cts) if nz else zero_like(x) for x, nz in zip(values, nonzero, strict=True)
+            ]
+            return [instantiate(ct) for ct in given]
+
+        rows = _all_directions(pull, results, chunk, fun, side=0)
+        # rows : for each argument, [all cotangents, *argument]
+        by_argument = [_cut(x, results, first=True) for x in rows]
+        cells = [[_slope(row[k], x.aval) for row in by_argument] for k, x in enumerate(results)]
+        jacobian = _nested(flat, cells, asked, chosen)
+        return (jacobian, flat.unflatten_aux(aux)) if has_aux else jacobian
+
+    return jacrev_fun
+
+
+def hessian(
+    fun: Callable[P, Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    chunk: int | None = None,
+) -> Callable[P, Any]:
+    """A function that gives the second derivatives of `fun`: forward mode over reverse mode.
+
+    The result is the Jacobian of the Jacobian; for a scalar result and one array argument it is a square, shape
+    after shape. `chunk` tangents are pushed through the gradient at a time.
+
+    >>> hessian(lambda x: (x**3).sum())(np.arange(2.0, dtype="float32"))
+    Array([[0., 0.],
+           [0., 6.]], dtype=float32)
+    """
+    first: Callable[..., Any] = jacrev(
+        fun, argnums, has_aux=has_aux, holomorphic=holomorphic, chunk=chunk
+    )
+    return jacfwd(first, argnums, has_aux=has_aux, holomorphic=holomorphic, chunk=chunk)
+
+
+def check_chunk(what: str, chunk: int | None) -> None:
+    """Raise ValueError if `chunk` is no positive integer."""
+    if chunk is not None and chunk < 1:
+        raise ValueError(
+            f"{what}: chunk must be an integer of at least 1, got {chunk!r}{at_source(current_source())}"
+        )
+
+
+def _check_results(asked: Differentiation, results: Sequence[Value]) -> None:
+    for x in results:
+        if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
+            kind = "complex with holomorphic=True" if asked.holomorphic else "real"
+            raise TypeError(
+                f"{asked.of}: its results must be {kind}, got {x.aval}; say whether it is holomorphic, or use `vjp`"
+                f"{at_source(current_source())}"
+            )
+
+
+def _all_directions(
+    push: Pushed, along: Sequence[Value], chunk: int | None, fun: object, side: int
+) -> list[Value]:
+    """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
+    total = sum([size_of(x.shape) for x in along])
+    parts = [_batch(push, start, stop, along, fun, side) for start, stop in _ranges(total, chunk)]
+    return [
+        concatenate(list(pieces), side % pieces[0].ndim) if len(pieces) > 1 else pieces[0]
+        for pieces in zip(*parts, strict=True)
+    ]
+
+
+def _ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
+    step = chunk or max(total, 1)
+    for start in range(0, max(total, 1), step):
+        yield start, min(start + step, total)
+
+
+def _batch(
+    push: Pushed, start: int, stop: int, along: Sequence[Value], fun: object, side: int
+) -> list[Value]:
+    size = stop - start
+    basis = list(_basis(start, size, along))
+    outs, dims = batch_flat(push, size, basis, [0] * len(basis), fun)
+    return [
+        move_batch(x, size, d, side % (x.ndim + (d is None)))
+        for x, d in zip(outs, dims, strict=True)
+    ]
+
+
+def _basis(start: int, size: int, along: Sequence[Value]) -> Iterator[Value]:
+    """Unit vectors number `start` and on, `size` of them, each cut into the shapes of `along`."""
+    offset = -start
+    for x in along:
+        count = size_of(x.shape)
+        if not x.aval.differentiable:
+            yield zeros_of(x.aval.batched(size))
+        else:
+            rows, columns = (iota(np.int32, (size, count), axis) for axis in (0, 1))
+            ones = convert(equal(rows, columns + offset), x.dtype)
+            yield reshape(ones, (size, *x.shape))
+        offset += count
+
+
+def _cut(x: Value, along: Sequence[Value], first: bool) -> list[Value]:
+    """The blocks of all directions, which lie along the first or last axis of `x`, each in its own shape."""
+    blocks, start = [], 0
+    for each in along:
+        stop = start + size_of(each.shape)
+        block, rest = (x[start:stop], x.shape[1:]) if first else (x[..., start:stop], x.shape[:-1])
+        shape = (*each.shape, *rest) if first else (*rest, *each.shape)
+        blocks.append(reshape(block, shape))
+        start = stop
+    return blocks
+
+
+def _slope(block: Value, result: Aval) -> Value:
+    """A block of the Jacobian; that of an integer result is zero in the result's own dtype, as its tangents are."""
+    return block if result.differentiable else zeros_of(ShapedArray(block.shape, result.dtype))
+
+
+def _nested(
+    flat: FlatFunction, cells: Sequence[Sequence[Value]], asked: Differentiation, chosen: Chosen
+) -> Any:
+    """The cells, by result and argument leaf, as the result's tree of the arguments' trees."""
+    assert flat.out_tree is not None, "unreachable: the function has run"
+    inner = [
+        asked.one(tree_unflatten(chosen.tree, [as_result(x) for x in row])[0]) for row in cells
+    ]
+    return tree_unflatten(flat.out_tree, inner)

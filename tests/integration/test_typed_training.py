@@ -1,0 +1,168 @@
+"""A training script as a typed program: it trains, and the type checker knows every result of a public call.
+
+`assert_type` fails in the `types` session where a result has become `Any`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, assert_type
+
+import numpy as np
+
+import fiveloop.numpy as fnp
+from fiveloop.core import (
+    Value,
+    as_value,
+    closed_call,
+    grad,
+    jit,
+    jvp,
+    linearize,
+    named_call,
+    stop_gradient,
+    tree_map,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
+from fiveloop.remat import checkpoint, dots_saveable
+from fiveloop.state import Ref, freeze, new_ref
+
+
+class Params(NamedTuple):
+    """A recurrent network."""
+
+    cell: Value
+    read: Value
+
+
+class Batch(NamedTuple):
+    """Sequences and what should come out: [batch, time, 1] and [batch, 1]."""
+
+    inputs: Value
+    targets: Value
+
+
+def step(params: Params, state: Value, x: Value) -> Value:
+    """One step of the cell."""
+    return fnp.tanh(fnp.concatenate([state, x]) @ params.cell)
+
+
+def predict(params: Params, xs: Value) -> Value:
+    """The read-out after a sequence."""
+
+    def body(state: Value, x: Value) -> tuple[Value, Value]:
+        new = checkpoint(step, policy=dots_saveable)(params, state, x)
+        assert_type(new, Value)
+        return new, fnp.sum(new)
+
+    last, sums = scan(body, fnp.zeros(4, np.float64), xs)
+    assert_type(last, Value)
+    assert_type(sums, Value)
+    return last @ params.read
+
+
+def loss(params: Params, batch: Batch) -> Value:
+    """The mean squared error."""
+    out = vmap(predict, in_axes=(None, 0))(params, batch.inputs)
+    assert_type(out, Value)
+    return fnp.mean((out - stop_gradient(batch.targets)) ** 2)
+
+
+@jit
+def update(params: Params, batch: Batch) -> tuple[Params, Value]:
+    """One step of gradient descent."""
+    value, grads = value_and_grad(loss)(params, batch)
+    assert_type(value, Value)
+    assert_type(grads, Params)
+    moved = tree_map(lambda p, g: p - 0.1 * g, params, grads)
+    assert_type(moved, Params)
+    return moved, value
+
+
+def test_training() -> None:
+    rng = np.random.default_rng(0)
+    params = Params(as_value(rng.normal(size=(5, 4)) * 0.3), as_value(rng.normal(size=(4, 1))))
+    xs = rng.normal(size=(16, 6, 1))
+    batch = Batch(as_value(xs), as_value(xs.sum(1) * 0.2))
+    losses = []
+    for _ in range(30):
+        params, value = update(params, batch)
+        assert_type(params, Params)
+        assert_type(value, Value)
+        losses.append(float(np.asarray(value)))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def square(x: Value) -> Value:
+    return x * x
+
+
+def with_aux(x: Value, y: Value) -> tuple[Value, dict[str, Value]]:
+    return fnp.sum(x * y), {"x": x}
+
+
+def product(x: Value, y: Value) -> Value:
+    return x * y
+
+
+def test_transforms_keep_types() -> None:
+    x = as_value(3.0)
+    assert_type(jit(square)(x), Value)
+    assert_type(jit(grad(square))(x), Value)
+    assert_type(grad(grad(square))(x), Value)
+    assert_type(vmap(grad(square))(fnp.arange(3.0)), Value)
+    gradient, aux = grad(with_aux, has_aux=True)(x, x)
+    assert_type(gradient, Value)
+    assert_type(aux, dict[str, Value])
+    (value, again), slope = value_and_grad(with_aux, has_aux=True)(x, x)
+    assert_type(value, Value)
+    assert_type(again, dict[str, Value])
+    assert_type(slope, Value)
+    by_x, by_y = grad(product, argnums=(0, 1))(x, x)
+    assert_type(by_x, Value)
+    assert_type(by_y, Value)
+    out, dot = jvp(square, (x,), (x,))
+    assert_type(out, Value)
+    assert_type(dot, Value)
+    out, back = vjp(square, x)
+    assert_type(out, Value)
+    assert_type(back(x), tuple[Value])
+    out, linear = linearize(square, x)
+    assert_type(linear(x), Value)
+    assert_type(closed_call(square)(x), Value)
+    assert_type(named_call(square, name="square")(x), Value)
+    assert_type(checkpoint(square)(x), Value)
+    assert float(np.asarray(dot)) == 18.0
+
+
+def test_loops_keep_types() -> None:
+    zero = fnp.zeros(())
+
+    def body(i: Value, refs: dict[str, Value]) -> None:
+        refs["total"][...] += refs["weight"][...]
+
+    out = for_loop(3, body, {"total": zero, "weight": fnp.ones(())})
+    assert_type(out, dict[str, Value])
+    assert_type(fori_loop(0, 3, lambda i, x: x + 1.0, zero), Value)
+    assert_type(while_loop(lambda x: x < 3.0, lambda x: x + 1.0, zero), Value)
+    assert_type(map(square, fnp.arange(3.0)), Value)
+    assert_type(cond(True, square, square, zero), Value)
+    assert_type(switch(0, [square, square], zero), Value)
+    ref = new_ref(zero)
+    assert_type(ref, Ref)
+    ref[...] += 2.0
+    assert_type(ref[...], Value)
+    assert_type(freeze(ref), Value)
+    last, nothing = scan(lambda c, _: (c + 1.0, None), zero, length=3)
+    assert_type(last, Value)
+    assert nothing is None
+    assert float(np.asarray(out["total"])) == 3.0
+
+
+def test_untyped_functions_are_no_errors() -> None:
+    untyped: Callable[[Any], Any] = square
+    assert float(np.asarray(grad(untyped)(2.0))) == 4.0
+    assert vmap(grad(lambda x: x**3))(np.ones(2, np.float32)).shape == (2,)
