@@ -18,6 +18,8 @@ from .errors import ConcretizationError as ConcretizationError
 from .errors import CoreError as CoreError
 from .errors import EscapedTracerError as EscapedTracerError
 from .errors import FrozenRefError as FrozenRefError
+from .errors import LeakError as LeakError
+from .errors import NanError as NanError
 from .errors import RuleError as RuleError
 from .errors import TracerError as TracerError
 from .errors import TypecheckError as TypecheckError
@@ -105,6 +107,12 @@ from .rules import define_type as define_type
 from .rules import new_eqn as new_eqn
 from .rules import pure as pure
 from .rules import type_rules as type_rules
+from .trace.modes import branches_as_python as branches_as_python
+from .trace.modes import debug_nans as debug_nans
+from .trace.modes import disable_jit as disable_jit
+from .trace.modes import ensure_compile_time_eval as ensure_compile_time_eval
+from .trace.modes import python_form as python_form
+from .trace.modes import runs_as_python as runs_as_python
 from .trace.stage import Staged as Staged
 from .trace.stage import stage as stage
 from .trace.stage import stage_closed as stage_closed
@@ -112,6 +120,7 @@ from .trace.tracer import Tracer as Tracer
 from .trace.tracer import bind as bind
 from .trace.tracer import bind1 as bind1
 from .trace.tracer import current_source as current_source
+from .trace.tracer import is_concrete as is_concrete
 from .trace.tracer import keep_source as keep_source
 from .transforms.batch import batch_jaxpr as batch_jaxpr
 from .transforms.batch import move_batch as move_batch
@@ -153,6 +162,7 @@ from .api.staging import closed_call as closed_call
 from .api.staging import eval_shape as eval_shape
 from .api.staging import make_jaxpr as make_jaxpr
 from .api.flatten import argument_naming as argument_naming
+from .api.flatten import call_as_python as call_as_python
 from .api.flatten import flatten_values as flatten_values
 from .array import Concrete as Concrete
 from .ir.jaxpr import is_scalar as is_scalar

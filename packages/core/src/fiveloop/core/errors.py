@@ -32,6 +32,14 @@ class EscapedTracerError(TracerError):
     """A traced value was used after the function whose tracing made it had returned."""
 
 
+class NanError(FloatingPointError):
+    """An operation made a nan while `debug_nans` was on."""
+
+
+class LeakError(TracerError):
+    """A traced value is still held after the function whose tracing made it has returned."""
+
+
 class FrozenRefError(RuntimeError):
     """A Ref was used after it had been frozen."""
 

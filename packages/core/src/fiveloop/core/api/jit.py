@@ -12,6 +12,7 @@ from fiveloop.core.api.flatten import (
     FlatFunction,
     argument_name,
     argument_naming,
+    call_as_python,
     check_callable,
     flatten_values,
     function_name,
@@ -26,6 +27,7 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import tree_flatten, tree_leaves
+from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, bind, current_source, is_eager
 
@@ -75,6 +77,8 @@ class JitFunction(Generic[P, R]):
         self._call: Callable[..., Any] = self._fast
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if SPECIAL.count:
+            return self._call_in_mode(args, kwargs)  # type: ignore[no-any-return]
         try:
             return self._call(*args, **kwargs)  # type: ignore[no-any-return]
         except (TypeError, ValueError):
@@ -96,6 +100,23 @@ class JitFunction(Generic[P, R]):
         self._fast._clear_cache()
         self._many = DictCall(self._miss, self._nums, self._names)
         self._call = self._fast
+
+    def _call_in_mode(self, args: Any, kwargs: Any) -> Any:
+        """The call where bodies run as Python, or where nans are refused."""
+        if inlines_jit():
+            return self._call_as_python(args, kwargs)
+        if not finds_nans():
+            return self._call(*args, **kwargs)
+        return looking_for_nans(
+            lambda: self._call_slowly(*args, **kwargs), lambda: self._call_as_python(args, kwargs)
+        )
+
+    def _call_as_python(self, args: Any, kwargs: Any) -> Any:
+        numbers = [k for k in range(len(args)) if k not in self._nums]
+        naming = argument_naming("jit", self._fun, numbers)
+        positional, named = self._dynamic(args, kwargs)
+        of_dynamic = self._of_dynamic(args, kwargs)
+        return call_as_python(of_dynamic, positional, named, naming, self._fun)
 
     def _call_slowly(self, *args: Any, **kwargs: Any) -> Any:
         return self._miss(*args, **kwargs)[0]
@@ -148,14 +169,7 @@ class JitFunction(Generic[P, R]):
         return entry, values
 
     def _trace(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
-        def of_dynamic(*given: Any, **named: Any) -> Any:
-            rest = iter(given)
-            full = [args[k] if k in self._nums else next(rest) for k in range(len(args))]
-            return self._fun(
-                *full, **named, **{k: v for k, v in kwargs.items() if k in self._names}
-            )
-
-        flat = FlatFunction(of_dynamic, tree, user_fun=self._fun)
+        flat = FlatFunction(self._of_dynamic(args, kwargs), tree, user_fun=self._fun)
         staged = stage(flat, avals, self._name, self._fun)
         for aval in staged.jaxpr.out_avals:
             if aval.accumulates:
@@ -164,6 +178,17 @@ class JitFunction(Generic[P, R]):
                     f"`ref[...]`{at_source(current_source())}"
                 )
         return _Entry(staged, flat, self._donated_mask(args, kwargs, len(staged.captured)))
+
+    def _of_dynamic(self, args: Any, kwargs: Any) -> Callable[..., Any]:
+        """The function of the arguments that are not static."""
+        static = {k: v for k, v in kwargs.items() if k in self._names}
+
+        def of_dynamic(*given: Any, **named: Any) -> Any:
+            rest = iter(given)
+            full = [args[k] if k in self._nums else next(rest) for k in range(len(args))]
+            return self._fun(*full, **named, **static)
+
+        return of_dynamic
 
     def _donated_mask(self, args: Any, kwargs: Any, num_captured: int) -> tuple[bool, ...]:
         """One flag a leaf; nothing at all if no argument is donated."""

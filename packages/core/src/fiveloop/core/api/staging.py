@@ -11,6 +11,7 @@ import numpy as np
 from fiveloop.core.api.flatten import (
     FlatFunction,
     argument_naming,
+    call_as_python,
     check_callable,
     flatten_values,
     function_name,
@@ -21,6 +22,7 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import tree_flatten_with_path, tree_structure
+from fiveloop.core.trace.modes import runs_as_python
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import bind
 
@@ -94,7 +96,11 @@ def closed_call(
 
     @wraps(fun)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, _ = flatten_values((args, kwargs), argument_naming("closed_call", fun))
+        naming = argument_naming("closed_call", fun)
+        if runs_as_python():
+            plain: R = call_as_python(fun, args, kwargs, naming)
+            return plain
+        values, _ = flatten_values((args, kwargs), naming)
         staged, flat = stage_user(fun, args, kwargs)
         refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)
         params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)

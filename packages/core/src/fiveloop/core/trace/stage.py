@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fiveloop.core.array import Array, Scalar, Value, as_value
 from fiveloop.core.errors import CoreError
@@ -43,6 +43,8 @@ class StageTracer(Tracer):
 
 class StageTrace(Trace):
     """Writes every operation down. A value of another trace, or a Ref, becomes a leading operand."""
+
+    decides: ClassVar[bool] = False
 
     def __init__(self, parent: Trace | None, fun: object = None) -> None:
         super().__init__(parent, fun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from fiveloop.core.array import Concrete, Value
 from fiveloop.core.errors import ConcretizationError, EscapedTracerError, add_source, at_source
@@ -19,8 +19,11 @@ class Trace:
     """An interpretation of operations. A transform makes its own, runs the user's function, and ends it.
 
     `parent` is the trace under which the rules of this one run. `live` ends when the traced function returns;
-    a tracer used after that has escaped.
+    a tracer used after that has escaped. `decides` says whether what its values are is known while it runs, so
+    that Python may branch on them.
     """
+
+    decides: ClassVar[bool] = True
 
     def __init__(self, parent: Trace | None, fun: object = None) -> None:
         self.parent = parent
@@ -100,13 +103,22 @@ def escaped(tracer: Tracer) -> EscapedTracerError:
     )
 
 
+def _not_now(tracer: Tracer, prim: Primitive[Any]) -> ConcretizationError:
+    """The error for a tracer whose function is being traced, where operations run now."""
+    return ConcretizationError(
+        f"`{prim.name}` was asked to run now, on a traced value of type {tracer.aval}, while "
+        f"{function_source(tracer.trace.fun)} is traced; leave `ensure_compile_time_eval` before traced values are "
+        f"used, and use them in the thread that traces{at_source(current_source())}"
+    )
+
+
 class EvalTrace(Trace):
     """The bottom: every operation runs now, on concrete values."""
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         for arg in args:
             if isinstance(arg, Tracer):
-                raise escaped(arg)
+                raise escaped(arg) if not arg.trace.live else _not_now(arg, prim)
         impl = impl_rules.find(prim)
         return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
 

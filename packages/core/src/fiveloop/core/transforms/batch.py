@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
@@ -37,6 +37,7 @@ class BatchTrace(Trace):
     """Computes a whole batch at once, by the batch rules, under the parent trace."""
 
     parent: Trace
+    decides: ClassVar[bool] = False
 
     def __init__(self, parent: Trace, size: int, fun: object = None) -> None:
         super().__init__(parent, fun)

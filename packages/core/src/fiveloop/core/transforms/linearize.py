@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Literal, Primitive, Var
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Split, abstract_eval_rules, split_rules
+from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
 from fiveloop.core.trace.tracer import (
     Trace,
@@ -58,15 +59,6 @@ def linearize_flat(
     return run(fun, primals, nonzero, user_fun or fun)
 
 
-def is_staging(trace: Trace | None) -> bool:
-    """Whether a trace, or one that it stands on, writes a jaxpr down."""
-    while trace is not None:
-        if type(trace) is StageTrace:
-            return True
-        trace = trace.parent
-    return False
-
-
 def linearize_jaxpr(
     jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = SAVE_EVERYTHING
 ) -> tuple[Jaxpr, Jaxpr, Mask, int]:
@@ -100,6 +92,7 @@ class PartialTrace(StageTrace):
     """Runs what is known under the parent trace, and writes down what depends on an unknown tangent."""
 
     parent: Trace
+    decides: ClassVar[bool] = True
 
     def __init__(self, parent: Trace, fun: object = None) -> None:
         super().__init__(parent, fun)

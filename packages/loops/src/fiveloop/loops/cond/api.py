@@ -15,6 +15,8 @@ from fiveloop.core import (
     as_value,
     at_source,
     bind,
+    branches_as_python,
+    call_as_python,
     check_callable,
     clamp,
     convert,
@@ -22,7 +24,9 @@ from fiveloop.core import (
     flatten_values,
     function_name,
     function_source,
+    is_concrete,
     keystr,
+    python_form,
     stage,
     to_condition,
     tree_flatten_with_path,
@@ -85,7 +89,26 @@ def switch(index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts) -
     return _choose("switch", convert(inside, np.int32), funs, operands)
 
 
+def _choose_as_python(
+    what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any
+) -> Any:
+    """As `_choose`; where lanes may differ, all branches are traced."""
+    if not branches_as_python() and not is_concrete(index):
+        return _traced_choice(what, index, funs, operands)
+    fun = funs[int(index)]
+
+    def name(path: Any) -> str:
+        return f"{what}: operands{keystr(path[1:])}"
+
+    return call_as_python(fun, operands, {}, name)
+
+
+@python_form(_choose_as_python)
 def _choose(what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any) -> T:
+    return _traced_choice(what, index, funs, operands)
+
+
+def _traced_choice(what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any) -> T:
     for fun in funs:
         check_callable(what, fun)
     leaves, tree = flatten_values(operands, f"{what}: operands")

@@ -14,14 +14,17 @@ from fiveloop.core import (
     current_source,
     flatten_values,
     function_source,
+    python_form,
     tree_unflatten,
 )
+from fiveloop.loops.for_loop.as_python import for_loop_as_python
 from fiveloop.loops.for_loop.trace import bind_for, check_steps, trace_body
 from fiveloop.state import AbstractRef, Ref
 
 T = TypeVar("T")
 
 
+@python_form(for_loop_as_python)
 def for_loop(
     nsteps: int,
     body: Callable[[Any, Any], None],

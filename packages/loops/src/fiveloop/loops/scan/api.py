@@ -23,6 +23,7 @@ from fiveloop.core import (
     flatten_values,
     join,
     keystr,
+    python_form,
     stage,
     stage_closed,
     tree_flatten_with_path,
@@ -31,6 +32,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import TracedBody, bind_for, check_steps
+from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.state import AbstractRef, Ref
 
 Carry = TypeVar("Carry")
@@ -104,6 +106,13 @@ class _WithoutIndex:
         return self.f
 
 
+def _scan_as_python(*args: Any) -> tuple[Any, Any]:
+    """As `indexed_scan`; without steps the types of the outputs are found by tracing."""
+    run = scan_as_python if args[4] else traced_scan
+    return run(*args)
+
+
+@python_form(_scan_as_python)
 def indexed_scan(
     what: str,
     f: Callable[[Value, Any, Any], Any],
@@ -114,6 +123,19 @@ def indexed_scan(
     unroll: int,
 ) -> tuple[Any, Any]:
     """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages."""
+    return traced_scan(what, f, init, xs, steps, reverse, unroll)
+
+
+def traced_scan(
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    reverse: bool,
+    unroll: int,
+) -> tuple[Any, Any]:
+    """The same as one loop, traced."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     _check_no_refs(what, carry, slices)

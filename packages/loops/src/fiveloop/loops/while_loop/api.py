@@ -15,6 +15,7 @@ from fiveloop.core import (
     as_value,
     at_source,
     bind,
+    branches_as_python,
     check_callable,
     closed_call_p,
     current_source,
@@ -24,18 +25,29 @@ from fiveloop.core import (
     function_source,
     keystr,
     mutated_positions,
+    python_form,
     stage,
     stage_closed,
     tree_flatten_with_path,
     tree_unflatten,
 )
 from fiveloop.loops.common import Closures, as_type, joined, share_captured, with_results
+from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
 from fiveloop.state import Ref
 
 T = TypeVar("T")
 
 
+def _while_as_python(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
+    """As `while_loop`; where lanes may differ, it is traced."""
+    run = while_as_python if branches_as_python() else traced_while
+    return run(cond_fun, body_fun, init_val)
+
+
+@python_form(_while_as_python)
 def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
     """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
 
@@ -53,6 +65,11 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32)
     """
+    return traced_while(cond_fun, body_fun, init_val)
+
+
+def traced_while(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
+    """The same as one loop, traced."""
     check_callable("while_loop: cond_fun", cond_fun)
     check_callable("while_loop: body_fun", body_fun)
     init, tree = flatten_values(init_val, "while_loop: init_val")

@@ -11,11 +11,13 @@ from fiveloop.core import (
     argument_naming,
     at_source,
     bind,
+    call_as_python,
     check_callable,
     current_source,
     flatten_values,
     function_name,
     refuse_aliases,
+    runs_as_python,
     stage_user,
 )
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
@@ -46,7 +48,11 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
 
     @wraps(fun)
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, _ = flatten_values((args, kwargs), argument_naming("checkpoint", fun))
+        naming = argument_naming("checkpoint", fun)
+        if runs_as_python():
+            plain: R = call_as_python(fun, args, kwargs, naming)
+            return plain
+        values, _ = flatten_values((args, kwargs), naming)
         staged, flat = stage_user(fun, args, kwargs)
         refuse_aliases(f"checkpoint of {function_name(fun)}", staged.captured, values)
         params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))

@@ -1,0 +1,222 @@
+"""Modes that help to find mistakes: bodies run as Python, nans refused, constants computed while tracing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fiveloop.core.array import Array, Value
+from fiveloop.core.errors import NanError, at_source
+from fiveloop.core.ir.avals import is_inexact
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.trace.stage import StageTrace
+from fiveloop.core.trace.tracer import (
+    EvalTrace,
+    Trace,
+    current_source,
+    current_trace,
+    use_trace,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Special:
+    """How many modes are on, in all threads: while there are none, nothing else is asked."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+SPECIAL = Special()
+
+
+class _Modes(threading.local):
+    python: bool = False
+
+
+_modes = _Modes()
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    SPECIAL.count += 1
+    try:
+        yield
+    finally:
+        SPECIAL.count -= 1
+
+
+@contextmanager
+def disable_jit() -> Iterator[None]:
+    """Within the block, functions and bodies run as plain Python on values: jit, checkpoint, loops and branches.
+
+    So a debugger stops in them and `print` shows elements. Values and derivatives are the same. While a jaxpr is
+    being written, loops and branches stay what they are, as do those under `vmap` whose condition is each lane's
+    own.
+
+    >>> from fiveloop.core import jit
+    >>> with disable_jit():
+    ...     jit(lambda x: float(x) + 1.0)(2.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
+    before, _modes.python = _modes.python, True
+    try:
+        with _counted():
+            yield
+    finally:
+        _modes.python = before
+
+
+@contextmanager
+def debug_nans() -> Iterator[None]:
+    """Within the block, an operation whose result holds a nan raises NanError, with its name and the user's line.
+
+    Jitted functions run compiled first; one that gives a nan is run again as Python, to find the operation.
+
+    >>> from fiveloop.core import OPS
+    >>> with debug_nans():
+    ...     OPS["divide"](0.0, 0.0)
+    Traceback (most recent call last):
+    ...
+    fiveloop.core.errors.NanError: `div` made a nan...
+    """
+    if _bottom() is not current_trace():
+        raise TypeError(
+            "debug_nans: it must be entered outside of traced functions, around their calls"
+            f"{at_source(current_source())}"
+        )
+    with _counted(), use_trace(_NAN_TRACE):
+        yield
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """Within the block, operations run now, on known values, also while a function is traced.
+
+    A traced value in one of them is an error.
+
+    >>> from fiveloop.core import as_value, jit
+    >>> def table(x):
+    ...     with ensure_compile_time_eval():
+    ...         size = int(as_value([1, 2, 3].__len__()) * 2)
+    ...     return x * size
+    >>> jit(table)(1.0)
+    Array(6., dtype=float32, weak_type=True)
+    """
+    with use_trace(_bottom()):
+        yield
+
+
+def _bottom() -> Trace:
+    trace = current_trace()
+    while trace.parent is not None:
+        trace = trace.parent
+    return trace
+
+
+class _NanTrace(EvalTrace):
+    """The bottom, where every result is looked at."""
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        outs = super().process(prim, args, params)
+        for x in outs:
+            if isinstance(x, Array) and is_inexact(x.dtype) and np.isnan(x.numpy()).any():
+                raise NanError(_nan_message(prim, args, x))
+        return outs
+
+
+_NAN_TRACE = _NanTrace(None)
+
+
+def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Array) -> str:
+    at = tuple(int(k) for k in np.argwhere(np.isnan(out.numpy()))[0])
+    where = f" at [{', '.join(map(str, at))}]" if at else ""
+    already = [k for k, x in enumerate(args) if isinstance(x, Array) and _has_nan(x)]
+    given = f"its operand {already[0]} holds one already" if already else "its operands hold none"
+    types = ", ".join(str(x.aval) for x in args)
+    return (
+        f"`{prim.name}` made a nan{where} of {out.aval} from operands ({types}): {given}; keep the operands where the "
+        f"operation is defined, also in the part that `where` does not choose, or leave `debug_nans`"
+        f"{at_source(current_source())}"
+    )
+
+
+def _has_nan(x: Array) -> bool:
+    return is_inexact(x.dtype) and bool(np.isnan(x.numpy()).any())
+
+
+def finds_nans() -> bool:
+    """Whether nans are refused now."""
+    return SPECIAL.count > 0 and _bottom() is _NAN_TRACE
+
+
+def inlines_jit() -> bool:
+    """Whether a jitted function is called as what it is made from."""
+    return SPECIAL.count > 0 and _modes.python
+
+
+def runs_as_python() -> bool:
+    """Whether bodies run as Python now: in `disable_jit`, where no jaxpr is being written."""
+    return inlines_jit() and not is_staging(current_trace())
+
+
+def branches_as_python() -> bool:
+    """Whether conditions are known as well: not under `vmap`, whose lanes may differ."""
+    trace: Trace | None = current_trace()
+    while trace is not None:
+        if not trace.decides:
+            return False
+        trace = trace.parent
+    return True
+
+
+def is_staging(trace: Trace | None) -> bool:
+    """Whether a trace, or one that it stands on, writes a jaxpr down."""
+    while trace is not None:
+        if type(trace) is StageTrace:
+            return True
+        trace = trace.parent
+    return False
+
+
+def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Say which function stands for the decorated one where bodies run as Python; it takes the same arguments.
+
+    A nan is looked for by it, too: the traced form knows only that there is one.
+    """
+
+    def decorate(fun: Callable[P, R]) -> Callable[P, R]:
+        @wraps(fun)
+        def chosen(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not SPECIAL.count:
+                return fun(*args, **kwargs)
+            result: R
+            if runs_as_python():
+                result = python(*args, **kwargs)
+                return result
+            if not finds_nans() or is_staging(current_trace()):
+                return fun(*args, **kwargs)
+            return looking_for_nans(lambda: fun(*args, **kwargs), lambda: python(*args, **kwargs))
+
+        return chosen
+
+    return decorate
+
+
+def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) -> R:
+    """What `compiled` gives; if it raises NanError, `python` is run for an error that says more."""
+    try:
+        return compiled()
+    except NanError:
+        with disable_jit():
+            python()
+        raise

@@ -1,0 +1,21 @@
+"""`while_loop` where bodies run as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fiveloop.core import as_result, as_value, flatten_values, tree_unflatten
+from fiveloop.loops.scan.as_python import next_carry
+
+
+def while_as_python(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
+    """As `while_loop`, on a condition that is known."""
+    leaves, tree = flatten_values(init_val, "while_loop: init_val")
+    while True:
+        val = tree_unflatten(tree, [as_result(x) for x in leaves])
+        if not bool(as_value(cond_fun(val), "the condition's result")):
+            return val
+        leaves = next_carry("while_loop", "value", leaves, tree, body_fun(val))
