@@ -22,7 +22,7 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import tree_flatten_with_path, tree_structure
-from fiveloop.core.trace.modes import runs_as_python
+from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import bind
 
@@ -94,12 +94,11 @@ def closed_call(
     """
     check_callable("closed_call", fun)
 
+    naming = argument_naming("closed_call", fun)
+
     @wraps(fun)
+    @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        naming = argument_naming("closed_call", fun)
-        if runs_as_python():
-            plain: R = call_as_python(fun, args, kwargs, naming)
-            return plain
         values, _ = flatten_values((args, kwargs), naming)
         staged, flat = stage_user(fun, args, kwargs)
         refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)

@@ -16,8 +16,8 @@ from fiveloop.core import (
     current_source,
     flatten_values,
     function_name,
+    python_form,
     refuse_aliases,
-    runs_as_python,
     stage_user,
 )
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
@@ -46,12 +46,11 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
             f"checkpoint: policy must be callable on an equation, got {policy!r}{at_source(current_source())}"
         )
 
+    naming = argument_naming("checkpoint", fun)
+
     @wraps(fun)
+    @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        naming = argument_naming("checkpoint", fun)
-        if runs_as_python():
-            plain: R = call_as_python(fun, args, kwargs, naming)
-            return plain
         values, _ = flatten_values((args, kwargs), naming)
         staged, flat = stage_user(fun, args, kwargs)
         refuse_aliases(f"checkpoint of {function_name(fun)}", staged.captured, values)
