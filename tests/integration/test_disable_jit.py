@@ -30,6 +30,8 @@ from fiveloop.state import freeze, new_ref
 X = fnp.asarray(np.linspace(0.5, 2.0, 4))
 H = np.asarray(X)
 seen: list[Any] = []
+untyped_scan: Any = scan
+untyped_while: Any = while_loop
 
 
 def by_for(x: Any) -> Any:
@@ -156,7 +158,7 @@ def test_jaxprs_keep_their_loops() -> None:
 
 def test_a_loop_without_steps() -> None:
     with disable_jit():
-        last, ys = scan(lambda c, x: (c + x, c * x), 1.0, np.zeros((0,)))
+        last, ys = untyped_scan(lambda c, x: (c + x, c * x), 1.0, np.zeros((0,)))
     assert float(np.asarray(last)) == 1.0
     assert ys.shape == (0,)
 
@@ -174,11 +176,11 @@ def test_static_arguments_stay_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: scan(lambda c, x: (c.astype(np.float32), x), X[0], X), "keep its types"),
-        (lambda: scan(lambda c, x: ((c, c), x), 1.0, X), "keep its structure"),
-        (lambda: scan(lambda c, x: c, 1.0, X), "must return a pair"),
+        (lambda: untyped_scan(lambda c, x: (c.astype(np.float32), x), X[0], X), "keep its types"),
+        (lambda: untyped_scan(lambda c, x: ((c, c), x), 1.0, X), "keep its structure"),
+        (lambda: untyped_scan(lambda c, x: c, 1.0, X), "must return a pair"),
         (lambda: for_loop(2, lambda i, r: r[...], fnp.ones(2)), "must return None"),
-        (lambda: while_loop(lambda c: c < 3, lambda c: c * 1.5, np.int32(1)), "keep its types"),
+        (lambda: untyped_while(lambda c: c < 3, lambda c: c * 1.5, np.int32(1)), "keep its types"),
     ],
 )
 def test_bad_bodies(call: Callable[[], Any], message: str) -> None:
