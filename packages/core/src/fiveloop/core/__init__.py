@@ -108,6 +108,7 @@ from .rules import new_eqn as new_eqn
 from .rules import pure as pure
 from .rules import type_rules as type_rules
 from .trace.modes import branches_as_python as branches_as_python
+from .trace.modes import checking_leaks as checking_leaks
 from .trace.modes import debug_nans as debug_nans
 from .trace.modes import disable_jit as disable_jit
 from .trace.modes import ensure_compile_time_eval as ensure_compile_time_eval
@@ -174,6 +175,7 @@ from .promotion import Typed as Typed
 from .promotion import join as join
 from .pytree import TreeDef as TreeDef
 from .pytree import keystr as keystr
+from .pytree import leaf_paths as leaf_paths
 from .pytree import tree_flatten_with_path as tree_flatten_with_path
 from .closed_call.batch import call_batch as call_batch
 from .closed_call.dce import call_dce as call_dce

@@ -32,6 +32,7 @@ __all__ = [
     "TreeDef",
     "broadcast_prefix",
     "keystr",
+    "leaf_paths",
     "register_dataclass",
     "register_node",
     "tree_flatten",
@@ -197,6 +198,16 @@ def keystr(path: KeyPath) -> str:
     "[0]['w']"
     """
     return "".join([_key_text(key) for key in path])
+
+
+def leaf_paths(treedef: TreeDef) -> list[str]:
+    """The paths of the leaves of a structure, as `keystr` prints them.
+
+    >>> leaf_paths(tree_structure({"w": [1, 2]}))
+    ["['w'][0]", "['w'][1]"]
+    """
+    tree = treedef.unflatten(range(treedef.num_leaves))
+    return [keystr(path) for path, _ in TREE.flatten_with_path(tree)[0]]
 
 
 def broadcast_prefix(prefix: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:

@@ -27,6 +27,7 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import tree_flatten, tree_leaves
+from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, bind, current_source, is_eager
@@ -105,6 +106,12 @@ class JitFunction(Generic[P, R]):
         """The call where bodies run as Python, or where nans are refused."""
         if inlines_jit():
             return self._call_as_python(args, kwargs)
+        if checks_leaks():
+            # Leaks are made while tracing: it is traced again.
+            again = JitFunction(
+                self._fun, self._nums, self._names, tuple(self._donate), self._inline
+            )
+            return again._call_slowly(*args, **kwargs)
         if not finds_nans():
             return self._call(*args, **kwargs)
         return looking_for_nans(

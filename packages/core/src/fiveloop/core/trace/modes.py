@@ -14,6 +14,7 @@ from fiveloop.core.array import Array, Value
 from fiveloop.core.errors import NanError, at_source
 from fiveloop.core.ir.avals import is_inexact
 from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.trace.leaks import noting_ended
 from fiveloop.core.trace.stage import StageTrace
 from fiveloop.core.trace.tracer import (
     EvalTrace,
@@ -74,6 +75,25 @@ def disable_jit() -> Iterator[None]:
             yield
     finally:
         _modes.python = before
+
+
+@contextmanager
+def checking_leaks() -> Iterator[None]:
+    """Within the block, LeakError is raised when a traced function has returned and a value of it is still held.
+
+    The error tells by what: a global, an attribute, a variable that a function closes over. Without the block, only
+    the use of such a value is an error. Functions that were jitted before are traced again; all is slower.
+
+    >>> from fiveloop.core import jit
+    >>> kept = []
+    >>> with checking_leaks():
+    ...     jit(lambda x: (kept.append(x), x)[1])(1.0)
+    Traceback (most recent call last):
+    ...
+    fiveloop.core.errors.LeakError: a traced value of type f32*[]...
+    """
+    with _counted(), noting_ended():
+        yield
 
 
 @contextmanager

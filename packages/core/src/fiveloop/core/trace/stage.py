@@ -14,6 +14,7 @@ from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Primitive, Var
 from fiveloop.core.ir.prune import prune
 from fiveloop.core.ir.source import Source
 from fiveloop.core.rules import abstract_eval_rules
+from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.tracer import (
     ARGUMENT,
     Trace,
@@ -114,6 +115,7 @@ class Staged:
         return self.jaxpr
 
 
+@leak_checked
 def stage(
     fun: FlatFunction, avals: Sequence[Aval], name: str = "", user_fun: object = None
 ) -> Staged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
@@ -91,15 +92,19 @@ class Tracer(Value):
         return f"Traced<{self.aval}>"
 
 
+def where_made(tracer: Tracer) -> str:
+    """Where a tracer comes from, as a part of a message."""
+    if tracer.source is ARGUMENT:
+        return " that came in as an argument"
+    return "" if tracer.source is None else f" made at {tracer.source}"
+
+
 def escaped(tracer: Tracer) -> EscapedTracerError:
     """The error for a tracer used after its trace has ended."""
-    made = "" if tracer.source is None else f" made at {tracer.source}"
-    if tracer.source is ARGUMENT:
-        made = " that came in as an argument"
     return EscapedTracerError(
-        f"a traced value of type {tracer.aval}{made} while tracing {function_source(tracer.trace.fun)} has escaped: "
-        f"that function has returned, so the value no longer exists; return it from the function instead of "
-        f"storing it{at_source(current_source())}"
+        f"a traced value of type {tracer.aval}{where_made(tracer)} while tracing {function_source(tracer.trace.fun)} "
+        f"has escaped: that function has returned, so the value no longer exists; return it from the function "
+        f"instead of storing it{at_source(current_source())}"
     )
 
 
@@ -129,6 +134,7 @@ EVAL = EvalTrace(None)
 class _Current(threading.local):
     trace: Trace = EVAL
     source: Source | None = None
+    ended: list[weakref.ref[Trace]] | None = None
 
 
 _current = _Current()
@@ -189,6 +195,18 @@ def running(trace: Trace) -> Iterator[None]:
             yield
         finally:
             trace.live = False
+            if _current.ended is not None:
+                _current.ended.append(weakref.ref(trace))
+
+
+def ended_traces() -> list[weakref.ref[Trace]] | None:
+    """The traces that have ended, if the leak checker is on."""
+    return _current.ended
+
+
+def note_ended(traces: list[weakref.ref[Trace]] | None) -> None:
+    """Let traces that end be added to a list from now on, or to none."""
+    _current.ended = traces
 
 
 def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Value]:

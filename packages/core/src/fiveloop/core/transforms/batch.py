@@ -10,6 +10,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import batch_rules
+from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
 from fiveloop.core.transforms.eval import eval_jaxpr
@@ -62,6 +63,7 @@ class BatchTrace(Trace):
         return value if dim is None else BatchTracer(self, value, dim)
 
 
+@leak_checked
 def batch_flat(
     fun: Callable[..., Sequence[Any]],
     size: int,

@@ -10,6 +10,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import jvp_rules
+from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
     Trace,
@@ -86,6 +87,7 @@ class JvpTrace(Trace):
         return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent)
 
 
+@leak_checked
 def jvp_flat(
     fun: Callable[..., Sequence[Any]],
     primals: Sequence[Value],

@@ -14,6 +14,7 @@ from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Literal, Primitive, Var
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Split, abstract_eval_rules, split_rules
+from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
 from fiveloop.core.trace.tracer import (
@@ -136,6 +137,7 @@ class PartialTrace(StageTrace):
         env.update(zip(eqn.outvars, how(eqn.primitive, *operands, params=eqn.params), strict=True))
 
 
+@leak_checked
 def _linearize_online(
     fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object
 ) -> tuple[list[Value], Linear]:

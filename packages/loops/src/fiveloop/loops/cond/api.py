@@ -26,10 +26,10 @@ from fiveloop.core import (
     function_source,
     is_concrete,
     keystr,
+    leaf_paths,
     python_form,
     stage,
     to_condition,
-    tree_flatten_with_path,
     tree_unflatten,
 )
 from fiveloop.loops.common import joined, share_captured, with_results
@@ -133,7 +133,6 @@ class _Branch:
         self.tree = tree
         self.leaves = leaves
         self.args = [x for x in leaves if not isinstance(x, Ref)]
-        self.out: Any = None
         self.out_tree: Any = None
 
     def stage(self) -> Staged:
@@ -143,9 +142,9 @@ class _Branch:
     def _run(self, *args: Value) -> list[Value]:
         rest = iter(args)
         leaves = [x if isinstance(x, Ref) else next(rest) for x in self.leaves]
-        self.out = self.fun(*tree_unflatten(self.tree, leaves))
+        out = self.fun(*tree_unflatten(self.tree, leaves))
         where = f"{self.what}: the result of {function_source(self.fun)}, at result"
-        outs, self.out_tree = flatten_values(self.out, where)
+        outs, self.out_tree = flatten_values(out, where)
         for x, path in zip(outs, self.paths, strict=True):
             if isinstance(x, Ref):
                 raise TypeError(
@@ -157,7 +156,7 @@ class _Branch:
     @property
     def paths(self) -> list[str]:
         """The paths of the results' leaves."""
-        return [keystr(path) for path, _ in tree_flatten_with_path(self.out)[0]]
+        return leaf_paths(self.out_tree)
 
 
 def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list[Aval]:

@@ -23,6 +23,7 @@ from fiveloop.core import (
     flatten_values,
     join,
     keystr,
+    leaf_paths,
     python_form,
     stage,
     stage_closed,
@@ -42,9 +43,9 @@ Y = TypeVar("Y")
 
 @overload
 def scan(
-    f: Callable[[Carry, None], tuple[Carry, Y]],
+    f: Callable[[Carry, X], tuple[Carry, Y]],
     init: Carry,
-    xs: None = None,
+    xs: X,
     length: int | None = None,
     *,
     reverse: bool = False,
@@ -54,9 +55,9 @@ def scan(
 
 @overload
 def scan(
-    f: Callable[[Carry, X], tuple[Carry, Y]],
+    f: Callable[[Carry, None], tuple[Carry, Y]],
     init: Carry,
-    xs: X,
+    xs: None = None,
     length: int | None = None,
     *,
     reverse: bool = False,
@@ -199,7 +200,6 @@ class _Step:
     f: Callable[[Value, Any, Any], Any]
     carry_tree: TreeDef
     xs_tree: TreeDef
-    out_carry: Any = None
     ys_tree: Any = None
 
     def __call__(self, i: Value, *leaves: Value) -> list[Any]:
@@ -214,8 +214,8 @@ class _Step:
                 f"{self.what}: the function must return a pair (carry, y), got {type(out).__name__}"
                 f"{at_source(current_source())}"
             )
-        self.out_carry, ys = out
-        carry_leaves, tree = flatten_values(self.out_carry, f"{self.what}: the carry returned")
+        out_carry, ys = out
+        carry_leaves, tree = flatten_values(out_carry, f"{self.what}: the carry returned")
         if tree != self.carry_tree:
             raise TypeError(
                 f"{self.what}: the carry must keep its structure, {self.carry_tree}, got {tree}"
@@ -251,7 +251,7 @@ def _joined(given: Aval, out: Aval) -> Aval:
 
 
 def _carry_mismatch(step: _Step, given: Sequence[Aval], outs: Sequence[Aval]) -> TypeError:
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(step.out_carry)[0]]
+    paths = leaf_paths(step.carry_tree)
     wrong = [
         f"carry{path} goes in as {a} and comes out as {out}"
         for path, a, out in zip(paths, given, outs, strict=True)

@@ -24,6 +24,7 @@ from fiveloop.core import (
     function_name,
     function_source,
     keystr,
+    leaf_paths,
     mutated_positions,
     python_form,
     stage,
@@ -127,7 +128,6 @@ class _Body:
     def __init__(self, fun: Callable[[Any], Any], tree: TreeDef) -> None:
         self.fun = fun
         self.tree = tree
-        self.out: Any = None
 
     def trace(self, avals: Sequence[Aval]) -> tuple[Staged, list[Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
@@ -142,9 +142,9 @@ class _Body:
             avals = [a for a in grown if a is not None]
 
     def _run(self, *leaves: Value) -> list[Value]:
-        self.out = self.fun(tree_unflatten(self.tree, leaves))
+        out = self.fun(tree_unflatten(self.tree, leaves))
         where = f"while_loop: the result of {function_source(self.fun)}, at val"
-        outs, tree = flatten_values(self.out, where)
+        outs, tree = flatten_values(out, where)
         if tree != self.tree:
             raise TypeError(
                 f"while_loop: the body must keep the structure of the value, {self.tree}, but "
@@ -153,7 +153,7 @@ class _Body:
         return outs
 
     def _mismatch(self, given: Sequence[Aval], outs: Sequence[Aval]) -> TypeError:
-        paths = [keystr(path) for path, _ in tree_flatten_with_path(self.out)[0]]
+        paths = leaf_paths(self.tree)
         wrong = [
             f"val{path} goes in as {a} and comes out as {b}"
             for path, a, b in zip(paths, given, outs, strict=True)

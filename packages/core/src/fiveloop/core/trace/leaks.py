@@ -1,0 +1,183 @@
+"""The leak checker: traced values that are still held after their function has returned, and by what."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+from fiveloop.core.errors import LeakError, at_source
+from fiveloop.core.ir.source import function_source, is_internal
+from fiveloop.core.trace.tracer import (
+    Trace,
+    Tracer,
+    current_source,
+    ended_traces,
+    note_ended,
+    where_made,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_DEPTH = 6
+"""How many containers are looked through for a name."""
+
+
+@contextmanager
+def noting_ended() -> Iterator[None]:
+    """Within the block, traces that end are noted, so that `leak_checked` engines look for what they leave."""
+    before = ended_traces()
+    note_ended([])
+    try:
+        yield
+    finally:
+        note_ended(before)
+
+
+def checks_leaks() -> bool:
+    """Whether leaks are looked for."""
+    return ended_traces() is not None
+
+
+def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
+    """An engine that runs traced functions: when it returns, nothing may hold their values."""
+
+    @wraps(engine)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        ended = ended_traces()
+        if ended is None:
+            return engine(*args, **kwargs)
+        count = len(ended)
+        try:
+            out = engine(*args, **kwargs)
+        except BaseException:
+            # What the exception's frames hold is no leak.
+            del ended[count:]
+            raise
+        fresh = ended[count:]
+        del ended[count:]
+        _check(fresh)
+        return out
+
+    return run
+
+
+def _check(ended: list[weakref.ref[Trace]]) -> None:
+    if all(ref() is None for ref in ended):
+        return
+    gc.collect()
+    for ref in ended:
+        trace = ref()
+        held = [] if trace is None else [x for x in gc.get_referrers(trace) if _is_own(x, trace)]
+        if held:
+            raise _leak(held[0])
+
+
+def _is_own(x: object, trace: Trace) -> bool:
+    return isinstance(x, Tracer) and x.trace is trace
+
+
+def _leak(tracer: Tracer) -> LeakError:
+    holder = _holder(tracer)
+    return LeakError(
+        f"a traced value of type {tracer.aval}{where_made(tracer)} in {function_source(tracer.trace.fun)} is still "
+        f"held after that function has returned, by {holder}; return it from the function instead of storing it"
+        f"{at_source(current_source())}"
+    )
+
+
+def _holder(tracer: object) -> str:
+    """What holds a tracer, as a user would name it."""
+    seen: set[int] = set()
+    level: list[tuple[object, str]] = [(tracer, "")]
+    for _ in range(_DEPTH):
+        outer: list[tuple[object, str]] = []
+        for x, within in level:
+            seen.add(id(x))
+            name = _in_frames(x)
+            if name is not None:
+                return within + name
+            for referrer in gc.get_referrers(x):
+                if id(referrer) in seen or referrer is level or referrer is outer:
+                    continue
+                found = _named(referrer, x)
+                if found is not None:
+                    return within + found
+                step = _container(referrer)
+                if step is not None:
+                    outer.append((referrer, within + step))
+        level = outer
+    return "something that has no name"
+
+
+def _in_frames(x: object) -> str | None:
+    """The variable of a running function of the user's that holds something."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_internal(frame.f_code) and frame.f_code.co_name != "<module>":
+            for name, value in frame.f_locals.items():
+                if value is x:
+                    return f"the variable `{name}` of {frame.f_code.co_name}"
+        frame = frame.f_back
+    return None
+
+
+def _named(holder: object, x: object) -> str | None:
+    """The name by which something is held directly, if what holds it gives one."""
+    if isinstance(holder, dict):
+        name = next((key for key, value in list(holder.items()) if value is x), None)
+        module = sys.modules.get(holder.get("__name__", ""))
+        if isinstance(module, ModuleType) and module.__dict__ is holder:
+            return f"the global `{name}` of {module.__name__}"
+        owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
+        return _attribute(name, owners[0]) if owners else None
+    if isinstance(holder, CellType):
+        return _closure(holder)
+    if isinstance(holder, GeneratorType) and holder.gi_frame is not None:
+        name = next((n for n, v in holder.gi_frame.f_locals.items() if v is x), None)
+        return f"the variable `{name}` of the generator {holder.__name__}"
+    if isinstance(holder, FunctionType):
+        return f"the function {function_source(holder)}"
+    slots = getattr(holder, "__dict__", None)
+    attributes = slots.items() if isinstance(slots, dict) else _slots_of(holder)
+    for name, value in attributes:
+        if value is x and not isinstance(holder, (ModuleType, Tracer)):
+            return _attribute(name, holder)
+    return None
+
+
+def _attribute(name: object, holder: object) -> str:
+    return f"the attribute `{name}` of an object of type {type(holder).__name__}"
+
+
+def _slots_of(holder: object) -> Iterator[tuple[str, Any]]:
+    for cls in type(holder).__mro__:
+        for name in cls.__dict__.get("__slots__", ()):
+            if hasattr(holder, name):
+                yield name, getattr(holder, name)
+
+
+def _closure(cell: CellType) -> str | None:
+    for function in gc.get_referrers(cell):
+        closure = function if isinstance(function, tuple) else None
+        owners = gc.get_referrers(closure) if closure is not None else [function]
+        for owner in owners:
+            if isinstance(owner, FunctionType) and owner.__closure__ is not None:
+                for name, own in zip(owner.__code__.co_freevars, owner.__closure__, strict=True):
+                    if own is cell:
+                        return f"the variable `{name}` that {function_source(owner)} closes over"
+    return None
+
+
+def _container(holder: object) -> str | None:
+    """How to speak of what lies in a container that has no name itself."""
+    if isinstance(holder, (list, tuple, dict, set)):
+        return f"a {type(holder).__name__} in "
+    if isinstance(holder, Tracer):
+        return "another traced value in "
+    return None
