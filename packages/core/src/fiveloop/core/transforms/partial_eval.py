@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from typing import Literal as OneOf
 
 from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, jaxprs_in, used_vars
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Primitive, Var, jaxprs_in, used_vars
 from fiveloop.core.ir.prune import must_stay, prune
-from fiveloop.core.primitives.broadcast import broadcast_in_dim_p
+from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, transpose_p
+from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
 from fiveloop.core.transforms.saving import SavingPlan
@@ -182,7 +184,11 @@ class _Splitter:
         return not saves and not self.plan.verdict(eqn).saves
 
     def _may_run_again(self, eqn: Eqn) -> bool:
-        if self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):
+        if (
+            self._only_reads_at_hand(eqn)
+            or self._is_index_arithmetic(eqn)
+            or self._views_at_hand(eqn)
+        ):
             self.at_hand |= set(eqn.outvars)
             return True
         if _is_spreading(eqn):
@@ -211,6 +217,10 @@ class _Splitter:
         ):
             return False
         return used_vars(eqn.invars) <= self.at_hand and all(v.aval.ndim == 0 for v in eqn.outvars)
+
+    def _views_at_hand(self, eqn: Eqn) -> bool:
+        """Whether an equation only picks or rearranges elements of what is at hand."""
+        return eqn.primitive in _VIEWS and used_vars(eqn.invars) <= self.at_hand
 
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr
@@ -296,6 +306,11 @@ class _Splitter:
 def _is_spreading(eqn: Eqn) -> bool:
     """Whether an equation only repeats elements: what it is given takes less room than what it gives."""
     return eqn.primitive is broadcast_in_dim_p
+
+
+_VIEWS: frozenset[Primitive[Any]] = frozenset(
+    {reshape_p, transpose_p, broadcast_in_dim_p, slice_p, dynamic_slice_p}
+)
 
 
 def _mutated_vars(jaxpr: Jaxpr) -> set[Var]:
