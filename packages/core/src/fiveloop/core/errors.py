@@ -40,6 +40,10 @@ class LeakError(TracerError):
     """A traced value is still held after the function whose tracing made it has returned."""
 
 
+class UnboundAxisError(NameError):
+    """A named axis was used where no `vmap` binds its name."""
+
+
 class FrozenRefError(RuntimeError):
     """A Ref was used after it had been frozen."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,26 +17,33 @@ from fiveloop.core.array import Value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.trace.axes import new_axis
 from fiveloop.core.trace.tracer import current_source
-from fiveloop.core.transforms.batch import batch_flat, move_batch
+from fiveloop.core.transforms.batch import batch_over, move_batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def vmap(
-    fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
+    fun: Callable[P, R],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable = None,
+    axis_size: int | None = None,
 ) -> Callable[P, R]:
     """A function that runs `fun` on each example of a batch, at once.
 
     `in_axes` says which axis of each argument is the batch: an int, None for an argument that all examples
     share, or a tuple of these and of pytrees that are prefixes of the arguments. Keyword arguments are batched
     along axis 0. `out_axes` says where the batch goes in the results; None for one that does not depend on it.
+    With an `axis_name`, the examples can talk to each other: `psum(x, axis_name)` is the sum over all of them.
 
     >>> vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0, dtype="float32"), 2.0)
     Array([0., 2., 4.], dtype=float32)
     """
     check_callable("vmap", fun)
+    _check_name(fun, axis_name)
 
     @wraps(fun)
     def vmap_fun(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,7 +60,8 @@ def vmap(
         dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
         size = _batch_size(fun, values, dims, names, axis_size)
         flat = FlatFunction(fun, tree)
-        outs, out_dims = batch_flat(flat, size, values, dims, fun)
+        axis = None if axis_name is None else new_axis(axis_name, size)
+        outs, out_dims = batch_over(axis, flat, size, values, dims, fun)
         assert flat.out_tree is not None, "unreachable: the function has run"
         skeleton = tree_unflatten(flat.out_tree, outs)
         wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton)
@@ -64,6 +72,15 @@ def vmap(
         return result
 
     return vmap_fun
+
+
+def _check_name(fun: object, axis_name: Any) -> None:
+    """One name; several are given to several vmaps, one inside the other."""
+    if isinstance(axis_name, (int, tuple, list)) or not isinstance(axis_name, Hashable):
+        raise TypeError(
+            f"vmap of {function_name(fun)}: axis_name must be one name, such as 'i', got {axis_name!r}"
+            f"{at_source(current_source())}"
+        )
 
 
 def _is_none(x: object) -> bool:

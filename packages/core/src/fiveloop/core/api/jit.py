@@ -27,10 +27,11 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import tree_flatten, tree_leaves
+from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import Tracer, bind, current_source, is_eager
+from fiveloop.core.trace.tracer import Tracer, bind, context_uses, current_source, is_eager
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +46,7 @@ class _Entry:
     staged: Staged
     flat: FlatFunction
     donated: tuple[bool, ...]
+    uses_context: bool = False
 
     @property
     def is_self_contained(self) -> bool:
@@ -146,6 +148,8 @@ class JitFunction(Generic[P, R]):
         program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(program.run(operands))
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]
+        if entry.uses_context:  # the fast path knows the arguments alone
+            return result, None
         if staged.captured or program.written or not all(type(x) is Array for x in leaves):
             return result, None
         return result, self._fast_path(program, entry, len(leaves))
@@ -167,7 +171,7 @@ class JitFunction(Generic[P, R]):
             numbers = [k for k in range(len(args)) if k not in self._nums]
             values = flatten_values(dynamic, argument_naming("jit", self._fun, numbers))[0]
             avals = [x.aval for x in values]
-        key = (tree, *avals, self._static_key(args, kwargs))
+        key = (tree, *avals, self._static_key(args, kwargs), trace_context())
         entry = self._entries.get(key)
         if entry is None:
             entry = self._trace(args, kwargs, tree, avals)
@@ -177,14 +181,17 @@ class JitFunction(Generic[P, R]):
 
     def _trace(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
         flat = FlatFunction(self._of_dynamic(args, kwargs), tree, user_fun=self._fun)
+        uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
+        uses_context = context_uses() != uses
         for aval in staged.jaxpr.out_avals:
             if aval.accumulates:
                 raise TypeError(
                     f"jit of {self._name}: a result is a Ref of type {aval}; return what it holds, `freeze(ref)` or "
                     f"`ref[...]`{at_source(current_source())}"
                 )
-        return _Entry(staged, flat, self._donated_mask(args, kwargs, len(staged.captured)))
+        donated = self._donated_mask(args, kwargs, len(staged.captured))
+        return _Entry(staged, flat, donated, uses_context)
 
     def _of_dynamic(self, args: Any, kwargs: Any) -> Callable[..., Any]:
         """The function of the arguments that are not static."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -22,9 +23,10 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import tree_flatten_with_path, tree_structure
+from fiveloop.core.trace.axes import AxisTrace, new_axis
 from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import bind
+from fiveloop.core.trace.tracer import bind, current_trace, use_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,8 +62,12 @@ def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged,
     return stage(flat, [aval_of(x, name(path)) for path, x in pairs], function_name(fun), fun), flat
 
 
-def make_jaxpr(fun: Callable[P, Any]) -> Callable[..., Jaxpr]:
+def make_jaxpr(
+    fun: Callable[P, Any], *, axis_env: Sequence[tuple[Hashable, int]] = ()
+) -> Callable[..., Jaxpr]:
     """A function that gives the jaxpr of `fun` on arguments, or on descriptions of them.
+
+    `axis_env` has the names and sizes of named axes that the function may use, outermost first.
 
     >>> print(make_jaxpr(lambda x: x * 2.0)(ShapeDtype((3,), "float32")))  # doctest: +SKIP
     """
@@ -69,7 +75,11 @@ def make_jaxpr(fun: Callable[P, Any]) -> Callable[..., Jaxpr]:
 
     @wraps(fun)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Jaxpr:
-        return stage_user(fun, args, kwargs)[0].jaxpr
+        with ExitStack() as stack:
+            for axis_name, size in axis_env:
+                trace = AxisTrace(current_trace(), new_axis(axis_name, size))
+                stack.enter_context(use_trace(trace))
+            return stage_user(fun, args, kwargs)[0].jaxpr
 
     return jaxpr_maker
 

@@ -232,7 +232,7 @@ def _value(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         inner = ", ".join(map(_value, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type) and not _writes_itself(value):
         inside = [
             f"{f.name}={_value(getattr(value, f.name))}"
             for f in fields(value)
@@ -240,6 +240,11 @@ def _value(value: Any) -> str:
         ]
         return f"{type(value).__name__}({', '.join(inside)})"
     return str(getattr(value, "__name__", value))
+
+
+def _writes_itself(value: object) -> bool:
+    """Whether a class says how its values print."""
+    return type(value).__str__ is not object.__str__
 
 
 PRINTERS[Jaxpr] = format_jaxpr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.axes import NamedAxis, axes_of
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Jaxpr, Var, used_vars
 
@@ -34,3 +35,13 @@ def taint(
                 found |= {v for v in (*eqn.outvars, *changed) if carries(v.aval)}
         if len(found) == before:
             return found
+
+
+def over_axis(jaxpr: Jaxpr, axis: NamedAxis) -> list[Var]:
+    """The variables that may depend on the lane because an equation goes over a named axis: seeds of a batch."""
+    found: list[Var] = []
+    for eqn in jaxpr.eqns:
+        if axis in axes_of(eqn.effects):
+            found += eqn.outvars
+            found += used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
+    return found

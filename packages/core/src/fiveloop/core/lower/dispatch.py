@@ -12,9 +12,12 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.call import eager_function, make_eager_fast
 from fiveloop.core.backend.client import Executable
 from fiveloop.core.backend.gate import array_copies
+from fiveloop.core.errors import add_source
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.axes import axes_of, unbound
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var
+from fiveloop.core.ir.source import user_source
 from fiveloop.core.lower.emission import Emission, ladder
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
@@ -58,6 +61,7 @@ class Prepared:
     def ready(self) -> Jaxpr:
         """The jaxpr after all passes."""
         if self._discharged is None:
+            _refuse_free_axes(self.jaxpr)
             self._discharged = run_passes(self.jaxpr)
         return self._discharged
 
@@ -97,6 +101,15 @@ class Prepared:
             emission,
             len(copies),
         )
+
+
+def _refuse_free_axes(jaxpr: Jaxpr) -> None:
+    """A program that goes over a named axis has no lanes to run in, unless a `vmap` has bound the axis."""
+    axes = axes_of(jaxpr.effects)
+    if axes:
+        error = unbound(jaxpr.name or "the program", axes)
+        add_source(error, user_source())
+        raise error
 
 
 def prepared(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Prepared:

@@ -15,4 +15,5 @@ from . import (
     sort,
     ordering,
     random_bits,
+    collectives,
 )

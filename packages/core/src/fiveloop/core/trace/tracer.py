@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 from fiveloop.core.array import Concrete, Value
-from fiveloop.core.errors import ConcretizationError, EscapedTracerError, add_source, at_source
+from fiveloop.core.errors import (
+    ConcretizationError,
+    EscapedTracerError,
+    UnboundAxisError,
+    add_source,
+    at_source,
+)
+from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
 from fiveloop.core.ir.source import Source, function_source, is_internal, user_source
 from fiveloop.core.lower.dispatch import run_eagerly
@@ -21,10 +28,11 @@ class Trace:
 
     `parent` is the trace under which the rules of this one run. `live` ends when the traced function returns;
     a tracer used after that has escaped. `decides` says whether what its values are is known while it runs, so
-    that Python may branch on them.
+    that Python may branch on them. `axis` is the named axis that the trace binds, if any.
     """
 
     decides: ClassVar[bool] = True
+    axis: NamedAxis | None = None
 
     def __init__(self, parent: Trace | None, fun: object = None) -> None:
         self.parent = parent
@@ -134,6 +142,7 @@ EVAL = EvalTrace(None)
 class _Current(threading.local):
     trace: Trace = EVAL
     source: Source | None = None
+    context_uses: int = 0
     ended: list[weakref.ref[Trace]] | None = None
 
 
@@ -150,7 +159,17 @@ def current_source() -> Source | None:
     return _current.source or user_source()
 
 
-MISUSE = (TypeError, ValueError, IndexError, OverflowError)
+def note_context() -> None:
+    """Note that what is being traced depends on its context, not on its arguments alone."""
+    _current.context_uses += 1
+
+
+def context_uses() -> int:
+    """How often the context has been asked for something: if more often after a trace, the trace depends on it."""
+    return _current.context_uses
+
+
+MISUSE = (TypeError, ValueError, IndexError, OverflowError, UnboundAxisError)
 """The types of the errors that rules raise about what they are given."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import batch_rules
@@ -35,19 +36,29 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(Trace):
-    """Computes a whole batch at once, by the batch rules, under the parent trace."""
+    """Computes a whole batch at once, by the batch rules, under the parent trace.
+
+    What goes over the axis that it binds is for its rules even if no operand is batched. They find that axis in
+    the params as `batch_axis(size)`, whatever its name, and so does `batch_jaxpr` in the jaxprs that they hand on.
+    """
 
     parent: Trace
     decides: ClassVar[bool] = False
 
-    def __init__(self, parent: Trace, size: int, fun: object = None) -> None:
+    def __init__(
+        self, parent: Trace, size: int, fun: object = None, axis: NamedAxis | None = None
+    ) -> None:
         super().__init__(parent, fun)
         self.size = size
+        self.axis = axis
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
+        axis = self.axis
         with use_trace(self.parent):
-            if not prim.creates_state and all(d is None for d in dims):
+            if axis is not None and axis in axes_in(params):
+                params = params_with_axes(params, {axis: batch_axis(self.size)})
+            elif not prim.creates_state and all(d is None for d in dims):
                 return bind(prim, *values, params=params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
         return [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
@@ -71,8 +82,23 @@ def batch_flat(
     dims: Sequence[BatchDim],
     user_fun: object = None,
 ) -> tuple[list[Value], list[BatchDim]]:
-    """The outputs of a flat function over a batch, and their batch axes."""
-    trace = BatchTrace(current_trace(), size, user_fun or fun)
+    """The outputs of a flat function over a batch, and their batch axes; for batch rules.
+
+    What the function does over the batch that the rule is for is done over this one.
+    """
+    return batch_over(batch_axis(size), fun, size, values, dims, user_fun)
+
+
+def batch_over(
+    axis: NamedAxis | None,
+    fun: Callable[..., Sequence[Any]],
+    size: int,
+    values: Sequence[Value],
+    dims: Sequence[BatchDim],
+    user_fun: object = None,
+) -> tuple[list[Value], list[BatchDim]]:
+    """The outputs of a flat function over a batch that goes by `axis`, and their batch axes."""
+    trace = BatchTrace(current_trace(), size, user_fun or fun, axis)
     args = [trace.wrap(x, d) for x, d in zip(values, dims, strict=True)]
     with running(trace):
         outs = [as_value(out, "a result") for out in fun(*args)]
@@ -100,10 +126,13 @@ def batch_jaxpr(
 
 def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
     out_batched: list[bool] = []
+    axis = batch_axis(size)
+    bound = axis if axis in axes_of(jaxpr.effects) else None
 
     def run(*args: Value) -> list[Value]:
         dims = [0 if b else None for b in batched]
-        outs, out_dims = batch_flat(lambda *xs: eval_jaxpr(jaxpr, xs), size, args, dims)
+        evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
+        outs, out_dims = batch_over(bound, evaluate, size, args, dims)
         out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
         return [
             move_batch(x, size, d) if b else x

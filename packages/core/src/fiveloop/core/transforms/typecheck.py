@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fiveloop.core.errors import TypecheckError, at_source
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.axes import axes_of
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, effects_of, jaxprs_in
 from fiveloop.core.rules import abstract_eval_rules, typecheck_rules
 
@@ -27,11 +28,22 @@ def typecheck(jaxpr: Jaxpr) -> None:
             bound.add(v)
     for atom in jaxpr.outvars:
         _check_bound(atom, bound, None)
+    _check_axes(jaxpr)
     found = effects_of(jaxpr.invars, jaxpr.eqns)
     if found != jaxpr.effects:
         raise TypecheckError(
             f"the jaxpr declares the effects {set(jaxpr.effects)}, its equations have {set(found)}"
         )
+
+
+def _check_axes(jaxpr: Jaxpr) -> None:
+    """A named axis has one size throughout."""
+    sizes: dict[object, int] = {}
+    for axis in axes_of(jaxpr.effects):
+        if sizes.setdefault((axis.name, axis.level), axis.size) != axis.size:
+            raise TypecheckError(
+                f"the named axis {axis.name!r} has the sizes {sizes[axis.name, axis.level]} and {axis.size}"
+            )
 
 
 def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:

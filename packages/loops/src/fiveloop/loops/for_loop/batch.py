@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, batch_jaxpr, bind, move_batch, taint
+from fiveloop.core import Value, batch_axis, batch_jaxpr, bind, move_batch, over_axis, taint
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 
 
@@ -17,6 +17,7 @@ def for_batch(
     states = is_state(p, [x.aval for x in operands])
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
+    seeds += over_axis(p.body, batch_axis(size))
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
     reached = taint(p.body, seeds, fixed=fixed, created=True)
     batched = tuple(v in reached for v in binders)

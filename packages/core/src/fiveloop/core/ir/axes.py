@@ -1,0 +1,168 @@
+"""Named axes: what a jaxpr says of the axes that it talks across, and renaming them.
+
+A `vmap` may give its axis a name. A collective names the axes that it goes over, with their sizes, and so its type
+does: an effect without a position. A jaxpr with such an effect means something only where the axis is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar
+
+from fiveloop.core.errors import UnboundAxisError
+from fiveloop.core.ir.effects import Effect, Effects
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
+
+
+@dataclass(frozen=True)
+class NamedAxis:
+    """An axis by its name, with its size. Of nested axes of one name, the inner ones have higher levels."""
+
+    name: Hashable
+    size: int
+    level: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}{chr(39) * self.level}={self.size}"
+
+
+class _Batch:
+    """The name of the axis of the batching that is under way."""
+
+    def __repr__(self) -> str:
+        return "batch"
+
+
+_BATCH = _Batch()
+
+
+def batch_axis(size: int) -> NamedAxis:
+    """The axis of the batching that is under way, whatever its name: what a batch rule finds in its params.
+
+    So no rule need be told the name. It hands nested jaxprs to `batch_jaxpr`, which binds this axis.
+    """
+    return NamedAxis(_BATCH, size)
+
+
+@dataclass(frozen=True)
+class NamedAxisEffect(Effect):
+    """An equation or a jaxpr goes over a named axis. It may be dropped, and it may be done again."""
+
+    droppable: ClassVar[bool] = True
+    recomputable: ClassVar[bool] = True
+
+    axis: NamedAxis
+
+
+def axes_of(effects: Effects) -> list[NamedAxis]:
+    """The named axes among effects, in the order of their names."""
+    found = {e.axis for e in effects if isinstance(e, NamedAxisEffect)}
+    return sorted(found, key=str)
+
+
+def axes_in(params: Any) -> set[NamedAxis]:
+    """The named axes that an equation with these params goes over, in the jaxprs among them too."""
+    if not is_dataclass(params):
+        return set()
+    values = (getattr(params, f.name) for f in fields(params))
+    return {axis for value in values for axis in _axes_of_value(value)}
+
+
+def _axes_of_value(value: Any) -> Iterator[NamedAxis]:
+    if isinstance(value, NamedAxis):
+        yield value
+    elif isinstance(value, Jaxpr):
+        if value.effects:
+            yield from axes_of(value.effects)
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _axes_of_value(inner)
+
+
+def unbound(what: str, axes: Iterable[NamedAxis]) -> UnboundAxisError:
+    """The error for a program that is run, or made ready to run, where nothing binds its axes."""
+    shown = " and ".join(f"{axis.name!r} of size {axis.size}" for axis in sorted(axes, key=str))
+    return UnboundAxisError(
+        f"{what}: expected to run where its named axis {shown} is bound, but no `vmap` around it binds that; what was "
+        f"traced under a `vmap(..., axis_name=...)`, such as a pullback or a jaxpr, runs within it only"
+    )
+
+
+def rename_axes(jaxpr: Jaxpr, renames: Mapping[Any, Hashable]) -> Jaxpr:
+    """The jaxpr with other names for its axes, in every jaxpr that it holds too; all at once, so names may be swapped.
+
+    A name stands for the outermost axis of that name; a `NamedAxis` for itself alone. Two axes never become one:
+    ValueError says so.
+    """
+    mapping = {axis: _renamed(axis, renames) for axis in axes_of(jaxpr.effects)}
+    taken: dict[NamedAxis, NamedAxis] = {}
+    for old, new in mapping.items():
+        if new in taken:
+            raise ValueError(
+                f"rename_axes: expected distinct axes to stay distinct, but {taken[new]} and {old} would both be "
+                f"{new}; rename the other one too, or choose another name"
+            )
+        taken[new] = old
+    return with_axes(jaxpr, {old: new for old, new in mapping.items() if old != new})
+
+
+def _renamed(axis: NamedAxis, renames: Mapping[Any, Hashable]) -> NamedAxis:
+    new = renames.get(axis)
+    if new is None and axis.level == 0:
+        new = renames.get(axis.name)
+    if new is None:
+        return axis
+    return new if isinstance(new, NamedAxis) else replace(axis, name=new, level=0)
+
+
+def with_axes(jaxpr: Jaxpr, mapping: Mapping[NamedAxis, NamedAxis]) -> Jaxpr:
+    """The jaxpr with axes replaced by others, throughout; remembered on it."""
+    present = {a: mapping[a] for a in axes_of(jaxpr.effects) if a in mapping}
+    if not present:
+        return jaxpr
+    key = ("axes", frozenset(present.items()))
+    return jaxpr.remember(key, lambda: _with_axes(jaxpr, present))
+
+
+def _with_axes(jaxpr: Jaxpr, mapping: Mapping[NamedAxis, NamedAxis]) -> Jaxpr:
+    eqns = [_eqn_with_axes(eqn, mapping) for eqn in jaxpr.eqns]
+    return jaxpr.replace(eqns=eqns)
+
+
+def _eqn_with_axes(eqn: Eqn, mapping: Mapping[NamedAxis, NamedAxis]) -> Eqn:
+    if mapping.keys().isdisjoint(axes_of(eqn.effects)):
+        return eqn
+    params = params_with_axes(eqn.params, mapping)
+    return eqn.replace(params=params, effects=_effects_with_axes(eqn.effects, mapping))
+
+
+def params_with_axes(params: Any, mapping: Mapping[NamedAxis, NamedAxis]) -> Any:
+    """Params with axes replaced by others, in the jaxprs among them too."""
+    changed = {}
+    for field in fields(params):
+        old = getattr(params, field.name)
+        new = _value_with_axes(old, mapping)
+        if new is not old:
+            changed[field.name] = new
+    return replace(params, **changed) if changed else params
+
+
+def _value_with_axes(value: Any, mapping: Mapping[NamedAxis, NamedAxis]) -> Any:
+    if isinstance(value, NamedAxis):
+        return mapping.get(value, value)
+    if isinstance(value, Jaxpr):
+        return with_axes(value, mapping)
+    if type(value) is tuple:
+        new = tuple(_value_with_axes(x, mapping) for x in value)
+        return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
+    return value
+
+
+def _effects_with_axes(
+    effects: Iterable[Effect], mapping: Mapping[NamedAxis, NamedAxis]
+) -> Effects:
+    return frozenset(
+        NamedAxisEffect(mapping.get(e.axis, e.axis)) if isinstance(e, NamedAxisEffect) else e
+        for e in effects
+    )

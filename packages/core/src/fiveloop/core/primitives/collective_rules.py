@@ -1,0 +1,484 @@
+"""The primitives over named axes, and their rules: what the lanes of an axis tell each other.
+
+A lane has a value; the operand of a collective is that of one lane. Batching over one of its axes brings the lanes
+of that axis together: in front of the value, as an axis of the operand, which in the params replaces the name by a
+size. Once all axes of a collective are such, it is ordinary operations on rows, one a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from fiveloop.core.array import Value, as_value, to_array
+from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect, axes_in, batch_axis, unbound
+from fiveloop.core.ir.effects import Effects
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.broadcast import (
+    Tangent,
+    bdim_at,
+    linear_jvp,
+    linear_transpose,
+    move_axis,
+    reduce_sum,
+    reshape,
+    zeros,
+)
+from fiveloop.core.primitives.check import array_avals, bad_value, check_kind
+from fiveloop.core.primitives.convert import convert
+from fiveloop.core.primitives.elementwise_arithmetic import div, mul
+from fiveloop.core.primitives.elementwise_logic import equal, select
+from fiveloop.core.primitives.family import zero_jvp
+from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
+from fiveloop.core.primitives.reduce import reduce_max, reduce_min
+from fiveloop.core.primitives.shape import concatenate, iota
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import NOT_LINEAR, Jvp, Refusal, define
+from fiveloop.core.trace.tracer import bind1
+
+Groups = tuple[tuple[int, ...], ...] | None
+Axes = tuple[NamedAxis | int, ...]
+INT32 = np.dtype(np.int32)
+
+
+@dataclass(frozen=True)
+class IndexParams:
+    """The axis whose lanes are numbered."""
+
+    axes: tuple[NamedAxis]
+
+
+@dataclass(frozen=True)
+class CollectiveParams:
+    """The axes that a collective goes over, as one axis in row-major order, and the groups that it is cut into.
+
+    Where an axis is an int, its lanes are here: they are an axis of that size in front of the operand and of the
+    result. The other numbers of axes among the params count without those.
+    """
+
+    axes: Axes
+    groups: Groups = None
+
+    @property
+    def num_here(self) -> int:
+        """How many axes in front of the operand hold lanes."""
+        return sum(isinstance(axis, int) for axis in self.axes)
+
+    @property
+    def num_in_group(self) -> int:
+        """How many lanes talk among themselves."""
+        return lanes_of(self.axes) if self.groups is None else len(self.groups[0])
+
+    def carrying(self) -> Self:
+        """The same for values with one more axis in front."""
+        return self
+
+
+@dataclass(frozen=True)
+class ReduceLanesParams(CollectiveParams):
+    """Of a sum, or an extreme."""
+
+
+@dataclass(frozen=True)
+class AllGatherParams(CollectiveParams):
+    """Where the lanes are stacked: a new axis of the result, or, if `tiled`, one that they are joined along."""
+
+    axis: int = 0
+    tiled: bool = False
+
+    def carrying(self) -> Self:
+        return replace(self, axis=self.axis + 1)
+
+
+@dataclass(frozen=True)
+class SumScatterParams(AllGatherParams):
+    """The axis that is cut into parts, of which each lane gets one."""
+
+
+@dataclass(frozen=True)
+class AllToAllParams(CollectiveParams):
+    """The axis that is cut into parts, and the axis of the result along which the parts that come in are."""
+
+    split_axis: int = 0
+    concat_axis: int = 0
+    tiled: bool = False
+
+    def carrying(self) -> Self:
+        return replace(self, split_axis=self.split_axis + 1, concat_axis=self.concat_axis + 1)
+
+
+@dataclass(frozen=True)
+class PermuteParams(CollectiveParams):
+    """Pairs of lanes: the value goes from the first to the second."""
+
+    perm: tuple[tuple[int, int], ...] = ()
+
+
+axis_index_p: Primitive[IndexParams] = Primitive("axis_index")
+psum_p: Primitive[ReduceLanesParams] = Primitive("psum")
+pmax_p: Primitive[ReduceLanesParams] = Primitive("pmax")
+pmin_p: Primitive[ReduceLanesParams] = Primitive("pmin")
+all_gather_p: Primitive[AllGatherParams] = Primitive("all_gather")
+psum_scatter_p: Primitive[SumScatterParams] = Primitive("psum_scatter")
+all_to_all_p: Primitive[AllToAllParams] = Primitive("all_to_all")
+ppermute_p: Primitive[PermuteParams] = Primitive("ppermute")
+
+
+def lanes_of(axes: Sequence[NamedAxis | int]) -> int:
+    """The number of lanes of several axes together."""
+    count = 1
+    for axis in axes:
+        count *= axis.size if isinstance(axis, NamedAxis) else axis
+    return count
+
+
+# rows: one a lane, in front
+
+
+def _take(rows: Value, which: Sequence[int]) -> Value:
+    """Some of the rows, in the given order."""
+    if tuple(which) == tuple(range(rows.shape[0])):
+        return rows
+    dims = WindowDims(tuple(range(1, rows.ndim)), collapsed=(0,), index_map=(0,))
+    at = to_array(as_value(np.asarray(which, np.int32)[:, None]))
+    return gather(rows, at, GatherParams(dims, (1, *rows.shape[1:])))
+
+
+def _grouped(rows: Value, groups: Groups) -> Value:
+    """Rows in groups of one size: [lanes, ...] -> [groups, lanes of a group, ...]."""
+    if groups is None:
+        return reshape(rows, (1, *rows.shape))
+    flat = _take(rows, [k for group in groups for k in group])
+    return reshape(flat, (len(groups), len(groups[0]), *rows.shape[1:]))
+
+
+def _ungrouped(grouped: Value, groups: Groups) -> Value:
+    """Rows out of their groups: [groups, lanes of a group, ...] -> [lanes, ...]."""
+    rows = reshape(grouped, (grouped.shape[0] * grouped.shape[1], *grouped.shape[2:]))
+    if groups is None:
+        return rows
+    order = [k for group in groups for k in group]
+    return _take(rows, np.argsort(order).tolist())
+
+
+def _to_each_lane(of_groups: Value, groups: Groups, lanes: int) -> Value:
+    """For each lane the row of its group."""
+    if groups is None:
+        return _take(of_groups, [0] * lanes)
+    group_of = {k: g for g, group in enumerate(groups) for k in group}
+    return _take(of_groups, [group_of[k] for k in range(lanes)])
+
+
+def _join(x: Value, axis: int) -> Value:
+    """Two neighbouring axes as one."""
+    return reshape(x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :]))
+
+
+def _cut(x: Value, axis: int, parts: int) -> Value:
+    """An axis as two, the first of which has the given size."""
+    size = x.shape[axis] // parts
+    return reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+
+
+def _reduce_rows(reduce: Callable[[Value, int], Value]) -> Any:
+    def rule(rows: Value, p: ReduceLanesParams) -> Value:
+        groups = p.groups or (tuple(range(rows.shape[0])),)
+        if len({*map(len, groups)}) == 1:
+            of_groups = reduce(_grouped(rows, p.groups), 1)
+        else:
+            each = [reduce(_take(rows, group), 0) for group in groups]
+            of_groups = concatenate([reshape(x, (1, *x.shape)) for x in each], 0)
+        return _to_each_lane(of_groups, p.groups, rows.shape[0])
+
+    return rule
+
+
+def _gather_rows(rows: Value, p: AllGatherParams) -> Value:
+    # [lanes, ...] -> [groups, *result] -> [lanes, *result]
+    of_groups = _stacked(_grouped(rows, p.groups), p)
+    return _to_each_lane(of_groups, p.groups, rows.shape[0])
+
+
+def _stacked(grouped: Value, p: AllGatherParams) -> Value:
+    """The lanes of each group along an axis: [groups, lanes, ...] -> [groups, ..., lanes, ...]."""
+    moved = move_axis(grouped, 1, 1 + p.axis)
+    return _join(moved, 1 + p.axis) if p.tiled else moved
+
+
+def _scatter_rows(rows: Value, p: SumScatterParams) -> Value:
+    # [groups, ..., parts, ...] -> [groups, parts, ...] -> [lanes, ...]
+    total = reduce_sum(_grouped(rows, p.groups), 1)
+    if p.tiled:
+        total = _cut(total, 1 + p.axis, p.num_in_group)
+    return _ungrouped(move_axis(total, 1 + p.axis, 1), p.groups)
+
+
+def _exchange_rows(rows: Value, p: AllToAllParams) -> Value:
+    # [groups, senders, ..., parts, ...] -> [groups, receivers, senders, ...] -> [groups, receivers, ..., senders, ...]
+    x = _grouped(rows, p.groups)
+    if p.tiled:
+        x = _cut(x, 2 + p.split_axis, p.num_in_group)
+    x = move_axis(x, 2 + p.split_axis, 1)
+    x = move_axis(x, 2, 2 + p.concat_axis)
+    if p.tiled:
+        x = _join(x, 2 + p.concat_axis)
+    return _ungrouped(x, p.groups)
+
+
+def _permute_rows(rows: Value, p: PermuteParams) -> Value:
+    source = {destination: source for source, destination in p.perm}
+    lanes = rows.shape[0]
+    if len(source) < lanes:
+        rows = concatenate([rows, zeros((1, *rows.shape[1:]), rows.dtype)], 0)
+    return _take(rows, [source.get(k, lanes) for k in range(lanes)])
+
+
+# batching
+
+Rows = Callable[[Value, Any], Value]
+
+
+def _collective_batch(prim: Primitive[Any], of_rows: Rows) -> Any:
+    def rule(
+        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[Value], list[int | None]]:
+        (x,), (d,) = operands, dims
+        axis = batch_axis(size)
+        if axis in p.axes:
+            out, dim = _over_batch(prim, of_rows, x, d, p, p.axes.index(axis))
+            return [out], [dim]
+        assert d is not None, "unreachable: the trace handles what is not batched"
+        # Another axis than those of the collective goes along, in front of each lane's value.
+        moved = move_axis(x, d, p.num_here)
+        return [bind1(prim, moved, params=p.carrying())], [p.num_here]
+
+    return rule
+
+
+def _over_batch(
+    prim: Primitive[Any], of_rows: Rows, x: Value, d: int | None, p: Any, k: int
+) -> tuple[Value, int | None]:
+    """Bring the lanes of axis `k`, which are along `d`, together with those that are here."""
+    axis = p.axes[k]
+    short = _without_rows(prim, x, d, p, k)
+    if short is not None:
+        return short, None
+    place = sum(isinstance(a, int) for a in p.axes[:k])
+    here = replace(p, axes=(*p.axes[:k], axis.size, *p.axes[k + 1 :]))
+    x = bdim_at(x, d, axis.size, place)
+    if here.num_here < len(here.axes):
+        return bind1(prim, x, params=here), place
+    sizes, lane = x.shape[: here.num_here], x.shape[here.num_here :]
+    rows = of_rows(reshape(x, (lanes_of(here.axes), *lane)), here)
+    return reshape(rows, (*sizes, *rows.shape[1:])), place
+
+
+def _without_rows(prim: Primitive[Any], x: Value, d: int | None, p: Any, k: int) -> Value | None:
+    """The result where all lanes get the same, which then is not batched; None where they do not."""
+    if prim is psum_p and d is None and p.groups is not None:
+        sizes = {*map(len, p.groups)}
+        return mul(x, sizes.pop()) if len(sizes) == 1 and not p.num_here else None
+    if p.groups is not None:
+        return None
+    if prim in _REDUCTIONS:
+        over = _REDUCTIONS[prim](x, d, p.axes[k].size)
+        rest = (*p.axes[:k], *p.axes[k + 1 :])
+        return bind1(prim, over, params=replace(p, axes=rest)) if rest else over
+    if prim is all_gather_p and len(p.axes) == 1:
+        grouped = bdim_at(x, d, p.axes[k].size, 0)
+        stacked = _stacked(reshape(grouped, (1, *grouped.shape)), p)
+        return reshape(stacked, stacked.shape[1:])
+    return None
+
+
+def _sum_over(x: Value, d: int | None, size: int) -> Value:
+    return mul(x, size) if d is None else reduce_sum(x, d)
+
+
+def _max_over(x: Value, d: int | None, size: int) -> Value:
+    return x if d is None else reduce_max(x, d)
+
+
+def _min_over(x: Value, d: int | None, size: int) -> Value:
+    return x if d is None else reduce_min(x, d)
+
+
+_REDUCTIONS = {psum_p: _sum_over, pmax_p: _max_over, pmin_p: _min_over}
+
+
+def _index_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IndexParams
+) -> tuple[list[Value], list[int | None]]:
+    return [iota(INT32, (size,))], [0]
+
+
+# types
+
+LaneShape = Callable[[str, ShapedArray, Any], tuple[int, ...]]
+
+
+def _collective_aval(name: str, kinds: str, shape: LaneShape) -> Any:
+    def rule(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effects]:
+        (x,) = array_avals(name, avals, 1)
+        check_kind(name, x, kinds)
+        here = p.num_here
+        lane = x.update(shape=x.shape[here:])
+        out = x.update(shape=(*x.shape[:here], *shape(name, lane, p)))
+        return [out], _effects(p)
+
+    return rule
+
+
+def _effects(p: Any) -> Effects:
+    return frozenset(NamedAxisEffect(axis) for axis in axes_in(p))
+
+
+def _index_aval(avals: Sequence[Aval], p: IndexParams) -> tuple[list[Aval], Effects]:
+    return [ShapedArray((), INT32)], _effects(p)
+
+
+def _same_shape(name: str, x: ShapedArray, p: Any) -> tuple[int, ...]:
+    return x.shape
+
+
+def _gathered_shape(name: str, x: ShapedArray, p: AllGatherParams) -> tuple[int, ...]:
+    shape = list(x.shape)
+    if p.tiled:
+        shape[p.axis] *= p.num_in_group
+    else:
+        shape.insert(p.axis, p.num_in_group)
+    return tuple(shape)
+
+
+def _scattered_shape(name: str, x: ShapedArray, p: SumScatterParams) -> tuple[int, ...]:
+    return _without_parts(name, "scatter_dimension", x, p.axis, p)
+
+
+def _exchanged_shape(name: str, x: ShapedArray, p: AllToAllParams) -> tuple[int, ...]:
+    shape = list(_without_parts(name, "split_axis", x, p.split_axis, p))
+    if p.tiled:
+        shape[p.concat_axis] *= p.num_in_group
+    else:
+        shape.insert(p.concat_axis, p.num_in_group)
+    return tuple(shape)
+
+
+def _without_parts(name: str, what: str, x: ShapedArray, axis: int, p: Any) -> tuple[int, ...]:
+    """The shape of one part of a value, cut along an axis into as many as there are lanes."""
+    parts, size = p.num_in_group, x.shape[axis]
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    if p.tiled:
+        if size % parts:
+            bad_value(
+                f"{name}: expected `{what}` to name an axis whose size is a multiple of {parts}, the number of "
+                f"lanes, got axis {axis} of {x}"
+            )
+        return (*before, size // parts, *after)
+    if size != parts:
+        bad_value(
+            f"{name}: expected `{what}` to name an axis of size {parts}, the number of lanes, got axis {axis} of "
+            f"{x}; for blocks of several elements use tiled=True"
+        )
+    return (*before, *after)
+
+
+# derivatives
+
+
+def _extreme_jvp(prim: Primitive[ReduceLanesParams]) -> Jvp:
+    """The mean of the tangents of the lanes that have the extreme."""
+
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceLanesParams
+    ) -> tuple[list[Value], list[Tangent]]:
+        (x,), (t,) = primals, tangents
+        out = bind1(prim, x, params=p)
+        if isinstance(t, Zero):
+            return [out], [Zero(out.aval.tangent())]
+        wins = equal(x, out)
+        count = bind1(psum_p, convert(wins, t.dtype), params=p)
+        won = bind1(psum_p, select(wins, t, convert(0, t.dtype)), params=p)
+        return [out], [div(won, count)]
+
+    return rule
+
+
+def _sum_back(ct: Value, aval: Aval, p: ReduceLanesParams) -> Value:
+    return bind1(psum_p, ct, params=p)
+
+
+def _gather_back(ct: Value, aval: Aval, p: AllGatherParams) -> Value:
+    return bind1(psum_scatter_p, ct, params=SumScatterParams(p.axes, p.groups, p.axis, p.tiled))
+
+
+def _scatter_back(ct: Value, aval: Aval, p: SumScatterParams) -> Value:
+    return bind1(all_gather_p, ct, params=AllGatherParams(p.axes, p.groups, p.axis, p.tiled))
+
+
+def _exchange_back(ct: Value, aval: Aval, p: AllToAllParams) -> Value:
+    back = replace(p, split_axis=p.concat_axis, concat_axis=p.split_axis)
+    return bind1(all_to_all_p, ct, params=back)
+
+
+def _permute_back(ct: Value, aval: Aval, p: PermuteParams) -> Value:
+    back = replace(p, perm=tuple((destination, source) for source, destination in p.perm))
+    return bind1(ppermute_p, ct, params=back)
+
+
+# rows of the table
+
+
+def _unbound_impl(name: str) -> Any:
+    def rule(values: Sequence[Value], p: Any) -> list[Value]:
+        raise unbound(name, axes_in(p))
+
+    return rule
+
+
+NO_LOWERING = Refusal("its axis is bound by no `vmap`; use it within one that has that axis_name")
+
+
+def _define_collective(
+    prim: Primitive[Any],
+    kinds: str,
+    shape: LaneShape,
+    of_rows: Rows,
+    jvp: Jvp | None = None,
+    transpose: Any = None,
+) -> None:
+    define(
+        prim,
+        abstract_eval=_collective_aval(prim.name, kinds, shape),
+        lower=NO_LOWERING,
+        jvp=jvp or linear_jvp(prim),
+        transpose=linear_transpose(transpose) if transpose is not None else NOT_LINEAR,
+        batch=_collective_batch(prim, of_rows),
+        impl=_unbound_impl(prim.name),
+    )
+
+
+def _summed(x: Value, axis: int) -> Value:
+    return reduce_sum(x, axis)
+
+
+_define_collective(psum_p, "iufc", _same_shape, _reduce_rows(_summed), transpose=_sum_back)
+_define_collective(pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max), _extreme_jvp(pmax_p))
+_define_collective(pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min), _extreme_jvp(pmin_p))
+_define_collective(all_gather_p, "biufc", _gathered_shape, _gather_rows, transpose=_gather_back)
+_define_collective(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, transpose=_scatter_back)
+_define_collective(
+    all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, transpose=_exchange_back
+)
+_define_collective(ppermute_p, "biufc", _same_shape, _permute_rows, transpose=_permute_back)
+define(
+    axis_index_p,
+    abstract_eval=_index_aval,
+    lower=NO_LOWERING,
+    jvp=zero_jvp(axis_index_p),
+    batch=_index_batch,
+    impl=_unbound_impl("axis_index"),
+)

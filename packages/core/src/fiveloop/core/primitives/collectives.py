@@ -1,0 +1,351 @@
+"""Collectives: what the lanes of a named axis tell each other. Users call these; `collective_rules` has the primitives.
+
+Where `vmap(..., axis_name=...)` binds the axis, each collective becomes ordinary operations along the batch. All take
+pytrees, and one axis name or several; several are one axis in row-major order. `axis_index_groups` cuts the axis
+into groups of lanes that talk among themselves.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fiveloop.core.array import Value
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.axes import NamedAxis
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.primitives.broadcast import reshape
+from fiveloop.core.primitives.check import bad_type, bad_value, canonical_axis
+from fiveloop.core.primitives.collective_rules import (
+    AllGatherParams,
+    AllToAllParams,
+    Groups,
+    IndexParams,
+    PermuteParams,
+    ReduceLanesParams,
+    SumScatterParams,
+    all_gather_p,
+    all_to_all_p,
+    axis_index_p,
+    lanes_of,
+    pmax_p,
+    pmin_p,
+    ppermute_p,
+    psum_p,
+    psum_scatter_p,
+)
+from fiveloop.core.primitives.convert import convert, operand
+from fiveloop.core.primitives.elementwise_arithmetic import add, div, mul
+from fiveloop.core.promotion import is_python_number
+from fiveloop.core.pytree import tree_map
+from fiveloop.core.trace.axes import find_axis
+from fiveloop.core.trace.tracer import bind1, current_source
+
+
+def axis_size(axis_name: Any) -> int:
+    """The number of lanes of a named axis, or of several together, as an int.
+
+    >>> vmap(lambda x: x / axis_size("i"), axis_name="i")(np.ones(4, "float32"))
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+    return lanes_of(_axes("axis_size", axis_name))
+
+
+def axis_index(axis_name: Any) -> Value:
+    """The number of this lane along a named axis, as an int32; along several, in row-major order.
+
+    >>> vmap(lambda x: x + axis_index("i"), axis_name="i")(np.zeros(3, "int32"))
+    Array([0, 1, 2], dtype=int32)
+    """
+    axes = _axes("axis_index", axis_name)
+    index = convert(0, np.int32)
+    for k, axis in enumerate(axes):
+        here = bind1(axis_index_p, params=IndexParams((axis,)))
+        index = add(mul(index, axis.size), here) if k else here
+    return index
+
+
+def psum(
+    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> Any:
+    """The sum over the lanes of a named axis, the same in every lane.
+
+    Of a Python number it is that number times the size, as a Python number: `psum(1, name)` is the size.
+
+    >>> vmap(lambda x: x / psum(x, "i"), axis_name="i")(np.array([1.0, 3.0], "float32"))
+    Array([0.25, 0.75], dtype=float32)
+    """
+    axes = _axes("psum", axis_name)
+    groups = _groups("psum", axes, axis_index_groups)
+
+    def of_leaf(leaf: Any) -> Any:
+        if is_python_number(leaf) and (groups is None or len({*map(len, groups)}) == 1):
+            return leaf * (lanes_of(axes) if groups is None else len(groups[0]))
+        value = operand("psum", "x", leaf)
+        return _reduce(
+            psum_p, convert(value, np.int32) if value.dtype == np.bool_ else value, axes, groups
+        )
+
+    return _map_leaves(of_leaf, x)
+
+
+def pmean(
+    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> Any:
+    """The mean over the lanes of a named axis.
+
+    >>> vmap(lambda x: x - pmean(x, "i"), axis_name="i")(np.array([1.0, 3.0], "float32"))
+    Array([-1.,  1.], dtype=float32)
+    """
+    count = psum(1, axis_name, axis_index_groups=axis_index_groups)
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
+    return _map_leaves(
+        lambda leaf: leaf / count if is_python_number(leaf) else div(leaf, count), total
+    )
+
+
+def pmax(
+    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> Any:
+    """The greatest over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally."""
+    return _extreme(pmax_p, x, axis_name, axis_index_groups)
+
+
+def pmin(
+    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> Any:
+    """The least over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally."""
+    return _extreme(pmin_p, x, axis_name, axis_index_groups)
+
+
+def all_gather(
+    x: Any,
+    axis_name: Any,
+    *,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+    axis: int = 0,
+    tiled: bool = False,
+) -> Any:
+    """What every lane of a named axis has, stacked along a new `axis`, or concatenated along `axis` if `tiled`.
+
+    >>> vmap(lambda x: all_gather(x, "i")[::-1], axis_name="i")(np.arange(2))
+    Array([[1, 0],
+           [1, 0]], dtype=int64)
+    """
+    axes = _some_axes("all_gather", axis_name)
+    groups = _equal_groups("all_gather", axes, axis_index_groups)
+
+    def of_leaf(leaf: Any) -> Value:
+        value = operand("all_gather", "x", leaf)
+        place = canonical_axis("all_gather", axis, value.ndim + (not tiled))
+        if groups is None:
+            return _gather_each(value, axes, place, tiled)
+        return bind1(all_gather_p, value, params=AllGatherParams(axes, groups, place, tiled))
+
+    return _map_leaves(of_leaf, x)
+
+
+def _gather_each(x: Value, axes: Sequence[NamedAxis], place: int, tiled: bool) -> Value:
+    """Gather along one axis after the other, the last one first: then all lanes share the result."""
+    for k, axis in enumerate(reversed(axes)):
+        x = bind1(all_gather_p, x, params=AllGatherParams((axis,), None, place, tiled))
+        if k and not tiled:
+            shape = (*x.shape[:place], x.shape[place] * x.shape[place + 1], *x.shape[place + 2 :])
+            x = reshape(x, shape)
+    return x
+
+
+def psum_scatter(
+    x: Any,
+    axis_name: Any,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+    tiled: bool = False,
+) -> Any:
+    """The sum over the lanes of a named axis, of which each lane gets its own part along `scatter_dimension`.
+
+    That axis has the size of the named one, and is gone after; if `tiled`, it is a multiple, and is cut into blocks.
+
+    >>> vmap(lambda x: psum_scatter(x, "i"), axis_name="i")(np.array([[1, 2], [10, 20]]))
+    Array([11, 22], dtype=int64)
+    """
+    axes = _some_axes("psum_scatter", axis_name)
+    groups = _equal_groups("psum_scatter", axes, axis_index_groups)
+
+    def of_leaf(leaf: Any) -> Value:
+        value = operand("psum_scatter", "x", leaf)
+        if value.dtype == np.bool_:
+            value = convert(value, np.int32)
+        place = canonical_axis("psum_scatter", scatter_dimension, value.ndim, "scatter_dimension")
+        return bind1(psum_scatter_p, value, params=SumScatterParams(axes, groups, place, tiled))
+
+    return _map_leaves(of_leaf, x)
+
+
+def all_to_all(
+    x: Any,
+    axis_name: Any,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+    tiled: bool = False,
+) -> Any:
+    """Each lane sends a part along `split_axis` to each lane, and stacks what it gets along `concat_axis`.
+
+    The split axis has the size of the named one, and is gone after. If `tiled`, it is a multiple and stays, shorter,
+    and what comes in is concatenated.
+
+    >>> vmap(lambda x: all_to_all(x, "i", 0, 0), axis_name="i")(np.array([[1, 2], [10, 20]]))
+    Array([[ 1, 10],
+           [ 2, 20]], dtype=int64)
+    """
+    axes = _some_axes("all_to_all", axis_name)
+    groups = _equal_groups("all_to_all", axes, axis_index_groups)
+
+    def of_leaf(leaf: Any) -> Value:
+        value = operand("all_to_all", "x", leaf)
+        split = canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
+        concat = canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
+        return bind1(all_to_all_p, value, params=AllToAllParams(axes, groups, split, concat, tiled))
+
+    return _map_leaves(of_leaf, x)
+
+
+def ppermute(x: Any, axis_name: Any, perm: Iterable[tuple[int, int]]) -> Any:
+    """Send from lane to lane: `perm` has pairs (source, destination); a lane that gets nothing has zeros.
+
+    >>> vmap(lambda x: ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(np.array([1, 2, 3]))
+    Array([0, 1, 2], dtype=int64)
+    """
+    axes = _some_axes("ppermute", axis_name)
+    pairs = _pairs(axes, perm)
+    return _map_leaves(
+        lambda leaf: bind1(
+            ppermute_p, operand("ppermute", "x", leaf), params=PermuteParams(axes, None, pairs)
+        ),
+        x,
+    )
+
+
+def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+    """Lane k gets what lane `perm[k]` has; `perm` names every lane once.
+
+    >>> vmap(lambda x: pshuffle(x, "i", [2, 0, 1]), axis_name="i")(np.array([1, 2, 3]))
+    Array([3, 1, 2], dtype=int64)
+    """
+    sources = [_lane("pshuffle", k) for k in perm]
+    lanes = axis_size(axis_name)
+    if sorted(sources) != list(range(lanes)):
+        bad_value(f"pshuffle: expected `perm` to have each lane of {lanes} once, got {list(perm)}")
+    return ppermute(x, axis_name, [(source, k) for k, source in enumerate(sources)])
+
+
+def pswapaxes(
+    x: Any, axis_name: Any, axis: int, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> Any:
+    """The named axis and an axis of the value change places.
+
+    >>> vmap(lambda x: pswapaxes(x, "i", 0), axis_name="i")(np.array([[1, 2], [10, 20]]))
+    Array([[ 1, 10],
+           [ 2, 20]], dtype=int64)
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def _map_leaves(fun: Callable[[Any], Any], tree: Any) -> Any:
+    return tree_map(fun, tree)
+
+
+def _reduce(
+    prim: Primitive[ReduceLanesParams], x: Value, axes: tuple[NamedAxis, ...], groups: Groups
+) -> Value:
+    return bind1(prim, x, params=ReduceLanesParams(axes, groups)) if axes else x
+
+
+def _extreme(prim: Primitive[ReduceLanesParams], x: Any, axis_name: Any, given: Any) -> Any:
+    axes = _axes(prim.name, axis_name)
+    groups = _groups(prim.name, axes, given)
+    return _map_leaves(lambda leaf: _reduce(prim, operand(prim.name, "x", leaf), axes, groups), x)
+
+
+# arguments
+
+
+def _axes(fun: str, axis_name: Any) -> tuple[NamedAxis, ...]:
+    """The bound axes of one name or several."""
+    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    for name in names:
+        _check_name(fun, name)
+    if len(set(names)) != len(names):
+        bad_value(f"{fun}: expected each axis name once, got {list(names)}")
+    return tuple(find_axis(fun, name) for name in names)
+
+
+def _some_axes(fun: str, axis_name: Any) -> tuple[NamedAxis, ...]:
+    axes = _axes(fun, axis_name)
+    if not axes:
+        bad_value(f"{fun}: expected the name of an axis, or several, got none")
+    return axes
+
+
+def _check_name(fun: str, name: object) -> None:
+    if name is None or isinstance(name, int) or not isinstance(name, Hashable):
+        bad_type(
+            f"{fun}: expected the name of an axis, such as 'i', got {name!r}; axes of an array are reduced by "
+            f"`sum(axis)` and its kin"
+        )
+
+
+def _groups(fun: str, axes: Sequence[NamedAxis], given: Any) -> Groups:
+    """Groups of lanes as tuples, after a check that they cut the axis into parts."""
+    if given is None:
+        return None
+    groups = tuple(tuple(_lane(fun, k, "axis_index_groups") for k in group) for group in given)
+    lanes = lanes_of(axes)
+    if sorted(k for group in groups for k in group) != list(range(lanes)) or () in groups:
+        bad_value(
+            f"{fun}: expected `axis_index_groups` to name each lane from 0 to {lanes - 1} once, "
+            f"got {[list(group) for group in groups]}"
+        )
+    return groups
+
+
+def _equal_groups(fun: str, axes: Sequence[NamedAxis], given: Any) -> Groups:
+    groups = _groups(fun, axes, given)
+    if groups is not None and len({*map(len, groups)}) != 1:
+        bad_value(
+            f"{fun}: expected groups of one size, since the result has an axis of that size, got "
+            f"{[list(group) for group in groups]}"
+        )
+    return groups
+
+
+def _pairs(axes: Sequence[NamedAxis], perm: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        listed = [(source, destination) for source, destination in perm]
+    except (TypeError, ValueError):
+        _bad_perm(f"expected `perm` to hold pairs (source, destination), got {perm!r}")
+    pairs = tuple((_lane("ppermute", s), _lane("ppermute", d)) for s, d in listed)
+    lanes = lanes_of(axes)
+    if any(not 0 <= k < lanes for pair in pairs for k in pair):
+        _bad_perm(f"expected lanes from 0 to {lanes - 1} in `perm`, got {list(pairs)}")
+    for what, ends in (("source", [s for s, _ in pairs]), ("destination", [d for _, d in pairs])):
+        if len(set(ends)) != len(ends):
+            _bad_perm(f"expected each lane at most once as a {what} in `perm`, got {list(pairs)}")
+    return pairs
+
+
+def _bad_perm(message: str) -> NoReturn:
+    raise ValueError(f"ppermute: {message}{at_source(current_source())}") from None
+
+
+def _lane(fun: str, k: Any, what: str = "perm") -> int:
+    try:
+        return operator.index(k)
+    except TypeError:
+        bad_type(f"{fun}: expected `{what}` to hold the numbers of lanes, got {k!r}")
