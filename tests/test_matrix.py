@@ -16,18 +16,21 @@ REQUIRED = ("abstract_eval", "lower", "jvp", "batch", "transpose")
 """The columns that every row fills by itself: with a rule, or with a refusal."""
 
 NOT_LINEAR = """
-    abs acos acosh argmax argmin asin asinh atan atan2 atanh bitcast_convert bitwise_and bitwise_not
+    abs acos acosh argmax argmin asin asinh atan atan2 atanh axis_index bitcast_convert bitwise_and bitwise_not
     bitwise_or bitwise_xor cbrt ceil clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
     digamma equal erf erf_inv erfc exp expm1 floor greater greater_equal integer_pow iota is_finite less
-    less_equal lgamma log log1p log_softmax logistic maximum minimum nextafter not_equal polygamma
+    less_equal lgamma log log1p log_softmax logistic maximum minimum nextafter not_equal pmax pmin polygamma
     population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod relu rem resolve_index round rsqrt
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh softmax sort sqrt square stop_gradient
     tan tanh threefry2x32
 """.split()
 
+COLLECTIVES = "all_gather all_to_all axis_index pmax pmin ppermute psum psum_scatter".split()
+
 DISCHARGE = "discharge it first (`discharge_state`)"
 REFUSALS: dict[tuple[str, str], str] = {
     **{(name, "transpose"): "it is not linear" for name in NOT_LINEAR},
+    **{(name, "lower"): "its axis is bound by no `vmap`" for name in COLLECTIVES},
     ("resolve_index", "jvp"): "integers have no tangents",
     ("get", "lower"): DISCHARGE,
     ("swap", "lower"): DISCHARGE,

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from fiveloop.core.testing.collective_samples import collective_cases
 from fiveloop.core.testing.laws import check_laws, law_lower
 from fiveloop.core.testing.oracle import reference_rules
 from fiveloop.core.testing.primitive_samples import NOT_QUOTIENTS, Case, core_cases
@@ -42,4 +43,5 @@ def test_every_primitive_has_a_reference() -> None:
 
 
 def test_every_core_primitive_has_samples() -> None:
-    assert core_primitives() - HIGHER_ORDER <= {name for name, _, _ in CASES}
+    collectives = {case.name for case in collective_cases()}
+    assert core_primitives() - HIGHER_ORDER <= {name for name, _, _ in CASES} | collectives

@@ -20,7 +20,7 @@ from fiveloop.core.testing.oracle import (
 )
 
 FOLDER = Path(oracle.__file__).parent
-FILES = [FOLDER / "oracle.py", *sorted(FOLDER.glob("reference*.py"))]
+FILES = [FOLDER / "oracle.py", FOLDER / "lanes.py", *sorted(FOLDER.glob("reference*.py"))]
 VECTOR = ShapedArray((2,), "float32")
 
 

@@ -41,6 +41,7 @@ from fiveloop.core.primitives.convert import convert, operand
 from fiveloop.core.primitives.elementwise_arithmetic import add, div, mul
 from fiveloop.core.promotion import is_python_number
 from fiveloop.core.pytree import tree_map
+from fiveloop.core.rules import abstract_eval_rules
 from fiveloop.core.trace.axes import find_axis
 from fiveloop.core.trace.tracer import bind1, current_source
 
@@ -63,7 +64,7 @@ def axis_index(axis_name: Any) -> Value:
     axes = _axes("axis_index", axis_name)
     index = convert(0, np.int32)
     for k, axis in enumerate(axes):
-        here = bind1(axis_index_p, params=IndexParams((axis,)))
+        here = _apply(axis_index_p, params=IndexParams((axis,)))
         index = add(mul(index, axis.size), here) if k else here
     return index
 
@@ -143,7 +144,7 @@ def all_gather(
         place = canonical_axis("all_gather", axis, value.ndim + (not tiled))
         if groups is None:
             return _gather_each(value, axes, place, tiled)
-        return bind1(all_gather_p, value, params=AllGatherParams(axes, groups, place, tiled))
+        return bind1(all_gather_p, value, AllGatherParams(axes, groups, place, tiled))
 
     return _map_leaves(of_leaf, x)
 
@@ -151,7 +152,7 @@ def all_gather(
 def _gather_each(x: Value, axes: Sequence[NamedAxis], place: int, tiled: bool) -> Value:
     """Gather along one axis after the other, the last one first: then all lanes share the result."""
     for k, axis in enumerate(reversed(axes)):
-        x = bind1(all_gather_p, x, params=AllGatherParams((axis,), None, place, tiled))
+        x = _apply(all_gather_p, x, AllGatherParams((axis,), None, place, tiled))
         if k and not tiled:
             shape = (*x.shape[:place], x.shape[place] * x.shape[place + 1], *x.shape[place + 2 :])
             x = reshape(x, shape)
@@ -181,7 +182,7 @@ def psum_scatter(
         if value.dtype == np.bool_:
             value = convert(value, np.int32)
         place = canonical_axis("psum_scatter", scatter_dimension, value.ndim, "scatter_dimension")
-        return bind1(psum_scatter_p, value, params=SumScatterParams(axes, groups, place, tiled))
+        return _apply(psum_scatter_p, value, SumScatterParams(axes, groups, place, tiled))
 
     return _map_leaves(of_leaf, x)
 
@@ -211,7 +212,7 @@ def all_to_all(
         value = operand("all_to_all", "x", leaf)
         split = canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
         concat = canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
-        return bind1(all_to_all_p, value, params=AllToAllParams(axes, groups, split, concat, tiled))
+        return _apply(all_to_all_p, value, AllToAllParams(axes, groups, split, concat, tiled))
 
     return _map_leaves(of_leaf, x)
 
@@ -225,8 +226,8 @@ def ppermute(x: Any, axis_name: Any, perm: Iterable[tuple[int, int]]) -> Any:
     axes = _some_axes("ppermute", axis_name)
     pairs = _pairs(axes, perm)
     return _map_leaves(
-        lambda leaf: bind1(
-            ppermute_p, operand("ppermute", "x", leaf), params=PermuteParams(axes, None, pairs)
+        lambda leaf: _apply(
+            ppermute_p, operand("ppermute", "x", leaf), PermuteParams(axes, None, pairs)
         ),
         x,
     )
@@ -257,6 +258,12 @@ def pswapaxes(
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
+def _apply(prim: Primitive[Any], x: Value, params: Any) -> Value:
+    """The collective of a value; where the axis is bound no equation is made, so its type is checked here."""
+    abstract_eval_rules[prim]([x.aval], params)
+    return bind1(prim, x, params=params)
+
+
 def _map_leaves(fun: Callable[[Any], Any], tree: Any) -> Any:
     return tree_map(fun, tree)
 
@@ -264,7 +271,7 @@ def _map_leaves(fun: Callable[[Any], Any], tree: Any) -> Any:
 def _reduce(
     prim: Primitive[ReduceLanesParams], x: Value, axes: tuple[NamedAxis, ...], groups: Groups
 ) -> Value:
-    return bind1(prim, x, params=ReduceLanesParams(axes, groups)) if axes else x
+    return _apply(prim, x, ReduceLanesParams(axes, groups)) if axes else x
 
 
 def _extreme(prim: Primitive[ReduceLanesParams], x: Any, axis_name: Any, given: Any) -> Any:

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.array import as_value, to_array
+from fiveloop.core.ir.axes import NamedAxis, axes_of, batch_axis, with_axes
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.testing.compare import assert_all_close, assert_close
+from fiveloop.core.testing.lanes import lanes
 from fiveloop.core.testing.oracle import Cell, run_jaxpr
 from fiveloop.core.testing.samples import (
     Argument,
@@ -266,6 +268,42 @@ def _masks(count: int, rng: np.random.Generator, most: int) -> Iterator[Mask]:
         yield tuple(bool(m) for m in mask)
 
 
+def law_lanes(s: Sample, axes: Sequence[NamedAxis], seed: int = 0, most: int = 4) -> None:
+    """A jaxpr of one lane, batched over its named axes, computes what the lanes do that talk to each other."""
+    rng = np.random.default_rng(seed)
+    for different in (*_masks(len(s.args), rng, most), (False,) * len(s.args)):
+        args = [
+            contents(x) if d else _all_like_first(contents(x), len(axes))
+            for x, d in zip(s.args, different, strict=True)
+        ]
+        with lanes(*axes):
+            want = [_lanes_in_front(y, len(axes)) for y in run_purely(s.jaxpr, args)]
+        jaxpr, batched = s.jaxpr, different
+        # jaxpr : [*ins] -> [*outs], with one more axis of lanes in front for each named axis, the last one first
+        for axis in reversed(axes):
+            inside = with_axes(jaxpr, {axis: batch_axis(axis.size)})
+            jaxpr, _ = batch_jaxpr(inside, axis.size, batched, inst=True)
+            typecheck(jaxpr)
+        assert not axes_of(jaxpr.effects), "lanes: a bound axis is still free"
+        given = [
+            _lanes_in_front(x, len(axes)) if d else x[_first(axes)]
+            for x, d in zip(args, different, strict=True)
+        ]
+        assert_all_close(run_purely(jaxpr, given), want, f"lanes {different}: result")
+
+
+def _first(axes: Sequence[NamedAxis]) -> Any:
+    return (..., *[0] * len(axes))
+
+
+def _all_like_first(x: HostArray, count: int) -> HostArray:
+    return np.broadcast_to(x[(..., *[slice(1)] * count)], x.shape)
+
+
+def _lanes_in_front(x: HostArray, count: int) -> HostArray:
+    return np.moveaxis(x, range(x.ndim - count, x.ndim), range(count))
+
+
 # partial evaluation
 
 
@@ -355,6 +393,7 @@ __all__ = [
     "law_dce",
     "law_eval",
     "law_jvp",
+    "law_lanes",
     "law_linearize",
     "law_lower",
     "law_split",

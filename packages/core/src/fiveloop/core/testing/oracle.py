@@ -15,6 +15,7 @@ import numpy as np
 
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from fiveloop.core.testing.lanes import LanesError, lanes_to_run
 
 
 @dataclass(eq=False)
@@ -61,10 +62,27 @@ def define_nested_reference(name: str, fn: Reference) -> None:
 
 
 def run_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    """The results of a jaxpr on NumPy arrays, scalars, and Cells for its Refs, which it changes."""
+    """The results of a jaxpr on NumPy arrays, scalars, and Cells for its Refs, which it changes.
+
+    A jaxpr that goes over named axes runs within `lanes`, in every lane.
+    """
+    operands = [a if isinstance(a, Cell) else np.asarray(a) for a in args]
+    everyone = lanes_to_run()
+    if everyone is not None:
+        return everyone.run(lambda lane: _run_lane(jaxpr, operands, lane))
     with np.errstate(all="ignore"):
-        operands = [a if isinstance(a, Cell) else np.asarray(a) for a in args]
         return _run(jaxpr, operands)
+
+
+def _run_lane(jaxpr: Jaxpr, args: Sequence[Any], lane: tuple[int, ...]) -> list[Any]:
+    """The results in one lane: its operands and its part of the Cells are those at `[..., *lane]`."""
+    own = [Cell(a.array[(..., *lane)]) if isinstance(a, Cell) else a[(..., *lane)] for a in args]
+    outs = _run(jaxpr, own)
+    for cell, mine in zip(args, own, strict=True):
+        if isinstance(cell, Cell):
+            cell.array[(..., *lane)] = mine.array
+            cell.frozen = cell.frozen or mine.frozen
+    return outs
 
 
 def _run(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
@@ -92,7 +110,7 @@ def _run_eqn(eqn: Eqn, values: Sequence[Any]) -> list[Any]:
         )
     try:
         results = reference(values, eqn.params, _run)
-    except OracleError:
+    except (OracleError, LanesError):
         raise
     except Exception as error:
         raise OracleError(

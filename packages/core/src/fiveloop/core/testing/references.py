@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from fiveloop.core.testing import (
+    reference_collectives,
     reference_elementwise,
     reference_index,
     reference_running,
     reference_shape,
 )
 
-__all__ = ["reference_elementwise", "reference_index", "reference_running", "reference_shape"]
+__all__ = [
+    "reference_collectives",
+    "reference_elementwise",
+    "reference_index",
+    "reference_running",
+    "reference_shape",
+]
