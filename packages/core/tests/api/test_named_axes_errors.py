@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ MESSAGES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "all_gather: expected groups of one size, since the result has an axis of that size, got [[0], [1, 2, 3]]",
     ),
     "groups of what": (
-        over(lambda x: psum(x, "batch", axis_index_groups=[["a"]])),
+        over(lambda x: psum(x, "batch", axis_index_groups=cast(Any, [["a"]]))),
         TypeError,
         "psum: expected `axis_index_groups` to hold the numbers of lanes, got 'a'",
     ),
@@ -114,7 +114,7 @@ MESSAGES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "ppermute: expected lanes from 0 to 3 in `perm`, got [(0, 4)]",
     ),
     "perm pairs": (
-        over(lambda x: ppermute(x, "batch", [0, 1])),
+        over(lambda x: ppermute(x, "batch", cast(Any, [0, 1]))),
         ValueError,
         "ppermute: expected `perm` to hold pairs (source, destination), got [0, 1]",
     ),
@@ -129,7 +129,7 @@ MESSAGES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "pmax: expected real numbers or bools, got c128[3]",
     ),
     "axis_name": (
-        lambda: vmap(lambda x: x, axis_name=["i", "j"]),
+        lambda: vmap(lambda x: x, axis_name=cast(Any, ["i", "j"])),
         TypeError,
         "vmap of <lambda>: axis_name must be one name, such as 'i', got ['i', 'j']",
     ),

@@ -64,7 +64,7 @@ def axis_index(axis_name: Any) -> Value:
     axes = _axes("axis_index", axis_name)
     index = convert(0, np.int32)
     for k, axis in enumerate(axes):
-        here = _apply(axis_index_p, params=IndexParams((axis,)))
+        here = bind1(axis_index_p, params=IndexParams((axis,)))
         index = add(mul(index, axis.size), here) if k else here
     return index
 
@@ -144,7 +144,7 @@ def all_gather(
         place = canonical_axis("all_gather", axis, value.ndim + (not tiled))
         if groups is None:
             return _gather_each(value, axes, place, tiled)
-        return bind1(all_gather_p, value, AllGatherParams(axes, groups, place, tiled))
+        return _apply(all_gather_p, value, AllGatherParams(axes, groups, place, tiled))
 
     return _map_leaves(of_leaf, x)
 

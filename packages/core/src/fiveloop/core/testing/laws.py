@@ -297,7 +297,8 @@ def _first(axes: Sequence[NamedAxis]) -> Any:
 
 
 def _all_like_first(x: HostArray, count: int) -> HostArray:
-    return np.broadcast_to(x[(..., *[slice(1)] * count)], x.shape)
+    first: Any = (..., *[slice(1)] * count)
+    return np.broadcast_to(x[first], x.shape)
 
 
 def _lanes_in_front(x: HostArray, count: int) -> HostArray:

@@ -76,11 +76,12 @@ def run_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 def _run_lane(jaxpr: Jaxpr, args: Sequence[Any], lane: tuple[int, ...]) -> list[Any]:
     """The results in one lane: its operands and its part of the Cells are those at `[..., *lane]`."""
-    own = [Cell(a.array[(..., *lane)]) if isinstance(a, Cell) else a[(..., *lane)] for a in args]
+    at: Any = (..., *lane)
+    own = [Cell(a.array[at]) if isinstance(a, Cell) else a[at] for a in args]
     outs = _run(jaxpr, own)
     for cell, mine in zip(args, own, strict=True):
         if isinstance(cell, Cell):
-            cell.array[(..., *lane)] = mine.array
+            cell.array[at] = mine.array
             cell.frozen = cell.frozen or mine.frozen
     return outs
 

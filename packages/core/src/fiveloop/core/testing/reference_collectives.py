@@ -31,9 +31,10 @@ def _collective(one_lane: _OneLane) -> Any:
         everyone, here = this_lane([a for a in p.axes if isinstance(a, NamedAxis)])
         offers = everyone.exchange(here, x)
         sizes = [a.size if isinstance(a, NamedAxis) else a for a in p.axes]
-        rows, mine = [], []
+        rows: list[_Array] = []
+        mine: list[int] = []
         for place in product(*map(range, sizes)):
-            lane, inside = list(here), []
+            lane, inside = list(here), list[int]()
             for axis, k in zip(p.axes, place, strict=True):
                 if isinstance(axis, NamedAxis):
                     lane[everyone.axes.index(axis)] = k

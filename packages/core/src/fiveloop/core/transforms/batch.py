@@ -38,26 +38,36 @@ class BatchTracer(Tracer):
 class BatchTrace(Trace):
     """Computes a whole batch at once, by the batch rules, under the parent trace.
 
-    What goes over the axis that it binds is for its rules even if no operand is batched. They find that axis in
-    the params as `batch_axis(size)`, whatever its name, and so does `batch_jaxpr` in the jaxprs that they hand on.
+    It may bind a named axis of the user's, and `batch_axis`. What goes over one of them is for the batch rules even
+    if no operand is batched. They find it in the params as `batch_axis(size)`, whatever its name, and `batch_jaxpr`
+    finds it in the jaxprs that they hand on.
     """
 
     parent: Trace
     decides: ClassVar[bool] = False
 
     def __init__(
-        self, parent: Trace, size: int, fun: object = None, axis: NamedAxis | None = None
+        self,
+        parent: Trace,
+        size: int,
+        fun: object = None,
+        axis: NamedAxis | None = None,
+        *,
+        binds_batch: bool = False,
     ) -> None:
         super().__init__(parent, fun)
         self.size = size
         self.axis = axis
+        self._batch_axis = batch_axis(size)
+        bound = [axis] if axis is not None else []
+        self._bound = frozenset([*bound, self._batch_axis] if binds_batch else bound)
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
-        axis = self.axis
+        over = self._bound and self._bound & axes_in(params)
         with use_trace(self.parent):
-            if axis is not None and axis in axes_in(params):
-                params = params_with_axes(params, {axis: batch_axis(self.size)})
+            if over:
+                params = params_with_axes(params, dict.fromkeys(over, self._batch_axis))
             elif not prim.creates_state and all(d is None for d in dims):
                 return bind(prim, *values, params=params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
@@ -84,9 +94,10 @@ def batch_flat(
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function over a batch, and their batch axes; for batch rules.
 
-    What the function does over the batch that the rule is for is done over this one.
+    What the function does over `batch_axis(size)` is done over this batch.
     """
-    return batch_over(batch_axis(size), fun, size, values, dims, user_fun)
+    trace = BatchTrace(current_trace(), size, user_fun or fun, binds_batch=True)
+    return _run_batch(trace, fun, values, dims)
 
 
 def batch_over(
@@ -97,8 +108,17 @@ def batch_over(
     dims: Sequence[BatchDim],
     user_fun: object = None,
 ) -> tuple[list[Value], list[BatchDim]]:
-    """The outputs of a flat function over a batch that goes by `axis`, and their batch axes."""
+    """The outputs of a user's flat function over a batch that goes by `axis`, and their batch axes."""
     trace = BatchTrace(current_trace(), size, user_fun or fun, axis)
+    return _run_batch(trace, fun, values, dims)
+
+
+def _run_batch(
+    trace: BatchTrace,
+    fun: Callable[..., Sequence[Any]],
+    values: Sequence[Value],
+    dims: Sequence[BatchDim],
+) -> tuple[list[Value], list[BatchDim]]:
     args = [trace.wrap(x, d) for x, d in zip(values, dims, strict=True)]
     with running(trace):
         outs = [as_value(out, "a result") for out in fun(*args)]
@@ -126,13 +146,13 @@ def batch_jaxpr(
 
 def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
     out_batched: list[bool] = []
-    axis = batch_axis(size)
-    bound = axis if axis in axes_of(jaxpr.effects) else None
+    binds = batch_axis(size) in axes_of(jaxpr.effects)
 
     def run(*args: Value) -> list[Value]:
         dims = [0 if b else None for b in batched]
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
-        outs, out_dims = batch_over(bound, evaluate, size, args, dims)
+        trace = BatchTrace(current_trace(), size, evaluate, binds_batch=binds)
+        outs, out_dims = _run_batch(trace, evaluate, args, dims)
         out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
         return [
             move_batch(x, size, d) if b else x
