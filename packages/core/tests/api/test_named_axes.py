@@ -274,8 +274,10 @@ def test_derivatives_outside_are_those_inside(name: str) -> None:
 def test_an_inner_axis_hides_an_outer_one_of_its_name() -> None:
     def outer(row: Any) -> Any:
         before = psum(row.sum(), "i")
-        inner = vmap(lambda x: (psum(x, "i"), axis_size("i")), axis_name="i")(row)
-        return before, inner, psum(row.sum(), "i")
+        return before, vmap(inner, axis_name="i")(row), psum(row.sum(), "i")
+
+    def inner(x: Any) -> Any:
+        return psum(x, "i"), axis_size("i")
 
     before, (total, size), after = vmap(outer, axis_name="i")(X)
     assert_close(before, np.full(4, X.sum()))
