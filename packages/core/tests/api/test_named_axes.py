@@ -256,12 +256,17 @@ def test_compiled(name: str) -> None:
     assert_close(over(jit(fun), axes)(x), want, scale=10.0)
 
 
+def squares(fun: Function) -> Function:
+    """The sum of the squares of a function's results."""
+    return lambda a: (fun(a) ** 2).sum()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_outside_are_those_inside(name: str) -> None:
     fun, shape, axes = CASES[name]
     x = arguments(shape, axes)
-    outside = grad(lambda a: (over(fun, axes)(a) ** 2).sum())(x)
-    inside = over(grad(lambda a: (fun(a) ** 2).sum()), axes)(x)
+    outside = grad(squares(over(fun, axes)))(x)
+    inside = over(grad(squares(fun)), axes)(x)
     assert_close(outside, inside, scale=100.0)
     _, dots = jvp(over(fun, axes), (x,), (np.cos(x),))
     within = over(lambda a, t: jvp(fun, (a,), (t,))[1], axes)(x, np.cos(x))
