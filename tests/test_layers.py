@@ -26,7 +26,7 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("util", "errors", "dims", "pytree", "backend"),
     ("ir",),
-    ("array", "promotion", "rule_types", "rules", "passes"),
+    ("array", "array_methods", "promotion", "rule_types", "rules", "passes"),
     ("lower",),
     ("trace",),
     ("primitives",),
@@ -39,7 +39,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "indexer",
         "indexing",
     ),
-    ("operators", "keys"),
+    ("operators", "methods", "ufuncs", "keys"),
     ("transforms",),
     ("closed_call", "custom_rule"),
     ("api",),

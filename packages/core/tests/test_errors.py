@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -229,6 +230,15 @@ def branch(x: Any) -> Any:
 
 
 CONTROL = "use `cond`, `select` or `while_loop` for control flow on traced values"
+SIZES = "sizes and bounds must be known while tracing: if it comes from an argument, name that one in static_argnums"
+TABLE = (
+    "to index a NumPy array or a list with it, `fiveloop.numpy.asarray(table)[i]`; to slice at it, "
+    "`x[ds(start, size)]`; to loop, `fori_loop`"
+)
+NUMPY = (
+    "use the function of fiveloop.numpy in place of NumPy's; to index a NumPy array with it, "
+    "`fiveloop.numpy.asarray(table)[i]`"
+)
 CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "bool": (
         lambda x: bool(x.sum() > 0),
@@ -238,12 +248,13 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "int": (
         lambda x: int(x.sum()),
         "Traced<f32[]>",
-        "an int while {} is traced; sizes and static arguments must not depend on traced values",
+        f"an int while {{}} is traced; {SIZES}; else keep it an array",
     ),
     "float": (
         lambda x: float(x.sum()),
         "Traced<f32[]>",
-        "a float while {} is traced; keep it an array, or compute it outside the traced function",
+        "a float while {} is traced; keep it an array; if it must be known while tracing: if it comes from an "
+        "argument, name that one in static_argnums",
     ),
     "complex": (
         lambda x: complex(x.sum()),
@@ -253,7 +264,12 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "index": (
         lambda x: [0, 1][x.sum().astype("int32")],
         "Traced<i32[]>",
-        "an index while {} is traced; use `dynamic_slice`, `ds(start, size)` or an array index instead",
+        f"an index or a size while {{}} is traced; {SIZES}; {TABLE}",
+    ),
+    "range": (
+        lambda x: [0 for _ in range(x.sum().astype("int32"))],
+        "Traced<i32[]>",
+        f"an index or a size while {{}} is traced; {SIZES}; {TABLE}",
     ),
     "item": (
         lambda x: x.sum().item(),
@@ -263,8 +279,37 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "NumPy": (
         lambda x: np.asarray(x),
         "Traced<f32[4]>",
-        "a NumPy array while {} is traced; use fiveloop.numpy in traced functions; also for arrays indexed by "
-        "traced values",
+        f"a NumPy array while {{}} is traced; {NUMPY}",
+    ),
+    "index of a NumPy array": (
+        lambda x: np.arange(4)[x.sum().astype("int32")],
+        "Traced<i32[]>",
+        f"a NumPy array while {{}} is traced; {NUMPY}",
+    ),
+    "a part of a NumPy array": (
+        lambda x: np.arange(4)[: x.sum().astype("int32")],
+        "Traced<i32[]>",
+        f"an index or a size while {{}} is traced; {SIZES}; {TABLE}",
+    ),
+    "pickle": (
+        lambda x: pickle.dumps(x),
+        "Traced<f32[4]>",
+        "pickled while {} is traced; return it from the function, and pickle the result",
+    ),
+    "format": (
+        lambda x: f"{x.sum():.2f}",
+        "Traced<f32[]>",
+        "text in the format '.2f' while {} is traced; print it without a format, or return it",
+    ),
+    "list": (
+        lambda x: x.tolist(),
+        "Traced<f32[4]>",
+        "a list while {} is traced; keep it an array, or return it from the function",
+    ),
+    "in": (
+        lambda x: 1.0 in x,
+        "Traced<bool[]>",
+        "a bool while {} is traced; use `cond`, `select` or `while_loop` for control flow on traced values",
     ),
 }
 

@@ -2,7 +2,9 @@
 
 from . import closed_call as _closed_call
 from . import index_ops as _index_ops
+from . import methods as _methods
 from . import operators as _operators
+from . import ufuncs as _ufuncs
 from .array import OPS as OPS
 from .array import Array as Array
 from .array import ArrayLike as ArrayLike

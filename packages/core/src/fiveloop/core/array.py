@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from fiveloop.core.array_methods import Methods
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import register_array_class
 from fiveloop.core.dims import Shape
-from fiveloop.core.errors import TracerError, at_source
+from fiveloop.core.errors import STATIC, TracerError, at_source
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.rules import type_rules
 
 OPS: dict[str, Callable[..., Any]] = {}
-"""The functions behind operators and methods, filled in by `operators` above the primitives."""
+"""The functions behind operators, filled in by `operators` above the primitives."""
 
 _INT32, _INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 
@@ -27,12 +28,10 @@ class InplaceNote(Protocol):
     def inplace_add(self, value: Value, x: Any, /) -> Value: ...
 
 
-class Value:
+class Value(Methods):
     """Anything that a program computes with: an array, a tracer, a Ref. It has NumPy's operators and methods."""
 
     __slots__ = ("_note",)
-    __array_ufunc__: ClassVar[None] = None
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # elements, not identity, are compared
     _note: InplaceNote | None
 
     @property
@@ -59,6 +58,16 @@ class Value:
     def size(self) -> int:
         """The number of elements."""
         return int(np.prod(self.aval.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.aval.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.aval.dtype.itemsize
 
     @property
     def weak_type(self) -> bool:
@@ -198,98 +207,85 @@ class Value:
     def __invert__(self) -> Value:
         return OPS["bitwise_invert"](self)  # type: ignore[no-any-return]
 
-    @property
-    def T(self) -> Value:
-        """The transpose: all axes in reverse order."""
-        return OPS["transpose"](self)  # type: ignore[no-any-return]
+    def __divmod__(self, other: Any) -> tuple[Value, Value]:
+        return self // other, self % other
 
-    @property
-    def mT(self) -> Value:
-        """The matrix transpose: the last two axes swapped."""
-        return OPS["matrix_transpose"](self)  # type: ignore[no-any-return]
+    def __rdivmod__(self, other: Any) -> tuple[Value, Value]:
+        return other // self, other % self
 
-    def astype(self, dtype: Any) -> Value:
-        """The same elements in another dtype."""
-        return OPS["astype"](self, dtype)  # type: ignore[no-any-return]
+    def __round__(self, ndigits: int | None = None) -> Value:
+        return self.round(ndigits or 0)
 
-    def reshape(self, *shape: Any) -> Value:
-        """The same elements in another shape; one dim may be -1."""
-        return OPS["reshape"](self, _one_sequence(shape))  # type: ignore[no-any-return]
+    def __contains__(self, x: Any) -> bool:
+        return bool(OPS["equal"](self, x).any())
 
-    def transpose(self, *axes: Any) -> Value:
-        """The axes in another order; reversed if none is given."""
-        return OPS["transpose"](self, _one_sequence(axes) or None)  # type: ignore[no-any-return]
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return OPS["ufunc"](ufunc, method, inputs, kwargs)
 
-    def ravel(self) -> Value:
-        """All elements in one axis."""
-        return OPS["reshape"](self, (-1,))  # type: ignore[no-any-return]
+    def __hash__(self) -> int:
+        raise TypeError(
+            f"a value of type {self.aval} has no hash, as its elements are what is compared; as a key use "
+            f"`x.item()`, `np.asarray(x).tobytes()` or `id(x)`{at_source(user_source())}"
+        )
 
-    def sum(
-        self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
-    ) -> Value:
-        """The sum over `axis`, or over all."""
-        return OPS["sum"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
+    def __copy__(self) -> Self:
+        return self  # immutable; a Ref does otherwise
 
-    def prod(
-        self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
-    ) -> Value:
-        """The product over `axis`, or over all."""
-        return OPS["prod"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def mean(
-        self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
-    ) -> Value:
-        """The mean over `axis`, or over all."""
-        return OPS["mean"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """The greatest element over `axis`, or over all."""
-        return OPS["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """The least element over `axis`, or over all."""
-        return OPS["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """Whether all elements over `axis` are true."""
-        return OPS["all"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """Whether any element over `axis` is true."""
-        return OPS["any"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """The index of the first greatest element."""
-        return OPS["argmax"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """The index of the first least element."""
-        return OPS["argmin"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    @property
-    def at(self) -> Any:
-        """Functional updates: `x.at[i].set(v)`, `.add`, `.multiply`, `.max`, `.min`, `.get`."""
-        return OPS["at"](self)
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self.__copy__()
 
     # Values whose elements are known override these, and traced ones say what to do instead.
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        raise TypeError(f"a value of type {self.aval} is no NumPy array")
+    def _refuse(self, what: str, advice: str = "") -> NoReturn:
+        """Refuse to be a host value: this is neither an array nor traced, so it holds an array."""
+        raise TypeError(
+            f"expected an array to be made {what}, got {self.aval}; read a Ref first: `ref[...]`"
+            f"{at_source(user_source())}"
+        )
 
-    def __float__(self) -> float:
-        raise TypeError(f"a value of type {self.aval} is no Python number")
+    def __bool__(self) -> bool:
+        self._refuse(
+            "a bool", "use `cond`, `select` or `while_loop` for control flow on traced values"
+        )
 
     def __int__(self) -> int:
-        raise TypeError(f"a value of type {self.aval} is no Python number")
+        self._refuse(
+            "an int",
+            f"sizes and bounds must be known while tracing: {STATIC}; else keep it an array",
+        )
 
-    def item(self) -> Any:
-        """The only element as a Python scalar."""
-        raise TypeError(f"a value of type {self.aval} is no Python number")
+    def __float__(self) -> float:
+        self._refuse("a float", f"keep it an array; if it must be known while tracing: {STATIC}")
 
+    def __complex__(self) -> complex:
+        self._refuse("a complex number", "keep it an array")
 
-def _one_sequence(args: tuple[Any, ...]) -> Sequence[Any]:
-    """Arguments that were given one by one, or as one sequence."""
-    return args[0] if len(args) == 1 and isinstance(args[0], Sequence) else args
+    def __index__(self) -> int:
+        self._refuse(
+            "an index or a size",
+            f"sizes and bounds must be known while tracing: {STATIC}; to index a NumPy array or a list with it, "
+            "`fiveloop.numpy.asarray(table)[i]`; to slice at it, `x[ds(start, size)]`; to loop, `fori_loop`",
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        self._refuse(
+            "a NumPy array",
+            "use the function of fiveloop.numpy in place of NumPy's; to index a NumPy array with it, "
+            "`fiveloop.numpy.asarray(table)[i]`",
+        )
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._refuse(f"text in the format {spec!r}", "print it without a format, or return it")
+        return str(self)
+
+    def item(self, *index: int) -> Any:
+        """The only element as a Python scalar, or that at an index."""
+        self._refuse("a Python scalar", "keep it an array, or return it from the function")
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars."""
+        self._refuse("a list", "keep it an array, or return it from the function")
 
 
 ArrayLike: TypeAlias = "Value | np.ndarray[Any, Any] | np.generic | bool | int | float | complex"
@@ -311,9 +307,14 @@ class Concrete(Value):
         """The elements as a NumPy array, read-only."""
         raise TypeError(f"{type(self).__name__} has no elements")
 
-    def item(self) -> Any:
-        """The only element as a Python scalar."""
-        return self.numpy().item()
+    def item(self, *index: int) -> Any:
+        """The only element as a Python scalar, or that at an index."""
+        if not index and self.size != 1:
+            raise ValueError(
+                f"item: expected a value of one element, got {self.aval}; give an index, or use `x.tolist()`"
+                f"{at_source(user_source())}"
+            )
+        return self.numpy().item(*index)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python scalars."""
@@ -325,25 +326,43 @@ class Concrete(Value):
         return converted.copy() if copy else converted
 
     def __bool__(self) -> bool:
-        return bool(self.numpy())
+        if self.size != 1:
+            raise ValueError(
+                f"bool: expected a value of one element, got {self.aval}; reduce it with `x.any()` or `x.all()`"
+                f"{at_source(user_source())}"
+            )
+        return bool(self.numpy().item())
 
     def __int__(self) -> int:
-        return int(self.numpy())
+        return int(self._number("int", "biuf"))
 
     def __float__(self) -> float:
-        return float(self.numpy())
+        return float(self._number("float", "biuf"))
 
     def __complex__(self) -> complex:
-        return complex(self.numpy())
+        return complex(self._number("complex", "biufc"))
 
     def __index__(self) -> int:
+        return int(self._number("index", "iu"))
+
+    def _number(self, what: str, kinds: str) -> Any:
+        """The one element, of a value without axes."""
         host = self.numpy()
-        if host.ndim or host.dtype.kind not in "iu":
-            raise TypeError(f"only an integer without axes can be an index, got {self.aval}")
-        return int(host)
+        kind = "f" if host.dtype.kind == "V" else host.dtype.kind
+        if host.ndim or kind not in kinds:
+            wanted = {"iu": "an integer", "biuf": "a real number"}.get(kinds, "a number")
+            raise TypeError(
+                f"{what}: expected {wanted} without axes, got {self.aval}{at_source(user_source())}"
+            )
+        return host.item()
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
+        if spec and self.shape:
+            raise TypeError(
+                f"format: expected a value without axes for the format {spec!r}, got {self.aval}; format its "
+                f"elements, `x.tolist()`, or use np.array2string{at_source(user_source())}"
+            )
+        return format(self.item(), spec) if spec else str(self)
 
 
 class Array(Concrete):
@@ -463,8 +482,10 @@ def as_value(x: Any, what: str = "argument") -> Value:
         return _from_numpy(np.asarray(x), what)
     if hasattr(x, "__dlpack__"):
         return _from_numpy(np.from_dlpack(x), what)
+    advice = "; make it one with `fiveloop.numpy.asarray`" if isinstance(x, (list, tuple)) else ""
     raise TypeError(
-        f"{what} must be an array or a scalar, got {x!r} of type {type(x).__name__}{at_source(user_source())}"
+        f"{what} must be an array or a scalar, got {x!r} of type {type(x).__name__}{advice}"
+        f"{at_source(user_source())}"
     )
 
 

@@ -61,8 +61,16 @@ def at_source(source: object | None) -> str:
 def add_source(error: Exception, source: object | None) -> None:
     """Let an error's message end with the user's place in the program, unless it names one already."""
     message = error.args[0] if len(error.args) == 1 else None
-    if isinstance(message, str) and _AT not in message:
+    if isinstance(message, str) and not is_located(error):
         error.args = (f"{message}{at_source(source)}",)
 
 
+def is_located(error: Exception) -> bool:
+    """Whether an error's message ends with the user's place in the program."""
+    return _AT in str(error)
+
+
 _AT = "\n  at "
+
+STATIC = "if it comes from an argument, name that one in static_argnums"
+"""What to do where a Python integer is needed and a traced one was given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from fiveloop.core.array import OPS, Array, ArrayLike, Value
+from fiveloop.core.array_methods import METHODS
 from fiveloop.core.index_eager import put_now, take_now
 from fiveloop.core.index_parse import normalize, traced_mask
 from fiveloop.core.indexing import put_kind, put_mask, take
@@ -113,4 +114,4 @@ def _setitem(x: Value, index: Any, v: Any) -> None:
 
 OPS["getitem"] = _getitem
 OPS["setitem"] = _setitem
-OPS["at"] = AtView
+METHODS["at"] = AtView  # type: ignore[assignment]  # the one that gives no value

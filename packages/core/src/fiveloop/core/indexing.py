@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.primitives.gather import KINDS
 from fiveloop.core.primitives.index import index_dtype, resolve_index
-from fiveloop.core.promotion import Typed, dtype_kind, host_scalar
+from fiveloop.core.promotion import Typed, host_scalar, join
 
 __all__ = [
     "At",
@@ -144,8 +145,8 @@ def put_mask(x: Value, mask: Value, v: Any, kind: str = "set") -> Value:
 def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
     """A value as it is written into an array of the given type at a place of the given shape.
 
-    Its dtype may change within a kind or to a higher one (bool, integer, real, complex), and its shape
-    broadcasts; anything else is an error that names both.
+    Its shape broadcasts, and its dtype may be any that promotion brings to the array's: a narrower one, an
+    integer among floats, a Python number of its kind. Anything else would lose something, and is an error.
     """
     value = as_value(v, "the value written")
     check_write(aval, shape, value.aval)
@@ -160,16 +161,22 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
 
 def check_write(aval: Aval, shape: Shape, given: Aval) -> None:
     """Refuse to write a value of a type that loses something, or has too large a shape."""
-    if not _castable(given, aval):
+    if not _fits(Typed(given.dtype, given.weak_type), Typed(aval.dtype)):
         bad_type(
             f"cannot write a value of dtype {short_dtype(given.dtype)} into an array of dtype "
-            f"{short_dtype(aval.dtype)} without loss; convert it first: `v.astype({aval.dtype.name!r})`"
+            f"{short_dtype(aval.dtype)} without loss; convert it first: `{_conversion(given, aval)}`"
         )
     if not same_shape(given.shape, shape) and broadcast_shapes(given.shape, shape) != tuple(shape):
         bad_value(
             f"cannot write a value of shape {shape_str(given.shape)} where the index selects shape "
             f"{shape_str(shape)}: it does not broadcast to it"
         )
+
+
+def _conversion(given: Aval, aval: Aval) -> str:
+    """What to write to convert a value; of complex numbers the real part, if they are to become real."""
+    part = "v.real" if given.dtype.kind == "c" and aval.dtype.kind != "c" else "v"
+    return f"{part}.astype({aval.dtype.name!r})"
 
 
 def resolve(
@@ -226,11 +233,15 @@ def batch_indexer(
     return batched, moved
 
 
-def _castable(value: Aval, aval: Aval) -> bool:
-    order = {"b": 0, "u": 1, "i": 2, "f": 3, "c": 4}
-    given, wanted = order[dtype_kind(value.dtype)], order[dtype_kind(aval.dtype)]
-    weak_integer = value.weak_type and {given, wanted} == {1, 2}
-    return given <= wanted or weak_integer
+@lru_cache(maxsize=4096)
+def _fits(given: Typed, wanted: Typed) -> bool:
+    """Whether a dtype holds what another does, as promotion sees it: the two together are the wider one."""
+    if given.dtype == wanted.dtype:
+        return True
+    try:
+        return join((given, Typed(wanted.dtype))).dtype == wanted.dtype
+    except TypeError:
+        return False  # a dtype that is promoted to no other
 
 
 def _broadcast_to(x: Value, shape: Shape) -> Value:

@@ -1,4 +1,4 @@
-"""What the operators and methods of values do; importing this fills `array.OPS`, save for indexing."""
+"""What the operators of values do, and reductions; importing this fills `array.OPS`, save for indexing."""
 
 from __future__ import annotations
 
@@ -238,18 +238,5 @@ OPS.update(
     not_equal=not_equal,
     negative=neg,
     abs=abs,
-    transpose=transpose,
-    matrix_transpose=matrix_transpose,
-    astype=astype,
-    reshape=reshape,
-    sum=sum,
-    prod=prod,
-    mean=mean,
-    max=max,
-    min=min,
-    all=all,
-    any=any,
-    argmax=argmax_method,
-    argmin=argmin_method,
     unstack=unstack,
 )

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
+from fiveloop.core import methods as me
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.broadcast import full_like
 from fiveloop.core.primitives.check import bad_type
-from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.promotion import dtype_kind
 
 
@@ -388,13 +389,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Value:
     >>> fnp.round(np.array([1.234, 5.678]), 1)
     Array([1.2, 5.7], dtype=float64)
     """
-    value = operand("round", "x", x)
-    if decimals == 0 or (value.dtype.kind in "biu" and decimals > 0):
-        return ew.round(value) if dtype_kind(value.dtype) == "f" else value
-    scale = 10.0 ** abs(decimals)
-    (wide,) = promote("round", value, inexact=True)
-    up, down = (ew.mul, ew.div) if decimals > 0 else (ew.div, ew.mul)
-    return convert(down(ew.round(up(wide, scale)), scale), value.dtype)
+    return me.round(x, decimals)
 
 
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
@@ -403,10 +398,7 @@ def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = Non
     >>> fnp.clip(np.arange(5), 1, 3)
     Array([1, 1, 2, 3, 3], dtype=int64)
     """
-    out = operand("clip", "x", x)
-    if min is not None:
-        out = ew.maximum(out, min)
-    return ew.minimum(out, max) if max is not None else out
+    return me.clip(x, min, max)
 
 
 def real(x: ArrayLike) -> Value:

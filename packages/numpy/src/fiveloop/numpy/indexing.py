@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
+from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
@@ -64,11 +65,7 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
     >>> fnp.take(np.array([10, 20, 30]), np.array([2, 0]))
     Array([30, 10], dtype=int64)
     """
-    value = operand("take", "x", x)
-    if axis is None:
-        value, axis = bc.reshape(value, (-1,)), 0
-    at = canonical_axis("take", axis, value.ndim)
-    return value[(*(slice(None),) * at, indices)]
+    return me.take(x, indices, axis)
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
@@ -132,13 +129,7 @@ def nonzero(x: ArrayLike) -> tuple[Value, ...]:
     >>> fnp.nonzero(np.array([0, 3, 4]))
     (Array([1, 2], dtype=int32),)
     """
-    value = operand("nonzero", "x", x)
-    if not is_concrete(value):
-        bad_type(
-            f"nonzero: expected elements that are known, got the traced value {value!r}: how many there are "
-            "would be the size of the result; use `where(condition, x, y)`"
-        )
-    return tuple(asarray(i.astype(np.int32)) for i in np.asarray(value).nonzero())
+    return me.nonzero(x)
 
 
 def flatnonzero(x: ArrayLike) -> Value:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
+from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as dt
@@ -33,10 +34,7 @@ def dot(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.dot(np.array([1, 2]), np.array([3, 4]))
     Array(11, dtype=int64)
     """
-    a, b = promote("dot", x, y)
-    if not a.ndim or not b.ndim:
-        return ew.mul(a, b)
-    return dt.dot_general(a, b, (([a.ndim - 1], [max(b.ndim - 2, 0)]), ([], [])))
+    return me.dot(x, y)
 
 
 def vdot(x: ArrayLike, y: ArrayLike) -> Value:
@@ -137,14 +135,7 @@ def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> V
     >>> fnp.diagonal(np.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int64)
     """
-    value = operand("diagonal", "x", x)
-    i, j = canonical_axes("diagonal", (axis1, axis2), value.ndim)
-    rest = [k for k in range(value.ndim) if k not in (i, j)]
-    value = bc.transpose(value, [*rest, i, j])
-    rows, columns = value.shape[-2:]
-    start, skip = max(0, -offset), max(0, offset)
-    at = np.arange(max(0, min(rows - start, columns - skip)))
-    return value[(..., at + start, at + skip)]
+    return me.diagonal(x, offset, axis1, axis2)
 
 
 def diag(x: ArrayLike, k: int = 0) -> Value:
@@ -171,7 +162,7 @@ def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Valu
     >>> fnp.trace(np.array([[1, 2], [3, 4]]))
     Array(5, dtype=int64)
     """
-    return op.sum(diagonal(x, offset, axis1, axis2), -1)
+    return me.trace(x, offset, axis1, axis2)
 
 
 def norm(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:

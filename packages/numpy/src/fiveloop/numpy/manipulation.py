@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
+from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
@@ -70,11 +71,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
     >>> fnp.swapaxes(np.zeros((2, 3, 4)), 0, 2).shape
     (4, 3, 2)
     """
-    value = operand("swapaxes", "x", x)
-    i, j = (canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
-    perm = list(range(value.ndim))
-    perm[i], perm[j] = j, i
-    return bc.transpose(value, perm)
+    return me.swapaxes(x, axis1, axis2)
 
 
 def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Value:
@@ -382,17 +379,7 @@ def repeat(
     >>> fnp.repeat(np.array([1, 2]), 2), fnp.repeat(np.array([1, 2]), [1, 2])
     (Array([1, 1, 2, 2], dtype=int64), Array([1, 2, 2], dtype=int64))
     """
-    value = operand("repeat", "x", x)
-    if axis is None:
-        value, axis = bc.reshape(value, (-1,)), 0
-    at = canonical_axis("repeat", axis, value.ndim)
-    lead, size = (slice(None),) * at, value.shape[at]
-    if not isinstance(repeats, int):
-        return value[(*lead, np.repeat(np.arange(size), np.asarray(repeats)))]
-    wide = bc.expand_dims(value, at + 1)
-    shape = (*value.shape[: at + 1], repeats, *value.shape[at + 1 :])
-    wide = bc.broadcast_in_dim(wide, shape, range(len(shape)))
-    return bc.reshape(wide, (*value.shape[:at], size * repeats, *value.shape[at + 1 :]))
+    return me.repeat(x, repeats, axis)
 
 
 def pad(

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
+from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.dims import size_of
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import elementwise as ew
@@ -89,11 +89,7 @@ def var(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = Fa
     >>> fnp.var(np.array([1.0, 3.0]))
     Array(1., dtype=float64)
     """
-    (value,) = promote("var", x, inexact=True)
-    axes = canonical_axes("var", axis, value.ndim)
-    apart = ew.abs(ew.sub(value, op.mean(value, axes, keepdims=True)))
-    total = op.sum(ew.square(apart), axes, keepdims=keepdims)
-    return ew.div(total, size_of([value.shape[k] for k in axes]) - ddof)
+    return me.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
 def std(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Value:
@@ -102,7 +98,7 @@ def std(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = Fa
     >>> fnp.std(np.array([1.0, 5.0]))
     Array(2., dtype=float64)
     """
-    return ew.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims))
+    return me.std(x, axis, ddof=ddof, keepdims=keepdims)
 
 
 def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -309,8 +305,7 @@ def cumsum(
     >>> fnp.cumsum(np.array([1, 2, 3]))
     Array([1, 3, 6], dtype=int64)
     """
-    value, at = _along("cumsum", x, axis)
-    return cu.cumsum(value if dtype is None else convert(value, dtype), at, reverse)
+    return me.cumsum(x, axis, dtype=dtype, reverse=reverse)
 
 
 def cumprod(
@@ -321,8 +316,7 @@ def cumprod(
     >>> fnp.cumprod(np.array([1, 2, 3]))
     Array([1, 2, 6], dtype=int64)
     """
-    value, at = _along("cumprod", x, axis)
-    return cu.cumprod(value if dtype is None else convert(value, dtype), at, reverse)
+    return me.cumprod(x, axis, dtype=dtype, reverse=reverse)
 
 
 def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
@@ -331,7 +325,7 @@ def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
     >>> fnp.cummax(np.array([1, 3, 2]))
     Array([1, 3, 3], dtype=int64)
     """
-    value, at = _along("cummax", x, axis)
+    value, at = me.along("cummax", x, axis)
     return cu.cummax(value, at, reverse)
 
 
@@ -341,15 +335,8 @@ def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
     >>> fnp.cummin(np.array([2, 3, 1]))
     Array([2, 2, 1], dtype=int64)
     """
-    value, at = _along("cummin", x, axis)
+    value, at = me.along("cummin", x, axis)
     return cu.cummin(value, at, reverse)
-
-
-def _along(fun: str, x: ArrayLike, axis: int | None) -> tuple[Value, int]:
-    value = operand(fun, "x", x)
-    if axis is None:
-        return bc.reshape(value, (-1,)), 0
-    return value, canonical_axis(fun, axis, value.ndim)
 
 
 def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core import methods as me
 from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives import sort as so
 from fiveloop.core.primitives.check import bad_value, canonical_axis
@@ -23,9 +22,7 @@ def sort(
     >>> fnp.sort(np.array([3, 1, 2]))
     Array([1, 2, 3], dtype=int64)
     """
-    value, at = _along("sort", x, axis)
-    out = so.sort(value, at, stable=stable)
-    return sh.reverse(out, at) if descending else out
+    return me.sort(x, axis, stable=stable, descending=descending)
 
 
 def argsort(
@@ -36,19 +33,7 @@ def argsort(
     >>> fnp.argsort(np.array([30, 10, 20]))
     Array([1, 2, 0], dtype=int32)
     """
-    value, at = _along("argsort", x, axis)
-    if not descending:
-        return so.argsort(value, at, stable=stable)
-    # Equals keep their order if those of the reversed array are sorted, and the result is reversed.
-    back = sh.reverse(so.argsort(sh.reverse(value, at), at, stable=stable), at)
-    return ew.sub(value.shape[at] - 1, back)
-
-
-def _along(fun: str, x: ArrayLike, axis: int | None) -> tuple[Value, int]:
-    value = operand(fun, "x", x)
-    if axis is None:
-        return bc.reshape(value, (-1,)), 0
-    return value, canonical_axis(fun, axis, value.ndim)
+    return me.argsort(x, axis, stable=stable, descending=descending)
 
 
 def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:

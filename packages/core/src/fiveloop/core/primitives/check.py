@@ -10,10 +10,10 @@ import numpy as np
 
 from fiveloop.core.array import Value
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant
-from fiveloop.core.errors import RuleError, at_source, shape_str
+from fiveloop.core.errors import STATIC, ConcretizationError, RuleError, at_source, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.promotion import dtype_kind
-from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.trace.tracer import Tracer, check_live, current_source
 
 KIND_NAMES = {
     "fc": "floating point or complex numbers",
@@ -70,12 +70,29 @@ def check_kind(fun: str, aval: Aval, kinds: str) -> None:
         bad_type(f"{fun}: expected {expected}, got {aval}")
 
 
+def known_int(fun: str, what: str, x: Any) -> int:
+    """A parameter as a Python integer; one that is traced, or no integer, is an error that names it."""
+    if type(x) is int:
+        return x
+    if isinstance(x, Tracer):
+        refuse_traced(fun, what, x)
+    try:
+        return operator.index(x)
+    except TypeError:
+        bad_type(f"{fun}: expected `{what}` to be an integer, got {x!r}")
+
+
+def refuse_traced(fun: str, what: str, x: Tracer) -> NoReturn:
+    """Raise for a parameter that must be known while tracing."""
+    check_live(x)
+    raise ConcretizationError(
+        f"{fun}: expected `{what}` to be known while tracing, got {x!r}; {STATIC}{at_source(current_source())}"
+    )
+
+
 def canonical_axis(fun: str, axis: Any, ndim: int, what: str = "axis") -> int:
     """An axis counted from the front, for one that may count from the end."""
-    try:
-        k = operator.index(axis)
-    except TypeError:
-        bad_type(f"{fun}: expected `{what}` to be an integer, got {axis!r}")
+    k = known_int(fun, what, axis)
     if not -ndim <= k < ndim:
         bad_value(f"{fun}: expected `{what}` in [{-ndim}, {ndim}) for {ndim} axes, got {k}")
     return k % ndim
@@ -85,7 +102,7 @@ def canonical_axes(fun: str, axes: Any, ndim: int, what: str = "axis") -> tuple[
     """Axes counted from the front: of None all, of one or several those, each once."""
     if axes is None:
         return tuple(range(ndim))
-    given = axes if isinstance(axes, Iterable) else (axes,)
+    given = axes if isinstance(axes, Iterable) and not isinstance(axes, Tracer) else (axes,)
     out = tuple(canonical_axis(fun, a, ndim, what) for a in given)
     if len(set(out)) != len(out):
         bad_value(f"{fun}: expected each axis once in `{what}`, got {axes}")
@@ -94,7 +111,9 @@ def canonical_axes(fun: str, axes: Any, ndim: int, what: str = "axis") -> tuple[
 
 def canonical_shape(fun: str, shape: Any, what: str = "shape") -> Shape:
     """A shape as a tuple of dims; one integer stands for one axis."""
-    given = shape if isinstance(shape, Iterable) else (shape,)
+    if isinstance(shape, Tracer):
+        refuse_traced(fun, what, shape)
+    given = shape if isinstance(shape, Iterable) and not _is_scalar(shape) else (shape,)
     out = tuple(d if is_constant(d) else _as_dim(fun, d, what) for d in given)
     if any(is_constant(d) and d < 0 for d in out):
         bad_value(f"{fun}: expected no negative sizes in `{what}`, got {shape_str(out)}")
@@ -112,7 +131,13 @@ def canonical_dtype(fun: str, dtype: Any) -> np.dtype[Any]:
     return out
 
 
+def _is_scalar(x: object) -> bool:
+    return isinstance(x, (Value, np.ndarray)) and not x.shape
+
+
 def _as_dim(fun: str, d: Any, what: str) -> Dim:
+    if isinstance(d, Tracer):
+        refuse_traced(fun, what, d)
     try:
         return operator.index(d)
     except TypeError:

@@ -31,15 +31,15 @@ FlatFunction = Callable[..., Sequence[Any]]
 class StageTracer(Tracer):
     """A variable of the jaxpr that is being written."""
 
-    __slots__ = ("var",)
+    __slots__ = ("binder",)
 
     def __init__(self, trace: StageTrace, var: Var, source: Source | str | None) -> None:
         super().__init__(trace, source)
-        self.var = var
+        self.binder = var
 
     @property
     def aval(self) -> Aval:
-        return self.var.aval
+        return self.binder.aval
 
 
 class StageTrace(Trace):
@@ -76,7 +76,7 @@ class StageTrace(Trace):
     def atom(self, x: Value) -> Atom:
         """A value as an operand of this jaxpr."""
         if type(x) is StageTracer and x._trace is self:
-            return x.var
+            return x.binder
         if isinstance(x, (Array, Scalar)):
             return Literal(x)
         return self._capture(x)
@@ -127,7 +127,7 @@ def stage(
         atoms = [trace.atom(as_value(out, "a result")) for out in outs]
     captured, binders = trace.captured
     # jaxpr : [*captured, *args] -> [*outs]
-    invars = [*binders, *[a.var for a in args]]
+    invars = [*binders, *[a.binder for a in args]]
     return Staged(Jaxpr(invars, prune(trace.eqns, atoms), atoms, name), captured)
 
 

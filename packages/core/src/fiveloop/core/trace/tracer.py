@@ -15,6 +15,7 @@ from fiveloop.core.errors import (
     UnboundAxisError,
     add_source,
     at_source,
+    is_located,
 )
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
@@ -38,6 +39,7 @@ class Trace:
         self.parent = parent
         self.live = True
         self.fun = fun
+        self.refused: ConcretizationError | None = None
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         """Interpret one operation."""
@@ -59,42 +61,24 @@ class Tracer(Value):
         self._note = None
 
     @property
-    def trace(self) -> Trace:
+    def owner(self) -> Trace:
         """The trace that made this tracer."""
         return self._trace
 
-    def __bool__(self) -> bool:
-        self._refuse(
-            "a bool", "use `cond`, `select` or `while_loop` for control flow on traced values"
-        )
+    def __reduce__(self) -> NoReturn:
+        self._refuse("pickled", "return it from the function, and pickle the result")
 
-    def __int__(self) -> int:
-        self._refuse("an int", "sizes and static arguments must not depend on traced values")
-
-    def __float__(self) -> float:
-        self._refuse("a float", "keep it an array, or compute it outside the traced function")
-
-    def __complex__(self) -> complex:
-        self._refuse("a complex number", "keep it an array")
-
-    def __index__(self) -> int:
-        self._refuse("an index", "use `dynamic_slice`, `ds(start, size)` or an array index instead")
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        advice = "use fiveloop.numpy in traced functions; also for arrays indexed by traced values"
-        self._refuse("a NumPy array", advice)
-
-    def item(self) -> Any:
-        """Refused: a traced value has no elements yet."""
-        self._refuse("a Python scalar", "keep it an array, or return it from the function")
-
-    def _refuse(self, what: str, advice: str) -> NoReturn:
+    def _refuse(self, what: str, advice: str = "") -> NoReturn:
         if not self._trace.live:
             raise escaped(self)
-        raise ConcretizationError(
+        if self.aval.accumulates:
+            super()._refuse(what)
+        error = ConcretizationError(
             f"the traced value {self!r} was asked to be {what} while {function_source(self._trace.fun)} is traced; "
             f"{advice}{at_source(current_source())}"
         )
+        self._trace.refused = error
+        raise error
 
     def __repr__(self) -> str:
         return f"Traced<{self.aval}>"
@@ -110,7 +94,7 @@ def where_made(tracer: Tracer) -> str:
 def escaped(tracer: Tracer) -> EscapedTracerError:
     """The error for a tracer used after its trace has ended."""
     return EscapedTracerError(
-        f"a traced value of type {tracer.aval}{where_made(tracer)} while tracing {function_source(tracer.trace.fun)} "
+        f"a traced value of type {tracer.aval}{where_made(tracer)} while tracing {function_source(tracer.owner.fun)} "
         f"has escaped: that function has returned, so the value no longer exists; return it from the function "
         f"instead of storing it{at_source(current_source())}"
     )
@@ -212,10 +196,20 @@ def running(trace: Trace) -> Iterator[None]:
     with use_trace(trace):
         try:
             yield
+        except MISUSE as error:
+            _explain(error, trace.refused)
+            raise
         finally:
             trace.live = False
+            trace.refused = None
             if _current.ended is not None:
                 _current.ended.append(weakref.ref(trace))
+
+
+def _explain(error: Exception, refused: ConcretizationError | None) -> None:
+    """Note on an error of NumPy or Python what a tracer said before, which they may have swallowed."""
+    if refused is not None and error is not refused and not is_located(error):
+        error.add_note(f"before this, {refused}")
 
 
 def ended_traces() -> list[weakref.ref[Trace]] | None:
@@ -258,7 +252,7 @@ def is_concrete(x: Value) -> bool:
 
 def check_live(x: Value) -> None:
     """Raise if a value is a tracer whose trace has ended."""
-    if isinstance(x, Tracer) and not x.trace.live:
+    if isinstance(x, Tracer) and not x.owner.live:
         raise escaped(x)
 
 

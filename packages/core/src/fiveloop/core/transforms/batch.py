@@ -75,7 +75,7 @@ class BatchTrace(Trace):
 
     def pair(self, x: Value) -> tuple[Value, BatchDim]:
         """The value and batch axis; one that is not of this trace is the same for the whole batch."""
-        if isinstance(x, BatchTracer) and x.trace is self:
+        if isinstance(x, BatchTracer) and x.owner is self:
             return x.value, x.dim
         return x, None
 

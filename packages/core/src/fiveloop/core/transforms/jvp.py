@@ -55,8 +55,14 @@ class JvpTracer(Tracer):
     def __complex__(self) -> complex:
         return complex(self._known())
 
-    def item(self) -> Any:
-        return self._known().item()
+    def __format__(self, spec: str) -> str:
+        return format(self._known(), spec) if spec else str(self)
+
+    def item(self, *index: int) -> Any:
+        return self._known().item(*index)
+
+    def tolist(self) -> Any:
+        return self._known().tolist()
 
     def _known(self) -> Any:
         check_live(self)
@@ -78,7 +84,7 @@ class JvpTrace(Trace):
 
     def pair(self, x: Value) -> tuple[Value, Tangent]:
         """The primal and tangent of a value; one that is not of this trace is constant."""
-        if isinstance(x, JvpTracer) and x.trace is self:
+        if isinstance(x, JvpTracer) and x.owner is self:
             return x.primal, x.tangent
         return x, zero_like(x)
 

@@ -100,7 +100,7 @@ class PartialTrace(StageTrace):
         self.plan = SAVE_EVERYTHING
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
-        unknown = [isinstance(x, StageTracer) and x.trace is self for x in args]
+        unknown = [isinstance(x, StageTracer) and x.owner is self for x in args]
         if not any(unknown) and not getattr(params, "holds_tangent", False):
             with use_trace(self.parent):
                 return bind(prim, *args, params=params)
@@ -153,5 +153,5 @@ def _linearize_online(
         atoms = [tape.atom(as_value(t)) for t in outs_dot if not isinstance(t, Zero)]
     captured, binders = tape.captured
     # linear : [*captured, *in_dots] -> [*nonzero out_dots]
-    linear = Jaxpr([*binders, *[u.var for u in unknowns]], tape.eqns, atoms)
+    linear = Jaxpr([*binders, *[u.binder for u in unknowns]], tape.eqns, atoms)
     return outs, Linear(linear, captured, out_nonzero)

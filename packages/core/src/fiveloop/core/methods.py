@@ -1,0 +1,274 @@
+"""What the methods of values do, those of `operators` and more; importing this fills `METHODS`, save for `at`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import operators as op
+from fiveloop.core.array import ArrayLike, Value, as_value, to_array
+from fiveloop.core.array_methods import METHODS
+from fiveloop.core.dims import size_of
+from fiveloop.core.primitives import broadcast as bc
+from fiveloop.core.primitives import cumulative as cu
+from fiveloop.core.primitives import dot as dt
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
+from fiveloop.core.primitives import sort as so
+from fiveloop.core.primitives.check import (
+    bad_type,
+    bad_value,
+    canonical_axes,
+    canonical_axis,
+    canonical_dtype,
+    known_int,
+)
+from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.trace.tracer import is_concrete
+
+
+def along(fun: str, x: ArrayLike, axis: Any) -> tuple[Value, int]:
+    """An array and one of its axes; flattened if no axis is given."""
+    value = operand(fun, "x", x)
+    if axis is None:
+        return bc.reshape(value, (-1,)), 0
+    return value, canonical_axis(fun, axis, value.ndim)
+
+
+def copy(x: ArrayLike) -> Value:
+    """The array itself, on the device."""
+    value = operand("copy", "x", x)
+    return to_array(value) if is_concrete(value) else value
+
+
+def real(x: ArrayLike) -> Value:
+    """The real parts; numbers that are not complex are their own."""
+    value = operand("real", "x", x)
+    return ew.real(value) if value.dtype.kind == "c" else value
+
+
+def imag(x: ArrayLike) -> Value:
+    """The imaginary parts; zeros for numbers that are not complex."""
+    value = operand("imag", "x", x)
+    return ew.imag(value) if value.dtype.kind == "c" else bc.full_like(value, 0)
+
+
+def conj(x: ArrayLike) -> Value:
+    """The complex conjugates; numbers that are not complex are their own."""
+    value = operand("conj", "x", x)
+    return ew.conj(value) if value.dtype.kind == "c" else value
+
+
+def view(x: ArrayLike, dtype: Any) -> Value:
+    """The same bits read as another dtype; the last axis takes the change of width."""
+    value, target = operand("view", "x", x), canonical_dtype("view", dtype)
+    old, new = value.dtype.itemsize, target.itemsize
+    if old == new:
+        return ew.bitcast_convert(value, target)
+    if not value.ndim or value.shape[-1] * old % new:
+        bad_value(
+            f"view: expected a last axis whose bytes are a multiple of {new}, those of {target.name}, got {value.aval}"
+        )
+    lead, size = value.shape[:-1], value.shape[-1]
+    if old < new:
+        value = bc.reshape(value, (*lead, size * old // new, new // old))
+        return ew.bitcast_convert(value, target)
+    return bc.reshape(ew.bitcast_convert(value, target), (*lead, size * (old // new)))
+
+
+def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
+    """Two axes exchanged."""
+    value = operand("swapaxes", "x", x)
+    i, j = (canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
+    perm = list(range(value.ndim))
+    perm[i], perm[j] = j, i
+    return bc.transpose(value, perm)
+
+
+def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+    """The elements with equal indices along two axes, `offset` apart; they become the last axis."""
+    value = operand("diagonal", "x", x)
+    if value.ndim < 2:
+        bad_value(f"diagonal: expected at least two axes, got {value.aval}")
+    i, j = canonical_axes("diagonal", (axis1, axis2), value.ndim)
+    rest = [k for k in range(value.ndim) if k not in (i, j)]
+    value = bc.transpose(value, [*rest, i, j])
+    rows, columns = value.shape[-2:]
+    offset = known_int("diagonal", "offset", offset)
+    start, skip = max(0, -offset), max(0, offset)
+    at = np.arange(max(0, min(rows - start, columns - skip)))
+    return value[(..., at + start, at + skip)]
+
+
+def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+    """The sum of a diagonal of two axes."""
+    return op.sum(diagonal(x, offset, axis1, axis2), -1)
+
+
+def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Value:
+    """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None."""
+    value, at = along("repeat", x, axis)
+    lead, size = (slice(None),) * at, value.shape[at]
+    times = _times(repeats, size)
+    if isinstance(times, np.ndarray):
+        return value[(*lead, np.repeat(np.arange(size), times))]
+    wide = bc.expand_dims(value, at + 1)
+    shape = (*value.shape[: at + 1], times, *value.shape[at + 1 :])
+    wide = bc.broadcast_in_dim(wide, shape, range(len(shape)))
+    return bc.reshape(wide, (*value.shape[:at], size * times, *value.shape[at + 1 :]))
+
+
+def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
+    """How often each element is repeated: one number, or one for each."""
+    if isinstance(repeats, Sequence):
+        repeats = np.asarray(repeats)
+    if not isinstance(repeats, (int, np.ndarray)):
+        value = as_value(repeats, "repeat: argument `repeats`")
+        if not is_concrete(value):
+            known_int("repeat", "repeats", value)
+        repeats = np.asarray(value)
+    given = np.asarray(repeats)
+    if given.dtype.kind not in "iu":
+        bad_type(f"repeat: expected `repeats` to hold integers, got {repeats!r}")
+    if given.ndim > 1 or (given.ndim and given.size not in (1, size)) or (given < 0).any():
+        bad_value(
+            f"repeat: expected `repeats` to be a number of at least 0, or one for each of {size} elements, got "
+            f"{repeats!r}"
+        )
+    return int(given.item()) if given.size == 1 else given
+
+
+def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
+    """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped."""
+    value, at = along("take", x, axis)
+    return value[(*(slice(None),) * at, indices)]
+
+
+def nonzero(x: ArrayLike) -> tuple[Value, ...]:
+    """The indices of the elements that are not zero, one array per axis; the elements must be known."""
+    value = operand("nonzero", "x", x)
+    if not is_concrete(value):
+        bad_type(
+            f"nonzero: expected elements that are known, got the traced value {value!r}: how many there are "
+            "would be the size of the result; use `where(condition, x, y)`"
+        )
+    found = np.atleast_1d(np.asarray(value)).nonzero()
+    return tuple(to_array(as_value(i.astype(np.int32))) for i in found)
+
+
+def sort(x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False) -> Value:
+    """The elements in order along an axis, or of all, flattened; NaN last (first if `descending`)."""
+    value, at = along("sort", x, axis)
+    out = so.sort(value, at, stable=stable)
+    return sh.reverse(out, at) if descending else out
+
+
+def argsort(
+    x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
+) -> Value:
+    """The indices, as int32, that put the elements in order along an axis; equals keep their order."""
+    value, at = along("argsort", x, axis)
+    if not descending:
+        return so.argsort(value, at, stable=stable)
+    # Equals keep their order if those of the reversed array are sorted, and the result is reversed.
+    back = sh.reverse(so.argsort(sh.reverse(value, at), at, stable=stable), at)
+    return ew.sub(value.shape[at] - 1, back)
+
+
+def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
+    """Each element held between `min` and `max`, which broadcast; None is no bound."""
+    out = operand("clip", "x", x)
+    if min is not None:
+        out = ew.maximum(out, min)
+    return ew.minimum(out, max) if max is not None else out
+
+
+def round(x: ArrayLike, decimals: int = 0) -> Value:
+    """Each element rounded to `decimals` places, a half to the even digit, in the same dtype."""
+    value, decimals = operand("round", "x", x), known_int("round", "decimals", decimals)
+    if decimals == 0 or (value.dtype.kind in "biu" and decimals > 0):
+        return ew.round(value) if dtype_kind(value.dtype) == "f" else value
+    scale = 10.0 ** abs(decimals)
+    (wide,) = promote("round", value, inexact=True)
+    up, down = (ew.mul, ew.div) if decimals > 0 else (ew.div, ew.mul)
+    return convert(down(ew.round(up(wide, scale)), scale), value.dtype)
+
+
+def dot(x: ArrayLike, y: ArrayLike) -> Value:
+    """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector)."""
+    a, b = promote("dot", x, y)
+    if not a.ndim or not b.ndim:
+        return ew.mul(a, b)
+    return dt.dot_general(a, b, (([a.ndim - 1], [max(b.ndim - 2, 0)]), ([], [])))
+
+
+def var(
+    x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Value:
+    """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`)."""
+    (value,) = promote("var", x, inexact=True)
+    value = value if dtype is None else convert(value, dtype)
+    axes = canonical_axes("var", axis, value.ndim)
+    apart = ew.abs(ew.sub(value, op.mean(value, axes, keepdims=True)))
+    total = op.sum(ew.square(apart), axes, keepdims=keepdims)
+    return ew.div(total, size_of([value.shape[k] for k in axes]) - ddof)
+
+
+def std(
+    x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Value:
+    """The standard deviation over axes, or over all: the root of the variance."""
+    return ew.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+
+
+def cumsum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
+    """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
+    value, at = along("cumsum", x, axis)
+    return cu.cumsum(value if dtype is None else convert(value, dtype), at, reverse)
+
+
+def cumprod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
+    """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
+    value, at = along("cumprod", x, axis)
+    return cu.cumprod(value if dtype is None else convert(value, dtype), at, reverse)
+
+
+METHODS.update(
+    all=op.all,
+    any=op.any,
+    argmax=op.argmax_method,
+    argmin=op.argmin_method,
+    argsort=argsort,
+    astype=op.astype,
+    clip=clip,
+    conj=conj,
+    copy=copy,
+    cumprod=cumprod,
+    cumsum=cumsum,
+    diagonal=diagonal,
+    dot=dot,
+    imag=imag,
+    matrix_transpose=op.matrix_transpose,
+    max=op.max,
+    mean=op.mean,
+    min=op.min,
+    nonzero=nonzero,  # type: ignore[arg-type]  # the one that gives several
+    prod=op.prod,
+    real=real,
+    repeat=repeat,
+    reshape=bc.reshape,
+    round=round,
+    sort=sort,
+    squeeze=bc.squeeze,
+    std=std,
+    sum=op.sum,
+    swapaxes=swapaxes,
+    take=take,
+    trace=trace,
+    transpose=bc.transpose,
+    var=var,
+    view=view,
+)
