@@ -203,6 +203,24 @@ INDEXING: dict[str, Case] = {
         ValueError,
         "cannot write a value of shape (3, 2) where the index selects shape (2,): it does not broadcast to it",
     ),
+    "update of 64 bits": (
+        lambda: X.at[0].set(np.ones((), np.float64)),
+        TypeError,
+        "cannot write a value of dtype f64 into an array of dtype f32 without loss; convert it first: "
+        "`v.astype('float32')`",
+    ),
+    "update of 64 bits in jit": (
+        lambda: jit(lambda x: x.at[0].add(np.ones((), np.int64)))(K),
+        TypeError,
+        "cannot write a value of dtype i64 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+    "update with a complex number": (
+        lambda: X.at[0].multiply(1j),
+        TypeError,
+        "cannot write a value of dtype c64 into an array of dtype f32 without loss; convert it first: "
+        "`v.real.astype('float32')`",
+    ),
     "update of a higher dtype": (
         lambda: K.at[0].set(1.5),
         TypeError,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +31,7 @@ def within(transform: Callable[..., Any], use: Callable[[Any], object], x: Any) 
     return transform(f)(x)
 
 
+HOST = "expected an array to be made {}, got Ref{{{}}}; read a Ref first: `ref[...]`"
 NO_INDEX = "expected an index to be an integer, a slice, an array of integers, `...` or None, got"
 CASES: dict[str, Case] = {
     "read out of bounds": (
@@ -64,6 +67,96 @@ CASES: dict[str, Case] = {
         TypeError,
         "cannot write a value of dtype f32 into an array of dtype i32 without loss; convert it first: "
         "`v.astype('int32')`",
+    ),
+    "64 bits into 32": (
+        lambda: new_ref(X).__setitem__(0, np.float64(0.5)),
+        TypeError,
+        "cannot write a value of dtype f64 into an array of dtype f32 without loss; convert it first: "
+        "`v.astype('float32')`",
+    ),
+    "64 bits into 32 in jit": (
+        lambda: within(jit, lambda r: r.__setitem__(..., np.ones(4)), X),
+        TypeError,
+        "cannot write a value of dtype f64 into an array of dtype f32 without loss; convert it first: "
+        "`v.astype('float32')`",
+    ),
+    "64 bits added to 32": (
+        lambda: addupdate(new_ref(K), 0, np.int64(1)),
+        TypeError,
+        "cannot write a value of dtype i64 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+    "complex into real": (
+        lambda: new_ref(X).__setitem__(0, 1j),
+        TypeError,
+        "cannot write a value of dtype c64 into an array of dtype f32 without loss; convert it first: "
+        "`v.real.astype('float32')`",
+    ),
+    "unsigned into signed": (
+        lambda: new_ref(K).__setitem__(0, np.uint32(1)),
+        TypeError,
+        "cannot write a value of dtype u32 into an array of dtype i32 without loss; convert it first: "
+        "`v.astype('int32')`",
+    ),
+    "an integer out of range": (
+        lambda: new_ref(K).__setitem__(0, 2**40),
+        OverflowError,
+        "the value written: the integer 1099511627776 does not fit int32, which holds -2147483648 to 2147483647; "
+        "convert the other operand to a wider dtype first",
+    ),
+    "bool of a Ref": (lambda: bool(new_ref(X[0])), TypeError, HOST.format("a bool", "f32[]")),
+    "float of a Ref": (lambda: float(new_ref(X[0])), TypeError, HOST.format("a float", "f32[]")),
+    "int of a Ref": (lambda: int(new_ref(X[0])), TypeError, HOST.format("an int", "f32[]")),
+    "NumPy array of a Ref": (
+        lambda: np.asarray(new_ref(X)),
+        TypeError,
+        HOST.format("a NumPy array", "f32[4]"),
+    ),
+    "list of a Ref": (lambda: new_ref(X).tolist(), TypeError, HOST.format("a list", "f32[4]")),
+    "item of a Ref": (
+        lambda: new_ref(X[0]).item(),
+        TypeError,
+        HOST.format("a Python scalar", "f32[]"),
+    ),
+    "format of a Ref": (
+        lambda: f"{new_ref(X[0]):.2f}",
+        TypeError,
+        HOST.format("text in the format '.2f'", "f32[]"),
+    ),
+    "bool of a traced Ref": (
+        lambda: within(jit, lambda r: bool(r), X),
+        TypeError,
+        HOST.format("a bool", "f32[4]"),
+    ),
+    "NumPy array of a traced Ref": (
+        lambda: within(jit, lambda r: np.asarray(r), X),
+        TypeError,
+        HOST.format("a NumPy array", "f32[4]"),
+    ),
+    "sum with a Ref": (
+        lambda: new_ref(X) + 1,
+        TypeError,
+        "add: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "a NumPy array and a Ref": (
+        lambda: np.ones(4) * new_ref(X),
+        TypeError,
+        "mul: expected `y` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "a function of NumPy on a Ref": (
+        lambda: np.sin(new_ref(X)),
+        TypeError,
+        "sin: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "a method on a Ref": (
+        lambda: new_ref(X).sum(),
+        TypeError,
+        "sum: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "a functional update of a Ref": (
+        lambda: new_ref(X).at[0].set(1.0),
+        TypeError,
+        "at: expected `x` to be an array, got Ref{f32[4]}; write to a Ref directly: `ref[i] = v`",
     ),
     "shape": (
         lambda: swap(new_ref(X), slice(0, 2), M),
@@ -129,6 +222,26 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)
 def test_bad_input(call: Callable[[], object], kind: type[Exception], message: str) -> None:
     assert_misuse(call, kind, message)
+
+
+def test_what_a_ref_takes_without_loss() -> None:
+    ref, wide = new_ref(X), new_ref(X.astype("float64"))
+    ref[0] = 3
+    ref[1] = np.float16(0.5)
+    ref[2] = np.int64(7)
+    ref[3] = True
+    wide[...] = X
+    wide[0] = np.int32(9)
+    np.testing.assert_array_equal(ref[...], [3.0, 0.5, 7.0, 1.0])
+    np.testing.assert_array_equal(wide[...], [9.0, 1.0, 2.0, 3.0])
+
+
+def test_copies_of_a_ref_are_refs_of_their_own() -> None:
+    ref = new_ref(X)
+    copies = [copy.copy(ref), copy.deepcopy({"r": ref})["r"], pickle.loads(pickle.dumps(ref))]
+    ref[0] = 9.0
+    for other in copies:
+        np.testing.assert_array_equal(other[...], X)
 
 
 def test_in_place_arithmetic_on_a_ref_that_was_read() -> None:

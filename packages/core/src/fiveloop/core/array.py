@@ -229,7 +229,9 @@ class Value(Methods):
         )
 
     def __copy__(self) -> Self:
-        return self  # immutable; a Ref does otherwise
+        if self.aval.accumulates:
+            self._refuse("a copy")
+        return self  # it is immutable
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self.__copy__()

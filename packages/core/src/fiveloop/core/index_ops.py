@@ -37,6 +37,10 @@ class AtView:
     __slots__ = ("_x",)
 
     def __init__(self, x: Value) -> None:
+        if x.aval.accumulates:
+            bad_type(
+                f"at: expected `x` to be an array, got {x.aval}; write to a Ref directly: `ref[i] = v`"
+            )
         self._x = x
 
     def __getitem__(self, index: Any) -> Place:

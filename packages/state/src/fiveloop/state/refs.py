@@ -57,6 +57,12 @@ class EagerRef(Value):
         self._frozen_at = current_source() or "an unknown place"
         return out
 
+    def __copy__(self) -> EagerRef:
+        return EagerRef(self.array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EagerRef, (self.array,)
+
     def __repr__(self) -> str:
         if self._frozen_at is not None:
             return f"Ref(frozen at {self._frozen_at})"
