@@ -247,3 +247,19 @@ def test_equal_policies_are_equal() -> None:
     assert policies.save_only_these_names("a", "b") == policies.save_only_these_names("b", "a")
     assert policies.dots_saveable != policies.dots_with_no_batch_dims_saveable
     assert hash(policies.nothing_saveable) == hash(type(policies.nothing_saveable)())
+
+
+def test_static_arguments_are_python_values() -> None:
+    def power(x: Any, n: int, *, shift: float = 0.0) -> Any:
+        out = x + shift
+        for _ in range(n - 1):
+            out = out * x
+        return out.sum()
+
+    plain = grad(lambda x: power(x, 3, shift=0.5))(X)
+    for again in (
+        checkpoint(power, static_argnums=1),
+        checkpoint(power, static_argnames=["n"], policy=policies.everything_saveable),
+    ):
+        assert_all_close(grad(again)(X, 3, shift=0.5), plain)
+        assert_all_close(jit(grad(again), static_argnums=1)(X, 3, shift=0.5), plain)

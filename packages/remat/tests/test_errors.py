@@ -36,6 +36,27 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "checkpoint of misfit: argument `x`[0] must be an array or a scalar, got 's' of type str",
     ),
+    "static argument without a hash": (
+        lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, [1]),
+        TypeError,
+        "checkpoint of <lambda>: static argument `n` must be hashable, got [1] of type list; a tuple in place of a "
+        "list",
+    ),
+    "static_argnums": (
+        lambda: checkpoint(misfit, static_argnums=5),
+        ValueError,
+        "checkpoint of misfit: static_argnums must name one of its 1 positional arguments, got 5",
+    ),
+    "static_argnames": (
+        lambda: checkpoint(misfit, static_argnames="n"),
+        ValueError,
+        "checkpoint of misfit: static_argnames names 'n', which is no argument of it",
+    ),
+    "a leaf after a static argument": (
+        lambda: checkpoint(lambda n, x: x, static_argnums=0)(3, ["s"]),
+        TypeError,
+        "checkpoint of <lambda>: argument `x`[0] must be an array or a scalar, got 's' of type str",
+    ),
     "a leaf, to residuals": (
         lambda: saved_residuals(misfit, "s"),
         TypeError,

@@ -283,6 +283,39 @@ JIT: dict[str, Case] = {
         ValueError,
         "jit of <lambda>: static_argnames names 'c', which is no argument of it",
     ),
+    "static_argnums by name": (
+        lambda: jit(lambda a, b: a, static_argnums="b"),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "jit of <lambda>: static_argnums must be an integer or a tuple of them, got 'b'; names go into "
+        "static_argnames",
+    ),
+    "traced value as a static argument": (
+        lambda: jit(lambda n: jit(lambda a, b: a, static_argnums=1)(X, n))(3),
+        TypeError,
+        "jit of <lambda>: static argument `b` must be hashable, got Traced<i32*[]> of type StageTracer; leave it out "
+        "of the static ones",
+    ),
+    "make_jaxpr: static argument without a hash": (
+        lambda: make_jaxpr(lambda a, b: a, static_argnums=1)(X, [1]),
+        TypeError,
+        "make_jaxpr of <lambda>: static argument `b` must be hashable, got [1] of type list; a tuple in place of a "
+        "list",
+    ),
+    "make_jaxpr: static_argnums": (
+        lambda: make_jaxpr(lambda a, b: a, static_argnums=5),
+        ValueError,
+        "make_jaxpr of <lambda>: static_argnums must name one of its 2 positional arguments, got 5",
+    ),
+    "make_jaxpr: static_argnames": (
+        lambda: make_jaxpr(lambda a, b: a, static_argnames="c"),
+        ValueError,
+        "make_jaxpr of <lambda>: static_argnames names 'c', which is no argument of it",
+    ),
+    "make_jaxpr: a leaf after a static argument": (
+        lambda: make_jaxpr(lambda n, a: a, static_argnums=0)(3, Thing()),
+        TypeError,
+        "tracing of <lambda>: argument `a` must be an array or a scalar, got Thing() of type Thing",
+    ),
     "compiled for another shape": (
         lambda: jit(square).lower(X).compile()(M),
         TypeError,

@@ -98,3 +98,15 @@ def test_closed_call_closes_over_tracers() -> None:
 
     assert_all_close([f(X), jit(f)(X), vmap(f)(X)], [X * (X + 1)] * 3)
     assert_close(grad(lambda x: f(x).sum())(X), 2 * X + 1)
+
+
+def test_static_arguments_are_python_values() -> None:
+    def f(x: Any, n: int, *, twice: bool = False) -> Any:
+        for _ in range(n):
+            x = sin(x)
+        return x * 2.0 if twice else x
+
+    by_place = make_jaxpr(f, static_argnums=1)(X, 3)
+    by_name = make_jaxpr(f, static_argnames=("n", "twice"))(X, n=2, twice=True)
+    assert str(by_place).count("sin") == 3 and len(by_place.invars) == 1
+    assert str(by_name).count("sin") == 2 and "mul" in str(by_name)

@@ -165,6 +165,7 @@ from .api.staging import ShapeDtype as ShapeDtype
 from .api.staging import closed_call as closed_call
 from .api.staging import eval_shape as eval_shape
 from .api.staging import make_jaxpr as make_jaxpr
+from .api.static import with_static as with_static
 from .api.flatten import argument_naming as argument_naming
 from .api.flatten import call_as_python as call_as_python
 from .api.flatten import flatten_values as flatten_values

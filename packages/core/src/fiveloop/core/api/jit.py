@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -10,7 +9,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from fiveloop.core.api.flatten import (
     FlatFunction,
-    argument_name,
     argument_naming,
     call_as_python,
     check_callable,
@@ -19,6 +17,7 @@ from fiveloop.core.api.flatten import (
     refuse_aliases,
 )
 from fiveloop.core.api.staging import aval_of, is_spec
+from fiveloop.core.api.static import chosen_arguments, static_key
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats
@@ -60,8 +59,8 @@ class JitFunction(Generic[P, R]):
     def __init__(
         self,
         fun: Callable[P, R],
-        static_argnums: Sequence[int],
-        static_argnames: Sequence[str],
+        static_argnums: int | Sequence[int],
+        static_argnames: str | Sequence[str],
         donate_argnums: Sequence[int],
         inline: bool,
     ) -> None:
@@ -70,8 +69,7 @@ class JitFunction(Generic[P, R]):
         self._name = function_name(fun)
         self._inline = inline
         self._donate = frozenset(donate_argnums)
-        self._static = _static_names(fun, static_argnums, static_argnames)
-        self._nums, self._names = self._static
+        self._nums, self._names = chosen_arguments("jit", fun, static_argnums, static_argnames)
         self._entries: dict[Any, _Entry] = {}
         self._many = DictCall(self._miss, self._nums, self._names)
         self._fast = fast_function(
@@ -223,23 +221,7 @@ class JitFunction(Generic[P, R]):
         return positional, {k: v for k, v in kwargs.items() if k not in self._names}
 
     def _static_key(self, args: Any, kwargs: Any) -> Any:
-        found = [(k, type(args[k]), args[k]) for k in self._nums if k < len(args)]
-        named = [(k, type(kwargs[k]), kwargs[k]) for k in self._names if k in kwargs]
-        for k, kind, x in (*found, *named):
-            try:
-                hash(x)
-            except TypeError:
-                called = argument_name(self._fun, k) if isinstance(k, int) else f"`{k}`"
-                advice = (
-                    "leave it out of the static ones"
-                    if isinstance(x, Value)
-                    else "a tuple in place of a list"
-                )
-                raise TypeError(
-                    f"jit of {self._name}: static argument {called} must be hashable, got {x!r} of type "
-                    f"{kind.__name__}; {advice}{at_source(current_source())}"
-                ) from None
-        return (*found, *named)
+        return static_key("jit", self._fun, (self._nums, self._names), args, kwargs)
 
 
 class _Bound:
@@ -255,37 +237,6 @@ class _Bound:
     def lower(self, *args: Any, **kwargs: Any) -> LoweredCall:
         """The program for these arguments before compilation."""
         return self._function.lower(self._instance, *args, **kwargs)
-
-
-def _static_names(
-    fun: Callable[..., Any], nums: Sequence[int], names: Sequence[str]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Static arguments by place and by name: each is both, where the signature tells."""
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
-        return tuple(nums), tuple(names)
-    placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
-    for name in names:
-        if name not in [q.name for q in parameters] and not any(
-            q.kind is q.VAR_KEYWORD for q in parameters
-        ):
-            raise ValueError(
-                f"jit of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it"
-                f"{at_source(current_source())}"
-            )
-    for k in nums:
-        if not -len(placed) <= k < len(placed) and not any(
-            q.kind is q.VAR_POSITIONAL for q in parameters
-        ):
-            raise ValueError(
-                f"jit of {function_name(fun)}: static_argnums must name one of its {len(placed)} positional "
-                f"arguments, got {k}{at_source(current_source())}"
-            )
-    every_num = {k % len(placed) if placed and k < 0 else k for k in nums}
-    every_num |= {placed.index(n) for n in names if n in placed}
-    every_name = {*names, *[placed[k] for k in every_num if k < len(placed)]}
-    return tuple(sorted(every_num)), tuple(sorted(every_name))
 
 
 class LoweredCall:
@@ -379,7 +330,5 @@ def jit(
     Array([0., 2., 4.], dtype=float32)
     """
     check_callable("jit", fun)
-    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
-    return JitFunction(fun, nums, names, donated, inline)
+    return JitFunction(fun, static_argnums, static_argnames, donated, inline)

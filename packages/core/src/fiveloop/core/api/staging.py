@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from fiveloop.core.api.flatten import (
     function_name,
     refuse_aliases,
 )
+from fiveloop.core.api.static import with_static
 from fiveloop.core.array import as_value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
@@ -63,15 +64,22 @@ def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged,
 
 
 def make_jaxpr(
-    fun: Callable[P, Any], *, axis_env: Sequence[tuple[Hashable, int]] = ()
+    fun: Callable[P, Any],
+    *,
+    axis_env: Sequence[tuple[Hashable, int]] = (),
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
 ) -> Callable[..., Jaxpr]:
     """A function that gives the jaxpr of `fun` on arguments, or on descriptions of them.
 
-    `axis_env` has the names and sizes of named axes that the function may use, outermost first.
+    `axis_env` has the names and sizes of named axes that the function may use, outermost first. Static arguments
+    are hashable Python values that the trace may depend on, as in `jit`.
 
     >>> print(make_jaxpr(lambda x: x * 2.0)(ShapeDtype((3,), "float32")))  # doctest: +SKIP
     """
     check_callable("make_jaxpr", fun)
+    if static_argnums != () or static_argnames != ():
+        return with_static("make_jaxpr", fun, static_argnums, static_argnames, partial(make_jaxpr, axis_env=axis_env))
 
     @wraps(fun)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Jaxpr:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import ParamSpec, TypeVar
 
 from fiveloop.core import (
@@ -19,6 +19,7 @@ from fiveloop.core import (
     python_form,
     refuse_aliases,
     stage_user,
+    with_static,
 )
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.policies import nothing_saveable
@@ -27,12 +28,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable[P, R]:
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[P, R]:
     """`fun`, whose derivative saves what `policy` says and computes the rest again.
 
     Values and derivatives are those of `fun`. Without a policy nothing but the arguments is saved. A policy is one
     of `fiveloop.remat.policies`, or any function from an equation to whether its results are saved; it reaches into
-    calls, loops and branches. Within another checkpoint only what both policies save is saved.
+    calls, loops and branches. Within another checkpoint only what both policies save is saved. Static arguments are
+    hashable Python values that the function may depend on, as in `jit`.
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad
@@ -44,6 +52,10 @@ def checkpoint(fun: Callable[P, R], *, policy: Policy | None = None) -> Callable
     if not callable(chosen):
         raise TypeError(
             f"checkpoint: policy must be callable on an equation, got {policy!r}{at_source(current_source())}"
+        )
+    if static_argnums != () or static_argnames != ():
+        return with_static(
+            "checkpoint", fun, static_argnums, static_argnames, partial(checkpoint, policy=policy)
         )
 
     naming = argument_naming("checkpoint", fun)

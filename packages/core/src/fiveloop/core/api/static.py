@@ -1,0 +1,129 @@
+"""Static arguments: Python values that a traced function may depend on, chosen by place or by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from operator import index
+from typing import Any
+
+from fiveloop.core.api.flatten import argument_name, function_name
+from fiveloop.core.array import Value
+from fiveloop.core.errors import at_source
+from fiveloop.core.trace.tracer import Tracer, current_source
+
+Chosen = tuple[tuple[int, ...], tuple[str, ...]]
+"""Static arguments by place, and by name."""
+
+
+def chosen_arguments(
+    what: str, fun: Callable[..., Any], nums: int | Sequence[int], names: str | Sequence[str]
+) -> Chosen:
+    """Static arguments by place and by name: each is both, where the signature tells."""
+    places = _places(what, fun, nums)
+    given = (names,) if isinstance(names, str) else tuple(names)
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return places, given
+    placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
+    for name in given:
+        if name not in [q.name for q in parameters] and not any(
+            q.kind is q.VAR_KEYWORD for q in parameters
+        ):
+            raise ValueError(
+                f"{what} of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it"
+                f"{at_source(current_source())}"
+            )
+    for k in places:
+        if not -len(placed) <= k < len(placed) and not any(
+            q.kind is q.VAR_POSITIONAL for q in parameters
+        ):
+            raise ValueError(
+                f"{what} of {function_name(fun)}: static_argnums must name one of its {len(placed)} positional "
+                f"arguments, got {k}{at_source(current_source())}"
+            )
+    every_num = {k % len(placed) if placed and k < 0 else k for k in places}
+    every_num |= {placed.index(n) for n in given if n in placed}
+    every_name = {*given, *[placed[k] for k in every_num if k < len(placed)]}
+    return tuple(sorted(every_num)), tuple(sorted(every_name))
+
+
+def _places(what: str, fun: object, nums: int | Sequence[int]) -> tuple[int, ...]:
+    given = nums if isinstance(nums, (tuple, list)) else (nums,)
+    try:
+        return tuple(index(k) for k in given)
+    except TypeError:
+        raise TypeError(
+            f"{what} of {function_name(fun)}: static_argnums must be an integer or a tuple of them, got {nums!r}; "
+            f"names go into static_argnames{at_source(current_source())}"
+        ) from None
+
+
+def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kwargs: Any) -> Any:
+    """What tells calls with different static arguments apart: their places or names, types and values."""
+    nums, names = chosen
+    found = [(k, type(args[k]), args[k]) for k in nums if k < len(args)]
+    named = [(k, type(kwargs[k]), kwargs[k]) for k in names if k in kwargs]
+    for k, kind, x in (*found, *named):
+        try:
+            if not isinstance(x, Tracer):
+                hash(x)
+                continue
+        except TypeError:
+            pass
+        called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
+        advice = "a tuple in place of a list"
+        if isinstance(x, Value):
+            advice = "leave it out of the static ones"
+        raise TypeError(
+            f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
+            f"{kind.__name__}; {advice}{at_source(current_source())}"
+        ) from None
+    return (*found, *named)
+
+
+def with_static(
+    what: str,
+    fun: Callable[..., Any],
+    nums: int | Sequence[int],
+    names: str | Sequence[str],
+    transform: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """A transform of the function of the other arguments, made at each call for its static ones."""
+    chosen = chosen_arguments(what, fun, nums, names)
+
+    @wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        static_key(what, fun, chosen, args, kwargs)
+        static, fixed = chosen
+        rest = _without(fun, static, args, {k: v for k, v in kwargs.items() if k in fixed})
+        given = [x for k, x in enumerate(args) if k not in static]
+        return transform(rest)(*given, **{k: v for k, v in kwargs.items() if k not in fixed})
+
+    return call
+
+
+def _without(
+    fun: Callable[..., Any], static: tuple[int, ...], args: Any, fixed: dict[str, Any]
+) -> Callable[..., Any]:
+    """The function of the arguments that are not static."""
+
+    @wraps(fun)
+    def rest(*given: Any, **named: Any) -> Any:
+        left = iter(given)
+        full = [args[k] if k in static else next(left) for k in range(len(args))]
+        return fun(*full, *left, **named, **fixed)
+
+    try:
+        whole = inspect.signature(fun)
+    except (TypeError, ValueError):
+        return rest
+    kept = [
+        q
+        for k, q in enumerate(whole.parameters.values())
+        if k not in static and q.name not in fixed
+    ]
+    rest.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]  # what messages read
+    return rest
