@@ -234,8 +234,13 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "fill": (
         lambda: A.fill(0.0),  # type: ignore[attr-defined]  # that is the point
         AttributeError,
-        "Array has no attribute 'fill': arrays are immutable: use `full_like(x, v)` of fiveloop.numpy, or "
-        "`ref[...] = v` on a Ref",
+        "a value of type f64[2,3] has no attribute 'fill': arrays are immutable: use `full_like(x, v)` of "
+        "fiveloop.numpy, or `ref[...] = v` on a Ref",
+    ),
+    "an unknown name": (
+        lambda: A.nope,  # type: ignore[attr-defined]  # that is the point
+        AttributeError,
+        "a value of type f64[2,3] has no attribute 'nope'",
     ),
     "view": (
         lambda: A.astype("float32").view("float64"),
@@ -272,6 +277,6 @@ def test_bad_input(call: Callable[[], object], kind: type[Exception], message: s
     assert_misuse(call, kind, message)
 
 
-def test_an_unknown_attribute() -> None:
-    with pytest.raises(AttributeError, match="'Array' object has no attribute 'nope'"):
-        A.nope  # type: ignore[attr-defined]
+def test_private_names_are_refused_in_few_words() -> None:
+    with pytest.raises(AttributeError, match=r"^__array_interface__$"):
+        getattr(A, "__array_interface__")  # noqa: B009

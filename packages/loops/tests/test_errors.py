@@ -76,10 +76,35 @@ def thing(*args: Any) -> Any:
     return Thing()
 
 
+def pack_two(x: Any) -> Any:
+    return {"a": x[:2]}
+
+
+def first(carry: Any, x: Any) -> Any:
+    return carry
+
+
+def triple(carry: Any, x: Any) -> Any:
+    return carry, x, x
+
+
+def thing_of_none() -> Any:
+    return Thing()
+
+
+def returns_ref() -> Any:
+    return R
+
+
+def ref_of(x: Any) -> Any:
+    return R
+
+
 def small(x: Any) -> Any:
     return (x < 3).all()
 
 
+NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; a Ref is closed over, and what it holds is `ref[...]`"
 STEPS = "the number of steps must be an integer known while tracing, got"
 FOR: dict[str, Case] = {
     "a body that returns something": (
@@ -87,6 +112,21 @@ FOR: dict[str, Case] = {
         TypeError,
         "for_loop: the body works on its Refs and must return None, got Traced<f32[]> from "
         f"{function_source(returns)}; write results to a Ref, or use `scan`",
+    ),
+    "a body of one argument": (
+        lambda: for_loop(3, double, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"for_loop: the body must take (i, refs), but `{function_source(double)}` takes (x)",
+    ),
+    "a Ref written into a Ref": (
+        lambda: for_loop(3, lambda i, r: r.__setitem__(..., R), X),
+        TypeError,
+        "the value written must be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "a method that no Ref has": (
+        lambda: for_loop(3, lambda i, r: r.append(1.0), X),
+        AttributeError,
+        "a value of type Ref{f32[4]} has no attribute 'append'",
     ),
     "no function": (
         lambda: for_loop(3, None, X),  # type: ignore[arg-type]  # that is the point
@@ -106,7 +146,8 @@ FOR: dict[str, Case] = {
     "traced steps": (
         lambda: jit(lambda n: for_loop(n, nothing, X))(3),
         TypeError,
-        f"for_loop: {STEPS} Traced<i32*[]>; for one that is not, use `while_loop`",
+        f"for_loop: {STEPS} Traced<i32*[]>; if it comes from an argument, name that one in static_argnums, or for one "
+        "that is not, use `while_loop`",
     ),
     "unroll": (
         lambda: for_loop(3, nothing, X, unroll=0),
@@ -162,12 +203,79 @@ SCAN: dict[str, Case] = {
     "a carry whose structure changes": (
         lambda: scan(wrapped, X, X),
         TypeError,
-        "scan: the carry must keep its structure, PyTreeDef(*), got PyTreeDef((*,))",
+        f"scan: the carry must keep its structure, PyTreeDef(*), but `{function_source(wrapped)}` returns "
+        "PyTreeDef((*,))",
     ),
     "no pair": (
         lambda: scan(alone, X, X),
         TypeError,
-        "scan: the function must return a pair (carry, y), got list",
+        f"scan: the function must return a pair (carry, y), but `{function_source(alone)}` returns list",
+    ),
+    "no pair but an array": (
+        lambda: scan(first, X, X),
+        TypeError,
+        f"scan: the function must return a pair (carry, y), but `{function_source(first)}` returns f32[4]",
+    ),
+    "nothing": (
+        lambda: scan(nothing, X, X),
+        TypeError,
+        f"scan: the function must return a pair (carry, y), but `{function_source(nothing)}` returns NoneType",
+    ),
+    "a triple": (
+        lambda: scan(triple, X, X),
+        TypeError,
+        f"scan: the function must return a pair (carry, y), but `{function_source(triple)}` returns a tuple of 3",
+    ),
+    "too few arguments": (
+        lambda: scan(double, X, X),
+        TypeError,
+        f"scan: the function must take (carry, x), but `{function_source(double)}` takes (x)",
+    ),
+    "a Ref as an output": (
+        lambda: scan(lambda c, x: (c, {"y": R}), X, X),
+        TypeError,
+        f"scan: y['y'] {NO_REF}",
+    ),
+    "a Ref as the carry returned": (
+        lambda: scan(lambda c, x: (R, x), X, X),
+        TypeError,
+        f"scan: the carry returned {NO_REF}",
+    ),
+    "a negative length": (
+        lambda: scan(same, X, length=-2),
+        ValueError,
+        "scan: the number of steps must not be negative, got -2",
+    ),
+    "a length that is no integer": (
+        lambda: scan(same, X, length=2.5),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"scan: {STEPS} 2.5; for one that is not, use `while_loop`",
+    ),
+    "fori_loop: too few arguments": (
+        lambda: fori_loop(0, 3, double, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"fori_loop: the body must take (i, val), but `{function_source(double)}` takes (x)",
+    ),
+    "fori_loop: nothing returned": (
+        lambda: fori_loop(0, 3, nothing, X),
+        TypeError,
+        f"fori_loop: the carry must keep its structure, PyTreeDef(*), but `{function_source(nothing)}` returns "
+        "PyTreeDef(None); does the function return?",
+    ),
+    "map: arguments": (
+        lambda: map(same, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"map: the function must take (x), but `{function_source(same)}` takes (carry, x)",
+    ),
+    "map: batch_size": (
+        lambda: map(double, X, batch_size=2.5),  # type: ignore[arg-type]  # that is the point
+        ValueError,
+        "map: batch_size must be an integer of at least 1, got 2.5",
+    ),
+    "map: lengths": (
+        lambda: map(lambda x: x, {"a": X, "b": M}, batch_size=2),
+        ValueError,
+        "map: leading axes differ: xs['a'] has 4, xs['b'] has 3",
     ),
     "lengths": (
         lambda: scan(same, 0.0, {"a": X, "b": M}),
@@ -235,15 +343,42 @@ BRANCHES: dict[str, Case] = {
     "results of other types": (
         lambda: cond(True, double, grow, X),
         TypeError,
-        f"cond: the branches must return the same types, but from `{function_source(grow)}` and "
-        f"`{function_source(double)}`, result is f64[4] and f32[4]; convert in a branch with astype, or make "
+        f"cond: the branches must return the same types, but from true_fun `{function_source(double)}` and "
+        f"false_fun `{function_source(grow)}`, result is f32[4] and f64[4]; convert in a branch with astype, or make "
         "the shapes equal",
     ),
     "results of another structure": (
         lambda: cond(True, double, pack, X),
         TypeError,
-        f"cond: the branches must return the same structure, but `{function_source(pack)}` returns "
-        f"PyTreeDef({{'a': *}}) and `{function_source(double)}` returns PyTreeDef(*)",
+        f"cond: the branches must return the same structure, but true_fun `{function_source(double)}` returns "
+        f"PyTreeDef(*) and false_fun `{function_source(pack)}` returns PyTreeDef({{'a': *}})",
+    ),
+    "a leaf of another type in a switch": (
+        lambda: switch(0, [pack, pack_two], X),
+        TypeError,
+        f"switch: the branches must return the same types, but from branches[0] `{function_source(pack)}` and "
+        f"branches[1] `{function_source(pack_two)}`, result['a'] is f32[4] and f32[2]; convert in a branch with "
+        "astype, or make the shapes equal",
+    ),
+    "too few arguments": (
+        lambda: cond(True, double, thing_of_none, X),
+        TypeError,
+        f"cond: false_fun must take the 1 operand, but `{function_source(thing_of_none)}` takes ()",
+    ),
+    "too many arguments": (
+        lambda: switch(0, [same, double], X, X),
+        TypeError,
+        f"switch: branches[1] must take the 2 operands, but `{function_source(double)}` takes (x)",
+    ),
+    "a Ref as a result": (
+        lambda: cond(True, returns_ref, returns_ref),
+        TypeError,
+        f"cond: the result of {function_source(returns_ref)}, at result {NO_REF}",
+    ),
+    "a branch in place of branches": (
+        lambda: switch(0, double, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"switch: branches must be a list or a tuple of functions, got {double!r} of type function",
     ),
     "a result that is no array": (
         lambda: cond(True, thing, thing, X),
@@ -259,7 +394,7 @@ BRANCHES: dict[str, Case] = {
     "no function": (
         lambda: cond(True, double, 3, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        "cond: expected a function, got 3 of type int",
+        "cond: false_fun: expected a function, got 3 of type int",
     ),
     "index": (
         lambda: switch(1.5, [double], X),
@@ -307,6 +442,21 @@ WHILE: dict[str, Case] = {
         lambda: while_loop(small, 3, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         "while_loop: body_fun: expected a function, got 3 of type int",
+    ),
+    "too few arguments": (
+        lambda: while_loop(thing_of_none, double, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"while_loop: cond_fun must take (val), but `{function_source(thing_of_none)}` takes ()",
+    ),
+    "too many arguments": (
+        lambda: while_loop(small, same, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"while_loop: body_fun must take (val), but `{function_source(same)}` takes (carry, x)",
+    ),
+    "a Ref as the value returned": (
+        lambda: while_loop(small, ref_of, X),
+        TypeError,
+        f"while_loop: the result of {function_source(ref_of)}, at val {NO_REF}",
     ),
 }
 TABLES = {"for": FOR, "scan": SCAN, "branches": BRANCHES, "while": WHILE}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import FrozenRefError, as_value, grad, jit, to_array, vjp, vmap
+from fiveloop.core import FrozenRefError, as_value, function_source, grad, jit, to_array, vjp, vmap
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
 
@@ -19,6 +19,10 @@ M = to_array(as_value(np.ones((3, 2), np.float32)))
 K = to_array(as_value(np.arange(4, dtype=np.int32)))
 
 Case = tuple[Callable[[], object], type[Exception], str]
+
+
+def square(x: Any, y: Any) -> None:
+    """A function of two arguments."""
 
 
 def within(transform: Callable[..., Any], use: Callable[[Any], object], x: Any) -> Any:
@@ -209,6 +213,26 @@ CASES: dict[str, Case] = {
         TypeError,
         "vjp of read: argument `ref` must be an array to be differentiated, got a Ref of type Ref{f32[4]}; pass what "
         "it holds, `ref[...]`, and make the Ref in the function",
+    ),
+    "a Ref written into a Ref": (
+        lambda: new_ref(X).__setitem__(..., new_ref(X)),
+        TypeError,
+        "the value written must be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    ),
+    "run_state of no function": (
+        lambda: run_state(3),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "run_state: expected a function, got 3 of type int",
+    ),
+    "run_state of a function of nothing": (
+        lambda: run_state(square)(X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"run_state: the function must take (refs), but `{function_source(square)}` takes (x, y)",
+    ),
+    "a Ref as a result of a differentiated function": (
+        lambda: grad(new_ref)(X),
+        TypeError,
+        "grad of new_ref: it must return one float scalar, got Ref{f32[4]}; read a Ref first: `ref[...]`",
     ),
     "a Ref as a result": (
         lambda: jit(new_ref)(X),

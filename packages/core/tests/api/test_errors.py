@@ -105,6 +105,16 @@ LEAVES: dict[str, Case] = {
         TypeError,
         "closed_call of square: argument `x` must be an array or a scalar, got Thing() of type Thing",
     ),
+    "arguments that the function does not take": (
+        lambda: jit(square)(X, X),
+        TypeError,
+        "square() takes 1 positional argument but 2 were given",
+    ),
+    "an argument that the function misses": (
+        lambda: vmap(lambda x, y: x)(X),
+        TypeError,
+        "<lambda>.<locals>.<lambda>() missing 1 required positional argument: 'y'",
+    ),
     "not a function": (
         lambda: jit(3),  # type: ignore[arg-type]  # that is the point
         TypeError,

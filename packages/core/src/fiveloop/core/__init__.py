@@ -17,6 +17,7 @@ from .closed_call.primitive import check_operands as check_operands
 from .closed_call.primitive import closed_call_p as closed_call_p
 from .closed_call.split import forward_residuals as forward_residuals
 from .errors import ConcretizationError as ConcretizationError
+from .errors import STATIC as STATIC
 from .errors import CoreError as CoreError
 from .errors import EscapedTracerError as EscapedTracerError
 from .errors import FrozenRefError as FrozenRefError
@@ -152,6 +153,7 @@ from .api.autodiff import jvp as jvp
 from .api.autodiff import linearize as linearize
 from .api.gradient import value_and_grad as value_and_grad
 from .api.autodiff import vjp as vjp
+from .api.calling import call_user as call_user
 from .api.batching import vmap as vmap
 from .api.marks import named_call as named_call
 from .api.marks import stop_gradient as stop_gradient

@@ -53,14 +53,19 @@ class Methods:
     if not TYPE_CHECKING:  # a type checker is to see what exists
 
         def __getattr__(self, name: str) -> NoReturn:
-            kind = type(self).__name__
             if name in ABSENT:
                 raise AttributeError(
-                    f"{kind} has no attribute {name!r}: {ABSENT[name]}{at_source(user_source())}",
+                    f"a value of type {self.aval} has no attribute {name!r}: {ABSENT[name]}{at_source(user_source())}",
                     name=name,
                     obj=self,
                 )
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+            if name.startswith("_"):  # which Python and NumPy ask for, and do without
+                raise AttributeError(name, name=name, obj=self)
+            raise AttributeError(
+                f"a value of type {self.aval} has no attribute {name!r}{at_source(user_source())}",
+                name=name,
+                obj=self,
+            )
 
     @property
     def T(self) -> Value:

@@ -161,6 +161,8 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
 
 def check_write(aval: Aval, shape: Shape, given: Aval) -> None:
     """Refuse to write a value of a type that loses something, or has too large a shape."""
+    if given.accumulates:
+        bad_type(f"the value written must be an array, got {given}; read a Ref first: `ref[...]`")
     if not _fits(Typed(given.dtype, given.weak_type), Typed(aval.dtype)):
         bad_type(
             f"cannot write a value of dtype {short_dtype(given.dtype)} into an array of dtype "

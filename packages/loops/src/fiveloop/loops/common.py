@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fiveloop.core import (
     Aval,
@@ -13,10 +14,14 @@ from fiveloop.core import (
     Typed,
     Value,
     Var,
+    at_source,
     convert,
+    current_source,
     eval_jaxpr,
     join,
+    keystr,
     stage_closed,
+    tree_flatten_with_path,
 )
 from fiveloop.state import Ref
 
@@ -52,6 +57,18 @@ def with_inputs(jaxpr: Jaxpr, avals: Sequence[Aval], at: int) -> Jaxpr:
     """The jaxpr with inputs that it does not use, from position `at` on."""
     new = [Var(a) for a in avals]
     return jaxpr.replace(invars=[*jaxpr.invars[:at], *new, *jaxpr.invars[at:]])
+
+
+def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:
+    """Refuse a Ref among values that a loop or a branch takes or gives; `what` is what the tree is called."""
+    if not any(isinstance(x, Ref) for x in leaves):
+        return
+    for x, (path, _) in zip(leaves, tree_flatten_with_path(tree)[0], strict=True):
+        if isinstance(x, Ref):
+            raise TypeError(
+                f"{what}{keystr(path)} must be an array, got a Ref of type {x.aval}; a Ref is closed over, and what it "
+                f"holds is `ref[...]`{at_source(current_source())}"
+            )
 
 
 def joined(x: Aval, y: Aval) -> Aval | None:

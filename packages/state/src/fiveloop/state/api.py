@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import call
 from typing import Any, TypeVar, overload
 
 from fiveloop.core import (
@@ -18,7 +17,9 @@ from fiveloop.core import (
     at_source,
     bind,
     bind1,
+    call_user,
     cast_for_write,
+    check_callable,
     current_source,
     is_eager,
     normalize,
@@ -138,9 +139,11 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
     Array(6., dtype=float32)
     """
 
+    check_callable("run_state", f)
+
     def run(init: Any) -> Any:
         refs = new_ref(init)
-        out: object = call(f, refs)
+        out: object = call_user("run_state: the function", "(refs)", f, refs)
         if out is not None:
             raise TypeError(
                 f"run_state: the function works on its Refs and must return None, got {out!r}"

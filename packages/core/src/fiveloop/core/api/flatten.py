@@ -17,7 +17,7 @@ from fiveloop.core.pytree import (
     tree_flatten_with_path,
     tree_unflatten,
 )
-from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.trace.tracer import current_source, locate
 
 
 def function_name(fun: object) -> str:
@@ -130,7 +130,11 @@ class FlatFunction:
 
     def __call__(self, *leaves: Value) -> list[Value]:
         args, kwargs = tree_unflatten(self.in_tree, leaves)
-        out = self.fun(*args, **kwargs)
+        try:
+            out = self.fun(*args, **kwargs)
+        except TypeError as error:
+            locate(error)  # arguments that the function does not take
+            raise
         aux_leaves: Sequence[Value] = ()
         if self.has_aux:
             out, aux = self._split_aux(out)

@@ -176,6 +176,11 @@ def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: Sequence[V
             f"or has_aux=True for a pair{at_source(current_source())}"
         )
     aval = outs[0].aval
+    if aval.accumulates:
+        raise TypeError(
+            f"{asked.of}: it must return one float scalar, got {aval}; read a Ref first: `ref[...]`"
+            f"{at_source(current_source())}"
+        )
     if asked.holomorphic and (aval.shape or aval.dtype.kind != "c"):
         raise TypeError(
             f"{asked.of}: with holomorphic=True it must return one complex scalar, got {aval}; leave holomorphic out "

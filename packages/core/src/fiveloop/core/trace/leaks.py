@@ -79,13 +79,13 @@ def _check(ended: list[weakref.ref[Trace]]) -> None:
 
 
 def _is_own(x: object, trace: Trace) -> bool:
-    return isinstance(x, Tracer) and x.trace is trace
+    return isinstance(x, Tracer) and x.owner is trace
 
 
 def _leak(tracer: Tracer) -> LeakError:
     holder = _holder(tracer)
     return LeakError(
-        f"a traced value of type {tracer.aval}{where_made(tracer)} in {function_source(tracer.trace.fun)} is still "
+        f"a traced value of type {tracer.aval}{where_made(tracer)} in {function_source(tracer.owner.fun)} is still "
         f"held after that function has returned, by {holder}; return it from the function instead of storing it"
         f"{at_source(current_source())}"
     )

@@ -104,7 +104,7 @@ def _not_now(tracer: Tracer, prim: Primitive[Any]) -> ConcretizationError:
     """The error for a tracer whose function is being traced, where operations run now."""
     return ConcretizationError(
         f"`{prim.name}` was asked to run now, on a traced value of type {tracer.aval}, while "
-        f"{function_source(tracer.trace.fun)} is traced; leave `ensure_compile_time_eval` before traced values are "
+        f"{function_source(tracer.owner.fun)} is traced; leave `ensure_compile_time_eval` before traced values are "
         f"used, and use them in the thread that traces{at_source(current_source())}"
     )
 
@@ -115,7 +115,7 @@ class EvalTrace(Trace):
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         for arg in args:
             if isinstance(arg, Tracer):
-                raise escaped(arg) if not arg.trace.live else _not_now(arg, prim)
+                raise escaped(arg) if not arg.owner.live else _not_now(arg, prim)
         impl = impl_rules.find(prim)
         return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from fiveloop.core import (
     bind,
     branches_as_python,
     call_as_python,
+    call_user,
     check_callable,
     clamp,
     convert,
@@ -32,7 +33,7 @@ from fiveloop.core import (
     to_condition,
     tree_unflatten,
 )
-from fiveloop.loops.common import joined, share_captured, with_results
+from fiveloop.loops.common import check_values, joined, share_captured, with_results
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.state import Ref
 
@@ -73,6 +74,11 @@ def switch(index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts) -
     >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
     Array(30, dtype=int32)
     """
+    if not isinstance(branches, Iterable):
+        raise TypeError(
+            f"switch: branches must be a list or a tuple of functions, got {branches!r} of type "
+            f"{type(branches).__name__}{at_source(current_source())}"
+        )
     funs = tuple(branches)
     if not funs:
         raise ValueError(
@@ -109,10 +115,11 @@ def _choose(what: str, index: Value, funs: Sequence[Callable[..., T]], operands:
 
 
 def _traced_choice(what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any) -> T:
-    for fun in funs:
-        check_callable(what, fun)
+    named = list(zip(_names(what, len(funs)), funs, strict=True))
+    for name, fun in named:
+        check_callable(f"{what}: {name}", fun)
     leaves, tree = flatten_values(operands, f"{what}: operands")
-    branches = [_Branch(what, fun, tree, leaves) for fun in funs]
+    branches = [_Branch(what, name, fun, tree, leaves) for name, fun in named]
     staged = [b.stage() for b in branches]
     avals = _result_avals(branches, staged)
     closures = share_captured(staged)
@@ -122,13 +129,22 @@ def _traced_choice(what: str, index: Value, funs: Sequence[Callable[..., T]], op
     return tree_unflatten(branches[0].out_tree, outs)  # type: ignore[no-any-return]
 
 
+def _names(what: str, count: int) -> Sequence[str]:
+    """What the branches are called in messages."""
+    return _OF_COND if what == "cond" else [f"branches[{k}]" for k in range(count)]
+
+
+_OF_COND = ("false_fun", "true_fun")
+
+
 class _Branch:
     """A user's function on the operands that are values; it closes over those that are Refs."""
 
     def __init__(
-        self, what: str, fun: Callable[..., Any], tree: TreeDef, leaves: Sequence[Value]
+        self, what: str, name: str, fun: Callable[..., Any], tree: TreeDef, leaves: Sequence[Value]
     ) -> None:
         self.what = what
+        self.name = name
         self.fun = fun
         self.tree = tree
         self.leaves = leaves
@@ -142,16 +158,18 @@ class _Branch:
     def _run(self, *args: Value) -> list[Value]:
         rest = iter(args)
         leaves = [x if isinstance(x, Ref) else next(rest) for x in self.leaves]
-        out = self.fun(*tree_unflatten(self.tree, leaves))
+        given = tree_unflatten(self.tree, leaves)
+        out = call_user(f"{self.what}: {self.name}", self._takes, self.fun, *given)
         where = f"{self.what}: the result of {function_source(self.fun)}, at result"
         outs, self.out_tree = flatten_values(out, where)
-        for x, path in zip(outs, self.paths, strict=True):
-            if isinstance(x, Ref):
-                raise TypeError(
-                    f"{self.what}: a branch must return arrays, got a Ref of type {x.aval} at result{path} of "
-                    f"{function_source(self.fun)}; return `ref[...]`{at_source(current_source())}"
-                )
+        check_values(where, out, outs)
         return outs
+
+    @property
+    def _takes(self) -> str:
+        """What it must take, as messages show it."""
+        count = len(self.tree.children())
+        return f"the {count} operand{'s' * (count != 1)}"
 
     @property
     def paths(self) -> list[str]:
@@ -164,18 +182,21 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
     first, *others = branches
     avals = list(staged[0].jaxpr.out_avals)
     for other, s in zip(others, staged[1:], strict=True):
+        # Messages show what the user gave in the order in which it was given.
+        one, two = (other, first) if first.name in _OF_COND else (first, other)
         if other.out_tree != first.out_tree:
             raise TypeError(
-                f"{first.what}: the branches must return the same structure, but {_source(first)} returns "
-                f"{first.out_tree} and {_source(other)} returns {other.out_tree}{at_source(current_source())}"
+                f"{first.what}: the branches must return the same structure, but {_source(one)} returns "
+                f"{one.out_tree} and {_source(two)} returns {two.out_tree}{at_source(current_source())}"
             )
         found = [joined(a, b) for a, b in zip(avals, s.jaxpr.out_avals, strict=True)]
-        given = zip(first.paths, found, avals, s.jaxpr.out_avals, strict=True)
+        types = (s.jaxpr.out_avals, avals) if one is other else (avals, s.jaxpr.out_avals)
+        given = zip(first.paths, found, *types, strict=True)
         wrong = [f"result{path} is {a} and {b}" for path, j, a, b in given if j is None]
         if wrong:
             raise TypeError(
-                f"{first.what}: the branches must return the same types, but from {_source(first)} and "
-                f"{_source(other)}, {'; '.join(wrong)}; convert in a branch with astype, or make the shapes "
+                f"{first.what}: the branches must return the same types, but from {_source(one)} and "
+                f"{_source(two)}, {'; '.join(wrong)}; convert in a branch with astype, or make the shapes "
                 f"equal{at_source(current_source())}"
             )
         avals = [a for a in found if a is not None]
@@ -183,4 +204,4 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
 
 
 def _source(branch: _Branch) -> str:
-    return f"`{function_source(branch.fun)}`"
+    return f"{branch.name} `{function_source(branch.fun)}`"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import call
 from typing import Any, TypeVar
 
 from fiveloop.core import (
     Value,
     as_result,
     at_source,
+    call_user,
     check_callable,
     current_source,
     flatten_values,
@@ -58,7 +58,9 @@ def for_loop(
         return tree_unflatten(tree, [as_result(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
-        out: object = call(body, i, tree_unflatten(tree, refs))
+        out: object = call_user(
+            "for_loop: the body", "(i, refs)", body, i, tree_unflatten(tree, refs)
+        )
         if out is not None:
             raise TypeError(
                 f"for_loop: the body works on its Refs and must return None, got {out!r} from "

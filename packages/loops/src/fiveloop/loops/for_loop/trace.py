@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, at_source, bind, current_source, split_list, stage
+from fiveloop.core import (
+    STATIC,
+    Jaxpr,
+    Tracer,
+    Value,
+    at_source,
+    bind,
+    current_source,
+    split_list,
+    stage,
+)
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.promote import promote_constants
 from fiveloop.state import Ref
@@ -42,9 +52,10 @@ def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
     try:
         steps = index(nsteps)
     except TypeError:
+        static = f"{STATIC}, or " if isinstance(nsteps, Tracer) else ""
         raise TypeError(
-            f"{what}: the number of steps must be an integer known while tracing, got {nsteps!r}; for one that is "
-            f"not, use `while_loop`{at_source(current_source())}"
+            f"{what}: the number of steps must be an integer known while tracing, got {nsteps!r}; {static}for one that "
+            f"is not, use `while_loop`{at_source(current_source())}"
         ) from None
     if steps < 0:
         raise ValueError(

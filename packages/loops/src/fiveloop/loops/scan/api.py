@@ -16,11 +16,13 @@ from fiveloop.core import (
     Value,
     as_result,
     at_source,
+    call_user,
     check_callable,
     convert,
     current_source,
     eval_jaxpr,
     flatten_values,
+    function_source,
     join,
     keystr,
     leaf_paths,
@@ -31,6 +33,7 @@ from fiveloop.core import (
     tree_unflatten,
     zeros_of,
 )
+from fiveloop.loops.common import check_values
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import TracedBody, bind_for, check_steps
 from fiveloop.loops.scan.as_python import scan_as_python
@@ -100,7 +103,7 @@ class _WithoutIndex:
     f: Callable[[Any, Any], tuple[Any, Any]]
 
     def __call__(self, i: Value, carry: Any, x: Any) -> tuple[Any, Any]:
-        return self.f(carry, x)
+        return call_user("scan: the function", "(carry, x)", self.f, carry, x)  # type: ignore[no-any-return]  # checked by the step
 
     @property
     def __wrapped__(self) -> Callable[[Any, Any], tuple[Any, Any]]:
@@ -211,18 +214,28 @@ class _Step:
         out = self.f(i, carry, x)
         if not isinstance(out, tuple) or len(out) != 2:
             raise TypeError(
-                f"{self.what}: the function must return a pair (carry, y), got {type(out).__name__}"
-                f"{at_source(current_source())}"
+                f"{self.what}: the function must return a pair (carry, y), but `{function_source(self.f)}` returns "
+                f"{_shown(out)}{at_source(current_source())}"
             )
         out_carry, ys = out
         carry_leaves, tree = flatten_values(out_carry, f"{self.what}: the carry returned")
+        check_values(f"{self.what}: the carry returned", out_carry, carry_leaves)
         if tree != self.carry_tree:
+            advice = "; does the function return?" if out_carry is None else ""
             raise TypeError(
-                f"{self.what}: the carry must keep its structure, {self.carry_tree}, got {tree}"
-                f"{at_source(current_source())}"
+                f"{self.what}: the carry must keep its structure, {self.carry_tree}, but `{function_source(self.f)}` "
+                f"returns {tree}{advice}{at_source(current_source())}"
             )
         y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
+        check_values(f"{self.what}: y", ys, y_leaves)
         return [*carry_leaves, *y_leaves]
+
+
+def _shown(out: object) -> str:
+    """A result that is no pair, as messages show it."""
+    if isinstance(out, tuple):
+        return f"a tuple of {len(out)}"
+    return str(out.aval) if isinstance(out, Value) else type(out).__name__
 
 
 def _trace(

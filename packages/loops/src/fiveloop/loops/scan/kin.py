@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from fiveloop.core import (
@@ -10,9 +11,12 @@ from fiveloop.core import (
     Value,
     as_value,
     at_source,
+    call_user,
     concatenate,
     current_source,
     flatten_values,
+    keystr,
+    tree_flatten_with_path,
     tree_map,
     tree_unflatten,
     vmap,
@@ -24,6 +28,7 @@ from fiveloop.loops.while_loop.api import while_loop
 T = TypeVar("T")
 X = TypeVar("X")
 Y = TypeVar("Y")
+_BODY = ("fori_loop: the body", "(i, val)")
 
 
 def fori_loop(
@@ -46,8 +51,9 @@ def fori_loop(
     if isinstance(low, Concrete) and isinstance(high, Concrete):
         first, steps = int(low), max(0, int(high) - int(low))
 
+        @wraps(body_fun)
         def step(i: Value, val: T, _: None) -> tuple[T, None]:
-            return body_fun(i + first if first else i, val), None
+            return call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         check_steps("fori_loop", steps, unroll)
         out: T = indexed_scan("fori_loop", step, init_val, None, steps, False, unroll)[0]
@@ -59,9 +65,10 @@ def _while_bounds(low: Value, high: Value, body_fun: Callable[[Any, T], T], init
     def more(carry: tuple[Any, T]) -> Any:
         return carry[0] < high
 
+    @wraps(body_fun)
     def step(carry: tuple[Any, T]) -> tuple[Any, T]:
         i, val = carry
-        return i + 1, body_fun(i, val)
+        return i + 1, call_user(*_BODY, body_fun, i, val)
 
     out: tuple[Any, T] = while_loop(more, step, (low, init_val))
     return out[1]
@@ -77,9 +84,9 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     Array([0., 1., 4.], dtype=float32)
     """
     if batch_size is None:
-        stacked: Y = scan(lambda _, x: ((), f(x)), (), xs)[1]
+        stacked: Y = scan(lambda _, x: ((), call_user("map: the function", "(x)", f, x)), (), xs)[1]
         return stacked
-    if batch_size < 1:
+    if type(batch_size) is not int or batch_size < 1:
         raise ValueError(
             f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
         )
@@ -88,6 +95,13 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
         raise ValueError(
             f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
         )
+    sizes = {
+        f"xs{keystr(path)}": x.shape[0]
+        for x, (path, _) in zip(leaves, tree_flatten_with_path(xs)[0], strict=True)
+    }
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise ValueError(f"map: leading axes differ: {shown}{at_source(current_source())}")
     batches, rest = divmod(leaves[0].shape[0], batch_size)
     whole = tree_unflatten(
         tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves]

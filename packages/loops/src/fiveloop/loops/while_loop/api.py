@@ -16,6 +16,7 @@ from fiveloop.core import (
     at_source,
     bind,
     branches_as_python,
+    call_user,
     check_callable,
     closed_call_p,
     current_source,
@@ -32,7 +33,14 @@ from fiveloop.core import (
     tree_flatten_with_path,
     tree_unflatten,
 )
-from fiveloop.loops.common import Closures, as_type, joined, share_captured, with_results
+from fiveloop.loops.common import (
+    Closures,
+    as_type,
+    check_values,
+    joined,
+    share_captured,
+    with_results,
+)
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
 from fiveloop.state import Ref
@@ -142,9 +150,11 @@ class _Body:
             avals = [a for a in grown if a is not None]
 
     def _run(self, *leaves: Value) -> list[Value]:
-        out = self.fun(tree_unflatten(self.tree, leaves))
+        val = tree_unflatten(self.tree, leaves)
+        out = call_user("while_loop: body_fun", "(val)", self.fun, val)
         where = f"while_loop: the result of {function_source(self.fun)}, at val"
         outs, tree = flatten_values(out, where)
+        check_values(where, out, outs)
         if tree != self.tree:
             raise TypeError(
                 f"while_loop: the body must keep the structure of the value, {self.tree}, but "
@@ -176,7 +186,7 @@ def _grown(given: Aval, out: Aval) -> Aval | None:
 
 def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[Aval]) -> Staged:
     def run(*leaves: Value) -> list[Value]:
-        out = fun(tree_unflatten(tree, leaves))
+        out = call_user("while_loop: cond_fun", "(val)", fun, tree_unflatten(tree, leaves))
         try:
             pred = as_value(out, "the condition's result")
         except TypeError:
