@@ -217,7 +217,7 @@ SCAN: dict[str, Case] = {
         f"scan: the function must return a pair (carry, y), but `{function_source(first)}` returns f32[4]",
     ),
     "nothing": (
-        lambda: scan(nothing, X, X),
+        lambda: scan(nothing, X, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"scan: the function must return a pair (carry, y), but `{function_source(nothing)}` returns NoneType",
     ),
@@ -227,7 +227,7 @@ SCAN: dict[str, Case] = {
         f"scan: the function must return a pair (carry, y), but `{function_source(triple)}` returns a tuple of 3",
     ),
     "too few arguments": (
-        lambda: scan(double, X, X),
+        lambda: scan(double, X, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"scan: the function must take (carry, x), but `{function_source(double)}` takes (x)",
     ),
@@ -237,7 +237,7 @@ SCAN: dict[str, Case] = {
         f"scan: y['y'] {NO_REF}",
     ),
     "a Ref as the carry returned": (
-        lambda: scan(lambda c, x: (R, x), X, X),
+        lambda: scan(lambda c, x: (R, x), X, X),  # type: ignore[arg-type, return-value]  # that is the point
         TypeError,
         f"scan: the carry returned {NO_REF}",
     ),
@@ -247,7 +247,7 @@ SCAN: dict[str, Case] = {
         "scan: the number of steps must not be negative, got -2",
     ),
     "a length that is no integer": (
-        lambda: scan(same, X, length=2.5),  # type: ignore[arg-type]  # that is the point
+        lambda: scan(same, X, length=2.5),  # type: ignore[call-overload]  # that is the point
         TypeError,
         f"scan: {STEPS} 2.5; for one that is not, use `while_loop`",
     ),
@@ -257,7 +257,7 @@ SCAN: dict[str, Case] = {
         f"fori_loop: the body must take (i, val), but `{function_source(double)}` takes (x)",
     ),
     "fori_loop: nothing returned": (
-        lambda: fori_loop(0, 3, nothing, X),
+        lambda: fori_loop(0, 3, nothing, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"fori_loop: the carry must keep its structure, PyTreeDef(*), but `{function_source(nothing)}` returns "
         "PyTreeDef(None); does the function return?",
@@ -361,12 +361,12 @@ BRANCHES: dict[str, Case] = {
         "astype, or make the shapes equal",
     ),
     "too few arguments": (
-        lambda: cond(True, double, thing_of_none, X),
+        lambda: cond(True, double, thing_of_none, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"cond: false_fun must take the 1 operand, but `{function_source(thing_of_none)}` takes ()",
     ),
     "too many arguments": (
-        lambda: switch(0, [same, double], X, X),
+        lambda: switch(0, [same, double], X, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"switch: branches[1] must take the 2 operands, but `{function_source(double)}` takes (x)",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import call
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fiveloop.core import (
     as_value,
     at_source,
+    call_user,
     current_source,
     flatten_values,
     function_source,
@@ -34,7 +34,9 @@ def for_loop_as_python(
     values, tree = flatten_values(init_state, "for_loop: init_state")
     refs = [new_ref(x) for x in values]
     for i in counters(steps, reverse):
-        out: object = call(body, i, tree_unflatten(tree, refs))
+        out: object = call_user(
+            "for_loop: the body", "(i, refs)", body, i, tree_unflatten(tree, refs)
+        )
         if out is not None:
             raise TypeError(
                 f"for_loop: the body works on its Refs and must return None, got {out!r} from "

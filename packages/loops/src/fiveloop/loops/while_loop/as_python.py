@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core import as_result, as_value, flatten_values, tree_unflatten
+from fiveloop.core import as_result, as_value, call_user, flatten_values, tree_unflatten
 from fiveloop.loops.scan.as_python import next_carry
 
 
@@ -16,6 +16,16 @@ def while_as_python(
     leaves, tree = flatten_values(init_val, "while_loop: init_val")
     while True:
         val = tree_unflatten(tree, [as_result(x) for x in leaves])
-        if not bool(as_value(cond_fun(val), "the condition's result")):
+        if not bool(
+            as_value(
+                call_user("while_loop: cond_fun", "(val)", cond_fun, val), "the condition's result"
+            )
+        ):
             return val
-        leaves = next_carry("while_loop", "value", leaves, tree, body_fun(val))
+        leaves = next_carry(
+            "while_loop",
+            "value",
+            leaves,
+            tree,
+            call_user("while_loop: body_fun", "(val)", body_fun, val),
+        )
