@@ -79,7 +79,13 @@ def make_jaxpr(
     """
     check_callable("make_jaxpr", fun)
     if static_argnums != () or static_argnames != ():
-        return with_static("make_jaxpr", fun, static_argnums, static_argnames, partial(make_jaxpr, axis_env=axis_env))
+        return with_static(
+            "make_jaxpr",
+            fun,
+            static_argnums,
+            static_argnames,
+            partial(make_jaxpr, axis_env=axis_env),
+        )
 
     @wraps(fun)
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Jaxpr:
