@@ -11,6 +11,7 @@ from .array import ArrayLike as ArrayLike
 from .array import Scalar as Scalar
 from .array import Value as Value
 from .array import as_value as as_value
+from .array import copied as copied
 from .array import to_array as to_array
 from .closed_call.primitive import ClosedCallParams as ClosedCallParams
 from .closed_call.primitive import check_operands as check_operands
@@ -56,6 +57,7 @@ from .ir.jaxpr import NO_PARAMS as NO_PARAMS
 from .ir.jaxpr import Atom as Atom
 from .ir.jaxpr import Eqn as Eqn
 from .ir.jaxpr import Jaxpr as Jaxpr
+from .ir.jaxpr import Label as Label
 from .ir.jaxpr import Literal as Literal
 from .ir.jaxpr import NoParams as NoParams
 from .ir.jaxpr import Primitive as Primitive

@@ -456,6 +456,11 @@ def device_put(x: np.ndarray[Any, Any], weak_type: bool = False) -> Array:
     return Array(client.put(x, ShapedArray(x.shape, x.dtype, weak_type)))
 
 
+def copied(x: Array) -> Array:
+    """The same elements in memory that nothing else uses."""
+    return Array(client.copy(x.buffer))
+
+
 def python_scalar(x: bool | int | float | complex) -> Scalar:
     """A Python scalar as a weak value: bool, int32 (int64 if it must be), float32 or complex64."""
     if isinstance(x, bool):

@@ -45,8 +45,10 @@ def take_now(x: Array, index: Any) -> Value:
     return take(x, indexer, operands)
 
 
-def put_now(x: Array, index: Any, v: Any, kind: str, flags: Flags = (False, False)) -> Value:
-    """A concrete array with a value combined into it at an index."""
+def put_now(
+    x: Array, index: Any, v: Any, kind: str, flags: Flags = (False, False), *, donate: bool = False
+) -> Value:
+    """A concrete array with a value combined into it at an index; with `donate`, in the same memory."""
     plan = _plan(x.shape, index)
     value = as_value(v, "the value written")
     check_kind(x.aval, kind)
@@ -65,7 +67,7 @@ def put_now(x: Array, index: Any, v: Any, kind: str, flags: Flags = (False, Fals
     check_write(x.aval, plan.result_shape, value.aval)
     if isinstance(value, Scalar):
         value = host_scalar(value.host, Typed(x.dtype), "the value written")
-    write = _writer(plan.indexer, kind, flags)
+    write = _writer(plan.indexer, kind, flags, donate)
     return Array(write(x.buffer, to_array(value).buffer, *plan.positions))
 
 
@@ -133,7 +135,7 @@ def _reader(indexer: Indexer) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _writer(indexer: Indexer, kind: str, flags: Flags) -> Any:
+def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     unique, ascending = flags
 
     def write(x: Value, v: Value, *operands: Value) -> list[Value]:
@@ -142,7 +144,9 @@ def _writer(indexer: Indexer, kind: str, flags: Flags) -> Any:
         )
         return [out]
 
-    return eager_program("put", lambda avals: stage_closed(write, avals, "put"))
+    return eager_program(
+        "put", lambda avals: stage_closed(write, avals, "put"), donates_first=donate
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -188,8 +188,9 @@ def pure(
 class TypeRules:
     """What the engines ask of a kind of type.
 
-    Zeros, sums, what indexing a value means, the buffer that a concrete value passes to a program and how new
-    contents are written back; for types that accumulate, a new accumulator and what it holds in the end.
+    Zeros, sums, what indexing a value means, the buffer that a concrete value passes to a program, the one that
+    it passes to a program that updates it in place, and how new contents are written back; for types that
+    accumulate, a new accumulator and what it holds in the end.
     """
 
     zeros: Callable[[Aval], Value]
@@ -197,6 +198,7 @@ class TypeRules:
     getitem: Callable[[Any, Any], Any]
     setitem: Callable[[Any, Any, Any], None]
     buffer: Callable[[Any], Buffer]
+    own_buffer: Callable[[Any], Buffer]
     write_back: Callable[[Any, Value], None]
     new_accumulator: Callable[[Aval], Value] | None = None
     accumulated: Callable[[Value], Value] | None = None

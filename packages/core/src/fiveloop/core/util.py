@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from fiveloop.core.errors import CoreError
 
@@ -65,3 +67,33 @@ def dedupe(xs: Iterable[T], key: Callable[[T], Any] = id) -> list[T]:
     for x in xs:
         seen.setdefault(key(x), x)
     return list(seen.values())
+
+
+class BoundedTable(Generic[T]):
+    """A dictionary of at most `limit` items, which forgets the one that was not asked for the longest."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._items: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, key: Hashable) -> T | None:
+        """The item, or None."""
+        with self._lock:
+            found = self._items.get(key)
+            if found is not None:
+                self._items.move_to_end(key)
+            return found
+
+    def add(self, key: Hashable, item: T) -> T:
+        """Keep an item, and give it back."""
+        with self._lock:
+            self._items[key] = item
+            if len(self._items) > self._limit:
+                self._items.popitem(last=False)
+            return item
+
+    def clear(self) -> None:
+        """Forget all items."""
+        with self._lock:
+            self._items.clear()

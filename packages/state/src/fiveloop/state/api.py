@@ -91,8 +91,7 @@ def _freeze(ref: Any) -> Value:
 def get(ref: Any, index: Any = ...) -> Value:
     """What the Ref holds at an index: `ref[index]`."""
     if _is_now(ref):
-        array: Value = ref.array
-        return array if index is ... else take_now(ref.array, index)
+        return ref.share() if index is ... else take_now(ref.array, index)
     indexer, operands = _index("get", ref, index)
     return bind1(get_p, ref, *operands, params=IndexParams(indexer))
 
@@ -111,7 +110,7 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
 def set(ref: Any, index: Any, x: ArrayLike) -> None:
     """Write `x` at an index: `ref[index] = x`."""
     if _is_now(ref):
-        ref.write_back(put_now(ref.array, index, x, "set"))
+        _write_now(ref, index, x, "set")
         return
     indexer, operands = _index("set", ref, index)
     value = _element(ref, indexer, x)
@@ -122,7 +121,7 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
 def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     """Add `x` at an index: `ref[index] += x`; an index that names an element twice adds twice."""
     if _is_now(ref):
-        ref.write_back(put_now(ref.array, index, x, "add"))
+        _write_now(ref, index, x, "add")
         return
     indexer, operands = _index("addupdate", ref, index)
     value = _element(ref, indexer, x)
@@ -227,6 +226,13 @@ def _is_current(read: _ReadNote, ref: Value, index: Any) -> bool:
 def _is_now(ref: Any) -> bool:
     """Whether a Ref exists and nothing is being traced, so that its array is read and replaced at once."""
     return type(ref) is EagerRef and is_eager()
+
+
+def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
+    """Combine a value into what the Ref holds: in place, if nobody else has it."""
+    old = ref.array
+    new = put_now(old, index, x, kind, donate=not ref.is_shared)
+    ref.write_back(new, shared=new is old or new is x)
 
 
 def _touch(ref: Value) -> None:

@@ -29,3 +29,11 @@ def frozen(aval: object, where: object) -> FrozenRefError:
         f"the Ref of type {aval} was used after it had been frozen at {where}; use the array that `freeze` "
         f"returned{at_source(current_source())}"
     )
+
+
+def lost(aval: object) -> RuntimeError:
+    """A Ref was used whose memory went to a program that did not give it back."""
+    return RuntimeError(
+        f"the Ref of type {aval} has lost its contents: a program that was updating it in place failed, or an array "
+        f"that shared its memory was donated; make a new Ref with new_ref{at_source(current_source())}"
+    )

@@ -51,6 +51,10 @@ def _buffer(ref: Any) -> Any:
     return ref.array.buffer
 
 
+def _own_buffer(ref: EagerRef) -> Any:
+    return ref.own_array().buffer
+
+
 def _write_back(ref: EagerRef, contents: Value) -> None:
     ref.write_back(contents)
 
@@ -63,6 +67,7 @@ define_type(
         getitem=get_item,
         setitem=set_item,
         buffer=_buffer,
+        own_buffer=_own_buffer,
         write_back=_write_back,
         new_accumulator=_zeros,
         accumulated=_accumulated,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fiveloop.core import Aval, Source, Value, current_source, to_array
+from fiveloop.core import Aval, Source, Value, copied, current_source, to_array
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.errors import frozen
+from fiveloop.state.errors import frozen, lost
 
 
 class _RefType(type):
@@ -24,12 +24,16 @@ class Ref(Value, metaclass=_RefType):
 
 
 class EagerRef(Value):
-    """A Ref that exists now. It shares buffers with the arrays that were read from it: those never change."""
+    """A Ref that exists now. It is updated in place, unless an array has been made from it or it from one.
 
-    __slots__ = ("__weakref__", "_array", "_aval", "_frozen_at")
+    Such an array never changes: a Ref that shares its buffer with one is copied at its next write.
+    """
+
+    __slots__ = ("__weakref__", "_array", "_aval", "_frozen_at", "_is_shared")
 
     def __init__(self, init: Value) -> None:
         self._array = to_array(init)
+        self._is_shared = True
         self._aval = AbstractRef(init.aval)
         self._frozen_at: Source | str | None = None
         self._note = None
@@ -40,16 +44,37 @@ class EagerRef(Value):
 
     @property
     def array(self) -> Any:
-        """What the Ref holds now."""
+        """What the Ref holds now, to be looked at: whoever keeps it takes `share`."""
         if self._frozen_at is not None:
             raise frozen(self._aval, self._frozen_at)
+        if self._array.buffer.is_deleted():
+            raise lost(self._aval)
         return self._array
 
-    def write_back(self, new: Value) -> None:
+    def share(self) -> Value:
+        """What the Ref holds now, to be kept."""
+        out: Value = self.array
+        self._is_shared = True
+        return out
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether someone else may hold the array."""
+        return self._is_shared
+
+    def own_array(self) -> Any:
+        """What the Ref holds, in memory that nobody else has, so that it may be updated in place."""
+        array = self.array
+        if self._is_shared:
+            self._array, self._is_shared = copied(array), False
+        return self._array
+
+    def write_back(self, new: Value, *, shared: bool = False) -> None:
         """Replace what the Ref holds."""
         if self._frozen_at is not None:
             raise frozen(self._aval, self._frozen_at)
         self._array = to_array(new)
+        self._is_shared = shared
 
     def end(self) -> Value:
         """What the Ref holds; it cannot be used any more."""
@@ -66,4 +91,6 @@ class EagerRef(Value):
     def __repr__(self) -> str:
         if self._frozen_at is not None:
             return f"Ref(frozen at {self._frozen_at})"
+        if self._array.buffer.is_deleted():
+            return "Ref(lost)"
         return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"

@@ -151,6 +151,15 @@ def rewrap(buf: Buffer, aval: AvalLike) -> Buffer:
     return result_handler(aval)(buf)
 
 
+def copy(buf: Buffer) -> Buffer:
+    """The same contents in memory of its own."""
+    client = default_client()
+    copies: list[Buffer] = xla.batched_copy_array_to_devices_with_sharding(
+        [buf], [client.device_list], [client.sharding], [xla.ArrayCopySemantics.ALWAYS_COPY]
+    )
+    return copies[0]
+
+
 def to_numpy(buf: Buffer) -> np.ndarray:
     """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
     if buf.is_deleted():

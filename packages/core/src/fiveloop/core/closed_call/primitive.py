@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fiveloop.core.ir.avals import Aval
@@ -16,7 +16,7 @@ class ClosedCallParams:
     """The jaxpr that is called: `[*operands] -> [*results]`; a jit is a call with `inline` False."""
 
     jaxpr: Jaxpr
-    name: str = ""
+    name: str = field(default="", compare=False)
     inline: bool = False
 
 

@@ -59,6 +59,12 @@ class Literal:
 Atom = Var | Literal
 
 
+class Label:
+    """A param that is compared by identity: a program depends only on which of its labels are the same."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class NoParams:
     """The params of a primitive that has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,12 +16,14 @@ from fiveloop.core.errors import add_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of, unbound
 from fiveloop.core.ir.effects import mutated_positions
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var
+from fiveloop.core.ir.jaxpr import Constant, Eqn, Jaxpr, Primitive, Var, jaxprs_in
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.lower.emission import Emission, ladder
+from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
+from fiveloop.core.util import BoundedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,24 @@ class Compiled:
 
     def run(self, args: Sequence[Value]) -> list[Value]:
         """Run on concrete arguments; contents are written back after the program has run without error."""
-        buffers = [type_rules(a.aval).buffer(a) for a, k in zip(args, self.kept, strict=True) if k]
-        outs = self.executable.execute([*self.consts, *buffers])
+        if not self.written:
+            buffers = [
+                type_rules(a.aval).buffer(a) for a, k in zip(args, self.kept, strict=True) if k
+            ]
+            return [Array(out) for out in self.executable.execute([*self.consts, *buffers])]
+        outs = self.executable.execute([*self.consts, *self._writable(args)])
         for position, new in zip(self.written, outs[self.num_outs :], strict=True):
             type_rules(args[position].aval).write_back(args[position], Array(new))
         return [Array(out) for out in outs[: self.num_outs]]
+
+    def _writable(self, args: Sequence[Value]) -> list[client.Buffer]:
+        """The buffers of arguments some of which the program updates in place."""
+        buffers = []
+        for k, (a, kept) in enumerate(zip(args, self.kept, strict=True)):
+            if kept:
+                rules = type_rules(a.aval)
+                buffers.append(rules.own_buffer(a) if k in self.written else rules.buffer(a))
+        return buffers
 
 
 @dataclass(slots=True)
@@ -58,6 +73,11 @@ class Prepared:
     _discharged: Jaxpr | None = field(default=None)
     _lowered: dict[Emission, Lowered] = field(default_factory=dict)
 
+    @property
+    def written(self) -> list[int]:
+        """The positions of the arguments whose new contents follow the results."""
+        return sorted(mutated_positions(self.jaxpr.effects))
+
     def ready(self) -> Jaxpr:
         """The jaxpr after all passes."""
         if self._discharged is None:
@@ -69,8 +89,13 @@ class Prepared:
         """The module, with the given way to order reads and writes, or the first."""
         emission = emission or ladder(client.platform())[0]
         if emission not in self._lowered:
+            first = len(self.jaxpr.outvars)
+            aliased = {position: first + k for k, position in enumerate(self.written)}
+            # What is updated in place is still there after the call: it is never given away.
+            in_avals = self.jaxpr.in_avals
+            given = [d and not a.accumulates for d, a in zip(self.donated, in_avals, strict=False)]
             self._lowered[emission] = lower_jaxpr(
-                self.ready(), client.platform(), emission, self.name, self.donated
+                self.ready(), client.platform(), emission, self.name, given, aliased
             )
         return self._lowered[emission]
 
@@ -91,13 +116,12 @@ class Prepared:
         executable = client.compile_text(lowered.text, lowered.out_avals)
         copies = array_copies(executable.optimized_text()) if lowered.uses_order else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
-        written = sorted(mutated_positions(self.jaxpr.effects))
         return Compiled(
             executable,
             consts,
             lowered.kept,
             len(self.jaxpr.outvars),
-            written,
+            self.written,
             emission,
             len(copies),
         )
@@ -124,16 +148,63 @@ def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Compiled:
     return jaxpr.remember(("compiled", donated), prepared(jaxpr, donated).compile)
 
 
-@lru_cache(maxsize=4096)
-def one_equation(prim: Primitive[Any], avals: tuple[Aval, ...], params: Any) -> Jaxpr:
-    """The jaxpr of one equation; remembered, and with it its program."""
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A program without its constants, and which constant of the form each of them is."""
+
+    program: Compiled
+    places: list[int]
+
+    def with_consts(self, consts: Sequence[Constant]) -> Compiled:
+        """The program for a jaxpr of the same form."""
+        buffers = [to_array(consts[k]).buffer for k in self.places]  # type: ignore[arg-type]  # constants are values
+        return replace(self.program, consts=buffers)
+
+
+_shared: BoundedTable[_Shared] = BoundedTable(1024)
+
+
+def shared_program(jaxpr: Jaxpr) -> Compiled:
+    """The program of a jaxpr: that of another of the same form, if there is one."""
+    form = form_of(jaxpr)
+    if form is None:
+        return compiled(jaxpr)
+    found = _shared.find(form.key)
+    if found is not None:
+        return found.with_consts(form.consts)
+    stages = prepared(jaxpr)
+    program = stages.compile()
+    numbers = {id(c): k for k, c in enumerate(form.consts)}
+    places = [numbers.get(id(c)) for c in stages.lowered(program.emission).consts]
+    if None not in places:
+        known = [k for k in places if k is not None]
+        _shared.add(form.key, _Shared(replace(program, consts=[]), known))
+    return program
+
+
+def _one_equation(prim: Primitive[Any], avals: Sequence[Aval], params: Any) -> Jaxpr:
     out_avals, effects = abstract_eval_rules[prim](avals, params)
     invars, outvars = [Var(a) for a in avals], [Var(a) for a in out_avals]
     return Jaxpr(invars, [Eqn(prim, invars, outvars, params, effects)], outvars, str(prim))
 
 
+@lru_cache(maxsize=4096)
+def one_equation(prim: Primitive[Any], avals: tuple[Aval, ...], params: Any) -> Jaxpr:
+    """The jaxpr of one equation; remembered, and with it its program."""
+    return _one_equation(prim, avals, params)
+
+
 def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
     """The default impl: compile and run the one-equation jaxpr."""
+    inner = jaxprs_in(params)
+    if inner:
+        # What a body needs is remembered on it, and dies with it.
+        avals = tuple([a.aval for a in args])
+        program = inner[0].remember(
+            ("eager", prim, avals, params),
+            lambda: shared_program(_one_equation(prim, avals, params)),
+        )
+        return program.run(args)
     if any(a.aval.accumulates for a in args):
         return compiled(one_equation(prim, tuple([a.aval for a in args]), params)).run(args)
     outs = _eager(prim, params)(*[to_array(a).buffer for a in args])
@@ -145,14 +216,17 @@ def _eager(prim: Primitive[Any], params: Any) -> Any:
     return eager_program(prim.name, lambda avals: one_equation(prim, tuple(avals), params))
 
 
-def eager_program(name: str, jaxpr_of: Callable[[Sequence[Aval]], Jaxpr]) -> Any:
+def eager_program(
+    name: str, jaxpr_of: Callable[[Sequence[Aval]], Jaxpr], *, donates_first: bool = False
+) -> Any:
     """A callable on buffers, fast from its second call on, that runs the jaxpr of their types.
 
-    It gives one buffer, or a list of several.
+    It gives one buffer, or a list of several. With `donates_first` results may take the first buffer.
     """
 
     def miss(*buffers: client.Buffer) -> tuple[Any, Any]:
-        program = compiled(jaxpr_of([b.aval for b in buffers]))
+        donated = (True, *[False] * (len(buffers) - 1)) if donates_first else ()
+        program = compiled(jaxpr_of([b.aval for b in buffers]), donated)
         outs = program.executable.execute(
             [*program.consts, *[b for b, k in zip(buffers, program.kept, strict=True) if k]]
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,10 +144,12 @@ def lower_jaxpr(
     emission: Emission,
     name: str = "main",
     donated: Sequence[bool] = (),
+    aliased: Mapping[int, int] | None = None,
 ) -> Lowered:
     """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped.
 
-    The buffers of `donated` arguments may be used for results.
+    The buffers of `donated` arguments may be used for results. `aliased` says which arguments are updated in
+    place, and by which result.
     """
     b = hlo.Builder(name)
     module = _Module(b, platform, emission)
@@ -163,12 +165,17 @@ def lower_jaxpr(
         return ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
 
     specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
-    given = donated or [False] * len(kept)
-    attrs = [
-        {"jax.buffer_donor": "true"} if d else None for d, k in zip(given, kept, strict=True) if k
-    ]
+    attrs = [_argument_attr(k, donated, aliased or {}) for k, keep in enumerate(kept) if keep]
     b.function("main", specs, public=True, param_attrs=[*[None] * len(consts), *attrs], body=body)
     return Lowered(b.text(), consts, kept, jaxpr.in_avals, jaxpr.out_avals, module.uses_order)
+
+
+def _argument_attr(
+    k: int, donated: Sequence[bool], aliased: Mapping[int, int]
+) -> dict[str, str] | None:
+    if k in aliased:
+        return {"tf.aliasing_output": f"{aliased[k]} : i32"}
+    return {"jax.buffer_donor": "true"} if donated and donated[k] else None
 
 
 def eqn_as_jaxpr(

@@ -24,6 +24,10 @@ def _buffer(x: Value) -> Buffer:
     return to_array(x).buffer
 
 
+def _own_buffer(x: Any) -> NoReturn:
+    raise AssertionError("unreachable: an array is never updated in place")
+
+
 def _write_back(x: Any, new: Value) -> NoReturn:
     raise AssertionError("unreachable: an array is never written to")
 
@@ -36,6 +40,7 @@ define_type(
         getitem=_getitem,
         setitem=_setitem,
         buffer=_buffer,
+        own_buffer=_own_buffer,
         write_back=_write_back,
     ),
 )

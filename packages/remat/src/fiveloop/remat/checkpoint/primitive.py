@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiveloop.core import Jaxpr, Policy, Primitive
+from fiveloop.core import Jaxpr, Label, Policy, Primitive
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
+class Origin(Label):
     """The user's checkpoint that an equation comes from: the same for all halves of it, and no other's."""
 
     name: str

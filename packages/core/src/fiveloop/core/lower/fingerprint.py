@@ -1,0 +1,106 @@
+"""The form of a jaxpr: equal for jaxprs that differ only in names, places in the source and constants.
+
+Jaxprs of one form run the same program, each with its own constants. So a loop whose body is traced anew at
+each call is compiled once, whatever the body closes over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Label, Var, is_scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A hashable key, and the constants that it leaves open, numbered by where they occur first."""
+
+    key: Hashable
+    consts: list[Constant]
+
+
+def form_of(jaxpr: Jaxpr) -> Form | None:
+    """The form of a jaxpr, or None if something in its params cannot be compared.
+
+    >>> from fiveloop.core import make_jaxpr
+    >>> one, two = (make_jaxpr(lambda x: x * 2.0)(1.0) for _ in range(2))
+    >>> form_of(one).key == form_of(two).key
+    True
+    """
+    writer = _Writer()
+    key = writer.jaxpr(jaxpr)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return Form(key, list(writer.consts.values()))
+
+
+class _Writer:
+    """Numbers constants, labels and nested jaxprs in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.consts: dict[int, Constant] = {}
+        self._const_numbers: dict[int, int] = {}
+        self._jaxprs: dict[Jaxpr, int] = {}
+        self._labels: dict[Label, int] = {}
+
+    def jaxpr(self, jaxpr: Jaxpr) -> Hashable:
+        """The inputs' types, the equations and the results; a jaxpr met before is its number."""
+        if jaxpr in self._jaxprs:
+            return self._jaxprs[jaxpr]
+        self._jaxprs[jaxpr] = len(self._jaxprs)
+        places: dict[Var, int] = {v: k for k, v in enumerate(jaxpr.invars)}
+        eqns = tuple([self._eqn(eqn, places) for eqn in jaxpr.eqns])
+        outs = tuple([self._atom(a, places) for a in jaxpr.outvars])
+        return (tuple(jaxpr.in_avals), eqns, outs)
+
+    def _eqn(self, eqn: Eqn, places: dict[Var, int]) -> Hashable:
+        operands = tuple([self._atom(a, places) for a in eqn.invars])
+        params = self.param(eqn.params)
+        avals: list[Aval] = []
+        for v in eqn.outvars:
+            places[v] = len(places)
+            avals.append(v.aval)
+        return (eqn.primitive, operands, params, *avals)
+
+    def _atom(self, atom: Atom, places: dict[Var, int]) -> Hashable:
+        if isinstance(atom, Var):
+            return places[atom]
+        if is_scalar(atom):
+            return (atom.aval, atom.value.host.tobytes())  # type: ignore[attr-defined]  # a scalar has its number
+        number = self._const_numbers.setdefault(id(atom.value), len(self._const_numbers))
+        self.consts[number] = atom.value
+        return (atom.aval, number)
+
+    def param(self, x: Any) -> Hashable:
+        """A param such that equal keys mean equal programs: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+        kind = type(x)
+        if kind in _PLAIN:
+            return (kind, x)
+        if kind is float:
+            return struct.pack("d", x)
+        if kind is complex:
+            return struct.pack("dd", x.real, x.imag)
+        if kind is tuple:
+            return tuple([self.param(item) for item in x])
+        if isinstance(x, Jaxpr):
+            return self.jaxpr(x)
+        if isinstance(x, Label):
+            return ("label", self._labels.setdefault(x, len(self._labels)))
+        if is_dataclass(kind) and kind.__eq__ is not object.__eq__:
+            return (kind, *[self.param(getattr(x, name)) for name in _field_names(kind)])
+        return (kind, x)
+
+
+_PLAIN = frozenset([int, bool, str, bytes, type(None)])
+
+
+@lru_cache(maxsize=1024)
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple([field.name for field in fields(kind) if field.compare])
