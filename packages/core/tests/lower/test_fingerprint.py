@@ -17,6 +17,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.lower.fingerprint import form_of
+from fiveloop.core.trace.same_function import LARGEST_KEPT
 
 F32 = ShapedArray((2,), np.float32)
 
@@ -131,9 +132,9 @@ def test_calls_of_one_form_are_compiled_once(programs: list[str]) -> None:
 
 def scaled_by_itself() -> weakref.ref[Any]:
     """Run a call that closes over an array, and give a weak reference to that."""
-    weights = device_put(np.arange(5, dtype=np.float32))
+    weights = device_put(np.arange(LARGEST_KEPT + 1, dtype=np.float32))
     out = closed_call(lambda x: x * weights)(weights)
-    np.testing.assert_array_equal(np.asarray(out), [0, 1, 4, 9, 16])
+    np.testing.assert_array_equal(np.asarray(out), np.square(np.asarray(weights)))
     return weakref.ref(weights)
 
 

@@ -120,6 +120,8 @@ from .trace.modes import disable_jit as disable_jit
 from .trace.modes import ensure_compile_time_eval as ensure_compile_time_eval
 from .trace.modes import python_form as python_form
 from .trace.modes import runs_as_python as runs_as_python
+from .trace.same_function import forget_traces as forget_traces
+from .trace.same_function import traced_once as traced_once
 from .trace.stage import Staged as Staged
 from .trace.stage import stage as stage
 from .trace.stage import stage_closed as stage_closed
@@ -197,6 +199,7 @@ from .rule_types import RECOMPUTE as RECOMPUTE
 from .rule_types import SAVE as SAVE
 from .api.flatten import function_name as function_name
 from .api.staging import stage_user as stage_user
+from .api.staging import stage_call as stage_call
 from .dims import size_of as size_of
 from .api.flatten import check_callable as check_callable
 from .ir.source import function_source as function_source

@@ -85,13 +85,12 @@ class BoundedTable(Generic[T]):
                 self._items.move_to_end(key)
             return found
 
-    def add(self, key: Hashable, item: T) -> T:
-        """Keep an item, and give it back."""
+    def add(self, key: Hashable, item: T) -> None:
+        """Keep an item."""
         with self._lock:
             self._items[key] = item
             if len(self._items) > self._limit:
                 self._items.popitem(last=False)
-            return item
 
     def clear(self) -> None:
         """Forget all items."""

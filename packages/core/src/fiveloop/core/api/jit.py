@@ -90,6 +90,11 @@ class JitFunction(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else _Bound(self, instance)
 
+    @property
+    def depends_on(self) -> tuple[Any, ...]:
+        """The function and how it is compiled: two that agree in these are the same function."""
+        return self._fun, self._nums, self._names, tuple(sorted(self._donate)), self._inline
+
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall:
         """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
         entry, _ = self._entry(args, kwargs)

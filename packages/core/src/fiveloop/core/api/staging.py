@@ -19,13 +19,14 @@ from fiveloop.core.api.flatten import (
     refuse_aliases,
 )
 from fiveloop.core.api.static import with_static
-from fiveloop.core.array import as_value
+from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.pytree import tree_flatten_with_path, tree_structure
+from fiveloop.core.pytree import TreeDef, tree_flatten_with_path, tree_structure
 from fiveloop.core.trace.axes import AxisTrace, new_axis
 from fiveloop.core.trace.modes import python_form
+from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import bind, current_trace, use_trace
 
@@ -61,6 +62,19 @@ def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged,
     pairs = tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
     flat = FlatFunction(fun, tree)
     return stage(flat, [aval_of(x, name(path)) for path, x in pairs], function_name(fun), fun), flat
+
+
+def stage_call(
+    fun: Callable[..., Any], values: Sequence[Value], tree: TreeDef
+) -> tuple[Staged, FlatFunction]:
+    """A user's function traced on values for its arguments, outside of traces only once for the same function."""
+    avals = tuple([x.aval for x in values])
+
+    def trace() -> tuple[Staged, FlatFunction]:
+        flat = FlatFunction(fun, tree)
+        return stage(flat, avals, function_name(fun), fun), flat
+
+    return traced_once((tree, avals), [fun], trace)
 
 
 def make_jaxpr(
@@ -123,8 +137,8 @@ def closed_call(
     @wraps(fun)
     @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, _ = flatten_values((args, kwargs), naming)
-        staged, flat = stage_user(fun, args, kwargs)
+        values, tree = flatten_values((args, kwargs), naming)
+        staged, flat = stage_call(fun, values, tree)
         refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)
         params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)
         outs = bind(closed_call_p, *staged.captured, *values, params=params)

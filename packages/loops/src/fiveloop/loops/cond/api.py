@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -31,9 +32,10 @@ from fiveloop.core import (
     python_form,
     stage,
     to_condition,
+    traced_once,
     tree_unflatten,
 )
-from fiveloop.loops.common import check_values, joined, share_captured, with_results
+from fiveloop.loops.common import Closures, check_values, joined, share_captured, with_results
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.state import Ref
 
@@ -119,14 +121,39 @@ def _traced_choice(what: str, index: Value, funs: Sequence[Callable[..., T]], op
     for name, fun in named:
         check_callable(f"{what}: {name}", fun)
     leaves, tree = flatten_values(operands, f"{what}: operands")
+    args = [x for x in leaves if not isinstance(x, Ref)]
+    if len(args) < len(leaves):
+        # The branches close over the operands that are Refs.
+        plan = _plan(what, named, tree, leaves)
+    else:
+        key = (what, tree, *[x.aval for x in leaves])
+        plan = traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
+    operands = [*plan.closures.consts, *args, *plan.closures.refs]
+    outs = bind(cond_p, index, *operands, params=plan.params)
+    return tree_unflatten(plan.out_tree, outs)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Traced branches: their params, what they close over, and the structure of the result."""
+
+    params: CondParams
+    closures: Closures
+    out_tree: Any
+
+
+def _plan(
+    what: str,
+    named: Sequence[tuple[str, Callable[..., Any]]],
+    tree: TreeDef,
+    leaves: Sequence[Value],
+) -> _Plan:
     branches = [_Branch(what, name, fun, tree, leaves) for name, fun in named]
     staged = [b.stage() for b in branches]
     avals = _result_avals(branches, staged)
     closures = share_captured(staged)
     jaxprs = tuple(with_results(jaxpr, avals) for jaxpr in closures.jaxprs)
-    args = [*closures.consts, *branches[0].args, *closures.refs]
-    outs = bind(cond_p, index, *args, params=CondParams(jaxprs))
-    return tree_unflatten(branches[0].out_tree, outs)  # type: ignore[no-any-return]
+    return _Plan(CondParams(jaxprs), closures, branches[0].out_tree)
 
 
 def _names(what: str, count: int) -> Sequence[str]:

@@ -15,10 +15,11 @@ from fiveloop.core import (
     flatten_values,
     function_source,
     python_form,
+    traced_once,
     tree_unflatten,
 )
 from fiveloop.loops.for_loop.as_python import for_loop_as_python
-from fiveloop.loops.for_loop.trace import bind_for, check_steps, trace_body
+from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
 from fiveloop.state import AbstractRef, Ref
 
 T = TypeVar("T")
@@ -68,9 +69,13 @@ def for_loop(
             )
         return []
 
-    traced = trace_body(flat_body, [AbstractRef(x.aval) for x in values], body)
-    outs = bind_for(steps, traced, values, reverse, unroll)
-    return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
+    avals = tuple([AbstractRef(x.aval) for x in values])
+
+    def trace() -> Loop:
+        return loop_of(steps, trace_body(flat_body, avals, body), reverse, unroll)
+
+    loop = traced_once(("for_loop", tree, avals, steps, reverse, unroll), [body], trace)
+    return tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]
 
 
 def _check_no_ref(x: Value) -> None:

@@ -15,7 +15,7 @@ from fiveloop.core import (
     at_source,
     bind,
     current_source,
-    split_list,
+    partition,
     stage,
 )
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
@@ -68,17 +68,27 @@ def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
     return steps
 
 
-def bind_for(
-    nsteps: int, traced: TracedBody, states: Sequence[Value], reverse: bool, unroll: int
-) -> list[Value]:
-    """Run a traced body over states; their final contents.
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop ready to run on states: its params and the operands before these, the last of them promoted."""
 
-    traced.jaxpr : [i, *consts, *refs, *states as Refs]           -> []
+    params: ForParams
+    operands: list[Value]
+    num_promoted: int
+
+    def run(self, states: Sequence[Value]) -> list[Value]:
+        """The final contents of the states."""
+        outs = bind(for_p, *self.operands, *states, params=self.params)
+        return outs[self.num_promoted :]
+
+
+def loop_of(nsteps: int, traced: TracedBody, reverse: bool, unroll: int) -> Loop:
+    """The loop of a traced body.
+
+    traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
     body, promoted = promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
-    consts = [x for x, p in zip(traced.consts, promoted, strict=True) if not p]
-    indexed = [x for x, p in zip(traced.consts, promoted, strict=True) if p]
+    consts, indexed = partition(promoted, traced.consts)
     params = ForParams(nsteps, body, len(consts), reverse, min(unroll, nsteps))
-    outs = bind(for_p, *consts, *traced.refs, *indexed, *states, params=params)
-    return split_list(outs, [len(indexed)])[1]
+    return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))

@@ -29,13 +29,14 @@ from fiveloop.core import (
     python_form,
     stage,
     stage_closed,
+    traced_once,
     tree_flatten_with_path,
     tree_unflatten,
     zeros_of,
 )
 from fiveloop.loops.common import check_values
 from fiveloop.loops.for_loop.primitive import INDEX
-from fiveloop.loops.for_loop.trace import TracedBody, bind_for, check_steps
+from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.state import AbstractRef, Ref
 
@@ -143,17 +144,45 @@ def traced_scan(
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     _check_no_refs(what, carry, slices)
-    x_avals = [x.aval.strong().unbatched(0) for x in slices]
-    staged, carry_avals, ys_tree = _trace(_Step(what, f, carry_tree, xs_tree), carry, x_avals)
-    carry = [_as_type(x, a) for x, a in zip(carry, carry_avals, strict=True)]
-    y_avals = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) :]]
-    stacks = [zeros_of(a) for a in y_avals]
-    if steps:
-        body = _as_for_body(staged, carry_avals, [x.aval.strong() for x in slices], y_avals)
-        finals = bind_for(steps, body, [*carry, *slices, *stacks], reverse, unroll)
+    given = tuple([x.aval for x in carry])
+    x_avals = tuple([x.aval.strong() for x in slices])
+    plan = traced_once(
+        (what, carry_tree, xs_tree, given, x_avals, steps, reverse, unroll),
+        [f],
+        lambda: _plan(_Step(what, f, carry_tree, xs_tree), given, x_avals, steps, reverse, unroll),
+    )
+    carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
+    stacks = [zeros_of(a) for a in plan.ys]
+    if plan.loop is not None:
+        finals = plan.loop.run([*carry, *slices, *stacks])
         carry, stacks = finals[: len(carry)], finals[len(carry) + len(slices) :]
     final = [as_result(x) for x in carry]
-    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacks)
+    return tree_unflatten(carry_tree, final), tree_unflatten(plan.ys_tree, stacks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A traced scan: the types of its carry and of its stacked outputs, and the loop, if there are steps."""
+
+    carry: Sequence[Aval]
+    ys: Sequence[Aval]
+    ys_tree: Any
+    loop: Loop | None
+
+
+def _plan(
+    step: _Step,
+    given: Sequence[Aval],
+    x_avals: Sequence[Aval],
+    steps: int,
+    reverse: bool,
+    unroll: int,
+) -> _Plan:
+    staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
+    ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) :]]
+    body = _as_for_body(staged, carry, x_avals, ys) if steps else None
+    loop = None if body is None else loop_of(steps, body, reverse, unroll)
+    return _Plan(carry, ys, ys_tree, loop)
 
 
 def _as_for_body(
@@ -239,10 +268,10 @@ def _shown(out: object) -> str:
 
 
 def _trace(
-    step: _Step, carry: Sequence[Value], x_avals: Sequence[Aval]
+    step: _Step, given: Sequence[Aval], x_avals: Sequence[Aval]
 ) -> tuple[Staged, list[Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
-    avals = [x.aval for x in carry]
+    avals = list(given)
     name = getattr(unwrap(step.f), "__name__", "step")
     while True:
         staged = stage(step, [INDEX, *avals, *x_avals], name, step.f)

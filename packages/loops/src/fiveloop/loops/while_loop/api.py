@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fiveloop.core import (
@@ -30,6 +31,7 @@ from fiveloop.core import (
     python_form,
     stage,
     stage_closed,
+    traced_once,
     tree_flatten_with_path,
     tree_unflatten,
 )
@@ -88,16 +90,38 @@ def traced_while(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_
                 f"while_loop: init_val must hold arrays, got a Ref of type {x.aval} at init_val{keystr(path)}; "
                 f"close over the Ref instead{at_source(current_source())}"
             )
-    body, avals = _Body(body_fun, tree).trace([x.aval for x in init])
-    condition = _trace_condition(cond_fun, tree, avals)
-    # both : [*consts, *carry, *refs]
-    closures = share_captured([condition, body])
-    cond_jaxpr, body_jaxpr = closures.jaxprs
-    body_jaxpr = with_results(body_jaxpr, avals)
-    carry = [as_type(x, a) for x, a in zip(init, avals, strict=True)]
-    bind_loop = _bind_with_pred if mutated_positions(cond_jaxpr.effects) else _bind
-    outs = bind_loop(cond_jaxpr, body_jaxpr, closures, carry)
+    given = tuple([x.aval for x in init])
+    plan = traced_once(
+        ("while_loop", tree, given),
+        [cond_fun, body_fun],
+        lambda: _plan(cond_fun, body_fun, tree, given),
+    )
+    carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
+    bind_loop = _bind_with_pred if mutated_positions(plan.cond.effects) else _bind
+    outs = bind_loop(plan.cond, plan.body, plan.closures, carry)
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A traced loop: `cond` and `body` : [*consts, *carry, *refs], and the types of the carry."""
+
+    cond: Jaxpr
+    body: Jaxpr
+    closures: Closures
+    avals: Sequence[Aval]
+
+
+def _plan(
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    tree: TreeDef,
+    given: Sequence[Aval],
+) -> _Plan:
+    body, avals = _Body(body_fun, tree).trace(given)
+    closures = share_captured([_trace_condition(cond_fun, tree, avals), body])
+    cond_jaxpr, body_jaxpr = closures.jaxprs
+    return _Plan(cond_jaxpr, with_results(body_jaxpr, avals), closures, avals)
 
 
 def _bind(cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]) -> list[Value]:

@@ -18,7 +18,7 @@ from fiveloop.core import (
     function_name,
     python_form,
     refuse_aliases,
-    stage_user,
+    stage_call,
     with_static,
 )
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
@@ -63,8 +63,8 @@ def checkpoint(
     @wraps(fun)
     @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, _ = flatten_values((args, kwargs), naming)
-        staged, flat = stage_user(fun, args, kwargs)
+        values, tree = flatten_values((args, kwargs), naming)
+        staged, flat = stage_call(fun, values, tree)
         refuse_aliases(f"checkpoint of {function_name(fun)}", staged.captured, values)
         params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
         out: R = flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))

@@ -1,0 +1,269 @@
+"""When two functions are the same: outside of traces, what was traced for one then serves the other.
+
+A function that is made anew at each call (`lambda c, x: ...` in a loop) is the same function if its code, its
+defaults, the globals that it uses and what it closes over are equal, and all of these are immutable through and
+through. If anything that it can reach may change, nothing is remembered, and it is traced again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache, partial
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    EllipsisType,
+    FunctionType,
+    ModuleType,
+    NoneType,
+    NotImplementedType,
+)
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fiveloop.core.array import Array, Scalar
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.trace.axes import trace_context
+from fiveloop.core.trace.tracer import ended_traces, is_eager
+from fiveloop.core.util import BoundedTable
+
+R = TypeVar("R")
+
+LARGEST_KEPT = 4096
+"""An array of more elements is not kept alive for what was traced with it: such a function is traced again."""
+
+
+def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) -> R:
+    """What `make` gives by tracing `funs`: outside of traces once, for the same functions and equal keys.
+
+    `key` holds all else that the result depends on. What `make` gives must not hold tracers.
+    """
+    if not is_eager() or ended_traces() is not None:
+        # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.
+        return make()
+    full = _full_key(key, funs)
+    if full is None:
+        return make()
+    found: R | None = _traced.find(full)
+    if found is None:
+        found = make()
+        _traced.add(full, found)
+    return found
+
+
+_traced: BoundedTable[Any] = BoundedTable(512)
+
+
+def forget_traces() -> None:
+    """Forget what has been traced outside of traces."""
+    _traced.clear()
+
+
+def _full_key(key: Hashable, funs: Sequence[object]) -> Hashable | None:
+    try:
+        reader = _Reader()
+        full = (key, trace_context(), *[reader.key(fun) for fun in funs])
+        hash(full)
+    except (_MayChange, TypeError, RecursionError):
+        return None
+    return full
+
+
+class _MayChange(Exception):
+    """Something that a function can reach may change."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Itself:
+    """Equal only to the wrapper of the same object."""
+
+    x: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.x is self.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
+
+
+class _Reader:
+    """Reads all that a function can reach; functions met before are numbers."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def key(self, x: Any) -> Hashable:
+        """A key that is equal for what is equal and of equal type, or `_MayChange`."""
+        kind = type(x)
+        if kind in _PLAIN:
+            return (kind, x)
+        read = _READERS.get(kind)
+        if read is not None:
+            return read(self, x)
+        if isinstance(x, (Aval, Primitive, np.dtype, np.ufunc)):
+            return x
+        if isinstance(x, np.generic):
+            return (kind, x.tobytes())
+        if isinstance(x, type) or kind is _NUMPY_FUNCTION:
+            return _trusted(x)
+        if _root(kind.__module__) == "fiveloop":
+            return self._own_object(x, kind)
+        raise _MayChange
+
+    def _own_object(self, x: Any, kind: type) -> Hashable:
+        """An object of the library's own is the same as another if what it says that it depends on is."""
+        if hasattr(kind, "depends_on"):
+            return (kind, *[self.key(item) for item in x.depends_on])
+        if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # every dataclass has them
+            return (kind, *[self.key(getattr(x, field.name)) for field in fields(kind)])
+        raise _MayChange
+
+    def array(self, x: Array) -> Hashable:
+        """An array cannot change, so it counts by identity; its elements are not compared."""
+        if x.size > LARGEST_KEPT:
+            raise _MayChange
+        return _Itself(x)
+
+    def items(self, x: tuple[Any, ...]) -> Hashable:
+        """The items of a tuple."""
+        return (tuple, *[self.key(item) for item in x])
+
+    def partial(self, x: partial[Any]) -> Hashable:
+        """The function and the arguments of a partial call."""
+        named = sorted(x.keywords.items())
+        return (partial, self.key(x.func), self.items(x.args), self.items(tuple(named)))
+
+    def builtin(self, x: Any) -> Hashable:
+        """A function of C, that of a module and not of an object."""
+        if not isinstance(x.__self__, (ModuleType, NoneType)) or x in _UNTRUSTED:
+            raise _MayChange
+        return _trusted(x)
+
+    def function(self, x: FunctionType) -> Hashable:
+        """The code, and all that it can reach."""
+        # Where the code is from; `__module__` may have been copied from another function.
+        own = _root(x.__globals__.get("__name__", "")) in _TRUSTED
+        if own and x.__closure__ is None:
+            return _Itself(x)
+        if not own and x.__dict__.keys() - {"__wrapped__"}:
+            raise _MayChange
+        if id(x) in self._seen:
+            return self._seen[id(x)]
+        self._seen[id(x)] = len(self._seen)
+        try:
+            cells = [cell.cell_contents for cell in x.__closure__ or ()]
+        except ValueError:
+            raise _MayChange from None
+        named = sorted((x.__kwdefaults__ or {}).items())
+        return (
+            x.__code__,
+            self.items(x.__defaults__ or ()),
+            self.items(tuple(named)),
+            self.items(tuple(cells)),
+            () if own else self._globals(x),
+        )
+
+    def _globals(self, x: FunctionType) -> Hashable:
+        names = _names(x.__code__)
+        if names is None:
+            raise _MayChange
+        found: list[Hashable] = []
+        for name in names.loaded:
+            if name in x.__globals__:
+                value = x.__globals__[name]
+            else:
+                value = getattr(builtins, name, None)
+            if isinstance(value, ModuleType):
+                found.append(self._module(value, names.attributes))
+            else:
+                found.append(self.key(value))
+        return tuple(found)
+
+    def _module(self, module: ModuleType, names: Sequence[str]) -> Hashable:
+        """What is taken from a module, as far as the code's names tell; the library's own modules stay as they are."""
+        root = _root(module.__name__)
+        if root == "fiveloop":
+            return module.__name__
+        # NumPy loads its random draws when they are asked for.
+        if module.__name__ not in _TRUSTED or (root == "numpy" and "random" in names):
+            raise _MayChange
+        taken = [module.__dict__[name] for name in names if name in module.__dict__]
+        if any(isinstance(x, ModuleType) for x in taken):
+            raise _MayChange
+        return (module.__name__, *[self.key(x) for x in taken])
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _trusted(x: Any) -> Hashable:
+    """A class or a function of a module whose contents stay as they are."""
+    module = getattr(x, "__module__", None) or "builtins"
+    if _root(module) not in _TRUSTED or module.startswith("numpy.random"):
+        raise _MayChange
+    return _Itself(x)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The globals that code loads, and all names of attributes in it."""
+
+    loaded: tuple[str, ...]
+    attributes: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _names(code: CodeType) -> _Names | None:
+    """The names in code and in the code within it; None if it imports, or sets globals."""
+    loaded: dict[str, None] = {}
+    attributes: dict[str, None] = {}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            loaded[instruction.argval] = None
+        elif instruction.opname in _REACHES_OUT:
+            return None
+        elif instruction.opcode in dis.hasname:
+            attributes[instruction.argval] = None
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names = _names(inner)
+            if names is None:
+                return None
+            loaded.update(dict.fromkeys(names.loaded))
+            attributes.update(dict.fromkeys(names.attributes))
+    return _Names(tuple(loaded), tuple(attributes))
+
+
+_REACHES_OUT = frozenset(
+    [
+        "IMPORT_NAME",
+        "STORE_GLOBAL",
+        "DELETE_GLOBAL",
+        "STORE_NAME",
+        "LOAD_FROM_DICT_OR_GLOBALS",
+        "LOAD_FROM_DICT_OR_DEREF",
+    ]
+)
+_NUMPY_FUNCTION = type(np.sum)
+_TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
+_UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
+_PLAIN = frozenset([int, bool, str, bytes, NoneType, EllipsisType, NotImplementedType, range])
+_READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
+    float: lambda _, x: struct.pack("d", x),
+    complex: lambda _, x: struct.pack("dd", x.real, x.imag),
+    tuple: _Reader.items,
+    slice: lambda reader, x: (slice, reader.items((x.start, x.stop, x.step))),
+    frozenset: lambda reader, x: (frozenset, frozenset([reader.key(item) for item in x])),
+    Array: _Reader.array,
+    Scalar: lambda _, x: (x.aval, x.host.tobytes()),
+    partial: _Reader.partial,
+    FunctionType: _Reader.function,
+    BuiltinFunctionType: _Reader.builtin,
+}
