@@ -213,7 +213,7 @@ def test_an_error_is_raised_at_every_call() -> None:
 
 
 def test_a_loop_over_a_ref_is_compiled_once_and_updates_in_place(programs: list[str]) -> None:
-    ref = new_ref(np.zeros(8, np.float32))
+    ref: Any = new_ref(np.zeros(8, np.float32))
     ref[0] = 0.0
     before = ref.array.buffer.unsafe_buffer_pointer()
     for k in range(3):

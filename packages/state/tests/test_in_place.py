@@ -45,7 +45,7 @@ def place(ref: Any) -> int:
 
 @every_write
 def test_a_ref_that_nobody_shares_is_updated_in_place(write: Write) -> None:
-    ref = new_ref(np.zeros(8, np.float32))
+    ref: Any = new_ref(np.zeros(8, np.float32))
     write(ref, 0)
     before = place(ref)
     for i in range(1, 4):
@@ -67,7 +67,7 @@ def test_what_a_ref_was_made_from_stays(write: Write) -> None:
 
 @every_write
 def test_what_was_read_stays_and_is_copied_once(write: Write) -> None:
-    ref = new_ref(np.zeros(3, np.float32))
+    ref: Any = new_ref(np.zeros(3, np.float32))
     write(ref, 0)
     read = ref[...]
     view = np.asarray(read)
@@ -84,7 +84,7 @@ def test_what_was_read_stays_and_is_copied_once(write: Write) -> None:
 
 
 def test_reading_a_part_does_not_share() -> None:
-    ref = new_ref(np.zeros(3, np.float32))
+    ref: Any = new_ref(np.zeros(3, np.float32))
     ref[0] = 1.0
     before = place(ref)
     whole = ref[:]
@@ -110,13 +110,13 @@ def test_a_result_and_the_contents_of_the_ref_do_not_share() -> None:
         ref[0] = ref[0] + 1.0
         return ref[...]
 
-    ref = new_ref(np.zeros(2, np.float32))
+    ref: Any = new_ref(np.zeros(2, np.float32))
     results = [jit(write_and_read)(ref) for _ in range(3)]
     np.testing.assert_array_equal(np.stack(results), [[1, 0], [2, 0], [3, 0]])
 
 
 def test_a_ref_is_not_given_away_by_donating_it() -> None:
-    ref = new_ref(np.arange(3, dtype=np.float32))
+    ref: Any = new_ref(np.arange(3, dtype=np.float32))
     total = jit(lambda r: r[...] * 2.0, donate_argnums=0)(ref)
     np.testing.assert_array_equal(np.asarray(total), [0, 2, 4])
     np.testing.assert_array_equal(np.asarray(ref[...]), [0, 1, 2])
@@ -125,7 +125,7 @@ def test_a_ref_is_not_given_away_by_donating_it() -> None:
 def test_a_program_that_fails_before_it_starts_leaves_the_ref(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ref = new_ref(np.zeros(2, np.float32))
+    ref: Any = new_ref(np.zeros(2, np.float32))
     jitted_set(ref, 0)
 
     def fail(self: Executable, args: Any) -> Any:
@@ -139,7 +139,7 @@ def test_a_program_that_fails_before_it_starts_leaves_the_ref(
 
 
 def test_a_program_that_fails_with_the_contents_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    ref = new_ref(np.zeros(2, np.float32))
+    ref: Any = new_ref(np.zeros(2, np.float32))
     jitted_set(ref, 0)
     original = Executable.execute
 
@@ -162,10 +162,10 @@ def test_a_program_that_fails_with_the_contents_says_so(monkeypatch: pytest.Monk
 
 
 def test_an_array_of_a_frozen_ref_stays() -> None:
-    ref = new_ref(np.zeros(2, np.float32))
+    ref: Any = new_ref(np.zeros(2, np.float32))
     jitted_set(ref, 0)
     out = ref.end()
     assert isinstance(out, Array)
-    again = new_ref(out)
+    again: Any = new_ref(out)
     jitted_set(again, 1)
     np.testing.assert_array_equal(np.asarray(out), [1, 0])

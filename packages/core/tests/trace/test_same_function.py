@@ -275,7 +275,8 @@ def test_a_variable_that_is_not_set_yet() -> None:
 
 
 def test_the_key_counts_and_must_be_hashable() -> None:
-    results = [traced_once(key, [helper], object) for key in (1, 2, 1, [1], [1])]
+    keys: list[Any] = [1, 2, 1, [1], [1]]
+    results = [traced_once(key, [helper], object) for key in keys]
     assert len(set(results)) == 4
 
 
