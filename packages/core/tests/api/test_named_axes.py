@@ -167,6 +167,16 @@ def test_integers_and_half_precision_keep_their_dtype() -> None:
         assert_close(vmap(lambda a: psum(a, "i"), axis_name="i")(x), np.full(4, 6, dtype))
 
 
+def test_means_of_integers_and_bools_are_floating() -> None:
+    for x in (np.array([1, 2, 4, 8], np.int32), np.array([True, False, True, True])):
+        got = vmap(lambda a: pmean(a, "i"), axis_name="i")(x)
+        assert_close(got, np.full(4, x.mean(), np.float32))
+    assert_close(
+        vmap(lambda a: pmean(a, "i", axis_index_groups=[[0], [1, 2, 3]]), axis_name="i")(X[:, 0]),
+        np.array([X[0, 0], *[X[1:, 0].mean()] * 3]),
+    )
+
+
 def test_names_may_be_any_hashable_but_numbers() -> None:
     name = ("data", "rows")
     with pytest.raises(TypeError, match="axis_name must be one name, such as 'i', got"):

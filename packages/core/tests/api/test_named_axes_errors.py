@@ -19,6 +19,7 @@ from fiveloop.core import (
     jit,
     make_jaxpr,
     pmax,
+    pmean,
     ppermute,
     pshuffle,
     psum,
@@ -43,6 +44,11 @@ MESSAGES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         UnboundAxisError,
         "psum: expected the name of a bound axis, got 'batch', and no axis is bound here; give the axis its name where "
         "it is made: `vmap(..., axis_name='batch')`",
+    ),
+    "of a mean": (
+        over(lambda x: pmean(x, "bacth")),
+        UnboundAxisError,
+        "pmean: expected the name of a bound axis ('batch' of size 4), got 'bacth'; did you mean 'batch'?",
     ),
     "near miss": (
         over(lambda x: axis_index("bach")),

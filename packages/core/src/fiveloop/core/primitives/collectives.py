@@ -8,7 +8,7 @@ into groups of lanes that talk among themselves.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,7 +38,8 @@ from fiveloop.core.primitives.collective_rules import (
     psum_scatter_p,
 )
 from fiveloop.core.primitives.convert import convert, operand
-from fiveloop.core.primitives.elementwise_arithmetic import add, div, mul
+from fiveloop.core.primitives.elementwise_arithmetic import add, div_p, mul
+from fiveloop.core.primitives.family import apply_binary
 from fiveloop.core.promotion import is_python_number
 from fiveloop.core.pytree import tree_map
 from fiveloop.core.rules import abstract_eval_rules
@@ -81,31 +82,37 @@ def psum(
     """
     axes = _axes("psum", axis_name)
     groups = _groups("psum", axes, axis_index_groups)
-
-    def of_leaf(leaf: Any) -> Any:
-        if is_python_number(leaf) and (groups is None or len({*map(len, groups)}) == 1):
-            return leaf * (lanes_of(axes) if groups is None else len(groups[0]))
-        value = operand("psum", "x", leaf)
-        return _reduce(
-            psum_p, convert(value, np.int32) if value.dtype == np.bool_ else value, axes, groups
-        )
-
-    return _map_leaves(of_leaf, x)
+    return tree_map(lambda leaf: _sum("psum", leaf, axes, groups), x)
 
 
 def pmean(
     x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
 ) -> Any:
-    """The mean over the lanes of a named axis.
+    """The mean over the lanes of a named axis; that of integers is floating.
 
     >>> vmap(lambda x: x - pmean(x, "i"), axis_name="i")(np.array([1.0, 3.0], "float32"))
     Array([-1.,  1.], dtype=float32)
     """
-    count = psum(1, axis_name, axis_index_groups=axis_index_groups)
-    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
-    return _map_leaves(
-        lambda leaf: leaf / count if is_python_number(leaf) else div(leaf, count), total
-    )
+    axes = _axes("pmean", axis_name)
+    groups = _groups("pmean", axes, axis_index_groups)
+    count = _sum("pmean", 1, axes, groups)
+
+    def of_leaf(leaf: Any) -> Any:
+        total = _sum("pmean", leaf, axes, groups)
+        if is_python_number(total) and is_python_number(count):
+            return total / count
+        return apply_binary(div_p, total, count, inexact=True)
+
+    return tree_map(of_leaf, x)
+
+
+def _sum(fun: str, x: Any, axes: tuple[NamedAxis, ...], groups: Groups) -> Any:
+    """The sum of a leaf; if all lanes know what it is, that of a Python number is one too."""
+    if is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
+        return x * (lanes_of(axes) if groups is None else len(groups[0]))
+    value = operand(fun, "x", x)
+    counted = convert(value, np.int32) if value.dtype == np.bool_ else value
+    return _reduce(psum_p, counted, axes, groups)
 
 
 def pmax(
@@ -146,7 +153,7 @@ def all_gather(
             return _gather_each(value, axes, place, tiled)
         return _apply(all_gather_p, value, AllGatherParams(axes, groups, place, tiled))
 
-    return _map_leaves(of_leaf, x)
+    return tree_map(of_leaf, x)
 
 
 def _gather_each(x: Value, axes: Sequence[NamedAxis], place: int, tiled: bool) -> Value:
@@ -184,7 +191,7 @@ def psum_scatter(
         place = canonical_axis("psum_scatter", scatter_dimension, value.ndim, "scatter_dimension")
         return _apply(psum_scatter_p, value, SumScatterParams(axes, groups, place, tiled))
 
-    return _map_leaves(of_leaf, x)
+    return tree_map(of_leaf, x)
 
 
 def all_to_all(
@@ -214,7 +221,7 @@ def all_to_all(
         concat = canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
         return _apply(all_to_all_p, value, AllToAllParams(axes, groups, split, concat, tiled))
 
-    return _map_leaves(of_leaf, x)
+    return tree_map(of_leaf, x)
 
 
 def ppermute(x: Any, axis_name: Any, perm: Iterable[tuple[int, int]]) -> Any:
@@ -225,7 +232,7 @@ def ppermute(x: Any, axis_name: Any, perm: Iterable[tuple[int, int]]) -> Any:
     """
     axes = _some_axes("ppermute", axis_name)
     pairs = _pairs(axes, perm)
-    return _map_leaves(
+    return tree_map(
         lambda leaf: _apply(
             ppermute_p, operand("ppermute", "x", leaf), PermuteParams(axes, None, pairs)
         ),
@@ -264,10 +271,6 @@ def _apply(prim: Primitive[Any], x: Value, params: Any) -> Value:
     return bind1(prim, x, params=params)
 
 
-def _map_leaves(fun: Callable[[Any], Any], tree: Any) -> Any:
-    return tree_map(fun, tree)
-
-
 def _reduce(
     prim: Primitive[ReduceLanesParams], x: Value, axes: tuple[NamedAxis, ...], groups: Groups
 ) -> Value:
@@ -277,7 +280,7 @@ def _reduce(
 def _extreme(prim: Primitive[ReduceLanesParams], x: Any, axis_name: Any, given: Any) -> Any:
     axes = _axes(prim.name, axis_name)
     groups = _groups(prim.name, axes, given)
-    return _map_leaves(lambda leaf: _reduce(prim, operand(prim.name, "x", leaf), axes, groups), x)
+    return tree_map(lambda leaf: _reduce(prim, operand(prim.name, "x", leaf), axes, groups), x)
 
 
 # arguments

@@ -91,12 +91,14 @@ def batch_flat(
     values: Sequence[Value],
     dims: Sequence[BatchDim],
     user_fun: object = None,
+    axis: NamedAxis | None = None,
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function over a batch, and their batch axes; for batch rules.
 
-    What the function does over `batch_axis(size)` is done over this batch.
+    What the function does over `batch_axis(size)` is done over this batch. If it calls functions of the user, which
+    know that axis by its name, `axis` is that of the trace that has called the rule.
     """
-    trace = BatchTrace(current_trace(), size, user_fun or fun, binds_batch=True)
+    trace = BatchTrace(current_trace(), size, user_fun or fun, axis, binds_batch=True)
     return _run_batch(trace, fun, values, dims)
 
 
