@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, reject, settings
 
 import fiveloop.loops.testing
 import fiveloop.numpy as fnp
@@ -33,11 +34,26 @@ from fiveloop.core import (
 )
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.lanes import lanes
+from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
+from fiveloop.core.testing.lanes import LanesError, lanes
+from fiveloop.core.testing.laws import (
+    law_dce,
+    law_eval,
+    law_jvp,
+    law_lanes,
+    law_linearize,
+    law_split,
+    law_transpose,
+    law_type,
+)
 from fiveloop.core.testing.oracle import run_jaxpr
+from fiveloop.core.testing.programs import Program, programs
 from fiveloop.loops import cond, fori_loop, scan, switch, while_loop
+from fiveloop.loops.testing.program_steps import LOOP_KINDS
 from fiveloop.remat import checkpoint
+from fiveloop.remat.testing.program_steps import with_checkpoints
 from fiveloop.state import freeze, new_ref
+from fiveloop.state.testing.program_steps import read_all
 
 # The oracle knows the primitives of each package from its `testing`.
 TESTING = (fiveloop.loops.testing, fiveloop.remat.testing, fiveloop.state.testing)
@@ -224,6 +240,24 @@ def test_renaming_reaches_bodies(place: str) -> None:
     with lanes(NamedAxis("i", 2), NamedAxis("j", 2)):
         want = run_jaxpr(jaxpr, [np.moveaxis(x, 2, 0)])
     assert_all_close(got, want)
+
+
+# random programs of one lane
+
+
+@settings(max_examples=15)
+@given(programs(with_collectives(with_checkpoints(LOOP_KINDS))).map(read_all))
+def test_random_programs(program: Program) -> None:
+    s = lane_sample(program)
+    try:
+        want = lane_twin(program)
+    except LanesError:  # lanes choose different branches, of which one talks to all
+        reject()
+    with lanes(AXIS):
+        law_eval(s, want)
+        for law in (law_type, law_dce, law_jvp, law_linearize, law_transpose, law_split):
+            law(s)
+    law_lanes(s, [AXIS])
 
 
 # what only lanes can do

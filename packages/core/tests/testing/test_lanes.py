@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import Jaxpr, NamedAxis, ShapeDtype, axis_index, make_jaxpr, psum
-from fiveloop.core.testing.lanes import LanesError, lanes, this_lane
+from fiveloop.core.testing.lanes import Lanes, LanesError, lanes, this_lane
 from fiveloop.core.testing.oracle import run_jaxpr
 
 I, J = NamedAxis("i", 3), NamedAxis("j", 2)
@@ -36,6 +36,20 @@ def test_a_free_name_is_refused_where_there_are_no_lanes() -> None:
 def test_a_lane_that_fails_is_what_is_raised() -> None:
     with lanes(I, J), pytest.raises(IndexError, match="too many indices"):
         run_jaxpr(total(), [np.float32(1)])
+
+
+def test_lanes_that_do_not_meet_are_an_error() -> None:
+    everyone = Lanes([J])
+
+    def some(here: tuple[int, ...]) -> list[object]:
+        return [everyone.exchange(here, "sum", 1.0)] if here == (0,) else [2.0]
+
+    with pytest.raises(LanesError, match="a collective that others never reach"):
+        everyone.run(some)
+
+    other = Lanes([J])
+    with pytest.raises(LanesError, match="different collectives at a time"):
+        other.run(lambda here: [other.exchange(here, here, 1.0)])
 
 
 def test_this_lane_has_its_coordinates() -> None:

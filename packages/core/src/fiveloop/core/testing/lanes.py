@@ -18,9 +18,6 @@ import numpy as np
 
 from fiveloop.core.ir.axes import NamedAxis
 
-PATIENCE = 20.0
-"""Seconds after which a lane no longer waits for the others."""
-
 Coordinates = tuple[int, ...]
 RunLane = Callable[[Coordinates], list[Any]]
 
@@ -35,8 +32,12 @@ class Lanes:
     def __init__(self, axes: Sequence[NamedAxis]) -> None:
         self.axes = tuple(axes)
         self.sizes = tuple(axis.size for axis in axes)
-        self._barrier = threading.Barrier(int(np.prod(self.sizes, dtype=int)), timeout=PATIENCE)
-        self._offers: dict[Coordinates, Any] = {}
+        self._count = int(np.prod(self.sizes, dtype=int))
+        self._meeting = threading.Condition()
+        self._offers: dict[Coordinates, tuple[Any, Any]] = {}
+        self._taken: dict[Coordinates, tuple[Any, Any]] = {}
+        self._meetings = 0
+        self._gone = 0
 
     def coordinates(self) -> list[Coordinates]:
         """Every lane, in row-major order."""
@@ -54,7 +55,9 @@ class Lanes:
                     found[here] = run_lane(here)
             except BaseException as error:
                 errors.append(error)
-                self._barrier.abort()
+            with self._meeting:
+                self._gone += 1
+                self._meeting.notify_all()
 
         threads = [threading.Thread(target=work, args=(here,)) for here in self.coordinates()]
         for thread in threads:
@@ -71,16 +74,22 @@ class Lanes:
         together = np.stack([np.asarray(x) for x in each], axis=-1)
         return together.reshape((*together.shape[:-1], *self.sizes))
 
-    def exchange(self, here: Coordinates, value: Any) -> dict[Coordinates, Any]:
-        """What every lane has, once all are here."""
-        try:
-            self._offers[here] = value
-            self._barrier.wait()
-            everything = dict(self._offers)
-            self._barrier.wait()
-        except threading.BrokenBarrierError:
-            raise LanesError("the lanes do not all come to the same collective") from None
-        return everything
+    def exchange(self, here: Coordinates, what: object, value: Any) -> dict[Coordinates, Any]:
+        """What every lane has, once all are here; `what` must be equal for all."""
+        with self._meeting:
+            number = self._meetings
+            self._offers[here] = (what, value)
+            if len(self._offers) == self._count:
+                self._taken, self._offers = self._offers, {}
+                self._meetings += 1
+                self._meeting.notify_all()
+            self._meeting.wait_for(lambda: self._meetings > number or self._gone)
+            if self._meetings == number:
+                raise LanesError("some lanes come to a collective that others never reach")
+            everything = self._taken
+        if any(other != what for other, _ in everything.values()):
+            raise LanesError("the lanes come to different collectives at a time")
+        return {there: given for there, (_, given) in everything.items()}
 
 
 class _Local(threading.local):

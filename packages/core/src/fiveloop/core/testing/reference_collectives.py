@@ -29,7 +29,7 @@ def _collective(one_lane: _OneLane) -> Any:
     def reference(values: Sequence[_Array], p: Any) -> list[_Array]:
         (x,) = values
         everyone, here = this_lane([a for a in p.axes if isinstance(a, NamedAxis)])
-        offers = everyone.exchange(here, x)
+        offers = everyone.exchange(here, p, x)
         sizes = [a.size if isinstance(a, NamedAxis) else a for a in p.axes]
         rows: list[_Array] = []
         mine: list[int] = []

@@ -1,0 +1,21 @@
+"""Random programs that talk across a named axis obey every law."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
+from fiveloop.core.testing.lanes import lanes
+from fiveloop.core.testing.laws import check_laws, law_eval, law_lanes
+from fiveloop.core.testing.program_steps import CORE_KINDS
+from fiveloop.core.testing.programs import Program, programs
+
+
+@settings(max_examples=20)
+@given(programs(with_collectives(CORE_KINDS)))
+def test_programs_of_lanes(program: Program) -> None:
+    s = lane_sample(program)
+    with lanes(AXIS):
+        law_eval(s, lane_twin(program))
+        check_laws(s)
+    law_lanes(s, [AXIS])
