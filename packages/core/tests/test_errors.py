@@ -15,6 +15,7 @@ from fiveloop.core import (
     RuleError,
     as_value,
     closed_call,
+    ds,
     grad,
     jit,
     make_jaxpr,
@@ -190,7 +191,29 @@ INDEXING: dict[str, Case] = {
         lambda: jit(lambda x, i: x[i:])(X, 1),
         TypeError,
         "expected the start of a slice of axis 0 to be known, got the traced value Traced<i32*[]>; "
-        "use `ds(start, size)` for a run-time start",
+        "use `ds(start, size)` for a run-time start, or if it comes from an argument, name that one in "
+        "static_argnums",
+    ),
+    "a step of zero": (
+        lambda: X[::0],
+        ValueError,
+        "expected the step of a slice of axis 0 not to be 0",
+    ),
+    "a traced size of a span": (
+        lambda: jit(lambda n: X[ds(0, n)])(2),
+        TypeError,
+        "ds: expected an int as size, got Traced<i32*[]>; sizes must be known while tracing: if it comes from an "
+        "argument, name that one in static_argnums",
+    ),
+    "a negative size of a span": (
+        lambda: X[ds(0, -1)],
+        ValueError,
+        "ds: expected size >= 0 and stride >= 1, got -1 and 1",
+    ),
+    "an update without a place": (
+        lambda: X.at.set(1.0),
+        AttributeError,
+        "`x.at` has no attribute 'set'; choose a place first: `x.at[index].set(v)`",
     ),
     "assignment": (
         lambda: X.__setitem__(0, 1.0),

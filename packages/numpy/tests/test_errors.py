@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop import nn, random
+from fiveloop.core import ConcretizationError, jit
 from fiveloop.core.testing.misuse import assert_misuse
 
 X = fnp.asarray(np.arange(4, dtype=np.float32))
 M = fnp.asarray(np.ones((3, 2), np.float32))
+CUBE = fnp.ones((1, 1, 1))
 KEY = random.key(0)
 
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
@@ -56,6 +59,92 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "matmul: expected inner sizes that agree, got 2 and 3 in f32[3,2] @ f32[3,2]",
     ),
+    "labels that are no text": (
+        lambda: fnp.einsum(3, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "einsum: expected `subscripts` to be a string such as 'ij,jk->ik', got 3",
+    ),
+    "sizes of dot": (
+        lambda: fnp.dot(M, M),
+        ValueError,
+        "dot: expected equal sizes along the axes that are summed, got axes (1,) of f32[3,2] and (0,) of f32[3,2]",
+    ),
+    "sizes of tensordot": (
+        lambda: fnp.tensordot(M, M, 1),
+        ValueError,
+        "tensordot: expected equal sizes along the axes that are summed, got axes (1,) of f32[3,2] and (0,) of "
+        "f32[3,2]",
+    ),
+    "number of axes of tensordot": (
+        lambda: fnp.tensordot(M, M, 5),
+        ValueError,
+        "tensordot: expected `axes` in [0, 2], got 5",
+    ),
+    "sizes of inner": (
+        lambda: fnp.inner(M, X),
+        ValueError,
+        "inner: expected equal sizes along the axes that are summed, got axes (1,) of f32[3,2] and (0,) of f32[4]",
+    ),
+    "shapes to stack": (
+        lambda: fnp.stack([X, M]),
+        TypeError,
+        "concatenate: expected arrays of one dtype and one shape save along axis 0, got f32[1,4] and f32[1,3,2]",
+    ),
+    "no sequence to concatenate": (
+        lambda: fnp.concatenate(5),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "concatenate: expected a sequence of arrays, got 5",
+    ),
+    "indices along an axis": (
+        lambda: fnp.take_along_axis(M, X, 0),
+        TypeError,
+        "take_along_axis: expected integer indices with the axes of f32[3,2], got f32[4]",
+    ),
+    "axis of cumsum": (
+        lambda: fnp.cumsum(X, axis=2),
+        ValueError,
+        "cumsum: expected `axis` in [-1, 1) for 1 axes, got 2",
+    ),
+    "axis of flip": (
+        lambda: fnp.flip(M, 4),
+        ValueError,
+        "flip: expected `axis` in [-2, 2) for 2 axes, got 4",
+    ),
+    "axis of unstack": (
+        lambda: fnp.unstack(X, axis=2),
+        ValueError,
+        "unstack: expected `axis` in [-1, 1) for 1 axes, got 2",
+    ),
+    "shift of roll": (
+        lambda: fnp.roll(X, 1.5),
+        TypeError,
+        "roll: expected `shift` to be integers, got f32*[]",
+    ),
+    "times of tile": (
+        lambda: fnp.tile(X, -1),
+        ValueError,
+        "tile: expected no negative numbers in `reps`, got -1",
+    ),
+    "greatest of nothing": (
+        lambda: fnp.max(X[:0]),
+        ValueError,
+        "max: expected at least one element along axes (0,), got f32[0]",
+    ),
+    "part of a quantile": (
+        lambda: fnp.quantile(X, "a"),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "quantile: expected `q` to be a number known while tracing, got 'a'",
+    ),
+    "times of diff": (
+        lambda: fnp.diff(X, n=-1),
+        ValueError,
+        "diff: expected `n` not to be negative, got -1",
+    ),
+    "number of linspace": (
+        lambda: fnp.linspace(0, 1, 2.5),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "linspace: expected `num` to be an integer, got 2.5",
+    ),
     "labels": (
         lambda: fnp.einsum("ij,jk->ik", M, M),
         ValueError,
@@ -93,6 +182,35 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "classes": (lambda: nn.one_hot(X, 3), TypeError, "one_hot: expected integers, got f32[4]"),
 }
+
+
+KNOWN: dict[str, tuple[Callable[[Any], object], str]] = {
+    "full": (fnp.zeros, "shape"),
+    "reshape": (lambda n: X.reshape(n, -1), "shape"),
+    "sum": (lambda n: fnp.sum(CUBE, axis=n), "axis"),
+    "arange": (fnp.arange, "stop"),
+    "linspace": (lambda n: fnp.linspace(0, 1, n), "num"),
+    "tile": (lambda n: fnp.tile(X, n), "reps"),
+    "roll": (lambda n: fnp.roll(CUBE, 1, axis=n), "axis"),
+    "split": (lambda n: fnp.split(X, n), "indices_or_sections"),
+    "repeat": (lambda n: fnp.repeat(X, n), "repeats"),
+    "top_k": (lambda n: fnp.top_k(X, n), "k"),
+    "normal": (lambda n: random.normal(KEY, (n,)), "shape"),
+}
+
+
+@pytest.mark.parametrize(("fun", "use", "name"), [(f, *case) for f, case in KNOWN.items()])
+def test_a_traced_integer_where_a_known_one_is_needed(
+    fun: str, use: Callable[[Any], object], name: str
+) -> None:
+    assert_misuse(
+        lambda: jit(lambda n: use(n))(2),
+        ConcretizationError,
+        f"{fun}: expected `{name}` to be known while tracing, got Traced<i32*[]>; if it comes from an argument, name "
+        "that one in static_argnums",
+        within=use if use.__name__ == "<lambda>" else None,
+    )
+    assert jit(use, static_argnums=0)(2) is not None
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)

@@ -146,7 +146,7 @@ DERIVATIVES: dict[str, Case] = {
     "nothing": (
         lambda: grad(lambda x: None)(X),
         TypeError,
-        "grad of <lambda>: it must return one float scalar, got 0 arrays; use `vjp` for other results, or "
+        "grad of <lambda>: it must return one float scalar, got no arrays; use `vjp` for other results, or "
         "has_aux=True for a pair",
     ),
     "an integer argument": (

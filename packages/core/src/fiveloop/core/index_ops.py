@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core.array import OPS, Array, ArrayLike, Value
 from fiveloop.core.array_methods import METHODS
+from fiveloop.core.errors import at_source
 from fiveloop.core.index_eager import put_now, take_now
 from fiveloop.core.index_parse import normalize, traced_mask
 from fiveloop.core.indexing import put_kind, put_mask, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.rules import type_rules
-from fiveloop.core.trace.tracer import is_eager
+from fiveloop.core.trace.tracer import current_source, is_eager
 
 
 def read_array(x: Value, index: Any) -> Value:
@@ -42,6 +43,14 @@ class AtView:
                 f"at: expected `x` to be an array, got {x.aval}; write to a Ref directly: `ref[i] = v`"
             )
         self._x = x
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = (
+                f"`x.at` has no attribute {name!r}; choose a place first: `x.at[index].set(v)`"
+            )
+            raise AttributeError(f"{message}{at_source(current_source())}", name=name, obj=self)
 
     def __getitem__(self, index: Any) -> Place:
         return Place(self._x, index)

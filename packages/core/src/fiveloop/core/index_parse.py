@@ -11,11 +11,11 @@ import numpy as np
 
 from fiveloop.core.array import Concrete, Scalar, Value, as_value
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes
-from fiveloop.core.errors import at_source, shape_str
+from fiveloop.core.errors import STATIC, at_source, shape_str
 from fiveloop.core.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.primitives.broadcast import broadcast_in_dim
-from fiveloop.core.primitives.check import bad_type
+from fiveloop.core.primitives.check import bad_type, bad_value
 
 HostArray = np.ndarray[Any, Any]
 
@@ -212,10 +212,12 @@ def _slice(s: slice, size: Dim, axis: int) -> Span:
     for name, bound in (("start", s.start), ("stop", s.stop), ("step", s.step)):
         if bound is not None and not hasattr(bound, "__index__"):
             bad_type(f"expected the {name} of a slice to be an int, got {bound!r}")
+        if name == "step" and bound is not None and not isinstance(bound, Value) and bound == 0:
+            bad_value(f"expected the step of a slice of axis {axis} not to be 0")
         if isinstance(bound, Value) and not isinstance(bound, Concrete):
             bad_type(
                 f"expected the {name} of a slice of axis {axis} to be known, got the traced value {bound!r}; "
-                "use `ds(start, size)` for a run-time start"
+                f"use `ds(start, size)` for a run-time start, or {STATIC}"
             )
     start, stop, step = s.indices(size)
     count = len(range(start, stop, step))

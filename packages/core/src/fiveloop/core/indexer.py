@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fiveloop.core.dims import Dim, Shape, same_dim
+from fiveloop.core.errors import STATIC, at_source
+from fiveloop.core.ir.source import user_source
 
 
 @dataclass(frozen=True)
@@ -169,9 +171,14 @@ def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
     given: dict[str, Any] = {"size": size, "stride": stride}
     for name, x in given.items():
         if not isinstance(x, int) or isinstance(x, bool):
-            raise TypeError(f"ds: expected an int as {name}, got {x!r}; sizes must be static")
+            raise TypeError(
+                f"ds: expected an int as {name}, got {x!r}; sizes must be known while tracing: {STATIC}"
+                f"{at_source(user_source())}"
+            )
     if size < 0 or stride < 1:
-        raise ValueError(f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}")
+        raise ValueError(
+            f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}{at_source(user_source())}"
+        )
     return DynamicSpan(start, size, stride)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fiveloop.core import operators as op
 from fiveloop.core.array import ArrayLike, Value, as_value, to_array
 from fiveloop.core.array_methods import METHODS
-from fiveloop.core.dims import size_of
+from fiveloop.core.dims import same_dim, size_of
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import dot as dt
@@ -202,7 +202,18 @@ def dot(x: ArrayLike, y: ArrayLike) -> Value:
     a, b = promote("dot", x, y)
     if not a.ndim or not b.ndim:
         return ew.mul(a, b)
-    return dt.dot_general(a, b, (([a.ndim - 1], [max(b.ndim - 2, 0)]), ([], [])))
+    return contract("dot", a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),))
+
+
+def contract(fun: str, x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
+    """Products of two arrays of one dtype, summed over pairs of their axes, which must have equal sizes."""
+    sizes = [x.shape[k] for k in of_x], [y.shape[k] for k in of_y]
+    if len(of_x) != len(of_y) or not all(map(same_dim, *sizes)):
+        bad_value(
+            f"{fun}: expected equal sizes along the axes that are summed, got axes {tuple(of_x)} of {x.aval} and "
+            f"{tuple(of_y)} of {y.aval}"
+        )
+    return dt.dot_general(x, y, ((of_x, of_y), ((), ())))
 
 
 def var(

@@ -159,9 +159,18 @@ def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = 
     return div(sum(value, axes, keepdims=keepdims), count)
 
 
+def _some(fun: str, x: ArrayLike, axis: Any) -> Value:
+    """An array with at least one element along the axes."""
+    value = operand(fun, "x", x)
+    axes = canonical_axes(fun, axis, value.ndim)
+    if 0 in [value.shape[k] for k in axes]:
+        bad_value(f"{fun}: expected at least one element along axes {axes}, got {value.aval}")
+    return value
+
+
 def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The greatest element over `axis`, or over all."""
-    value = operand("max", "x", x)
+    value = _some("max", x, axis)
     axes = canonical_axes("max", axis, value.ndim)
     out = reduce_max(value, axes)
     return keep_axes(out, value.shape, axes) if keepdims else out
@@ -169,7 +178,7 @@ def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
 
 def min(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The least element over `axis`, or over all."""
-    value = operand("min", "x", x)
+    value = _some("min", x, axis)
     axes = canonical_axes("min", axis, value.ndim)
     out = reduce_min(value, axes)
     return keep_axes(out, value.shape, axes) if keepdims else out

@@ -12,10 +12,17 @@ from fiveloop.core.array import device_put
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_type, bad_value, canonical_dtype, canonical_shape
+from fiveloop.core.primitives.check import (
+    bad_type,
+    bad_value,
+    canonical_dtype,
+    canonical_shape,
+    known_int,
+    refuse_traced,
+)
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.promotion import Typed, host_scalar, python_typed, to_inexact
-from fiveloop.core.trace.tracer import is_eager
+from fiveloop.core.trace.tracer import Tracer, is_eager
 
 Nested = Sequence[Any]
 _NUMBERS = (bool, int, float, complex)
@@ -212,6 +219,8 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
 def _number(fun: str, name: str, x: Any) -> int | float:
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         return x
+    if isinstance(x, Tracer):
+        refuse_traced(fun, name, x)
     try:
         return operator.index(x)
     except TypeError:
@@ -237,6 +246,7 @@ def linspace(
     >>> fnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
+    num = known_int("linspace", "num", num)
     if num < 0:
         bad_value(f"linspace: expected `num` not to be negative, got {num}")
     low, high = promote("linspace", start, stop, inexact=True)

@@ -11,7 +11,7 @@ from fiveloop.core import operators as op
 from fiveloop.core.dims import is_one
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as dt
-from fiveloop.core.primitives.check import bad_value
+from fiveloop.core.primitives.check import bad_type, bad_value
 from fiveloop.core.primitives.convert import promote
 from fiveloop.numpy.linear import diagonal
 
@@ -27,6 +27,10 @@ def einsum(subscripts: str, /, *xs: ArrayLike, preferred_element_type: Any = Non
     >>> fnp.einsum("ij,j->i", np.array([[1, 2], [3, 4]]), np.array([1, 1]))
     Array([3, 7], dtype=int64)
     """
+    if not isinstance(subscripts, str):
+        bad_type(
+            f"einsum: expected `subscripts` to be a string such as 'ij,jk->ik', got {subscripts!r}"
+        )
     values = promote("einsum", *xs)
     labels, out = _parse(subscripts, [x.shape for x in values])
     terms = [

@@ -68,7 +68,7 @@ def inner(x: ArrayLike, y: ArrayLike) -> Value:
     a, b = promote("inner", x, y)
     if not a.ndim or not b.ndim:
         return ew.mul(a, b)
-    return dt.dot_general(a, b, (([a.ndim - 1], [b.ndim - 1]), ([], [])))
+    return me.contract("inner", a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 
 def outer(x: ArrayLike, y: ArrayLike) -> Value:
@@ -91,11 +91,13 @@ def tensordot(x: ArrayLike, y: ArrayLike, axes: int | Sequence[Any] = 2) -> Valu
     """
     a, b = promote("tensordot", x, y)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(a.ndim, b.ndim):
+            bad_value(f"tensordot: expected `axes` in [0, {min(a.ndim, b.ndim)}], got {axes}")
         left, right = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
     else:
         left = canonical_axes("tensordot", axes[0], a.ndim, "axes")
         right = canonical_axes("tensordot", axes[1], b.ndim, "axes")
-    return dt.dot_general(a, b, ((left, right), ((), ())))
+    return me.contract("tensordot", a, b, left, right)
 
 
 def kron(x: ArrayLike, y: ArrayLike) -> Value:

@@ -13,7 +13,14 @@ from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_axis, common_shape
+from fiveloop.core.primitives.check import (
+    bad_type,
+    bad_value,
+    canonical_axes,
+    canonical_axis,
+    common_shape,
+    int_or_ints,
+)
 from fiveloop.core.primitives.convert import convert, operand
 
 Axes = int | Sequence[int]
@@ -196,7 +203,7 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Value, ...]:
     Array([3, 4], dtype=int64)
     """
     value = operand("unstack", "x", x)
-    return tuple(bc.move_axis(value, axis, 0))
+    return tuple(bc.move_axis(value, canonical_axis("unstack", axis, value.ndim), 0))
 
 
 def hstack(xs: Sequence[ArrayLike]) -> Value:
@@ -241,7 +248,8 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
     value = operand("split", "x", x)
     at = canonical_axis("split", axis, value.ndim)
     size = value.shape[at]
-    if isinstance(indices_or_sections, int) and size % indices_or_sections:
+    places = int_or_ints("split", "indices_or_sections", indices_or_sections)
+    if isinstance(indices_or_sections, int) and places[0] > 0 and size % places[0]:
         bad_value(
             f"split: expected a number of parts that divides axis {at} of size {size}, "
             f"got {indices_or_sections}; see `array_split`"
@@ -279,7 +287,8 @@ def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
     >>> fnp.flip(np.arange(3))
     Array([2, 1, 0], dtype=int64)
     """
-    return sh.reverse(x, axis)
+    value = operand("flip", "x", x)
+    return sh.reverse(value, canonical_axes("flip", axis, value.ndim))
 
 
 def fliplr(x: ArrayLike) -> Value:
@@ -332,9 +341,7 @@ def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = Non
     if axis is None:
         return bc.reshape(roll(bc.reshape(value, (-1,)), shift, 0), value.shape)
     shifts: list[Any] = list(shift) if isinstance(shift, (tuple, list)) else [shift]
-    axes = [
-        canonical_axis("roll", a, value.ndim) for a in ([axis] if isinstance(axis, int) else axis)
-    ]
+    axes = [canonical_axis("roll", a, value.ndim) for a in int_or_ints("roll", "axis", axis)]
     if len(shifts) != len(axes):
         shifts, axes = shifts * len(axes), axes * len(shifts)
     for by, at in zip(shifts, axes, strict=True):
@@ -350,7 +357,10 @@ def _rolled(x: Value, by: ArrayLike, at: int) -> Value:
     if isinstance(by, (int, np.integer)):
         cut = size - int(by) % size
         return sh.concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(None, cut))]], at)
-    shift = convert(operand("roll", "shift", by), np.int32)
+    places = operand("roll", "shift", by)
+    if places.dtype.kind not in "iu":
+        bad_type(f"roll: expected `shift` to be integers, got {places.aval}")
+    shift = convert(places, np.int32)
     return x[(*lead, op.remainder(ew.sub(sh.iota(np.int32, size), shift), size))]
 
 
@@ -361,7 +371,9 @@ def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
     Array([1, 2, 1, 2], dtype=int64)
     """
     value = operand("tile", "x", x)
-    counts = (reps,) if isinstance(reps, int) else tuple(reps)
+    counts = int_or_ints("tile", "reps", reps)
+    if any(n < 0 for n in counts):
+        bad_value(f"tile: expected no negative numbers in `reps`, got {reps}")
     rank = max(value.ndim, len(counts))
     counts = (*(1,) * (rank - len(counts)), *counts)
     shape = (*(1,) * (rank - value.ndim), *value.shape)

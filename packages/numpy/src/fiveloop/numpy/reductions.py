@@ -13,7 +13,13 @@ from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_axis
+from fiveloop.core.primitives.check import (
+    bad_type,
+    bad_value,
+    canonical_axes,
+    canonical_axis,
+    known_int,
+)
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.primitives.sort import sort as sort_along
 from fiveloop.core.promotion import dtype_kind
@@ -213,6 +219,8 @@ def quantile(
     >>> fnp.quantile(np.array([0.0, 1.0, 2.0, 3.0]), 0.25)
     Array(0.75, dtype=float64)
     """
+    if not isinstance(q, (int, float, np.number)):
+        bad_type(f"quantile: expected `q` to be a number known while tracing, got {q!r}")
     if not 0 <= q <= 1:
         bad_value(f"quantile: expected `q` in [0, 1], got {q}")
     (value,) = promote("quantile", x, inexact=True)
@@ -345,7 +353,9 @@ def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
     >>> fnp.diff(np.array([1, 4, 9]))
     Array([3, 5], dtype=int64)
     """
-    value = operand("diff", "x", x)
+    value, n = operand("diff", "x", x), known_int("diff", "n", n)
+    if n < 0:
+        bad_value(f"diff: expected `n` not to be negative, got {n}")
     lead = (slice(None),) * canonical_axis("diff", axis, value.ndim)
     for _ in range(n):
         late, early = value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))]

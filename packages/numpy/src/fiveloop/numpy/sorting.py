@@ -9,7 +9,7 @@ from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
 from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives import sort as so
-from fiveloop.core.primitives.check import bad_value, canonical_axis
+from fiveloop.core.primitives.check import bad_value, canonical_axis, known_int
 from fiveloop.core.primitives.convert import operand
 from fiveloop.numpy.indexing import take_along_axis
 
@@ -57,7 +57,7 @@ def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
     (Array([9, 5], dtype=int64), Array([1, 2], dtype=int32))
     """
     value = operand("top_k", "x", x)
-    at = canonical_axis("top_k", axis, value.ndim)
+    at, k = canonical_axis("top_k", axis, value.ndim), known_int("top_k", "k", k)
     if not 0 <= k <= value.shape[at]:
         bad_value(
             f"top_k: expected `k` in [0, {value.shape[at]}] along axis {at} of {value.aval}, got {k}"

@@ -172,8 +172,8 @@ def grad(
 def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: Sequence[Value]) -> Tangent:
     if flat.num_outs != 1:
         raise TypeError(
-            f"{asked.of}: it must return one float scalar, got {flat.num_outs} arrays; use `vjp` for other results, "
-            f"or has_aux=True for a pair{at_source(current_source())}"
+            f"{asked.of}: it must return one float scalar, got {flat.num_outs or 'no'} arrays; use `vjp` for other "
+            f"results, or has_aux=True for a pair{at_source(current_source())}"
         )
     aval = outs[0].aval
     if aval.accumulates:

@@ -118,6 +118,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> eval_shape(lambda x: x.sum(), ShapeDtype((3,), "float32"))
     ShapeDtype(shape=(), dtype=dtype('float32'))
     """
+    check_callable("eval_shape", fun)
     staged, flat = stage_user(fun, args, kwargs)
     return flat.unflatten([ShapeDtype(a.shape, a.dtype) for a in staged.jaxpr.out_avals])
 

@@ -82,6 +82,14 @@ def known_int(fun: str, what: str, x: Any) -> int:
         bad_type(f"{fun}: expected `{what}` to be an integer, got {x!r}")
 
 
+def int_or_ints(fun: str, what: str, x: Any) -> tuple[int, ...]:
+    """A parameter that is one integer or several, as a tuple of Python integers."""
+    several = isinstance(x, Iterable) and not _is_scalar(x)
+    if isinstance(x, Tracer):
+        refuse_traced(fun, what, x)
+    return tuple(known_int(fun, what, d) for d in (x if several else (x,)))
+
+
 def refuse_traced(fun: str, what: str, x: Tracer) -> NoReturn:
     """Raise for a parameter that must be known while tracing."""
     check_live(x)

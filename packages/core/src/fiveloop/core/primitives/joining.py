@@ -40,6 +40,8 @@ concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
 
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays joined end to end along one axis, brought to one dtype."""
+    if not hasattr(xs, "__len__"):
+        bad_type(f"concatenate: expected a sequence of arrays, got {xs!r}")
     if not len(xs):
         bad_value("concatenate: expected at least one array, got none")
     values = promote("concatenate", *xs)
