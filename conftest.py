@@ -1,4 +1,6 @@
-"""Settings of Hypothesis for every suite; the suites themselves run its profile `ci`."""
+"""Settings of every suite: Hypothesis, whose profile `ci` the suites run, and errors with all their frames."""
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -9,3 +11,6 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+# A test that fails must show where in the library it did.
+os.environ.setdefault("FIVELOOP_TRACEBACK", "full")

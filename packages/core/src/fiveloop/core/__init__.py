@@ -113,6 +113,9 @@ from .rules import define_type as define_type
 from .rules import new_eqn as new_eqn
 from .rules import pure as pure
 from .rules import type_rules as type_rules
+from .trace.boundary import boundary as boundary
+from .trace.boundary import full_tracebacks as full_tracebacks
+from .trace.boundary import guarded as guarded
 from .trace.modes import branches_as_python as branches_as_python
 from .trace.modes import checking_leaks as checking_leaks
 from .trace.modes import debug_nans as debug_nans

@@ -26,6 +26,7 @@ from fiveloop.core.pytree import (
     tree_unflatten,
 )
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import Linear, linearize_flat
@@ -63,6 +64,7 @@ def jvp(
 ) -> Any: ...
 
 
+@boundary
 def jvp(
     fun: Callable[..., Any],
     primals: Sequence[Any],
@@ -148,6 +150,7 @@ def linearize(
 ) -> tuple[R, Callable[..., R], Aux]: ...
 
 
+@boundary
 def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and its derivative there as a function of tangents.
 
@@ -164,6 +167,7 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
     outs, linear = linearize_flat(flat, values, nonzero, fun)
     n, in_tree, avals = flat.num_outs, tree_structure(primals), [x.aval for x in values]
 
+    @boundary
     def f_lin(*tangents: Any) -> Any:
         checked = like_values("linearize: tangents", tangents, in_tree, avals, "primals")
         given = [instantiate(t) for t, nz in zip(checked, nonzero, strict=True) if nz]
@@ -185,6 +189,7 @@ def vjp(
 ) -> tuple[R, Callable[[Any], tuple[*Ts]], Aux]: ...
 
 
+@boundary
 def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and a function from a cotangent of it to cotangents of the arguments.
 
@@ -207,6 +212,7 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     n = flat.num_outs
     out_avals = [x.aval for x in outs[:n]]
 
+    @boundary
     def f_vjp(ct: Any) -> Any:
         assert flat.out_tree is not None, "unreachable: the function has run"
         checked = like_values("vjp: cotangent", ct, flat.out_tree, out_avals, "result")

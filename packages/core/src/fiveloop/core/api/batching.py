@@ -18,6 +18,7 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_unflatten
 from fiveloop.core.trace.axes import new_axis
+from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.batch import batch_over, move_batch
 
@@ -46,6 +47,7 @@ def vmap(
     _check_name(fun, axis_name)
 
     @wraps(fun)
+    @guarded
     def vmap_fun(*args: P.args, **kwargs: P.kwargs) -> R:
         called = argument_naming("vmap", fun)
         values, tree = flatten_values((args, kwargs), called)

@@ -14,6 +14,7 @@ from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
@@ -80,6 +81,7 @@ def value_and_grad(
     asked = Differentiation("grad", fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
+    @guarded
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, tree, flat = chosen.values, chosen.tree, chosen.flat
@@ -162,6 +164,7 @@ def grad(
     )
 
     @wraps(fun)
+    @guarded
     def grad_fun(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads

@@ -19,6 +19,7 @@ from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import equal
 from fiveloop.core.primitives.shape import concatenate, iota, reshape
 from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.batch import batch_flat, move_batch
 from fiveloop.core.transforms.jvp import jvp_flat
@@ -55,6 +56,7 @@ def jacfwd(
     asked = Differentiation("jacfwd", fun, argnums, has_aux, holomorphic, real=True)
 
     @wraps(fun)
+    @guarded
     def jacfwd_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
@@ -96,6 +98,7 @@ def jacrev(
     asked = Differentiation("jacrev", fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
+    @guarded
     def jacrev_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat

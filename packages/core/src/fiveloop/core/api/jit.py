@@ -27,6 +27,7 @@ from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import tree_flatten, tree_leaves
 from fiveloop.core.trace.axes import trace_context
+from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.stage import Staged, stage
@@ -78,13 +79,15 @@ class JitFunction(Generic[P, R]):
         self._call: Callable[..., Any] = self._fast
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if SPECIAL.count:
-            return self._call_in_mode(args, kwargs)  # type: ignore[no-any-return]
         try:
+            if SPECIAL.count:
+                return self._call_in_mode(args, kwargs)  # type: ignore[no-any-return]
             return self._call(*args, **kwargs)  # type: ignore[no-any-return]
-        except (TypeError, ValueError):
-            # Static arguments that cannot be hashed fail in C++, with a message of its own.
-            self._static_key(args, kwargs)
+        except Exception as error:
+            if isinstance(error, (TypeError, ValueError)):
+                # Static arguments that cannot be hashed fail in C++, with a message of its own.
+                self._static_key(args, kwargs)
+            hide_frames(error)
             raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:

@@ -11,11 +11,13 @@ from fiveloop.core.api.staging import is_spec, stage_user
 from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_flatten_with_path, tree_unflatten
 from fiveloop.core.rule_types import UndefinedPrimal
+from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.transpose import Operand, backward_pass
 from fiveloop.core.transforms.zeros import instantiate
 
 
+@boundary
 def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], tuple[Any, ...]]:
     """The transpose of a function that is linear in all its arguments: from a cotangent to a tuple of them.
 
@@ -38,6 +40,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
                 f"in{at_source(current_source())}"
             )
 
+    @boundary
     def transposed(ct: Any) -> tuple[Any, ...]:
         wanted = staged.jaxpr.out_avals
         assert flat.out_tree is not None, "unreachable: the function has been traced"

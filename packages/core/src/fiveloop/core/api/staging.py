@@ -25,6 +25,7 @@ from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import TreeDef, tree_flatten_with_path, tree_structure
 from fiveloop.core.trace.axes import AxisTrace, new_axis
+from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage
@@ -102,6 +103,7 @@ def make_jaxpr(
         )
 
     @wraps(fun)
+    @guarded
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Jaxpr:
         with ExitStack() as stack:
             for axis_name, size in axis_env:
@@ -112,6 +114,7 @@ def make_jaxpr(
     return jaxpr_maker
 
 
+@boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of what `fun` would return, without computing anything.
 
@@ -136,6 +139,7 @@ def closed_call(
     naming = argument_naming("closed_call", fun)
 
     @wraps(fun)
+    @guarded
     @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         values, tree = flatten_values((args, kwargs), naming)

@@ -16,6 +16,7 @@ from fiveloop.core import (
     as_value,
     at_source,
     bind,
+    boundary,
     branches_as_python,
     call_as_python,
     call_user,
@@ -43,6 +44,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@boundary
 def cond(
     pred: Any, true_fun: Callable[[*Ts], T], false_fun: Callable[[*Ts], T], *operands: *Ts
 ) -> T:
@@ -68,6 +70,7 @@ def cond(
     return _choose("cond", index, (false_fun, true_fun), operands)
 
 
+@boundary
 def switch(index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts) -> T:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 

@@ -9,6 +9,7 @@ from fiveloop.core import (
     Value,
     as_result,
     at_source,
+    boundary,
     call_user,
     check_callable,
     current_source,
@@ -25,6 +26,7 @@ from fiveloop.state import AbstractRef, Ref
 T = TypeVar("T")
 
 
+@boundary
 @python_form(for_loop_as_python)
 def for_loop(
     nsteps: int,

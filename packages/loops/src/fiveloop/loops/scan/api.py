@@ -16,6 +16,7 @@ from fiveloop.core import (
     Value,
     as_result,
     at_source,
+    boundary,
     call_user,
     check_callable,
     convert,
@@ -69,6 +70,7 @@ def scan(
 ) -> tuple[Carry, Y]: ...
 
 
+@boundary
 def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,

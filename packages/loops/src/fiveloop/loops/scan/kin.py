@@ -11,6 +11,7 @@ from fiveloop.core import (
     Value,
     as_value,
     at_source,
+    boundary,
     call_user,
     concatenate,
     current_source,
@@ -31,6 +32,7 @@ Y = TypeVar("Y")
 _BODY = ("fori_loop: the body", "(i, val)")
 
 
+@boundary
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: int = 1
 ) -> T:
@@ -74,6 +76,7 @@ def _while_bounds(low: Value, high: Value, body_fun: Callable[[Any, T], T], init
     return out[1]
 
 
+@boundary
 def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 

@@ -16,6 +16,7 @@ from fiveloop.core import (
     as_value,
     at_source,
     bind,
+    boundary,
     branches_as_python,
     call_user,
     check_callable,
@@ -58,6 +59,7 @@ def _while_as_python(
     return run(cond_fun, body_fun, init_val)
 
 
+@boundary
 @python_form(_while_as_python)
 def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
     """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.

@@ -16,6 +16,7 @@ from fiveloop.core import (
     current_source,
     flatten_values,
     function_name,
+    guarded,
     python_form,
     refuse_aliases,
     stage_call,
@@ -61,6 +62,7 @@ def checkpoint(
     naming = argument_naming("checkpoint", fun)
 
     @wraps(fun)
+    @guarded
     @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
         values, tree = flatten_values((args, kwargs), naming)
