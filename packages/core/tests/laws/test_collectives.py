@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from fiveloop.core.testing.collective_samples import CollectiveCase, collective_cases
+from fiveloop.core.testing.cube import TRANSFORMS, check_chain
 from fiveloop.core.testing.lanes import lanes
 from fiveloop.core.testing.laws import check_laws, law_lanes
 
@@ -21,3 +24,15 @@ def test_lanes(case: CollectiveCase) -> None:
 def test_transforms(case: CollectiveCase) -> None:
     with lanes(*case.named):
         check_laws(case.sample())
+
+
+@pytest.mark.parametrize("names", list(product(TRANSFORMS, repeat=2)), ids="-".join)
+def test_chains_of_transforms(names: tuple[str, str]) -> None:
+    seen: set[str] = set()
+    for case in CASES:
+        if case.name not in seen:
+            seen.add(case.name)
+            with lanes(*case.named):
+                found = check_chain(case.sample(), names)
+            law_lanes(found, case.named, most=1)
+    assert len(seen) == 8

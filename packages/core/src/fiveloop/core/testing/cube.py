@@ -9,6 +9,7 @@ import numpy as np
 
 from fiveloop.core.array import Value
 from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.testing.lanes import lane_sizes
 from fiveloop.core.testing.laws import check_laws, float_inputs, random_tangents
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.samples import Argument, Sample, contents, like, random_like
@@ -48,7 +49,7 @@ def vjp_of(s: Sample, rng: np.random.Generator) -> Sample:
     jaxpr = stage_closed(run, [*s.jaxpr.in_avals, *[v.aval for v in linear_t.invars[num_res:]]])
     cells = [random_like(x, rng) for x in select_by(nonzero, s.args) if isinstance(x, Cell)]
     outs = select_by(out_nonzero, s.jaxpr.out_avals)
-    cts = [random_like(np.zeros(a.shape, a.dtype), rng) for a in outs]
+    cts = [random_like(np.zeros((*a.shape, *lane_sizes()), a.dtype), rng) for a in outs]
     return Sample(jaxpr, (*s.args, *cells, *cts))
 
 

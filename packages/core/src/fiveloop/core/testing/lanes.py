@@ -110,6 +110,11 @@ def lanes(*axes: NamedAxis) -> Iterator[None]:
         _local.axes = before
 
 
+def lane_sizes() -> tuple[int, ...]:
+    """The sizes of the lanes' axes: the last ones of each operand and result of a run."""
+    return tuple(axis.size for axis in _local.axes)
+
+
 def lanes_to_run() -> Lanes | None:
     """The lanes that a run is to be made in, if there are any and this is none of them."""
     return Lanes(_local.axes) if _local.axes and _local.lane is None else None

@@ -17,7 +17,7 @@ from fiveloop.core.ir.axes import NamedAxis, axes_of, batch_axis, with_axes
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.lanes import lanes
+from fiveloop.core.testing.lanes import lane_sizes, lanes
 from fiveloop.core.testing.oracle import Cell, run_jaxpr
 from fiveloop.core.testing.samples import (
     Argument,
@@ -149,7 +149,7 @@ def run_linearized(
     outs_dot = iter(run_jaxpr(linear, [*results[num_outs:], *dots]))
     outs = results[:num_outs]
     full = [
-        next(outs_dot) if nz else np.zeros(a.shape, a.dtype)
+        next(outs_dot) if nz else np.zeros((*a.shape, *lane_sizes()), a.dtype)
         for nz, a in zip(out_nonzero, s.jaxpr.out_avals, strict=True)
         if a.differentiable
     ]
