@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fiveloop.core import ShapeDtype, as_value, grad, jit, to_array, vmap
+from fiveloop.core import ShapeDtype, Tracer, as_value, disable_jit, grad, jit, to_array, vmap
 from fiveloop.core.primitives.elementwise import sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close
@@ -201,3 +202,41 @@ def test_the_name_and_the_docstring_stay() -> None:
 
     f = jit(double)
     assert (f.__name__, f.__doc__) == ("double", "Twice.")  # type: ignore[attr-defined]  # `update_wrapper` sets it
+
+
+@jit
+def doubled(x: Any) -> Any:
+    """A jitted function of this module."""
+    return x * 2.0
+
+
+def test_jitted_functions_are_copied_and_pickled_as_functions_are() -> None:
+    assert copy.copy(doubled) is copy.deepcopy(doubled) is doubled
+    assert doubled.__reduce__() == "doubled"
+    assert repr(doubled) == "<jit of doubled>"
+    assert doubled.__doc__ == "A jitted function of this module."
+
+
+def test_a_mode_is_seen_by_functions_made_before_it_and_in_it() -> None:
+    seen: list[bool] = []
+
+    def look(x: Any) -> Any:
+        seen.append(isinstance(x, Tracer))
+        return x + 1.0
+
+    before = jit(look)
+    for _ in range(3):
+        before(X)
+    with disable_jit():
+        before(X)
+        within = jit(look)
+        within(X)
+    for f in (before, within, before, within):
+        assert_close(f(X), X + 1.0)
+    assert seen == [True, False, False, True]
+
+
+def test_jit_of_a_partial_function_takes_its_arguments() -> None:
+    power = jit(partial(pow, 2.0))
+    for _ in range(2):
+        assert_close(power(X), 2.0**X)

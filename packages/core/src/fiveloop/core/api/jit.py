@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from operator import call
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from fiveloop.core.api.flatten import (
     FlatFunction,
@@ -19,7 +20,7 @@ from fiveloop.core.api.flatten import (
 from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.api.static import chosen_arguments, static_key
 from fiveloop.core.array import Array, Value
-from fiveloop.core.backend.call import DictCall, fast_function, make_fast
+from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.errors import at_source
@@ -27,7 +28,7 @@ from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import tree_flatten, tree_leaves
 from fiveloop.core.trace.axes import trace_context
-from fiveloop.core.trace.boundary import hide_frames
+from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.stage import Staged, stage
@@ -54,8 +55,14 @@ class _Entry:
         return not any(isinstance(x, Tracer) for x in self.staged.captured)
 
 
-class JitFunction(Generic[P, R]):
-    """A function that is compiled at its first call with arguments of given types."""
+class JitFunction(Retargetable, Generic[P, R]):
+    """A function that is compiled at its first call with arguments of given types.
+
+    A call goes at C speed to what serves it best: the C++ path, a dictionary, or, in a mode, a check of it.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        return super().__new__(cls, call)
 
     def __init__(
         self,
@@ -73,21 +80,38 @@ class JitFunction(Generic[P, R]):
         self._nums, self._names = chosen_arguments("jit", fun, static_argnums, static_argnames)
         self._entries: dict[Any, _Entry] = {}
         self._many = DictCall(self._miss, self._nums, self._names)
-        self._fast = fast_function(
-            self._name, self._call_slowly, self._first, self._nums, self._names
-        )
-        self._call: Callable[..., Any] = self._fast
+        # Nothing stands between the user and C++, so the boundary is where C++ asks.
+        slow, first = guarded(self._call_slowly), guarded(self._first)
+        self._fast = fast_function(self._name, slow, first, self._nums, self._names)
+        self._best: Callable[..., Any] = self._fast
+        SPECIAL.listen(self)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Run the function."""
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._name}>"
+
+    def __reduce__(self) -> str:  # as functions are pickled and copied
+        return getattr(self._fun, "__qualname__", self._name)
+
+    def modes_changed(self) -> None:
+        """Take the way that serves calls best, with or without modes."""
+        target = guarded(self._checked) if self._nums or self._names else self._best
+        self.retarget(guarded(self._in_mode) if SPECIAL.count else target)
+
+    def _take(self, best: Callable[..., Any]) -> None:
+        self._best = best
+        self.modes_changed()
+
+    def _checked(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if SPECIAL.count:
-                return self._call_in_mode(args, kwargs)  # type: ignore[no-any-return]
-            return self._call(*args, **kwargs)  # type: ignore[no-any-return]
-        except Exception as error:
-            if isinstance(error, (TypeError, ValueError)):
-                # Static arguments that cannot be hashed fail in C++, with a message of its own.
-                self._static_key(args, kwargs)
-            hide_frames(error)
+            return self._best(*args, **kwargs)
+        except (TypeError, ValueError):
+            # Static arguments that cannot be hashed fail in C++, with a message of its own.
+            self._static_key(args, kwargs)
             raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -108,9 +132,9 @@ class JitFunction(Generic[P, R]):
         self._entries.clear()
         self._fast._clear_cache()
         self._many = DictCall(self._miss, self._nums, self._names)
-        self._call = self._fast
+        self._take(self._fast)
 
-    def _call_in_mode(self, args: Any, kwargs: Any) -> Any:
+    def _in_mode(self, *args: Any, **kwargs: Any) -> Any:
         """The call where bodies run as Python, or where nans are refused."""
         if inlines_jit():
             return self._call_as_python(args, kwargs)
@@ -121,7 +145,7 @@ class JitFunction(Generic[P, R]):
             )
             return again._call_slowly(*args, **kwargs)
         if not finds_nans():
-            return self._call(*args, **kwargs)
+            return self._checked(*args, **kwargs)
         return looking_for_nans(
             lambda: self._call_slowly(*args, **kwargs), lambda: self._call_as_python(args, kwargs)
         )
@@ -139,7 +163,7 @@ class JitFunction(Generic[P, R]):
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         result, fast = self._miss(*args, **kwargs)
         if fast is not None and len(fast.in_shardings) >= MANY_LEAVES:
-            self._call = self._many
+            self._take(guarded(self._many))
             return result, None, True
         return result, fast, False
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,13 +29,36 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Listener(Protocol):
+    """What has a fast way that knows no modes, and must leave it while there are some."""
+
+    def modes_changed(self) -> None:
+        """The first mode has come, or the last one has gone."""
+
+
 class Special:
     """How many modes are on, in all threads: while there are none, nothing else is asked."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_listeners", "_lock", "count")
 
     def __init__(self) -> None:
         self.count = 0
+        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` now, and whenever the first mode comes or the last one goes."""
+        with self._lock:
+            self._listeners.add(listener)
+            listener.modes_changed()
+
+    def change(self, difference: int) -> None:
+        """Count a mode that comes or goes."""
+        with self._lock:
+            self.count += difference
+            if self.count == max(difference, 0):
+                for listener in list(self._listeners):
+                    listener.modes_changed()
 
 
 SPECIAL = Special()
@@ -49,11 +73,11 @@ _modes = _Modes()
 
 @contextmanager
 def _counted() -> Iterator[None]:
-    SPECIAL.count += 1
+    SPECIAL.change(1)
     try:
         yield
     finally:
-        SPECIAL.count -= 1
+        SPECIAL.change(-1)
 
 
 @contextmanager
