@@ -193,6 +193,10 @@ from .pytree import tree_flatten_with_path as tree_flatten_with_path
 from .closed_call.batch import call_batch as call_batch
 from .closed_call.dce import call_dce as call_dce
 from .closed_call.jvp import call_jvp as call_jvp
+from .closed_call.split import call_split as call_split
+from .closed_call.transpose import call_transpose as call_transpose
+from .pytree import register_dataclass as register_dataclass
+from .pytree import register_node as register_node
 from .closed_call.primitive import call_abstract_eval as call_abstract_eval
 from .primitives.dot import dot_general_p as dot_general_p
 from .transforms.saving import EverythingSaveable as EverythingSaveable

@@ -13,6 +13,9 @@ from fiveloop.core.pytree import tree_flatten_with_path, tree_unflatten
 from fiveloop.core.rule_types import UndefinedPrimal
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.partial_eval import split
+from fiveloop.core.transforms.saving import SAVE_EVERYTHING
 from fiveloop.core.transforms.transpose import Operand, backward_pass
 from fiveloop.core.transforms.zeros import instantiate
 
@@ -40,13 +43,21 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
                 f"in{at_source(current_source())}"
             )
 
+    num = len(staged.captured)
+    unknown = (False,) * num + (True,) * len(avals)
+    late = (True,) * len(staged.jaxpr.outvars)
+    # What does not depend on the arguments is computed first, also where a loop computes it along with the rest.
+    # known : [*captured] -> [*residuals];  staged : [*residuals, *args] -> [*outs]
+    cut = split(staged.jaxpr, unknown, (False,) * len(unknown), SAVE_EVERYTHING, late)
+    residuals = eval_jaxpr(cut.known, staged.captured)
+
     @boundary
     def transposed(ct: Any) -> tuple[Any, ...]:
         wanted = staged.jaxpr.out_avals
         assert flat.out_tree is not None, "unreachable: the function has been traced"
         checked = like_values("linear_transpose: cotangent", ct, flat.out_tree, wanted, "result")
-        operands: list[Operand] = [*staged.captured, *[UndefinedPrimal(a.tangent()) for a in avals]]
-        in_cts = backward_pass(staged.jaxpr, operands, checked)
+        operands: list[Operand] = [*residuals, *[UndefinedPrimal(a.tangent()) for a in avals]]
+        in_cts = backward_pass(cut.staged, operands, checked)
         args: tuple[Any, ...] = tree_unflatten(
             flat.in_tree, [as_result(instantiate(c)) for c in in_cts]
         )[0]

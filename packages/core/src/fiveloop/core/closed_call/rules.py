@@ -9,8 +9,8 @@ from fiveloop.core.closed_call.dce import call_dce
 from fiveloop.core.closed_call.jvp import call_jvp
 from fiveloop.core.closed_call.lower import closed_call_lower
 from fiveloop.core.closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
-from fiveloop.core.closed_call.split import closed_call_split
-from fiveloop.core.closed_call.transpose import closed_call_transpose
+from fiveloop.core.closed_call.split import call_split
+from fiveloop.core.closed_call.transpose import call_transpose
 from fiveloop.core.rule_types import Body
 from fiveloop.core.rules import define
 
@@ -26,8 +26,8 @@ define(
     lower=closed_call_lower,
     jvp=partial(call_jvp, closed_call_p),
     batch=partial(call_batch, closed_call_p),
-    transpose=closed_call_transpose,
-    split=closed_call_split,
+    transpose=partial(call_transpose, closed_call_p),
+    split=call_split,
     dce=call_dce,
     bodies=closed_call_bodies,
 )

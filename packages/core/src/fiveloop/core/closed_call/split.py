@@ -14,7 +14,7 @@ from fiveloop.core.transforms.saving import SavingPlan
 from fiveloop.core.util import partition, select_by
 
 
-def closed_call_split(
+def call_split(
     plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
 ) -> EqnSplit:
     """Call both halves; a residual that is an operand or a result of the call is not passed twice."""

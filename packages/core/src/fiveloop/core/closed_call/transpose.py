@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from fiveloop.core.array import Value
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.transpose import Operand, is_linear, transpose_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
 
 
-def closed_call_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: ClosedCallParams
+def call_transpose(
+    prim: Primitive[Any], cts: Sequence[Tangent], operands: Sequence[Operand], p: Any
 ) -> list[Tangent | None]:
-    """Call the transpose on the values, the accumulators and the nonzero cotangents."""
+    """Call the transpose on the values, the accumulators and the nonzero cotangents; for any that calls `p.jaxpr`."""
     linear = tuple(is_linear(x) for x in operands)
     # p.jaxpr : [*ins]                                        -> [*outs]
     # jaxpr_t : [*values and accumulators, *nonzero cts]      -> [*nonzero in cts]
@@ -27,7 +28,7 @@ def closed_call_transpose(
         if not isinstance(x, UndefinedPrimal)
     ]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
-    results = iter(bind(closed_call_p, *args, params=replace(p, jaxpr=jaxpr_t)))
+    results = iter(bind(prim, *args, params=replace(p, jaxpr=jaxpr_t)))
     return [
         (next(results) if nz else Zero(x.aval)) if lin else None
         for x, lin, nz in zip(operands, linear, in_nonzero, strict=True)
