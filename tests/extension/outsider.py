@@ -11,6 +11,7 @@ from fiveloop.core import (
     ArrayLike,
     Aval,
     Body,
+    Effects,
     Eqn,
     Jaxpr,
     Primitive,
@@ -110,6 +111,10 @@ def region(fun: Callable[..., Value], name: str) -> Callable[..., Value]:
     return call
 
 
+def _region_types(avals: Sequence[Aval], p: TracedParams) -> tuple[list[Aval], Effects]:
+    return call_abstract_eval(avals, p)
+
+
 def _region_lower(ctx: Any, operands: Sequence[Any], p: TracedParams) -> list[Any]:
     lowered.append(p.name)
     return list(ctx.inline(p.jaxpr, operands))
@@ -117,7 +122,7 @@ def _region_lower(ctx: Any, operands: Sequence[Any], p: TracedParams) -> list[An
 
 define(
     region_p,
-    abstract_eval=call_abstract_eval,
+    abstract_eval=_region_types,
     lower=_region_lower,
     jvp=partial(call_jvp, region_p),
     batch=partial(call_batch, region_p),
