@@ -8,6 +8,17 @@ Dim = int
 Shape = tuple[Dim, ...]
 
 
+class SymbolicDim:
+    """The base of dims that are no numbers yet: equal to themselves, added and multiplied, never an int or a bool."""
+
+    __slots__ = ()
+
+
+def is_dim(x: object) -> bool:
+    """Whether something may stand in a shape as it is."""
+    return isinstance(x, (int, SymbolicDim))
+
+
 def size_of(shape: Iterable[Dim]) -> Dim:
     """The number of elements of a shape."""
     product: Dim = 1

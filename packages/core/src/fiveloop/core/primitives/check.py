@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core.array import Value
-from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant
+from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant, is_dim
 from fiveloop.core.errors import STATIC, ConcretizationError, RuleError, at_source, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.promotion import dtype_kind
@@ -122,7 +122,7 @@ def canonical_shape(fun: str, shape: Any, what: str = "shape") -> Shape:
     if isinstance(shape, Tracer):
         refuse_traced(fun, what, shape)
     given = shape if isinstance(shape, Iterable) and not _is_scalar(shape) else (shape,)
-    out = tuple(d if is_constant(d) else _as_dim(fun, d, what) for d in given)
+    out = tuple(d if is_dim(d) else _as_dim(fun, d, what) for d in given)
     if any(is_constant(d) and d < 0 for d in out):
         bad_value(f"{fun}: expected no negative sizes in `{what}`, got {shape_str(out)}")
     return out
