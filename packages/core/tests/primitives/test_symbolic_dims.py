@@ -100,4 +100,5 @@ def test_no_row_is_listed_for_nothing(name: str) -> None:
 def test_a_shape_prints_its_dims() -> None:
     x = ShapedArray((N, 3), np.float32)
     assert str(x) == "f32[n,3]"
-    assert x is ShapedArray((Dim("n"), 3), np.float32)
+    again: Any = Dim("n")
+    assert x is ShapedArray((again, 3), np.float32)
