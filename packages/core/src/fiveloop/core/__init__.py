@@ -240,3 +240,15 @@ from .primitives.collectives import pshuffle as pshuffle
 from .primitives.collectives import psum as psum
 from .primitives.collectives import psum_scatter as psum_scatter
 from .primitives.collectives import pswapaxes as pswapaxes
+from . import custom_rule as _custom_rule
+from .api.custom_checks import SymbolicZero as SymbolicZero
+from .api.custom_derivative import custom_derivative as custom_derivative
+from .api.custom_jvp import custom_jvp as custom_jvp
+from .api.custom_vjp import CustomVJPPrimal as CustomVJPPrimal
+from .api.custom_vjp import custom_vjp as custom_vjp
+from .custom_rule.primitive import CustomRuleParams as CustomRuleParams
+from .custom_rule.primitive import Rule as Rule
+from .custom_rule.primitive import custom_rule_p as custom_rule_p
+from .api.implicit import custom_linear_solve as custom_linear_solve
+from .api.implicit import custom_root as custom_root
+from .custom_rule.primitive import primal_jaxpr as primal_jaxpr

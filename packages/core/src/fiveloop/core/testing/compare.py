@@ -42,3 +42,16 @@ def assert_all_close(
     assert len(got) == len(want), f"{what}: {len(got)} and {len(want)} arrays"
     for k, (a, b) in enumerate(zip(got, want, strict=True)):
         assert_close(a, b, f"{what} {k}", scale=scale)
+
+
+def assert_near(got: Any, want: Any) -> None:
+    """As `assert_close`, where the dtype does not matter: what is wanted is brought to that of what is given."""
+    a = np.asarray(got)
+    assert_close(a, np.asarray(want).astype(a.dtype))
+
+
+def assert_all_near(got: Sequence[Any], want: Sequence[Any]) -> None:
+    """Two lists of arrays agree one by one, dtypes aside."""
+    assert len(got) == len(want), f"{len(got)} and {len(want)} arrays"
+    for a, b in zip(got, want, strict=True):
+        assert_near(a, b)

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.core.api.autodiff import jvp
+from fiveloop.core.api.autodiff import jvp, vjp
 from fiveloop.core.api.batching import vmap
+from fiveloop.core.api.custom_derivative import custom_derivative
+from fiveloop.core.api.custom_jvp import custom_jvp
+from fiveloop.core.api.custom_vjp import custom_vjp
 from fiveloop.core.api.gradient import grad
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
@@ -382,9 +385,66 @@ define_operation("grad", _grad_of_total, _twin_grad)
 define_operation("jvp", lambda fun, x: jvp(fun, (x,), (s.full_like(x, 1.0),))[1], _twin_jvp)
 define_operation("vmap", lambda fun, xs: vmap(fun)(xs), _twin_vmap)
 
+# functions with custom rules
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A nested block as a function with a derivative of its own, of all floats, and of Refs if its rule is a jvp."""
+
+    name: str
+    block: Block
+
+    def run(self, env: Env) -> None:
+        """Append the block's results."""
+        refs = env.refs if self.name == "custom_jvp" else []
+
+        def body(floats: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
+            return self.block.run(Env(env.ops, list(floats), list(env.ints), list(refs)))
+
+        env.floats.extend(env.ops[self.name](body, list(env.floats), list(refs)))
+
+
+def draw_custom(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A block with a custom rule of each kind."""
+    name = draw(st.sampled_from(["custom_jvp", "custom_vjp", "custom_both"]))
+    inner = scope.inner()
+    inner.refs = inner.refs if name == "custom_jvp" else []
+    block = draw_block(draw, inner, kinds)
+    scope.floats.extend(inner.floats[k] for k in block.outs)
+    return Custom(name, block)
+
+
+def _by_jvp(fun: Callable[..., Any], floats: Any, refs: Any) -> Any:
+    with_rule = custom_jvp(fun)
+    with_rule.defjvp(lambda primals, tangents: jvp(fun, primals, tangents))
+    return with_rule(floats, refs)
+
+
+def _by_vjp(fun: Callable[..., Any], floats: Any, refs: Any) -> Any:
+    with_rule = custom_vjp(fun)
+    with_rule.defvjp(
+        lambda floats, refs: (with_rule(floats, refs), floats),
+        lambda floats, ct: (vjp(lambda xs: fun(xs, []), floats)[1](ct)[0], None),
+    )
+    return with_rule(floats, refs)
+
+
+def _by_both(fun: Callable[..., Any], floats: Any, refs: Any) -> Any:
+    return custom_derivative(
+        fun,
+        jvp=lambda primals, tangents: jvp(fun, primals, tangents),
+        fwd=lambda floats, refs: (fun(floats, refs), floats),
+        bwd=lambda floats, ct: (vjp(lambda xs: fun(xs, []), floats)[1](ct)[0], None),
+    )(floats, refs)
+
+
+for _custom in (("custom_jvp", _by_jvp), ("custom_vjp", _by_vjp), ("custom_both", _by_both)):
+    define_operation(*_custom, lambda fun, floats, refs: fun(floats, refs))
+
 CORE_KINDS = Kinds(
     steps=(draw_unary, draw_binary, draw_shape, draw_contract, draw_integer, draw_choose),
-    nested=(draw_call_of("call"),),
+    nested=(draw_call_of("call"), draw_custom),
 )
 
 
@@ -401,6 +461,7 @@ __all__ = [
     "Call",
     "Choose",
     "Contract",
+    "Custom",
     "Integer",
     "Reshape",
     "Within",

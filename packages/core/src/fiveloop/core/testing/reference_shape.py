@@ -123,5 +123,12 @@ def _closed_call(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
 
 
 define_nested_reference("closed_call", _closed_call)
+
+
+def _custom_rule(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    return run(p.called, values)
+
+
+define_nested_reference("custom_rule", _custom_rule)
 define_reference("order", lambda values, p: list(values[1:]))
 define_reference("barrier", lambda values, p: list(values))

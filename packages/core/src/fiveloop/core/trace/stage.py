@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fiveloop.core.array import Array, Scalar, Value, as_value
@@ -20,6 +20,7 @@ from fiveloop.core.trace.tracer import (
     Trace,
     Tracer,
     check_live,
+    check_reached,
     current_source,
     current_trace,
     running,
@@ -50,7 +51,8 @@ class StageTrace(Trace):
     def __init__(self, parent: Trace | None, fun: object = None) -> None:
         super().__init__(parent, fun)
         self.eqns: list[Eqn] = []
-        self._captured: dict[int, tuple[Value, Var]] = {}
+        self.stand_ins: dict[int, StageTracer] = {}
+        self._captured: dict[int, tuple[Value, Value, Var]] = {}
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         atoms = [self.atom(arg) for arg in args]
@@ -81,18 +83,36 @@ class StageTrace(Trace):
             return Literal(x)
         return self._capture(x)
 
-    def _capture(self, x: Value) -> Var:
+    def _capture(self, original: Value) -> Var:
+        x = self._stand_in(original)
+        if type(x) is StageTracer and x._trace is self:
+            return x.binder
         check_live(x)
+        check_reached(x, self.parent)
         if id(x) not in self._captured:
             x._note = None
-            self._captured[id(x)] = (x, Var(x.aval))
-        return self._captured[id(x)][1]
+            self._captured[id(x)] = (x, original, Var(x.aval))
+        return self._captured[id(x)][2]
+
+    def _stand_in(self, x: Value) -> Value:
+        """What is meant by a value that a function closes over which is traced again: see `stage`."""
+        trace: Trace | None = self
+        while trace is not None:
+            if isinstance(trace, StageTrace) and id(x) in trace.stand_ins:
+                return trace.stand_ins[id(x)]
+            trace = trace.parent
+        return x
 
     @property
     def captured(self) -> tuple[list[Value], list[Var]]:
         """The values from outside that became leading operands, and their binders."""
-        pairs = list(self._captured.values())
-        return [value for value, _ in pairs], [var for _, var in pairs]
+        found = list(self._captured.values())
+        return [value for value, _, _ in found], [var for _, _, var in found]
+
+    @property
+    def originals(self) -> list[Value]:
+        """The captured values as the traced function holds them: others may stand for these."""
+        return [original for _, original, _ in self._captured.values()]
 
     def new_arg(self, aval: Aval) -> StageTracer:
         """A binder of the jaxpr."""
@@ -101,10 +121,14 @@ class StageTrace(Trace):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A staged function: `jaxpr : [*captured, *args] -> outs`, and the captured values."""
+    """A staged function: `jaxpr : [*captured, *args] -> outs`, and the captured values.
+
+    `originals` are the captured values as the function holds them.
+    """
 
     jaxpr: Jaxpr
     captured: list[Value]
+    originals: list[Value] = field(default_factory=list)
 
     def closed(self) -> Jaxpr:
         """The jaxpr of a function that is known to capture nothing."""
@@ -117,18 +141,27 @@ class Staged:
 
 @leak_checked
 def stage(
-    fun: FlatFunction, avals: Sequence[Aval], name: str = "", user_fun: object = None
+    fun: FlatFunction,
+    avals: Sequence[Aval],
+    name: str = "",
+    user_fun: object = None,
+    closed: Sequence[Value] = (),
 ) -> Staged:
-    """Trace a flat function of as many values as `avals`; it returns a flat sequence of values."""
+    """Trace a flat function of as many values as `avals`; it returns a flat sequence of values.
+
+    `closed` are values that the function closes over and that become arguments, in front of the others; where
+    the function uses one of them, it means that argument.
+    """
     trace = StageTrace(current_trace(), user_fun or fun)
-    args = [trace.new_arg(aval) for aval in avals]
+    args = [trace.new_arg(aval) for aval in [*[x.aval for x in closed], *avals]]
+    trace.stand_ins = {id(x): arg for x, arg in zip(closed, args, strict=False)}
     with running(trace):
-        outs = fun(*args)
+        outs = fun(*args[len(closed) :])
         atoms = [trace.atom(as_value(out, "a result")) for out in outs]
     captured, binders = trace.captured
-    # jaxpr : [*captured, *args] -> [*outs]
+    # jaxpr : [*captured, *closed, *args] -> [*outs]
     invars = [*binders, *[a.binder for a in args]]
-    return Staged(Jaxpr(invars, prune(trace.eqns, atoms), atoms, name), captured)
+    return Staged(Jaxpr(invars, prune(trace.eqns, atoms), atoms, name), captured, trace.originals)
 
 
 def stage_closed(fun: FlatFunction, avals: Sequence[Aval], name: str = "") -> Jaxpr:

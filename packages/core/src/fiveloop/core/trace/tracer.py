@@ -12,6 +12,7 @@ from fiveloop.core.array import Concrete, Value
 from fiveloop.core.errors import (
     ConcretizationError,
     EscapedTracerError,
+    TracerError,
     UnboundAxisError,
     add_source,
     at_source,
@@ -109,13 +110,34 @@ def _not_now(tracer: Tracer, prim: Primitive[Any]) -> ConcretizationError:
     )
 
 
+def out_of_reach(tracer: Tracer) -> TracerError:
+    """The error for a tracer used beneath the transform that it belongs to, by a rule that closes over it."""
+    return TracerError(
+        f"a traced value of type {tracer.aval}, of a transform of {function_source(tracer.owner.fun)}, is used where "
+        f"that transform has handed over to a custom rule, which may use only its arguments: what the rule and its "
+        f"function close over is not differentiated; pass the value as an argument{at_source(current_source())}"
+    )
+
+
+def check_reached(x: Value, trace: Trace | None) -> None:
+    """Raise if a value is a tracer of a transform that a trace does not stand on."""
+    if not isinstance(x, Tracer):
+        return
+    while trace is not None and trace is not x.owner:
+        trace = trace.parent
+    if trace is None:
+        raise out_of_reach(x)
+
+
 class EvalTrace(Trace):
     """The bottom: every operation runs now, on concrete values."""
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         for arg in args:
             if isinstance(arg, Tracer):
-                raise escaped(arg) if not arg.owner.live else _not_now(arg, prim)
+                if not arg.owner.live:
+                    raise escaped(arg)
+                raise out_of_reach(arg) if arg.owner.decides else _not_now(arg, prim)
         impl = impl_rules.find(prim)
         return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
 

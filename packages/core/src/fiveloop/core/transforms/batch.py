@@ -54,6 +54,7 @@ class BatchTrace(Trace):
         axis: NamedAxis | None = None,
         *,
         binds_batch: bool = False,
+        kin: BatchTrace | None = None,
     ) -> None:
         super().__init__(parent, fun)
         self.size = size
@@ -61,6 +62,9 @@ class BatchTrace(Trace):
         self._batch_axis = batch_axis(size)
         bound = [axis] if axis is not None else []
         self._bound = frozenset([*bound, self._batch_axis] if binds_batch else bound)
+        # Traces of one tag are one batch: a rule runs under a kin of the trace that called it, and may close
+        # over values of that one.
+        self.tag: object = self if kin is None else kin.tag
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
@@ -75,8 +79,10 @@ class BatchTrace(Trace):
 
     def pair(self, x: Value) -> tuple[Value, BatchDim]:
         """The value and batch axis; one that is not of this trace is the same for the whole batch."""
-        if isinstance(x, BatchTracer) and x.owner is self:
-            return x.value, x.dim
+        if isinstance(x, BatchTracer):
+            home = x.owner
+            if home is self or (isinstance(home, BatchTrace) and home.tag is self.tag):
+                return x.value, x.dim
         return x, None
 
     def wrap(self, value: Value, dim: BatchDim) -> Value:
@@ -92,13 +98,16 @@ def batch_flat(
     dims: Sequence[BatchDim],
     user_fun: object = None,
     axis: NamedAxis | None = None,
+    kin: BatchTrace | None = None,
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function over a batch, and their batch axes; for batch rules.
 
     What the function does over `batch_axis(size)` is done over this batch. If it calls functions of the user, which
-    know that axis by its name, `axis` is that of the trace that has called the rule.
+    know that axis by its name, `axis` is that of the trace that has called the rule, or `kin` is this trace itself:
+    then they may also close over its values.
     """
-    trace = BatchTrace(current_trace(), size, user_fun or fun, axis, binds_batch=True)
+    axis = axis if kin is None else kin.axis
+    trace = BatchTrace(current_trace(), size, user_fun or fun, axis, binds_batch=True, kin=kin)
     return _run_batch(trace, fun, values, dims)
 
 

@@ -29,7 +29,7 @@ def _dce_all(jaxpr: Jaxpr) -> Jaxpr:
     return dce(jaxpr, [True] * len(jaxpr.outvars))[0]
 
 
-register_pass(Pass("dce", after=(), applies=lambda jaxpr: True, run=_dce_all))
+register_pass(Pass("dce", after=("rules",), applies=lambda jaxpr: True, run=_dce_all))
 
 
 def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:

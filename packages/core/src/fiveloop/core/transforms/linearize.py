@@ -68,13 +68,17 @@ def linearize_jaxpr(
     jaxpr  : [*ins]                           -> [*outs]
     known  : [*ins]                           -> [*outs, *residuals]
     linear : [*residuals, *nonzero in_dots]   -> [*nonzero out_dots]
+
+    A Ref that the linear half takes, to use it when it is transposed, is given as a residual too.
     """
     # jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
     jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
     unknown_in = (False,) * len(nonzero) + (True,) * sum(nonzero)
     late = (False,) * len(jaxpr.outvars) + (True,) * sum(out_nonzero)
     cut = split(jaxpr_jvp, unknown_in, (False,) * len(unknown_in), plan, ensure_out_unknown=late)
-    return cut.known, cut.staged, out_nonzero, len(cut.residuals)
+    again = select_by(cut.staged_in[: len(nonzero)], jaxpr_jvp.invars[: len(nonzero)])
+    known = cut.known.replace(outvars=[*cut.known.outvars, *again]) if again else cut.known
+    return known, cut.staged, out_nonzero, len(cut.residuals) + len(again)
 
 
 def _linearize_staged(

@@ -1,0 +1,209 @@
+"""What custom rules return, checked: structure, shapes and dtypes, with the leaf and the rule in the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core.api.flatten import flatten_values
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.dims import Shape
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.source import function_source
+from fiveloop.core.primitives.convert import convert
+from fiveloop.core.pytree import (
+    LEAF,
+    TreeDef,
+    broadcast_prefix,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_structure,
+    tree_unflatten,
+)
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.transforms.zeros import Tangent
+
+
+@dataclass(frozen=True)
+class SymbolicZero:
+    """A tangent or cotangent that is zero, without an array: what rules with `symbolic_zeros` get and may return."""
+
+    aval: Aval
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the zeros that it stands for."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the zeros that it stands for."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.aval.ndim
+
+
+def is_zero(x: object) -> bool:
+    """Whether a leaf that a rule returns stands for zero."""
+    return x is None or isinstance(x, SymbolicZero)
+
+
+@dataclass(frozen=True)
+class RuleName:
+    """A rule as messages name it: what it is, the user's function, and whose rule it is."""
+
+    what: str
+    rule: object
+    of: str
+
+    def __str__(self) -> str:
+        return f"the {self.what} rule of {self.of}, {function_source(self.rule)}"
+
+    def pair(self, result: Any, parts: str) -> tuple[Any, Any]:
+        """The two parts of what a rule returned."""
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise self.error(f"must return a pair {parts}, got {shown(result)}")
+        return result[0], result[1]
+
+    def error(self, what: str) -> TypeError:
+        """The error of what a rule returned."""
+        return TypeError(f"{self}: it {what}{at_source(current_source())}")
+
+
+def shown(x: object) -> str:
+    """Something that a rule returned, by its type."""
+    if isinstance(x, Value):
+        return str(x.aval)
+    size = f" of length {len(x)}" if isinstance(x, (tuple, list)) else ""
+    return f"{type(x).__name__}{size}"
+
+
+def check_outs(
+    name: RuleName, out: Any, tree: TreeDef | None, avals: Sequence[Aval] | None
+) -> tuple[list[Value], TreeDef]:
+    """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
+    leaves, given = flatten_values(out, lambda path: f"{name}: the result{keystr(path)}")
+    if tree is not None and given != tree:
+        raise name.error(
+            f"must give a result of the structure that {name.of} gives, {tree}, got {given}"
+        )
+    paths = [keystr(path) for path, _ in tree_flatten_with_path(out)[0]]
+    for path, x, aval in zip(paths, leaves, avals or [x.aval for x in leaves], strict=True):
+        if x.aval.strong() is not aval.strong():
+            raise name.error(
+                f"must give what {name.of} gives, {aval}, as the result{path}, got {x.aval}"
+            )
+    return leaves, given
+
+
+def check_tangents(
+    name: RuleName, dots: Any, outs: Sequence[Value], tree: TreeDef
+) -> list[Tangent]:
+    """The leaves of the tangents that a rule gives, which must be like its results."""
+    pairs, given = tree_flatten_with_path(dots, is_leaf=lambda x: isinstance(x, SymbolicZero))
+    if given != tree:
+        full = _filled(name, "the tangent of the result", "results", dots, tree, outs)
+    else:
+        full = [(keystr(path), t) for path, t in pairs]
+    return [
+        check_like(name, f"the tangent of the result{path}", "the result", t, x.aval)
+        for (path, t), x in zip(full, outs, strict=True)
+    ]
+
+
+def check_cotangents(
+    name: RuleName, cts: Any, args: Sequence[Aval], tree: TreeDef
+) -> list[Tangent]:
+    """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros."""
+    count = len(tree_unflatten(tree, args)[0])
+    if not isinstance(cts, (tuple, list)):
+        raise name.error(
+            f"must return a tuple with a cotangent for each of {count} arguments, got {shown(cts)}"
+        )
+    if len(cts) != count:
+        raise name.error(
+            f"must return a tuple with a cotangent for each of {count} arguments, got one of length {len(cts)}"
+        )
+    full = _filled(name, "the cotangent of argument ", "arguments", tuple(cts), tree, args)
+    return [
+        check_like(name, f"the cotangent of argument {path}", "the argument", ct, x)
+        for (path, ct), x in zip(full, args, strict=True)
+    ]
+
+
+def _filled(
+    name: RuleName, what: str, likes: str, given: Any, tree: TreeDef, values: Sequence[Any]
+) -> list[tuple[str, Any]]:
+    """Path and leaf for each of `values`, whose tree is `tree`; a None counts for all leaves at its place."""
+    skeleton = tree_unflatten(tree, values)
+    if likes == "arguments":
+        skeleton = skeleton[0]
+    leaves, treedef = tree_flatten(given, is_leaf=is_zero)
+    numbers = tree_unflatten(treedef, range(len(leaves)))
+    try:
+        places = broadcast_prefix(numbers, skeleton)
+        subtrees = treedef.flatten_up_to(skeleton)
+    except (ValueError, TypeError):
+        differs = _difference(skeleton, given)
+        raise name.error(
+            f"must return the structure of the {likes}, which differs{differs}"
+        ) from None
+    for x, subtree, (path, _) in zip(
+        leaves, subtrees, tree_flatten_with_path(numbers)[0], strict=True
+    ):
+        if not is_zero(x) and tree_structure(subtree) != LEAF:
+            raise name.error(
+                f"must return the structure of the {likes}; for {what}{keystr(path)} it is "
+                f"{tree_structure(subtree)}, got {shown(x)}"
+            )
+    paths = [keystr(path) for path, _ in tree_flatten_with_path(skeleton)[0]]
+    return [(path, leaves[k]) for path, k in zip(paths, places, strict=True)]
+
+
+def _difference(wanted: Any, given: Any) -> str:
+    """Where and how a tree first differs from what is wanted."""
+    try:
+        subtrees = tree_structure(wanted).flatten_up_to(given)
+    except (ValueError, TypeError):
+        try:
+            broadcast_prefix(wanted, given)
+        except ValueError as error:
+            return str(error).removeprefix("the tree does not fit")
+        return ""
+    for (path, _), subtree in zip(tree_flatten_with_path(wanted)[0], subtrees, strict=True):
+        if not is_zero(subtree) and tree_structure(subtree) != LEAF:
+            return f" at {keystr(path)}: expected an array, got {shown(subtree)}"
+    return ""
+
+
+def check_like(name: RuleName, what: str, likes: str, t: Any, aval: Aval) -> Tangent:
+    """A tangent or cotangent of a value; what does not count, since the value has none, is zero."""
+    if is_zero(t) or isinstance(t, Zero):
+        _check_zero(name, what, likes, t, aval)
+        return Zero(aval.tangent())
+    if not aval.differentiable:
+        return Zero(aval.tangent())
+    value = as_value(t, f"{name}: {what}")
+    if value.aval.accumulates and aval.accumulates:
+        return value
+    if value.weak_type and not value.shape and not value.aval.accumulates:
+        value = convert(value, aval.dtype)
+    if value.aval.strong() is not aval.tangent():
+        raise name.error(f"must give {what} the type of {likes}, {aval}, got {value.aval}")
+    return value
+
+
+def _check_zero(name: RuleName, what: str, likes: str, t: Any, aval: Aval) -> None:
+    if t is not None and aval.differentiable and t.aval.strong() is not aval.tangent():
+        raise name.error(
+            f"must give {what} the type of {likes}, {aval}, got a zero of type {t.aval}"
+        )

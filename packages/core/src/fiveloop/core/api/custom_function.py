@@ -1,0 +1,236 @@
+"""What all functions with custom rules share: arguments by place, static ones, and the call."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from operator import index
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    argument_naming,
+    check_callable,
+    flatten_values,
+    function_name,
+    refuse_aliases,
+)
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.closure import Closure, closed_over
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Var
+from fiveloop.core.pytree import TreeDef, tree_unflatten
+from fiveloop.core.trace.modes import is_staging
+from fiveloop.core.trace.stage import StageTracer, stage
+from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace
+from fiveloop.core.transforms.batch import BatchTracer
+from fiveloop.core.transforms.jvp import JvpTracer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MakeRule = Callable[[Closure, Trace | None], Rule]
+
+
+class _Probing(threading.local):
+    """The functions whose rules are on a trial run, in which they are called without their rules."""
+
+    functions: tuple[object, ...] = ()
+
+
+_probing = _Probing()
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a function with rules: its arguments apart from the static ones, and what it returns."""
+
+    fun: Callable[..., Any]
+    name: str
+    static: dict[int, Any]
+    tree: TreeDef
+    flat: FlatFunction
+    out_avals: list[Aval] | None = None
+
+    @classmethod
+    def of(
+        cls, fun: Callable[..., Any], args: Sequence[Any], nums: Sequence[int]
+    ) -> tuple[Call, list[Value]]:
+        """The call, and the leaves of the arguments that are not static."""
+        static = {k: args[k] for k in nums}
+        numbers = [k for k in range(len(args)) if k not in static]
+        dynamic = tuple([args[k] for k in numbers])
+        values, tree = flatten_values((dynamic, {}), argument_naming("calling", fun, numbers))
+
+        def of_dynamic(*given: Any) -> Any:
+            return fun(*_merged(static, given))
+
+        flat = FlatFunction(of_dynamic, tree, user_fun=fun)
+        return cls(fun, function_name(fun), static, tree, flat), values
+
+    def dynamic(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
+        """The arguments that are not static, from their leaves."""
+        args: tuple[Any, ...] = tree_unflatten(self.tree, leaves)[0]
+        return args
+
+    def every(self, leaves: Iterable[Any]) -> list[Any]:
+        """All arguments."""
+        return _merged(self.static, self.dynamic(leaves))
+
+
+def _merged(static: dict[int, Any], dynamic: Sequence[Any]) -> list[Any]:
+    rest = iter(dynamic)
+    return [static[k] if k in static else next(rest) for k in range(len(static) + len(dynamic))]
+
+
+class CustomFunction(Generic[P, R]):
+    """A function with a rule of its own for derivatives; the base of `custom_jvp` and `custom_vjp`."""
+
+    what = "custom rule"
+    ignores_closed = False
+
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        check_callable(self.what, fun)
+        update_wrapper(self, fun)
+        self.fun = fun
+        self.name = function_name(fun)
+        nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self.nondiff_argnums = _positions(f"{self.what} of {self.name}", fun, nums)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else partial(cast(Any, self), instance)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if any(self is other for other in _probing.functions):
+            return self.fun(*args, **kwargs)
+        self.check_rule()
+        placed = _by_place(f"{self.what} of {self.name}", self.fun, args, kwargs)
+        for k in self.nondiff_argnums:
+            if k < len(placed):
+                placed[k] = self.static_argument(k, placed[k])
+        nums = [k for k in self.nondiff_argnums if k < len(placed)]
+        call, values = Call.of(self.fun, placed, nums)
+        out: R = call.flat.unflatten(run_custom(call, values, *self.rule_of(call), self))
+        return out
+
+    def closed_parts(self) -> list[Any]:
+        """The functions of which this one is made, which may close over traced values."""
+        return [self.fun]
+
+    def check_rule(self) -> None:
+        """Raise if there is no rule yet."""
+
+    def static_argument(self, k: int, x: Any) -> Any:
+        """An argument that is not differentiated, as the function and its rules get it."""
+        return x
+
+    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+        """The rule for one call, and a function that tries it on the leaves of the arguments."""
+        raise TypeError(f"{self.what} has no rule")
+
+
+def run_custom(
+    call: Call,
+    values: Sequence[Value],
+    make_rule: MakeRule,
+    probe: Callable[..., Sequence[Value]],
+    owner: Any,
+) -> list[Value]:
+    """Bind a call with its rule: staged if something is staged, else operation by operation."""
+    online = not is_staging(current_trace()) and all(map(_is_known, values))
+    if online and not (owner.ignores_closed and _found_by(probe, values, owner, ())):
+        params = CustomRuleParams(make_rule(Closure(), current_trace()), name=call.name)
+        return bind(custom_rule_p, *values, params=params)
+    avals = [x.aval for x in values]
+    staged = stage(call.flat, avals, call.name, call.fun)
+    call.out_avals = staged.jaxpr.out_avals
+    closed, held = list(staged.captured), list(staged.originals)
+    extra = _found_by(probe, values, owner, held)
+    n = len(closed)
+    # jaxpr : [*captured, *closed over by rules alone, *args] -> [*outs]
+    invars = [*staged.jaxpr.invars[:n], *[Var(x.aval) for x in extra], *staged.jaxpr.invars[n:]]
+    jaxpr = staged.jaxpr.replace(invars=invars)
+    operands = [*closed, *extra]
+    refuse_aliases(f"{owner.what} of {call.name}", operands, values)
+    rule = make_rule(Closure((*held, *extra)), None)
+    params = CustomRuleParams(rule, jaxpr, name=call.name, num_closed=len(operands))
+    return bind(custom_rule_p, *operands, *values, params=params)
+
+
+def _found_by(
+    probe: Callable[..., Sequence[Value]],
+    values: Sequence[Value],
+    owner: Any,
+    held: Sequence[Value],
+) -> list[Value]:
+    """What the rule closes over, but the function does not."""
+    before, _probing.functions = _probing.functions, (*_probing.functions, owner)
+    try:
+        found = closed_over([owner], probe, [x.aval for x in values])
+    finally:
+        _probing.functions = before
+    return [x for x in found if not any(x is y for y in held)]
+
+
+def _is_known(x: Value) -> bool:
+    """Whether a value's elements are known while operations run one by one, tangents aside."""
+    while isinstance(x, (JvpTracer, BatchTracer)):
+        x = x.primal if isinstance(x, JvpTracer) else x.value
+    return not isinstance(x, StageTracer)
+
+
+def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
+    """All arguments by place, defaults filled in."""
+    try:
+        signature = inspect.signature(fun)
+    except (TypeError, ValueError):
+        if not kwargs:
+            return list(args)
+        raise TypeError(
+            f"{what}: expected arguments by place, since the function tells no signature, got the keywords "
+            f"{sorted(kwargs)}{at_source(current_source())}"
+        ) from None
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"{what}: expected arguments for {fun_text(fun, signature)}, but: {error}{at_source(current_source())}"
+        ) from None
+    bound.apply_defaults()
+    if unplaced := sorted(set(bound.kwargs) & set(kwargs)):
+        raise TypeError(
+            f"{what}: expected arguments that have a place, since rules take them by place, got the keyword-only "
+            f"{unplaced}; bind them with `functools.partial` before giving the rule"
+            f"{at_source(current_source())}"
+        )
+    return list(bound.args)
+
+
+def fun_text(fun: object, signature: inspect.Signature) -> str:
+    """A function and its signature, as messages show it."""
+    return f"{function_name(fun)}{signature}"
+
+
+def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple[int, ...]:
+    for k in nums:
+        if not hasattr(k, "__index__") or isinstance(k, bool):
+            raise TypeError(
+                f"{what}: nondiff_argnums must hold argument numbers, got {k!r}{at_source(current_source())}"
+            )
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return tuple(sorted(map(index, nums)))
+    count = sum(q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD) for q in parameters)
+    open_ended = any(q.kind is q.VAR_POSITIONAL for q in parameters)
+    for k in nums:
+        if not -count <= k < count and not (open_ended and k >= 0):
+            raise ValueError(
+                f"{what}: nondiff_argnums must name some of its {count} positional arguments by number, got {k}"
+                f"{at_source(current_source())}"
+            )
+    return tuple(sorted({index(k) % count if k < 0 else index(k) for k in nums}))

@@ -1,0 +1,161 @@
+"""`custom_jvp`: a function whose forward mode the user writes; reverse mode is its transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from fiveloop.core.api.custom_checks import (
+    RuleName,
+    SymbolicZero,
+    check_outs,
+    check_tangents,
+)
+from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
+from fiveloop.core.api.flatten import check_callable
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
+from fiveloop.core.errors import at_source
+from fiveloop.core.primitives.elementwise import add, stop_gradient
+from fiveloop.core.pytree import tree_map
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.trace.tracer import Trace, current_source
+from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+
+P = ParamSpec("P")
+R = TypeVar("R")
+JvpFunction = TypeVar("JvpFunction", bound=Callable[..., tuple[Any, Any]])
+
+
+class custom_jvp(CustomFunction[P, R]):
+    """A function whose derivative is what `defjvp` says.
+
+    The rule takes the arguments as a tuple, and their tangents as another, and returns the result and its tangent,
+    which must be linear in the tangents: reverse mode is its transpose. Arguments in `nondiff_argnums` are static;
+    the rule takes them first. Without derivatives, the function itself runs.
+
+    >>> @custom_jvp
+    ... def f(x):
+    ...     return x * x
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return f(x), 10.0 * x * t
+    >>> grad(f)(3.0)  # doctest: +SKIP
+    Array(30., dtype=float32)
+    """
+
+    what = "custom_jvp"
+
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        super().__init__(fun, nondiff_argnums)
+        self.rule: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+
+    def defjvp(self, rule: JvpFunction, symbolic_zeros: bool = False) -> JvpFunction:
+        """Give the rule: `rule(*static, primals, tangents)` returns the result and its tangent.
+
+        With `symbolic_zeros`, tangents that are known to be zero are `SymbolicZero`, and may be returned as such.
+        """
+        check_callable(f"defjvp of {self.name}", rule)
+        self.rule, self.symbolic_zeros = rule, symbolic_zeros
+        return rule
+
+    def defjvps(self, *rules: Callable[..., Any] | None) -> None:
+        """Give a rule for each argument: `rule(tangent, result, *primals)` is its part of the tangent; None is zero.
+
+        >>> f = custom_jvp(lambda x, y: x * y)
+        >>> f.defjvps(lambda x_dot, out, x, y: x_dot * y, None)
+        """
+        if self.nondiff_argnums:
+            raise TypeError(
+                f"defjvps of {self.name}: expected a function without nondiff_argnums; use `defjvp`"
+                f"{at_source(current_source())}"
+            )
+        for rule in rules:
+            if rule is not None:
+                check_callable(f"defjvps of {self.name}", rule)
+
+        def rule_of_all(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+            if len(rules) != len(primals):
+                raise TypeError(
+                    f"defjvps of {self.name}: expected a rule for each of its {len(primals)} arguments, or None, got "
+                    f"{len(rules)}{at_source(current_source())}"
+                )
+            out = self(*primals)  # type: ignore[call-arg]  # the arguments that it was called with
+            parts = [
+                rule(t, out, *primals)
+                for rule, t in zip(rules, tangents, strict=True)
+                if rule is not None
+            ]
+            if not parts:
+                return out, tree_map(lambda x: SymbolicZero(as_value(x).aval.tangent()), out)
+            return out, tree_map(_sum, *parts)
+
+        self.rule, self.symbolic_zeros = rule_of_all, False
+
+    def closed_parts(self) -> list[Any]:
+        """The function and its rule."""
+        return [self.fun, self.rule]
+
+    def check_rule(self) -> None:
+        """Raise if there is no rule yet."""
+        if self.rule is None:
+            raise TypeError(
+                f"custom_jvp of {self.name}: expected a rule before the first call, got none; give one with "
+                f"`{self.name}.defjvp(rule)`{at_source(current_source())}"
+            )
+
+    def static_argument(self, k: int, x: Any) -> Any:
+        """Arrays among static arguments have no derivative."""
+        return tree_map(lambda leaf: stop_gradient(leaf) if isinstance(leaf, Value) else leaf, x)
+
+    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+        """The rule for one call, and a trial of it."""
+        flat = flat_jvp(self.rule, call, self.symbolic_zeros)
+
+        def make_rule(closure: Closure, home: Trace | None) -> JvpRule:
+            return JvpRule(call.flat, closure, home, flat, self.symbolic_zeros)
+
+        return make_rule, jvp_probe(flat)
+
+
+def _sum(*parts: Any) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = add(total, part)
+    return total
+
+
+def jvp_probe(flat: FlatJvp) -> Callable[..., Sequence[Value]]:
+    """A trial of a rule, on tangents that are zero."""
+
+    def probe(*values: Value) -> list[Value]:
+        outs, dots = flat(values, [instantiate(zero_like(x)) for x in values])
+        return [*outs, *[instantiate(t) for t in dots]]
+
+    return probe
+
+
+def flat_jvp(rule: Any, call: Call, symbolic_zeros: bool) -> FlatJvp:
+    """A user's rule as a function of leaves, whose results are checked."""
+    name = RuleName("jvp", rule, call.name)
+
+    def flat(
+        primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        given = [_given(t, symbolic_zeros) for t in tangents]
+        result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(given))
+        out, dots = name.pair(result, "(result, tangent of the result)")
+        outs, tree = check_outs(name, out, call.flat.out_tree, call.out_avals)
+        call.flat.out_tree = tree
+        return outs, check_tangents(name, dots, outs, tree)
+
+    return flat
+
+
+def _given(t: Tangent, symbolic_zeros: bool) -> Any:
+    if symbolic_zeros and isinstance(t, Zero):
+        return SymbolicZero(t.aval)
+    return instantiate(t)

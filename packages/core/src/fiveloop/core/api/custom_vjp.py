@@ -1,0 +1,154 @@
+"""`custom_vjp`: a function whose reverse mode the user writes; forward mode is derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from fiveloop.core.api.custom_checks import (
+    RuleName,
+    SymbolicZero,
+    check_cotangents,
+    check_outs,
+)
+from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
+from fiveloop.core.api.flatten import check_callable, flatten_values
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.source import function_source
+from fiveloop.core.pytree import keystr, tree_leaves, tree_unflatten
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.trace.tracer import Trace, Tracer, current_source
+from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+from fiveloop.core.util import Mask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CustomVJPPrimal(NamedTuple):
+    """An argument as `fwd` gets it with `symbolic_zeros`: its value, and whether a derivative by it is wanted."""
+
+    value: Any
+    perturbed: bool
+
+
+class custom_vjp(CustomFunction[P, R]):
+    """A function whose derivative is what `defvjp` says.
+
+    `fwd` takes the function's arguments, and returns its result and residuals: any pytree of arrays. `bwd` takes
+    the residuals and the cotangent of the result, and returns a tuple of cotangents, one an argument; None counts
+    as zero. Arguments in `nondiff_argnums` are static: `fwd` takes them in their places, `bwd` takes them first.
+    Forward mode is derived by transposing `bwd`, which is linear in the cotangent. Without derivatives, the function
+    itself runs.
+
+    >>> @custom_vjp
+    ... def f(x):
+    ...     return x * x
+    >>> f.defvjp(lambda x: (f(x), x), lambda x, ct: (10.0 * x * ct,))
+    >>> grad(f)(3.0)  # doctest: +SKIP
+    Array(30., dtype=float32)
+    """
+
+    what = "custom_vjp"
+
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        super().__init__(fun, nondiff_argnums)
+        self.fwd: Callable[..., Any] | None = None
+        self.bwd: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+
+    def defvjp(
+        self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False
+    ) -> None:
+        """Give the rules: `fwd(*args)` returns `(result, residuals)`, `bwd(*static, residuals, ct)` cotangents.
+
+        With `symbolic_zeros`, each array among the arguments of `fwd` is a `CustomVJPPrimal`, and cotangents that are
+        known to be zero are `SymbolicZero`.
+        """
+        check_callable(f"defvjp of {self.name}: fwd", fwd)
+        check_callable(f"defvjp of {self.name}: bwd", bwd)
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+
+    def closed_parts(self) -> list[Any]:
+        """The function and its rules."""
+        return [self.fun, self.fwd, self.bwd]
+
+    def check_rule(self) -> None:
+        """Raise if there is no rule yet."""
+        if self.fwd is None:
+            raise TypeError(
+                f"custom_vjp of {self.name}: expected rules before the first call, got none; give them with "
+                f"`{self.name}.defvjp(fwd, bwd)`{at_source(current_source())}"
+            )
+
+    def static_argument(self, k: int, x: Any) -> Any:
+        """Traced values cannot be static."""
+        for leaf in tree_leaves(x):
+            if isinstance(leaf, Tracer):
+                raise TypeError(
+                    f"custom_vjp of {self.name}: expected Python values and concrete arrays as the arguments that "
+                    f"nondiff_argnums names, got {leaf!r} as number {k}; take it out of nondiff_argnums, and let bwd "
+                    f"return None for it{at_source(current_source())}"
+                )
+        return x
+
+    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+        """The rule for one call, and a trial of it."""
+        fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
+        bwd_name = function_source(self.bwd)
+
+        def make_rule(closure: Closure, home: Trace | None) -> VjpRule:
+            return VjpRule(call.flat, closure, home, fwd, bwd_name)
+
+        return make_rule, vjp_probe(fwd)
+
+
+def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., Sequence[Value]]:
+    """A trial of both rules, on a cotangent that is zero."""
+
+    def probe(*values: Value) -> list[Value]:
+        outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
+        cts = back(res, [instantiate(zero_like(x)) for x in outs])
+        found = [*outs, *[instantiate(ct) for ct in cts if not ct.aval.accumulates]]
+        if jvp is not None:
+            found += jvp(values, [instantiate(zero_like(x)) for x in values])[0]
+        return found
+
+    return probe
+
+
+def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
+    """The user's rules as functions of leaves, whose results are checked."""
+    name = RuleName("fwd", fwd, call.name)
+
+    def flat(values: Sequence[Value], perturbed: Mask) -> tuple[list[Value], list[Value], FlatBwd]:
+        leaves: Sequence[Any] = values
+        if symbolic_zeros:
+            leaves = [CustomVJPPrimal(x, u) for x, u in zip(values, perturbed, strict=True)]
+        out, res = name.pair(fwd(*call.every(leaves)), "(result, residuals)")
+        outs, tree = check_outs(name, out, call.flat.out_tree, call.out_avals)
+        call.flat.out_tree = tree
+        res_leaves, res_tree = flatten_values(
+            res, lambda path: f"{name}: the residual{keystr(path)}"
+        )
+
+        def back(res: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
+            given = [_given(ct, symbolic_zeros) for ct in cts]
+            residuals, ct = tree_unflatten(res_tree, res), tree_unflatten(tree, given)
+            result = bwd(*call.static.values(), residuals, ct)
+            return check_cotangents(bwd_name, result, arg_avals, call.tree)
+
+        arg_avals = [x.aval for x in values]
+        return outs, res_leaves, back
+
+    bwd_name = RuleName("bwd", bwd, call.name)
+    return flat
+
+
+def _given(ct: Tangent, symbolic_zeros: bool) -> Any:
+    if symbolic_zeros and isinstance(ct, Zero):
+        return SymbolicZero(ct.aval)
+    return instantiate(ct)

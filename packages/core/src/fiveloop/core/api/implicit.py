@@ -1,0 +1,249 @@
+"""Functions that solve equations, differentiated through the equation and not through the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core.api.custom_function import Call, run_custom
+from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.implicit import (
+    Operator,
+    RootRule,
+    Solver,
+    SolveRule,
+    System,
+    applied,
+    transposed_operator,
+)
+from fiveloop.core.errors import at_source
+from fiveloop.core.primitives.convert import convert
+from fiveloop.core.pytree import (
+    TreeDef,
+    keystr,
+    tree_flatten_with_path,
+    tree_structure,
+    tree_unflatten,
+)
+from fiveloop.core.trace.stage import Staged, stage
+from fiveloop.core.trace.tracer import Trace, current_source
+
+
+def custom_root(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[[Callable[[Any], Any], Any], Any],
+    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
+    has_aux: bool = False,
+) -> Any:
+    """The root of `f` that `solve(f, initial_guess)` finds, with the derivative of the implicit function theorem.
+
+    It is differentiated with respect to what `f` closes over, and not to the guess. `tangent_solve(g, y)` solves
+    `g(x) = y` for a linear `g`; it must be linear in `y`, so that reverse mode can transpose it. With `has_aux`,
+    `solve` returns a pair, whose second part has no derivative.
+
+    >>> def sqrt(a):
+    ...     newton = lambda f, x: [x := x - f(x) / (2.0 * x) for _ in range(20)][-1]
+    ...     return custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+    >>> sqrt(4.0)
+    Array(2., dtype=float32)
+    """
+    for what, given in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
+        check_callable(f"custom_root: {what}", given)
+    guess, tree = flatten_values(initial_guess, "custom_root: initial_guess")
+    system = _Unknown("custom_root", f, tree, guess, "initial_guess")
+    name = function_name(f)
+    call = Call(solve, name, {}, tree, system.flat)
+    solver = system.solver(solve, "solve", has_aux, call)
+    tangent_solver = system.solver(tangent_solve, "tangent_solve")
+    params, jaxpr = system.params, system.jaxpr
+
+    def run(*values: Value) -> list[Value]:
+        held, start = values[: len(params)], values[len(params) :]
+        return solver(applied(jaxpr, held), start)
+
+    def make_rule(closure: Closure, home: Trace | None) -> RootRule:
+        return RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
+
+    def probe(*values: Value) -> list[Value]:
+        start = values[len(params) :]
+        return [*solver(list, start), *tangent_solver(list, start)]
+
+    call.flat = _Flat(run, call)  # type: ignore[assignment]  # it is called, and knows the structure of the result
+    owner = _Owner("custom_root", [solve, tangent_solve])
+    leaves = run_custom(call, [*params, *guess], make_rule, probe, owner)
+    return system.result(call, leaves, has_aux)
+
+
+def custom_linear_solve(
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[[Callable[[Any], Any], Any], Any],
+    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """The solution of `matvec(x) = b` that `solve(matvec, b)` finds, differentiated through the equation.
+
+    `matvec` is linear and keeps structure, shapes and dtypes. `transpose_solve(vecmat, y)` solves the transposed
+    system, for reverse mode; with `symmetric` it is `solve`. Derivatives are with respect to `b` and to what
+    `matvec` closes over. With `has_aux`, the solvers return a pair, whose second part has no derivative.
+
+    >>> custom_linear_solve(lambda x: 4.0 * x, 2.0, lambda f, b: b / f(1.0), symmetric=True)
+    Array(0.5, dtype=float32)
+    """
+    check_callable("custom_linear_solve: matvec", matvec)
+    check_callable("custom_linear_solve: solve", solve)
+    if transpose_solve is not None:
+        check_callable("custom_linear_solve: transpose_solve", transpose_solve)
+    values, tree = flatten_values(b, "custom_linear_solve: b")
+    unknown = _Unknown("custom_linear_solve", matvec, tree, values, "b")
+    call = Call(solve, function_name(matvec), {}, tree, unknown.flat)
+    solver = unknown.solver(solve, "solve", has_aux, call)
+    num = len(unknown.params)
+    transposed: Solver | None = None
+    vecmat = None
+    if symmetric or transpose_solve is not None:
+        vecmat = unknown.jaxpr if symmetric else transposed_operator(unknown.jaxpr, num)
+        transposed = (
+            solver
+            if transpose_solve is None
+            else unknown.solver(transpose_solve, "transpose_solve", has_aux)
+        )
+    system = System(unknown.jaxpr, solver, vecmat, transposed)
+
+    def run(*values: Value) -> list[Value]:
+        return solver(applied(unknown.jaxpr, values[:num]), values[num:])
+
+    def make_rule(closure: Closure, home: Trace | None) -> SolveRule:
+        return SolveRule(system, closure, home, num)
+
+    def probe(*values: Value) -> list[Value]:
+        return [
+            *solver(list, values[num:]),
+            *(transposed(list, values[num:]) if transposed else ()),
+        ]
+
+    call.flat = _Flat(run, call)  # type: ignore[assignment]  # it is called, and knows the structure of the result
+    owner = _Owner("custom_linear_solve", [solve, transpose_solve])
+    leaves = run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
+    return unknown.result(call, leaves, has_aux)
+
+
+@dataclass(eq=False)
+class _Owner:
+    """Whose rule it is, and the functions that it consists of."""
+
+    what: str
+    functions: list[Any]
+    ignores_closed = True
+
+    def closed_parts(self) -> list[Any]:
+        """The functions, which may close over traced values."""
+        return self.functions
+
+
+@dataclass(eq=False)
+class _Flat:
+    """A solver on leaves."""
+
+    run: Callable[..., list[Value]]
+    call: Call
+
+    def __call__(self, *values: Value) -> list[Value]:
+        return self.run(*values)
+
+
+class _Unknown:
+    """The unknown of an equation: its structure and types, and the user's function of it as a jaxpr.
+
+    jaxpr : [*params, *x] -> [*y], where the parameters are what the function closes over.
+    """
+
+    def __init__(
+        self, what: str, fun: Callable[[Any], Any], tree: TreeDef, like: Sequence[Value], likes: str
+    ) -> None:
+        self.what = what
+        self.fun = fun
+        self.tree = tree
+        self.like = like
+        self.likes = likes
+        self.aux_tree: TreeDef | None = None
+        self.flat = FlatFunction(lambda *xs: fun(tree_unflatten(tree, xs)), _flat_args(len(like)))
+        staged = self._staged()
+        self.jaxpr, self.params = staged.jaxpr, staged.captured
+
+    def _staged(self) -> Staged:
+        avals = [x.aval.strong() for x in self.like]
+        staged = stage(self.flat, avals, function_name(self.fun), self.fun)
+        self.check(self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
+        return staged
+
+    def check(self, fun: object, tree: TreeDef | None, avals: Sequence[Any]) -> None:
+        """Raise unless something has the structure and types of the unknown."""
+        called = f"{self.what}: expected {function_name(fun)} to return what {self.likes} is"
+        if tree != self.tree:
+            raise TypeError(f"{called}, {self.tree}, got {tree}{at_source(current_source())}")
+        skeleton = tree_unflatten(self.tree, self.like)
+        paths = [keystr(path) for path, _ in tree_flatten_with_path(skeleton)[0]]
+        for path, x, aval in zip(paths, self.like, avals, strict=True):
+            if aval.strong() is not x.aval.strong():
+                raise TypeError(
+                    f"{called}, {x.aval.strong()}, got {aval} for leaf {path or 'of it'}"
+                    f"{at_source(current_source())}"
+                )
+
+    def solver(
+        self,
+        solve: Callable[[Callable[[Any], Any], Any], Any],
+        name: str,
+        has_aux: bool = False,
+        call: Call | None = None,
+    ) -> Solver:
+        """A user's solver on leaves."""
+
+        def run(operator: Operator, rhs: Sequence[Value]) -> list[Value]:
+            def of_tree(x: Any) -> Any:
+                leaves, _ = flatten_values(x, f"{self.what}: argument of the function solved for")
+                typed = [_typed(x, y) for x, y in zip(leaves, self.like, strict=True)]
+                return tree_unflatten(self.tree, operator(typed))
+
+            out = solve(of_tree, tree_unflatten(self.tree, rhs))
+            aux: Any = None
+            if has_aux:
+                if not isinstance(out, (tuple, list)) or len(out) != 2:
+                    raise TypeError(
+                        f"{self.what}: expected {name} to return a pair (solution, auxiliary) for has_aux, got "
+                        f"{type(out).__name__}{at_source(current_source())}"
+                    )
+                out, aux = out
+            leaves, tree = flatten_values(out, f"{self.what}: the result of {name}")
+            self.check(solve, tree, [x.aval for x in leaves])
+            aux_leaves, aux_tree = flatten_values(aux, f"{self.what}: the auxiliary result")
+            if call is not None:
+                self.aux_tree = aux_tree
+            return [*leaves, *aux_leaves]
+
+        return run
+
+    def result(self, call: Call, leaves: Sequence[Value], has_aux: bool) -> Any:
+        """The user's result from its leaves."""
+        n = len(self.like)
+        solution = tree_unflatten(self.tree, leaves[:n])
+        if not has_aux:
+            return solution
+        assert self.aux_tree is not None, "unreachable: the solver has run"
+        return solution, tree_unflatten(self.aux_tree, leaves[n:])
+
+
+def _typed(x: Value, like: Value) -> Value:
+    """A Python number in the dtype of the unknown."""
+    return convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x
+
+
+def _flat_args(count: int) -> TreeDef:
+    """The structure of `(args, {})` for as many leaves."""
+    return tree_structure(((0,) * count, {}))

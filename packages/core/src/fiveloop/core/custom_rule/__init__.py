@@ -1,0 +1,7 @@
+"""`custom_rule`: a call whose derivative somebody has said."""
+
+from . import erase as erase
+from . import rules as rules
+from .primitive import CustomRuleParams as CustomRuleParams
+from .primitive import Rule as Rule
+from .primitive import custom_rule_p as custom_rule_p

@@ -1,0 +1,163 @@
+"""Batching: the batched jaxpr with the batched rule, which runs the rule of one example on all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.masked import Masked
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.primitives.broadcast import reduce_sum
+from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
+from fiveloop.core.trace.tracer import Trace, bind, current_trace
+from fiveloop.core.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_batch
+from fiveloop.core.transforms.transpose import Operand
+from fiveloop.core.transforms.zeros import Tangent, zero_like
+from fiveloop.core.util import Mask
+
+
+def custom_rule_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CustomRuleParams
+) -> tuple[list[Value], list[int | None]]:
+    """One equation for the whole batch. All results are batched: the rule may need it where the function does not."""
+    batched = tuple(d is not None for d in dims)
+    moved = [
+        move_batch(x, size, d) if d is not None else x for x, d in zip(operands, dims, strict=True)
+    ]
+    rule = BatchedRule(p, size, batched, _calling_batch(p.rule))
+    jaxpr = None if p.jaxpr is None else batch_jaxpr(p.jaxpr, size, batched, inst=True)[0]
+    params = CustomRuleParams(
+        rule,
+        jaxpr,
+        name=p.name,
+        num_closed=p.num_closed,
+        in_avals=tuple([x.aval for x in moved]),
+    )
+    outs = bind(custom_rule_p, *moved, params=params)
+    return outs, [0] * len(outs)
+
+
+def _calling_batch(rule: Rule) -> BatchTrace | None:
+    """The trace that is batching, for a function that runs operation by operation: it may close over its values."""
+    trace: Trace | None = getattr(rule, "home", None)
+    while trace is not None:
+        if isinstance(trace, BatchTrace) and trace.parent is current_trace():
+            return trace
+        trace = trace.parent
+    return None
+
+
+class BatchedRule(Rule):
+    """The rule of an equation on a batch, in axis 0 of all results and of the operands that `batched` marks."""
+
+    def __init__(
+        self, inner: CustomRuleParams, size: int, batched: Mask, kin: BatchTrace | None
+    ) -> None:
+        self.inner = inner
+        self.size = size
+        self.batched = batched
+        self.kin = kin
+        self.kind = inner.rule.kind
+        self.transposes = inner.rule.transposes
+        self.ignores_closed = inner.rule.ignores_closed
+        self.home = getattr(inner.rule, "home", None)
+
+    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """The batch of results."""
+        if p.jaxpr is not None:
+            return super().call(p, values)
+        return self._batch(lambda *xs: self.inner.rule.call(self.inner, xs), values, self._dims)[0]
+
+    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+        """The types of one example's results, with the batch."""
+        one = [a.unbatched(0) if b else a for a, b in zip(avals, self.batched, strict=True)]
+        return [a.batched(self.size) for a in self.inner.rule.types(self.inner, one)]
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """The rule of one example on the whole batch."""
+        flat = Masked(self._jvp_of_one, len(primals), tangents)
+        dims = [d for d, t in zip(self._dims, tangents, strict=True) if not isinstance(t, Zero)]
+        results, _ = self._batch(flat, [*primals, *flat.dots], [*self._dims, *dims])
+        outs, dots = flat.apart(results)
+        return outs, [
+            zero_like(x) if t is None or isinstance(t, Zero) else t
+            for x, t in zip(outs, dots, strict=True)
+        ]
+
+    def _jvp_of_one(
+        self, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        given = [
+            zero_like(x) if isinstance(t, Zero) else t
+            for x, t in zip(primals, tangents, strict=True)
+        ]
+        return self.inner.rule.jvp(self.inner, primals, given)
+
+    def transpose(
+        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
+    ) -> list[Tangent | None]:
+        """The transpose for one example on the whole batch; what all examples share gets the sum of its cotangents."""
+        if not self.transposes:
+            return super().transpose(p, cts, operands)
+        assert not any(isinstance(x, Accumulator) for x in operands), (
+            "unreachable: rules refuse Refs that are linear"
+        )
+        known = [x for x in operands if isinstance(x, Value)]
+        flat = Masked(self._transpose_of_one(operands), len(known), cts)
+        dims = [
+            d
+            for d, x in zip(self._dims, operands, strict=True)
+            if not isinstance(x, UndefinedPrimal)
+        ]
+        args = [*known, *flat.dots]
+        results, out_dims = self._batch(flat, args, [*dims, *[0] * len(flat.dots)], place=False)
+        found = iter(zip(results, out_dims, strict=True))
+        return [
+            ct
+            if ct is None
+            else Zero(x.aval)
+            if isinstance(ct, Zero)
+            else self._fit(b, *next(found))
+            for ct, b, x in zip(flat.out_tangents, self.batched, operands, strict=True)
+        ]
+
+    def _transpose_of_one(self, operands: Sequence[Operand]):  # type: ignore[no-untyped-def]
+        unknown = [
+            UndefinedPrimal(x.aval.unbatched(0) if b else x.aval)
+            if isinstance(x, UndefinedPrimal)
+            else None
+            for x, b in zip(operands, self.batched, strict=True)
+        ]
+
+        def run(
+            values: Sequence[Value], cts: Sequence[Tangent]
+        ) -> tuple[list[Value], list[Tangent | None]]:
+            rest = iter(values)
+            one = [next(rest) if u is None else u for u in unknown]
+            given = [Zero(ct.aval.unbatched(0)) if isinstance(ct, Zero) else ct for ct in cts]
+            return [], self.inner.rule.transpose(self.inner, given, one)
+
+        return run
+
+    def _fit(self, batched: bool, ct: Value, dim: int | None) -> Value:
+        """A cotangent for an operand that has the batch or not."""
+        if batched or dim is None:
+            return move_batch(ct, self.size, dim) if batched else ct
+        return reduce_sum(ct, (dim,))
+
+    @property
+    def _dims(self) -> list[int | None]:
+        return [0 if b else None for b in self.batched]
+
+    def _batch(  # type: ignore[no-untyped-def]
+        self, fun, values: Sequence[Value], dims: Sequence[int | None], place: bool = True
+    ) -> tuple[list[Value], list[int | None]]:
+        outs, out_dims = batch_flat(fun, self.size, values, dims, kin=self.kin)
+        if not place:
+            return outs, out_dims
+        return [move_batch(x, self.size, d) for x, d in zip(outs, out_dims, strict=True)], [
+            0
+        ] * len(outs)

@@ -1,0 +1,60 @@
+"""The pass that turns custom rules into plain calls: once a program is lowered, nobody will differentiate it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.custom_rule.primitive import custom_rule_p, primal_jaxpr
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in
+from fiveloop.core.passes import Pass, register_pass
+from fiveloop.core.rules import new_eqn
+from fiveloop.core.trace.tracer import keep_source
+
+
+def erase_rules(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with a `closed_call` for each `custom_rule`, at any depth."""
+    if not holds_rules(jaxpr):
+        return jaxpr
+    return jaxpr.remember("rules erased", lambda: _erased(jaxpr))
+
+
+def holds_rules(jaxpr: Jaxpr) -> bool:
+    """Whether there is a custom rule in a jaxpr, at any depth."""
+    return jaxpr.remember("holds_rules", lambda: any(map(_holds_rules, jaxpr.eqns)))
+
+
+def _holds_rules(eqn: Eqn) -> bool:
+    return eqn.primitive is custom_rule_p or any(map(holds_rules, jaxprs_in(eqn.params)))
+
+
+def _erased(jaxpr: Jaxpr) -> Jaxpr:
+    with keep_source() as set_source:
+        eqns = []
+        for eqn in jaxpr.eqns:
+            set_source(eqn.source)
+            eqns.append(_erased_eqn(eqn) if _holds_rules(eqn) else eqn)
+    return jaxpr.replace(eqns=eqns)
+
+
+def _erased_eqn(eqn: Eqn) -> Eqn:
+    if eqn.primitive is not custom_rule_p:
+        return eqn.replace(params=_erased_params(eqn.params))
+    called = erase_rules(primal_jaxpr(eqn.params, [a.aval for a in eqn.invars]))
+    params = ClosedCallParams(called, eqn.params.name)
+    return new_eqn(closed_call_p, eqn.invars, params, eqn.outvars, eqn.source)
+
+
+def _erased_params(params: Any) -> Any:
+    changed: dict[str, Any] = {}
+    for f in fields(params):
+        value = getattr(params, f.name)
+        if isinstance(value, Jaxpr):
+            changed[f.name] = erase_rules(value)
+        elif isinstance(value, tuple) and any(isinstance(x, Jaxpr) for x in value):
+            changed[f.name] = tuple(erase_rules(x) if isinstance(x, Jaxpr) else x for x in value)
+    return replace(params, **changed)
+
+
+register_pass(Pass("rules", after=(), applies=holds_rules, run=erase_rules))

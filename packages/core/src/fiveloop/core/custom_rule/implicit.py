@@ -1,0 +1,236 @@
+"""The rules of what solves equations: a root, by the implicit function theorem, and a linear system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.custom_rule.user_rules import UserRule
+from fiveloop.core.errors import RuleError, at_source
+from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.primitives.elementwise import neg
+from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace.tracer import Trace, bind, current_source
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.jvp import jvp_jaxpr
+from fiveloop.core.transforms.linearize import linearize_jaxpr
+from fiveloop.core.transforms.transpose import Operand, is_linear, transpose_jaxpr
+from fiveloop.core.transforms.zeros import (
+    Tangent,
+    add_tangents,
+    instantiate,
+    nonzero_mask,
+    zero_like,
+)
+from fiveloop.core.util import split_list
+
+Operator = Callable[[Sequence[Value]], list[Value]]
+"""A function of the leaves of the unknown."""
+Solver = Callable[[Operator, Sequence[Value]], list[Value]]
+"""From an operator, and a guess or a right-hand side, to a solution and whatever comes with it."""
+
+
+def applied(jaxpr: Jaxpr, params: Sequence[Value]) -> Operator:
+    """The function of the last inputs of a jaxpr."""
+    return lambda xs: eval_jaxpr(jaxpr, [*params, *xs])
+
+
+def tangent_of(
+    jaxpr: Jaxpr, params: Sequence[Value], dots: Sequence[Tangent], x: Sequence[Value]
+) -> list[Tangent]:
+    """How `jaxpr : [*params, *x] -> [*y]` changes with its parameters, at fixed x."""
+    nonzero = (*nonzero_mask(dots), *(False,) * len(x))
+    jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    given = [t for t in dots if not isinstance(t, Zero)]
+    outs, rest = split_list(eval_jaxpr(jaxpr_jvp, [*params, *x, *given]), [len(out_nonzero)])
+    found = iter(rest)
+    return [next(found) if nz else zero_like(y) for nz, y in zip(out_nonzero, outs, strict=True)]
+
+
+class RootRule(UserRule):
+    """`[*closed, *params, *guess] -> [*x, *aux]` with f(params, x) = 0.
+
+    f : [*params, *x] -> [*residual]
+    """
+
+    kind = "root"
+    ignores_closed = True
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Value]],
+        closure: Closure,
+        home: Trace | None,
+        f: Jaxpr,
+        num_params: int,
+        tangent_solve: Solver,
+    ) -> None:
+        super().__init__(function, closure, home)
+        self.f = f
+        self.num_params = num_params
+        self.tangent_solve = tangent_solve
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """Solve, and then the linearised equation for the tangent; the guess does not matter."""
+        outs = bind(custom_rule_p, *primals, params=p)
+        closed, params, guess = split_list(primals, [p.num_closed, self.num_params])
+        dots = tangents[p.num_closed :][: self.num_params]
+        x, aux = split_list(outs, [len(guess)])
+        changed = tangent_of(self.f, params, dots, x)
+        if all(isinstance(t, Zero) for t in changed):
+            return outs, [zero_like(y) for y in outs]
+        x_dot = self._solved(closed, params, x, changed)
+        return outs, [*x_dot, *[zero_like(y) for y in aux]]
+
+    def _solved(
+        self,
+        closed: Sequence[Value],
+        params: Sequence[Value],
+        x: Sequence[Value],
+        changed: Sequence[Tangent],
+    ) -> list[Tangent]:
+        nonzero = (*(False,) * len(params), *(True,) * len(x))
+        # known : [*params, *x] -> [*residual, *saved] ; linear : [*saved, *x_dot] -> [*residual_dot]
+        known, linear, out_nonzero, num_saved = linearize_jaxpr(self.f, nonzero)
+        results = eval_jaxpr(known, [*params, *x])
+        saved = results[len(results) - num_saved :]
+
+        def solve(
+            values: Sequence[Value], rhs: Sequence[Tangent]
+        ) -> tuple[list[Value], list[Tangent]]:
+            def operator(x_dot: Sequence[Value]) -> list[Value]:
+                found = iter(eval_jaxpr(linear, [*values, *x_dot]))
+                return [
+                    next(found) if nz else instantiate(zero_like(y))
+                    for nz, y in zip(out_nonzero, x_dot, strict=True)
+                ]
+
+            return [], [*self.tangent_solve(operator, [instantiate(t) for t in rhs])]
+
+        rhs = [t if isinstance(t, Zero) else neg(t) for t in changed]
+        return self.closure.run(solve, closed, saved, rhs)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A linear system: its operator and the operator's transpose, and how each is solved.
+
+    matvec, vecmat : [*params, *x] -> [*y]
+    """
+
+    matvec: Jaxpr
+    solve: Solver
+    vecmat: Jaxpr | None
+    transpose_solve: Solver | None
+
+    def transposed(self) -> System:
+        """The system of the transposed operator, if it can be solved."""
+        assert self.vecmat is not None and self.transpose_solve is not None, "unreachable: asked"
+        return System(self.vecmat, self.transpose_solve, self.matvec, self.solve)
+
+
+def transposed_operator(matvec: Jaxpr, num_params: int) -> Jaxpr:
+    """The transpose of `matvec : [*params, *x] -> [*x]` in x."""
+    num = len(matvec.outvars)
+    linear = (False,) * num_params + (True,) * num
+    jaxpr_t, nonzero = transpose_jaxpr(matvec, linear, (True,) * num)
+
+    def run(*args: Value) -> list[Value]:
+        found = iter(eval_jaxpr(jaxpr_t, args))
+        flags = nonzero[num_params:]
+        return [
+            next(found) if nz else instantiate(zero_like(x))
+            for nz, x in zip(flags, args[num_params:], strict=True)
+        ]
+
+    return stage_closed(run, [a.strong() for a in matvec.in_avals], "vecmat")
+
+
+class SolveRule(Rule):
+    """`[*closed, *params, *b] -> [*x, *aux]` with A(params) x = b: linear in b, and so is its transpose."""
+
+    kind = "linear_solve"
+    transposes = True
+    ignores_closed = True
+
+    def __init__(
+        self, system: System, closure: Closure, home: Trace | None, num_params: int
+    ) -> None:
+        self.system = system
+        self.closure = closure
+        self.home = home
+        self.num_params = num_params
+
+    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """Solve by the user's function."""
+        if p.jaxpr is not None:
+            return super().call(p, values)
+        closed, params, b = split_list(values, [p.num_closed, self.num_params])
+        return self._solve(closed, [*params, *b])
+
+    def _solve(self, closed: Sequence[Value], values: Sequence[Value]) -> list[Value]:
+        def run(values: Sequence[Value], _: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
+            params, b = split_list(values, [self.num_params])
+            return self.system.solve(applied(self.system.matvec, params), b), []
+
+        return self.closure.run(run, closed, values)[0]
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """A x_dot = b_dot - A_dot x."""
+        outs = bind(custom_rule_p, *primals, params=p)
+        closed, params, b = split_list(primals, [p.num_closed, self.num_params])
+        _, dots, b_dot = split_list(tangents, [p.num_closed, self.num_params])
+        x, aux = split_list(outs, [len(b)])
+        rhs: list[Tangent] = list(b_dot)
+        if any(nonzero_mask(dots)):
+            moved = tangent_of(self.system.matvec, params, dots, x)
+            rhs = [
+                add_tangents(t, m if isinstance(m, Zero) else neg(m))
+                for t, m in zip(b_dot, moved, strict=True)
+            ]
+        if not any(nonzero_mask(rhs)):
+            return outs, [zero_like(y) for y in outs]
+        args = [*closed, *params, *[instantiate(t) for t in rhs]]
+        found = bind(custom_rule_p, *args, params=p)
+        return outs, [*found[: len(b)], *[zero_like(y) for y in aux]]
+
+    def transpose(
+        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
+    ) -> list[Tangent | None]:
+        """Solve the transposed system."""
+        first = p.num_closed + self.num_params
+        known = [x for x in operands[:first] if isinstance(x, Value)]
+        if len(known) < first or not all(isinstance(x, UndefinedPrimal) for x in operands[first:]):
+            raise RuleError(
+                f"the linear solve of {p.name} is linear in its right-hand side alone, got other linear operands"
+                f"{at_source(current_source())}"
+            )
+        if self.system.transpose_solve is None:
+            raise RuleError(
+                f"the linear solve of {p.name} has no transpose: expected transpose_solve or symmetric=True, got "
+                f"neither; give one{at_source(current_source())}"
+            )
+        b_bar = [instantiate(ct) for ct in cts[: len(operands) - first]]
+        rule = SolveRule(self.system.transposed(), self.closure, self.home, self.num_params)
+        params = CustomRuleParams(rule, name=p.name, num_closed=p.num_closed)
+        if p.jaxpr is not None:
+            avals = [x.aval for x in [*known, *b_bar]]
+            params = CustomRuleParams(
+                rule,
+                stage_closed(lambda *xs: rule.call(params, xs), avals, p.name),
+                name=p.name,
+                num_closed=p.num_closed,
+            )
+        found = bind(custom_rule_p, *known, *b_bar, params=params)[: len(b_bar)]
+        return [
+            *[None] * first,
+            *[ct if is_linear(x) else None for ct, x in zip(found, operands[first:], strict=True)],
+        ]

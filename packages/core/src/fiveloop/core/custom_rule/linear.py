@@ -1,0 +1,226 @@
+"""The linear half of a function with a backward rule: `[*known, *dots] -> [*out_dots]`, given by its transpose.
+
+What it computes is derived where it is needed: by transposing the backward rule, or from a jvp of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.errors import RuleError, at_source
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import mutated_positions
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, jaxprs_in
+from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import Refusal, transpose_rules
+from fiveloop.core.trace.modes import is_staging
+from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, running
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.jvp import jvp_jaxpr
+from fiveloop.core.transforms.linearize import PartialTrace
+from fiveloop.core.transforms.transpose import (
+    Operand,
+    backward_pass,
+    is_linear,
+    linear_vars,
+    transpose_jaxpr,
+)
+from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
+from fiveloop.core.util import split_list
+
+Backward = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]
+"""From known values and cotangents of the results to cotangents of the linear operands."""
+Forward = Callable[[Sequence[Value], Sequence[Value]], Sequence[Tangent]]
+"""From known values and tangents to tangents of the results."""
+
+
+class LinearRule(Rule):
+    """A linear function of its last operands by its transpose `backward`, and by itself if `forward` is given.
+
+    `bwd` is what messages call the function behind `backward`.
+    """
+
+    kind = "bwd"
+    transposes = True
+
+    def __init__(
+        self,
+        backward: Backward,
+        forward: Forward | None,
+        num_known: int,
+        out_avals: Sequence[Aval],
+        bwd: str,
+        home: Trace | None,
+    ) -> None:
+        self.backward = backward
+        self.forward = forward
+        self.num_known = num_known
+        self.out_avals = list(out_avals)
+        self.bwd = bwd
+        self.home = home
+        self._jaxpr: Jaxpr | None = None
+
+    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """The function itself, as it is given or derived."""
+        if self.home is not None and self.forward is None and not is_staging(current_trace()):
+            return self._derived_now(p, values)
+        return eval_jaxpr(self.jaxpr(p, [x.aval for x in values]), values)
+
+    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+        """The types of the tangents that come out."""
+        return self.out_avals
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """Linear in the last operands; in the known ones, as what was derived is."""
+        nonzero = nonzero_mask(tangents)
+        if not any(nonzero[: self.num_known]):
+            outs = bind(custom_rule_p, *primals, params=p)
+            dots = [instantiate(t) for t in tangents[self.num_known :]]
+            known = primals[: self.num_known]
+            return outs, list(bind(custom_rule_p, *known, *dots, params=p))
+        jaxpr = self.jaxpr(p, [x.aval for x in primals])
+        jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+        given = [t for t in tangents if not isinstance(t, Zero)]
+        outs, rest = split_list(eval_jaxpr(jaxpr_jvp, [*primals, *given]), [len(out_nonzero)])
+        found = iter(rest)
+        return outs, [
+            next(found) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)
+        ]
+
+    def transpose(
+        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
+    ) -> list[Tangent | None]:
+        """The backward rule; if it is a known operand that is linear, the transpose of what was derived."""
+        known = operands[: self.num_known]
+        if any(is_linear(x) for x in known):
+            jaxpr = self.jaxpr(p, [x.aval for x in operands])
+            return super().transpose(replace(p, jaxpr=jaxpr), cts, operands)
+        found = self.backward([x for x in known if isinstance(x, Value)], cts)
+        return [
+            *[None] * self.num_known,
+            *[
+                ct if is_linear(x) else None
+                for ct, x in zip(found, operands[self.num_known :], strict=True)
+            ],
+        ]
+
+    def jaxpr(self, p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+        """What the equation computes, made once."""
+        if self._jaxpr is None:
+            self._jaxpr = self._given(p, avals) if self.forward else self._derived(p, avals)
+        return self._jaxpr
+
+    def _given(self, p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+        forward = self.forward
+        assert forward is not None, "unreachable: it is given"
+
+        def run(*args: Value) -> list[Value]:
+            outs_dot = forward(args[: self.num_known], args[self.num_known :])
+            return [instantiate(t) for t in outs_dot]
+
+        return stage_closed(run, avals, p.name)
+
+    def _derived(self, p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+        """The transpose of the backward rule.
+
+        backward : [*known, *cts]  -> [*in_cts]
+        result   : [*known, *dots] -> [*out_dots]
+        """
+        num_dots = len(avals) - self.num_known
+
+        def backward(*args: Value) -> list[Value]:
+            in_cts = self.backward(args[: self.num_known], args[self.num_known :])
+            return [instantiate(ct) for ct in in_cts]
+
+        cts = [a.strong() for a in self.out_avals]
+        jaxpr = stage_closed(backward, [*avals[: self.num_known], *cts], p.name)
+        linear = (False,) * self.num_known + (True,) * len(cts)
+        self._check_linear(p, jaxpr, linear)
+        try:
+            jaxpr_t, nonzero = transpose_jaxpr(jaxpr, linear, (True,) * num_dots)
+        except RuleError as error:
+            raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
+
+        def forward(*args: Value) -> list[Value]:
+            found = iter(eval_jaxpr(jaxpr_t, args))
+            flags = nonzero[self.num_known :]
+            return [
+                next(found) if nz else instantiate(Zero(a))
+                for nz, a in zip(flags, cts, strict=True)
+            ]
+
+        return stage_closed(forward, avals, p.name)
+
+    def _derived_now(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """As `_derived`, with the backward rule running on values that are known now, operation by operation."""
+        known, dots = split_list(values, [self.num_known])
+        tape = PartialTrace(current_trace(), self.backward)
+        cts = [tape.new_arg(a.strong()) for a in self.out_avals]
+        with running(tape):
+            in_cts = self.backward(known, cts)
+            atoms = [tape.atom(instantiate(ct)) for ct in in_cts]
+        captured, binders = tape.captured
+        # linear : [*captured, *cts] -> [*in_cts]
+        linear = Jaxpr([*binders, *[ct.binder for ct in cts]], tape.eqns, atoms)
+        mask = [False] * len(captured) + [True] * len(cts)
+        self._check_linear(p, linear, mask)
+        unknown = [UndefinedPrimal(ct.aval) for ct in cts]
+        try:
+            found = backward_pass(linear, [*captured, *unknown], dots)
+        except RuleError as error:
+            raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
+        return [instantiate(t) for t in found]
+
+    def _check_linear(self, p: CustomRuleParams, jaxpr: Jaxpr, linear: Sequence[bool]) -> None:
+        if mutated_positions(jaxpr.effects):
+            raise self._no_forward_mode(p, "it writes to a Ref")
+        reached = linear_vars(jaxpr, linear)
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name in ("add", "sub") and _adds_constant(eqn, reached, jaxpr):
+                raise self._no_forward_mode(
+                    p, "it adds something to the cotangent that does not depend on it"
+                )
+        for atom in jaxpr.outvars:
+            if atom not in reached and not _is_zero(atom, jaxpr):
+                raise self._no_forward_mode(
+                    p, "it gives a cotangent that does not depend on the one it is given"
+                )
+
+    def _no_forward_mode(self, p: CustomRuleParams, why: str) -> TypeError:
+        return TypeError(
+            f"{p.name} has no forward mode: it would be derived by transposing {self.bwd}, which must be linear in the "
+            f"cotangent, but {why}; give it a jvp too, with `custom_derivative`{at_source(current_source())}"
+        )
+
+
+def _adds_constant(eqn: Eqn, reached: set[Var], jaxpr: Jaxpr) -> bool:
+    """Whether an equation adds something to a linear value that is not linear, zeros aside."""
+    fixed = [a for a in eqn.invars if a not in reached]
+    return len(fixed) == 1 and not _is_zero(fixed[0], jaxpr)
+
+
+def _is_zero(atom: Atom, jaxpr: Jaxpr) -> bool:
+    """Whether an atom is zero whatever the inputs are: a number written out, and what linear operations make of it."""
+    if isinstance(atom, Literal):
+        return not np.any(atom.value.numpy())  # type: ignore[attr-defined]  # every concrete value has it
+    for eqn in jaxpr.eqns:
+        if atom in eqn.outvars:
+            floats = [a for a in eqn.invars if a.aval.differentiable]
+            known = [_is_zero(a, jaxpr) for a in floats]
+            product = eqn.primitive.name in ("mul", "dot_general") and any(known)
+            return product or (bool(known) and all(known) and _is_linear(eqn))
+    return False
+
+
+def _is_linear(eqn: Eqn) -> bool:
+    """Whether an equation gives zero for zeros, as all do that can be transposed."""
+    rule = transpose_rules.cell(eqn.primitive)
+    return rule is not None and not isinstance(rule, Refusal) and not jaxprs_in(eqn.params)

@@ -1,0 +1,49 @@
+"""Functions of values and tangents, some of them zero, as functions of those values and tangents that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fiveloop.core.array import Value
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.transforms.zeros import Tangent
+from fiveloop.core.util import split_list
+
+OfTangents = Callable[
+    [Sequence[Value], Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent | None]]
+]
+"""From values and tangents to results and tangents."""
+
+
+class Masked:
+    """`fun` of values and tangents as a flat function of the values and the nonzero tangents.
+
+    It gives the results and then the nonzero tangents of `fun`, and knows afterwards which these are.
+    """
+
+    def __init__(self, fun: OfTangents, num_values: int, tangents: Sequence[Tangent]) -> None:
+        self.fun = fun
+        self.num_values = num_values
+        self.tangents = tangents
+        self.num_outs = 0
+        self.out_tangents: list[Tangent | None] = []
+
+    @property
+    def dots(self) -> list[Value]:
+        """The tangents that are not zero."""
+        return [t for t in self.tangents if not isinstance(t, Zero)]
+
+    def __call__(self, *args: Value) -> list[Value]:
+        values, given = args[: self.num_values], iter(args[self.num_values :])
+        tangents = [t if isinstance(t, Zero) else next(given) for t in self.tangents]
+        outs, out_tangents = self.fun(values, tangents)
+        self.num_outs, self.out_tangents = len(outs), list(out_tangents)
+        return [*outs, *[t for t in out_tangents if t is not None and not isinstance(t, Zero)]]
+
+    def apart(self, results: Sequence[Value]) -> tuple[list[Value], list[Tangent | None]]:
+        """What `fun` gave, from what this function gave under another trace."""
+        outs, rest = split_list(results, [self.num_outs])
+        dots = iter(rest)
+        return outs, [
+            t if t is None or isinstance(t, Zero) else next(dots) for t in self.out_tangents
+        ]

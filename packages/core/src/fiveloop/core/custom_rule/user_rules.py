@@ -1,0 +1,202 @@
+"""The rules that users write: a jvp, or fwd and bwd, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.linear import LinearRule
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.errors import at_source
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace
+from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
+from fiveloop.core.util import Mask, merge, partition, select_by, split_list
+
+FlatJvp = Callable[[Sequence[Value], Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
+"""From arguments and tangents to results and tangents."""
+FlatBwd = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]
+"""From residuals and cotangents of the results to cotangents of the arguments."""
+FlatFwd = Callable[[Sequence[Value], Mask], tuple[list[Value], list[Value], FlatBwd]]
+"""From arguments, and which of them are perturbed, to results, residuals, and what goes back."""
+
+
+class UserRule(Rule):
+    """A rule with the user's function behind it.
+
+    `function` runs where there is no jaxpr, under the traces that stood when it was called, of which `home` is the
+    innermost.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Value]],
+        closure: Closure,
+        home: Trace | None = None,
+    ) -> None:
+        self.function = function
+        self.closure = closure
+        self.home = home
+
+    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """The user's function, operation by operation."""
+        return list(self.function(*values)) if p.jaxpr is None else super().call(p, values)
+
+
+class JvpRule(UserRule):
+    """A function with a jvp."""
+
+    kind = "jvp"
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Value]],
+        closure: Closure,
+        home: Trace | None,
+        flat_jvp: FlatJvp,
+        symbolic_zeros: bool = False,
+    ) -> None:
+        super().__init__(function, closure, home)
+        self.flat_jvp = flat_jvp
+        self.symbolic_zeros = symbolic_zeros
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """What the user's rule gives."""
+        closed, args = split_list(primals, [p.num_closed])
+        dots = tangents[p.num_closed :]
+        fixed = [
+            isinstance(t, Zero) and x.aval.accumulates and x.aval.differentiable
+            for x, t in zip(args, dots, strict=True)
+        ]
+        if not any(fixed) or self.symbolic_zeros:
+            return self.closure.run(self.flat_jvp, closed, args, dots)
+        given = [instantiate(t) if is_fixed else t for t, is_fixed in zip(dots, fixed, strict=True)]
+        return self.closure.run(self.flat_jvp, closed, args, given, _Unwritten(p, fixed))
+
+
+class VjpRule(UserRule):
+    """A function with fwd and bwd, and perhaps a jvp, which then is its forward mode."""
+
+    kind = "vjp"
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Value]],
+        closure: Closure,
+        home: Trace | None,
+        fwd: FlatFwd,
+        bwd_name: str,
+        flat_jvp: FlatJvp | None = None,
+    ) -> None:
+        super().__init__(function, closure, home)
+        self.fwd = fwd
+        self.bwd_name = bwd_name
+        self.flat_jvp = flat_jvp
+        if flat_jvp is not None:
+            self.kind = "jvp+vjp"
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """Run fwd; the tangents come out of one linear equation whose transpose is bwd."""
+        closed, args = split_list(primals, [p.num_closed])
+        dots = list(tangents[p.num_closed :])
+        _refuse_linear_refs(p, args, dots)
+        perturbed = nonzero_mask(dots)
+        backward: list[FlatBwd] = []
+
+        def fwd(values: Sequence[Value], _: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
+            outs, res, back = self.fwd(values, perturbed)
+            backward[:] = [back]
+            num_outs[:] = [len(outs)]
+            return [*outs, *res], []
+
+        num_outs: list[int] = []
+        results, _ = self.closure.run(fwd, closed, args)
+        outs, res = split_list(results, num_outs)
+        floats = [x.aval.differentiable for x in outs]
+        if not any(floats):
+            return outs, [zero_like(x) for x in outs]
+        rule = self._linear(outs, floats, res, args, perturbed, len(closed), backward[0])
+        known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
+        given = [t for t in dots if not isinstance(t, Zero)]
+        types = tuple([x.aval for x in (*known, *given)])
+        params = CustomRuleParams(rule, name=p.name, in_avals=types)
+        outs_dot = iter(bind(custom_rule_p, *known, *given, params=params))
+        return outs, [
+            next(outs_dot) if f else zero_like(x) for x, f in zip(outs, floats, strict=True)
+        ]
+
+    def _linear(
+        self,
+        outs: Sequence[Value],
+        floats: Sequence[bool],
+        res: Sequence[Value],
+        args: Sequence[Value],
+        perturbed: Mask,
+        num_closed: int,
+        back: FlatBwd,
+    ) -> LinearRule:
+        """The linear half: its known operands are `[*closed, *res, *args if there is a jvp]`."""
+        flat_jvp, closure = self.flat_jvp, self.closure
+        fixed = [zero_like(x) for x, f in zip(outs, floats, strict=True) if not f]
+        zeros = [zero_like(x) for x, u in zip(args, perturbed, strict=True) if not u]
+
+        def backward(known: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
+            closed, given = split_list(known, [num_closed])
+            full = merge(floats, fixed, list(cts))
+            _, in_cts = closure.run(
+                lambda values, cts: ([], back(values, cts)), closed, given[: len(res)], full
+            )
+            return select_by(perturbed, in_cts)
+
+        def forward(known: Sequence[Value], dots: Sequence[Value]) -> list[Tangent]:
+            assert flat_jvp is not None, "unreachable: only used with a jvp"
+            closed, _, args = split_list(known, [num_closed, len(res)])
+            full = merge(perturbed, zeros, list(dots))
+            _, outs_dot = closure.run(flat_jvp, closed, args, full)
+            return partition(floats, outs_dot)[1]
+
+        num_known = num_closed + len(res) + (len(args) if flat_jvp is not None else 0)
+        out_avals = [x.aval.tangent() for x, f in zip(outs, floats, strict=True) if f]
+        return LinearRule(
+            backward,
+            forward if flat_jvp is not None else None,
+            num_known,
+            out_avals,
+            self.bwd_name,
+            None if self.home is None else current_trace(),
+        )
+
+
+@dataclass(frozen=True)
+class _Unwritten:
+    """Which tangents are those of Refs that are not differentiated: nobody would see what is written to them."""
+
+    p: CustomRuleParams
+    fixed: Sequence[bool]
+
+    def __call__(self, written: Sequence[bool]) -> None:
+        for k, (is_fixed, is_written) in enumerate(zip(self.fixed, written, strict=True)):
+            if is_fixed and is_written:
+                raise TypeError(
+                    f"the custom rule of {self.p.name}: expected its jvp to leave the tangent of leaf {k} of its "
+                    f"arguments as it is, a Ref that is not differentiated, but it writes to it; make the Ref inside "
+                    f"of the function that is differentiated{at_source(current_source())}"
+                )
+
+
+def _refuse_linear_refs(
+    p: CustomRuleParams, args: Sequence[Value], dots: Sequence[Tangent]
+) -> None:
+    for k, (x, t) in enumerate(zip(args, dots, strict=True)):
+        if x.aval.accumulates and not isinstance(t, Zero):
+            raise TypeError(
+                f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since bwd gives no "
+                f"cotangent for what a Ref holds, got one of type {x.aval} as leaf {k} of its arguments that is; pass "
+                f"what it holds, or give the function a jvp{at_source(current_source())}"
+            )
