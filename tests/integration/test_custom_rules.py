@@ -1,0 +1,234 @@
+"""Custom rules with Refs, in loops, branches and checkpoints, and through discharge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.testing.compare import assert_all_near, assert_near
+from fiveloop.core.testing.cube import TRANSFORMS, check_chain
+from fiveloop.core.testing.golden import assert_prints
+from fiveloop.core.testing.misuse import raised
+from fiveloop.core.testing.samples import sample
+from fiveloop.loops import cond, fori_loop, scan, while_loop
+from fiveloop.loops.testing.laws import check_function
+from fiveloop.remat import checkpoint, everything_saveable, policies, saved_residuals
+from fiveloop.state import discharge_state, freeze, new_ref
+
+Function = Callable[..., Any]
+X = np.array([0.3, -0.7, 1.1])
+
+
+def same(f: Function) -> Function:
+    return f
+
+
+WRAPS = [same, jit, checkpoint]
+
+
+@custom_vjp
+def steep(x: Any) -> Any:
+    return sin(x)
+
+
+steep.defvjp(lambda x: (sin(x), cos(x)), lambda res, ct: (3.0 * res * ct,))
+
+
+def in_scan(x: Any) -> Any:
+    return scan(lambda c, _: (steep(c), None), x, None, length=3)[0]
+
+
+def in_for(x: Any) -> Any:
+    def body(i: Any, r: Any) -> Any:
+        return steep(r)
+
+    return fori_loop(0, 3, body, x)
+
+
+def in_cond(x: Any) -> Any:
+    return cond(x > 0, lambda x: steep(steep(steep(x))), lambda x: x, x)
+
+
+def plainly(x: Any) -> Any:
+    return steep(steep(steep(x)))
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("program", [in_scan, in_for, in_cond, plainly])
+def test_in_control_flow(program: Function, wrap: Function) -> None:
+    x = np.float64(0.8)
+    slope = 27 * np.cos(x) * np.cos(np.sin(x)) * np.cos(np.sin(np.sin(x)))
+    f = wrap(program)
+    assert_near(f(x), np.sin(np.sin(np.sin(x))))
+    assert_near(grad(f)(x), slope)
+    assert_near(jit(grad(f))(x), slope)
+    assert_near(jvp(f, (x,), (1.0,))[1], slope)
+    assert_near(vmap(grad(f))(np.array([x, x])), np.array([slope, slope]))
+    assert_near(grad(jit(grad(f)))(x), grad(grad(plainly))(x))
+
+
+def test_forward_mode_in_a_while_loop() -> None:
+    def f(x: Any) -> Any:
+        return while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, steep(s[1])), (0, x))[1]
+
+    assert_near(jvp(f, (np.float64(0.8),), (1.0,))[1], grad(plainly)(np.float64(0.8)))
+
+
+@custom_vjp
+def watch(log: Any, i: Any, x: Any) -> Any:
+    """The identity, which writes down the cotangents that pass."""
+    return x
+
+
+def watch_bwd(res: Any, ct: Any) -> Any:
+    log, i = res
+    log[i] = ct
+    return None, None, ct
+
+
+watch.defvjp(lambda log, i, x: (x, (log, i)), watch_bwd)
+
+
+def watched(log: Any, x: Any) -> Any:
+    return scan(lambda c, i: (0.5 * watch(log, i, c), None), x, np.arange(3))[0]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_backward_rule_writes_to_a_ref(wrap: Function) -> None:
+    want = np.array([0.125, 0.25, 0.5])
+    for compute in (grad(watched, 1), jit(grad(watched, 1)), grad(wrap(watched), 1)):
+        log = new_ref(np.zeros(3))
+        assert_near(compute(log, 1.0), 0.125)
+        assert_near(log[...], want)
+    log = new_ref(np.zeros((2, 3)))
+    jit(vmap(grad(watched, 1)))(log, np.ones(2))
+    assert_near(log[...], np.stack([want, want]))
+
+
+def test_what_a_backward_rule_writes_has_no_forward_mode() -> None:
+    log = new_ref(np.zeros(3))
+    message = str(raised(lambda: jvp(lambda x: watched(log, x), (1.0,), (1.0,))))
+    assert "must be linear in the cotangent, but it writes to a Ref" in message
+
+
+@custom_jvp
+def push(ref: Any, x: Any) -> Any:
+    """Add to a Ref and give what it then holds times x; the derivative of the product is said to be tenfold."""
+    ref[...] += x
+    return ref[...] * x
+
+
+@push.defjvp
+def push_jvp(primals: Any, tangents: Any) -> Any:
+    (ref, x), (ref_dot, x_dot) = primals, tangents
+    ref[...] += x
+    ref_dot[...] += x_dot
+    held = ref[...]
+    return held * x, 10.0 * (ref_dot[...] * x + held * x_dot)
+
+
+def pushed(x: Any) -> Any:
+    ref = new_ref(x * x)
+    y = push(ref, x)
+    return y + freeze(ref)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_rule_takes_a_ref_and_its_tangent(wrap: Function) -> None:
+    x = np.float64(0.5)
+    want = 10 * ((2 * x + 1) * x + x * x + x) + 2 * x + 1
+    f = wrap(pushed)
+    assert_near(f(x), x**3 + x**2 + x**2 + x)
+    for compute in (grad(f), jit(grad(f)), lambda x: jvp(f, (x,), (1.0,))[1]):
+        assert_near(compute(x), want)
+    assert_near(vmap(grad(f))(np.array([x, x])), np.array([want, want]))
+
+
+def test_a_rule_in_a_loop_over_refs() -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(x)
+        y = fori_loop(0, 3, lambda i, c: c + push(ref, c), x)
+        return y + freeze(ref)
+
+    x = np.float64(0.1)
+    got = [grad(f)(x), jit(grad(f))(x), grad(jit(f))(x), jvp(f, (x,), (1.0,))[1]]
+    assert_all_near(got, [float(got[0])] * 4)
+    assert_near(jit(f)(x), f(x))
+
+
+def test_a_tangent_that_nobody_would_see_is_refused() -> None:
+    ref = new_ref(np.float64(0.0))
+    message = str(raised(lambda: grad(lambda x: push(ref, x))(np.float64(1.0))))
+    assert message.startswith(
+        "the custom rule of push: expected its jvp to leave the tangent of leaf 0 of its arguments as it is, a Ref "
+        "that is not differentiated, but it writes to it"
+    )
+
+
+def test_discharge_keeps_the_rule() -> None:
+    jaxpr = make_jaxpr(push)(new_ref(np.float32(1.0)), np.float32(2.0))
+    assert_prints(
+        discharge_state(jaxpr),
+        """
+        { lambda a:f32[] b:f32[] ; let
+            c:f32[] d:f32[] = custom_rule[name=push rule=jvp] a b
+              jaxpr { lambda e:f32[] f:f32[] ; let
+                  g:f32[] = add e f
+                  h:f32[] = mul g f
+                in (h, g) }
+          in (c, d) }
+        """,
+    )
+
+
+def true_push(ref: Any, x: Any) -> Any:
+    """As `push`, with the derivative that it has."""
+
+    def f(ref: Any, x: Any) -> Any:
+        ref[...] += x
+        return ref[...] * x
+
+    with_rule = custom_jvp(f)
+    with_rule.defjvp(lambda primals, tangents: jvp(f, primals, tangents))
+    return with_rule(ref, x)
+
+
+def with_refs(x: Any) -> Any:
+    ref = new_ref(sin(x))
+    y = true_push(ref, x)
+    z = scan(lambda c, _: (c + true_push(ref, 0.5 * c), None), y, None, length=2)[0]
+    return z, freeze(ref)
+
+
+def in_a_checkpoint_of_a_scan(x: Any) -> Any:
+    def body(c: Any, _: Any) -> Any:
+        f = custom_vjp(lambda c: sin(c) * c)
+        f.defvjp(lambda c: (f(c), c), lambda c, ct: ((cos(c) * c + sin(c)) * ct,))
+        return f(c), f(0.5 * c)
+
+    return scan(checkpoint(body), x, None, length=2)
+
+
+def test_laws() -> None:
+    for fun in (with_refs, in_a_checkpoint_of_a_scan):
+        check_function(fun, X)
+
+
+@pytest.mark.parametrize("names", list(product(sorted(TRANSFORMS), repeat=2)), ids="-".join)
+def test_pairs_of_transforms(names: tuple[str, ...]) -> None:
+    check_chain(sample(with_refs, X), names)
+
+
+def test_a_policy_reaches_into_fwd() -> None:
+    kept = [
+        str(r.origin) for r in saved_residuals(checkpoint(steep, policy=everything_saveable), X)
+    ]
+    assert kept == ["result of cos"]
+    nothing = checkpoint(steep, policy=policies.nothing_saveable)
+    assert [str(r.origin) for r in saved_residuals(nothing, X)] == ["argument `x`"]
