@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fiveloop.core as core
 from fiveloop.core import (
     closed_call,
     custom_jvp,
     custom_vjp,
-    grad,
     jit,
     jvp,
     linearize_jaxpr,
     make_jaxpr,
-    vmap,
 )
 from fiveloop.core.testing.compare import assert_near
 from fiveloop.core.testing.misuse import raised
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]
+grad: Function = core.grad
+vmap: Function = core.vmap
 
 
 def by_jvp(a: Any, x: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fiveloop.core as core
 from fiveloop.core import (
     as_value,
     closed_call,
@@ -15,14 +16,12 @@ from fiveloop.core import (
     custom_linear_solve,
     custom_root,
     eval_jaxpr,
-    grad,
     jit,
     jvp,
     make_jaxpr,
     reshape,
     to_array,
     transpose_jaxpr,
-    vmap,
 )
 from fiveloop.core.primitives.dot import dot_general
 from fiveloop.core.primitives.elementwise import sin
@@ -30,6 +29,8 @@ from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.gradcheck import check_grads
 
 Function = Callable[..., Any]
+grad: Function = core.grad
+vmap: Function = core.vmap
 X = np.array([1.0, 4.0, 9.0])
 A = np.array([[4.0, 1.0], [2.0, 3.0]])
 B = np.array([1.0, 2.0])

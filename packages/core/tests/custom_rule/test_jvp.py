@@ -8,24 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fiveloop.core as core
 from fiveloop.core import (
     SymbolicZero,
     closed_call,
     custom_jvp,
-    grad,
     jit,
     jvp,
     linearize,
     make_jaxpr,
     typecheck,
     vjp,
-    vmap,
 )
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]
+grad: Function = core.grad
+vmap: Function = core.vmap
 
 
 @custom_jvp

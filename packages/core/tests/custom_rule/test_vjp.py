@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fiveloop.core as core
 from fiveloop.core import (
     CustomVJPPrimal,
     SymbolicZero,
     closed_call,
     custom_derivative,
     custom_vjp,
-    grad,
     jit,
     jvp,
     linearize,
     vjp,
-    vmap,
 )
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.primitives.shape import reverse
@@ -28,6 +27,8 @@ from fiveloop.core.testing.gradcheck import check_grads
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]
+grad: Function = core.grad
+vmap: Function = core.vmap
 
 
 @custom_vjp
