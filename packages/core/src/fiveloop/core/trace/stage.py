@@ -52,6 +52,7 @@ class StageTrace(Trace):
         super().__init__(parent, fun)
         self.eqns: list[Eqn] = []
         self.stand_ins: dict[int, StageTracer] = {}
+        self.stands_for: dict[int, Value] = {}
         self._captured: dict[int, tuple[Value, Value, Var]] = {}
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
@@ -91,7 +92,7 @@ class StageTrace(Trace):
         check_reached(x, self.parent)
         if id(x) not in self._captured:
             x._note = None
-            self._captured[id(x)] = (x, original, Var(x.aval))
+            self._captured[id(x)] = (x, _as_held(x, original), Var(x.aval))
         return self._captured[id(x)][2]
 
     def _stand_in(self, x: Value) -> Value:
@@ -117,6 +118,13 @@ class StageTrace(Trace):
     def new_arg(self, aval: Aval) -> StageTracer:
         """A binder of the jaxpr."""
         return StageTracer(self, Var(aval), ARGUMENT)
+
+
+def _as_held(x: Value, original: Value) -> Value:
+    """A captured value as the user's functions hold it: never an argument that stands for another value."""
+    if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
+        return x.owner.stands_for.get(id(x), original)
+    return original
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,7 @@ def stage(
     trace = StageTrace(current_trace(), user_fun or fun)
     args = [trace.new_arg(aval) for aval in [*[x.aval for x in closed], *avals]]
     trace.stand_ins = {id(x): arg for x, arg in zip(closed, args, strict=False)}
+    trace.stands_for = {id(arg): x for x, arg in zip(closed, args, strict=False)}
     with running(trace):
         outs = fun(*args[len(closed) :])
         atoms = [trace.atom(as_value(out, "a result")) for out in outs]
