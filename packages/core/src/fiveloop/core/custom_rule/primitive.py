@@ -9,8 +9,9 @@ from fiveloop.core.array import Value
 from fiveloop.core.closed_call.primitive import (
     ClosedCallParams,
     call_abstract_eval,
+    closed_call_p,
 )
-from fiveloop.core.closed_call.transpose import closed_call_transpose
+from fiveloop.core.closed_call.transpose import call_transpose
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import NO_EFFECTS, Effects
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive
@@ -82,7 +83,7 @@ class Rule:
     ) -> list[Tangent | None]:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
-        return closed_call_transpose(cts, operands, ClosedCallParams(jaxpr, p.name))
+        return call_transpose(closed_call_p, cts, operands, ClosedCallParams(jaxpr, p.name))
 
 
 def primal_jaxpr(p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
