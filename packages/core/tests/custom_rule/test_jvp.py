@@ -244,7 +244,9 @@ def test_a_linear_function_with_a_rule_is_transposed() -> None:
 def test_every_stage_is_well_typed() -> None:
     for program in (f, grad(f), grad(grad(f)), lambda x: jvp(f, (x,), (x,))):
         typecheck(make_jaxpr(program)(1.0))
-    typecheck(make_jaxpr(vmap(f))(X))
+    batched = make_jaxpr(vmap(f))(X)
+    typecheck(batched)
+    assert [eqn.primitive.name for eqn in batched.eqns] == ["custom_rule"]
 
 
 def test_metadata() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from fiveloop.core import (
     closed_call,
@@ -26,7 +27,9 @@ from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
 from fiveloop.core.testing.golden import assert_prints
-from fiveloop.core.testing.laws import check_laws, law_lower
+from fiveloop.core.testing.laws import check_laws, law_eval, law_lower
+from fiveloop.core.testing.program_steps import CORE_KINDS, with_custom_rules
+from fiveloop.core.testing.programs import Program, programs
 from fiveloop.core.testing.samples import sample
 
 A, B = np.array([0.3, -0.7, 1.1]), np.array([0.5, 0.2, -0.4])
@@ -105,6 +108,14 @@ def test_pairs_of_transforms(names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("names", list(product(["jvp", "vjp", "batch"], repeat=3)), ids="-".join)
 def test_three_deep(names: tuple[str, ...]) -> None:
     check_chain(sample(true_both, A, B), names)
+
+
+@settings(max_examples=12)
+@given(programs(with_custom_rules(CORE_KINDS)))
+def test_random_programs(program: Program) -> None:
+    s = program.sample()
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
 
 
 @custom_jvp

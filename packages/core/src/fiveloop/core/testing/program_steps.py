@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -444,8 +444,13 @@ for _custom in (("custom_jvp", _by_jvp), ("custom_vjp", _by_vjp), ("custom_both"
 
 CORE_KINDS = Kinds(
     steps=(draw_unary, draw_binary, draw_shape, draw_contract, draw_integer, draw_choose),
-    nested=(draw_call_of("call"), draw_custom),
+    nested=(draw_call_of("call"),),
 )
+
+
+def with_custom_rules(kinds: Kinds) -> Kinds:
+    """Programs of these steps, and functions with custom rules, which nest but once: each traces its block often."""
+    return replace(kinds.plus(nested=(draw_custom, draw_custom)), depth=1)
 
 
 def with_transforms(kinds: Kinds) -> Kinds:
@@ -467,5 +472,6 @@ __all__ = [
     "Within",
     "call",
     "draw_call_of",
+    "with_custom_rules",
     "with_transforms",
 ]
