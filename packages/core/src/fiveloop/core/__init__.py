@@ -252,3 +252,5 @@ from .custom_rule.primitive import custom_rule_p as custom_rule_p
 from .api.implicit import custom_linear_solve as custom_linear_solve
 from .api.implicit import custom_root as custom_root
 from .custom_rule.primitive import primal_jaxpr as primal_jaxpr
+from .custom_rule.primitive import rule_jvp as rule_jvp
+from .trace.axes import AxisScope as AxisScope

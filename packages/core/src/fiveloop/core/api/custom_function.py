@@ -25,6 +25,7 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Var
 from fiveloop.core.pytree import TreeDef, tree_unflatten
+from fiveloop.core.trace.axes import axis_scope
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTracer, stage
 from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace
@@ -141,9 +142,11 @@ def run_custom(
     owner: Any,
 ) -> list[Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
+    scope = axis_scope()
     online = not is_staging(current_trace()) and all(map(_is_known, values))
     if online and not (owner.ignores_closed and _found_by(probe, values, owner, ())):
-        params = CustomRuleParams(make_rule(Closure(), current_trace()), name=call.name)
+        rule = make_rule(Closure(), current_trace())
+        params = CustomRuleParams(rule, name=call.name, axes=scope.axes, scope=scope)
         return bind(custom_rule_p, *values, params=params)
     avals = [x.aval for x in values]
     staged = stage(call.flat, avals, call.name, call.fun)
@@ -157,7 +160,14 @@ def run_custom(
     operands = [*closed, *extra]
     refuse_aliases(f"{owner.what} of {call.name}", operands, values)
     rule = make_rule(Closure((*held, *extra)), None)
-    params = CustomRuleParams(rule, jaxpr, name=call.name, num_closed=len(operands))
+    params = CustomRuleParams(
+        rule,
+        jaxpr,
+        name=call.name,
+        num_closed=len(operands),
+        axes=scope.axes,
+        scope=scope,
+    )
     return bind(custom_rule_p, *operands, *values, params=params)
 
 

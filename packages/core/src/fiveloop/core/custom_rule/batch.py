@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.masked import Masked
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.custom_rule.primitive import (
+    CustomRuleParams,
+    Rule,
+    custom_rule_p,
+    rule_call,
+    rule_jvp,
+    rule_transpose,
+    rule_types,
+)
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.axes import NamedAxis, batch_axis
 from fiveloop.core.primitives.broadcast import reduce_sum
+from fiveloop.core.primitives.elementwise_arithmetic import mul
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
+from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.trace.tracer import Trace, bind, current_trace
 from fiveloop.core.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_batch
 from fiveloop.core.transforms.transpose import Operand
@@ -33,9 +45,16 @@ def custom_rule_batch(
         name=p.name,
         num_closed=p.num_closed,
         in_avals=tuple([x.aval for x in moved]),
+        **free_axes(p, batch_axis(size)),
     )
     outs = bind(custom_rule_p, *moved, params=params)
     return outs, [0] * len(outs)
+
+
+def free_axes(p: CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, Any]:
+    """The named axes of an equation whose rule runs that of another one, all but the one that it binds."""
+    axes = tuple(axis for axis in p.axes if axis != bound)
+    return {"axes": axes, "scope": AxisScope(axes, axes)}
 
 
 def _calling_batch(rule: Rule) -> BatchTrace | None:
@@ -67,12 +86,12 @@ class BatchedRule(Rule):
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        return self._batch(lambda *xs: self.inner.rule.call(self.inner, xs), values, self._dims)[0]
+        return self._batch(lambda *xs: rule_call(self.inner, xs), values, self._dims)[0]
 
     def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
         """The types of one example's results, with the batch."""
         one = [a.unbatched(0) if b else a for a, b in zip(avals, self.batched, strict=True)]
-        return [a.batched(self.size) for a in self.inner.rule.types(self.inner, one)]
+        return [a.batched(self.size) for a in rule_types(self.inner, one)]
 
     def jvp(
         self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
@@ -94,7 +113,7 @@ class BatchedRule(Rule):
             zero_like(x) if isinstance(t, Zero) else t
             for x, t in zip(primals, tangents, strict=True)
         ]
-        return self.inner.rule.jvp(self.inner, primals, given)
+        return rule_jvp(self.inner, primals, given)
 
     def transpose(
         self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
@@ -138,15 +157,15 @@ class BatchedRule(Rule):
             rest = iter(values)
             one = [next(rest) if u is None else u for u in unknown]
             given = [Zero(ct.aval.unbatched(0)) if isinstance(ct, Zero) else ct for ct in cts]
-            return [], self.inner.rule.transpose(self.inner, given, one)
+            return [], rule_transpose(self.inner, given, one)
 
         return run
 
     def _fit(self, batched: bool, ct: Value, dim: int | None) -> Value:
         """A cotangent for an operand that has the batch or not."""
-        if batched or dim is None:
-            return move_batch(ct, self.size, dim) if batched else ct
-        return reduce_sum(ct, (dim,))
+        if batched:
+            return move_batch(ct, self.size, dim)
+        return mul(ct, self.size) if dim is None else reduce_sum(ct, (dim,))
 
     @property
     def _dims(self) -> list[int | None]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core.array import Value
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, rule_jvp, rule_transpose
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.ir.prune import must_stay
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import new_eqn
+from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.transpose import Operand
 from fiveloop.core.transforms.zeros import Tangent
@@ -28,6 +29,7 @@ def custom_rule_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | N
         p,
         jaxpr=dce(p.jaxpr, used)[0],
         rule=SelectedRule(p, tuple(used), [v.aval for v in eqn.outvars]),
+        scope=AxisScope(p.axes, p.axes),
     )
     outvars = select_by(used, eqn.outvars)
     return [True] * len(eqn.invars), new_eqn(
@@ -50,7 +52,7 @@ class SelectedRule(Rule):
         self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[list[Value], list[Tangent]]:
         """What the whole rule gives for the results used."""
-        outs, dots = self.inner.rule.jvp(self.inner, primals, tangents)
+        outs, dots = rule_jvp(self.inner, primals, tangents)
         return select_by(self.used, outs), select_by(self.used, dots)
 
     def transpose(
@@ -64,4 +66,4 @@ class SelectedRule(Rule):
             next(given) if u else Zero(aval.strong())  # type: ignore[attr-defined]
             for u, aval in zip(self.used, self.out_avals, strict=True)
         ]
-        return self.inner.rule.transpose(self.inner, full, operands)
+        return rule_transpose(self.inner, full, operands)

@@ -220,7 +220,9 @@ class SolveRule(Rule):
             )
         b_bar = [instantiate(ct) for ct in cts[: len(operands) - first]]
         rule = SolveRule(self.system.transposed(), self.closure, self.home, self.num_params)
-        params = CustomRuleParams(rule, name=p.name, num_closed=p.num_closed)
+        params = CustomRuleParams(
+            rule, name=p.name, num_closed=p.num_closed, axes=p.axes, scope=p.scope
+        )
         if p.jaxpr is not None:
             avals = [x.aval for x in [*known, *b_bar]]
             params = CustomRuleParams(
@@ -228,6 +230,8 @@ class SolveRule(Rule):
                 stage_closed(lambda *xs: rule.call(params, xs), avals, p.name),
                 name=p.name,
                 num_closed=p.num_closed,
+                axes=p.axes,
+                scope=p.scope,
             )
         found = bind(custom_rule_p, *known, *b_bar, params=params)[: len(b_bar)]
         return [

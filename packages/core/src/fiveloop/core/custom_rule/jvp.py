@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core.array import Value
-from fiveloop.core.custom_rule.primitive import CustomRuleParams
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, rule_jvp
 from fiveloop.core.errors import at_source
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import current_source
@@ -24,4 +24,4 @@ def custom_rule_jvp(
                 f"a value of type {x.aval} that is differentiated; pass that as an argument, so that the rule can tell "
                 f"its part{at_source(current_source())}"
             )
-    return p.rule.jvp(p, primals, tangents)
+    return rule_jvp(p, primals, tangents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.custom_rule.primitive import CustomRuleParams
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, rule_transpose
 from fiveloop.core.transforms.transpose import Operand
 from fiveloop.core.transforms.zeros import Tangent
 
@@ -13,4 +13,4 @@ def custom_rule_transpose(
     cts: Sequence[Tangent], operands: Sequence[Operand], p: CustomRuleParams
 ) -> list[Tangent | None]:
     """The cotangents of the linear operands."""
-    return p.rule.transpose(p, cts, operands)
+    return rule_transpose(p, cts, operands)

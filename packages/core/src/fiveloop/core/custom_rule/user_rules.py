@@ -125,7 +125,7 @@ class VjpRule(UserRule):
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
         given = [t for t in dots if not isinstance(t, Zero)]
         types = tuple([x.aval for x in (*known, *given)])
-        params = CustomRuleParams(rule, name=p.name, in_avals=types)
+        params = CustomRuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
         outs_dot = iter(bind(custom_rule_p, *known, *given, params=params))
         return outs, [
             next(outs_dot) if f else zero_like(x) for x, f in zip(outs, floats, strict=True)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from fiveloop.core import (
+    AxisScope,
     ClosedCallParams,
     CustomRuleParams,
     Mask,
@@ -23,6 +24,7 @@ from fiveloop.core import (
     instantiate,
     mutated_positions,
     primal_jaxpr,
+    rule_jvp,
     select_by,
     zero_like,
 )
@@ -80,6 +82,7 @@ def custom_rule_discharge(
         p,
         jaxpr=discharge_jaxpr(p.jaxpr, which, results),
         rule=DischargedRule(p, which, results),
+        scope=AxisScope(p.axes, p.axes),
     )
     return _call(custom_rule_p, ctx, operands, params, results)
 
@@ -107,7 +110,7 @@ class DischargedRule(Rule):
             _tangent_ref(t) if w and x.aval.differentiable and perturbed else t
             for x, t, w in zip(primals, tangents, self.which, strict=True)
         ]
-        outs, outs_dot = self.inner.rule.jvp(self.inner, refs, dots)
+        outs, outs_dot = rule_jvp(self.inner, refs, dots)
         changed = select_by(self.results, list(zip(refs, dots, strict=True)))
         contents = [bind1(freeze_p, ref) for ref, _ in changed]
         ends = [
