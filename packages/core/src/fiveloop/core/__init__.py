@@ -97,6 +97,7 @@ from .util import merge as merge
 from .util import partition as partition
 from .util import select_by as select_by
 from .util import split_list as split_list
+from .primitives.costs import bytes_of as bytes_of
 from .rule_types import Accumulator as Accumulator
 from .backend import hlo as hlo
 from .backend.hlo import IRValue as IRValue
@@ -104,6 +105,7 @@ from .rule_types import Body as Body
 from .rule_types import EqnSplit as EqnSplit
 from .rule_types import UndefinedPrimal as UndefinedPrimal
 from .rule_types import Verdict as Verdict
+from .rule_types import Weigh as Weigh
 from .rule_types import Zero as Zero
 from .rules import Refusal as Refusal
 from .rules import RuleTable as RuleTable
@@ -136,12 +138,14 @@ from .trace.tracer import is_concrete as is_concrete
 from .trace.tracer import keep_source as keep_source
 from .transforms.batch import batch_jaxpr as batch_jaxpr
 from .transforms.batch import move_batch as move_batch
+from .transforms.cost import jaxpr_cost as jaxpr_cost
 from .transforms.dce import dce as dce
 from .transforms.eval import eval_jaxpr as eval_jaxpr
 from .transforms.jvp import jvp_jaxpr as jvp_jaxpr
 from .transforms.linearize import linearize_jaxpr as linearize_jaxpr
 from .transforms.partial_eval import Split as Split
 from .transforms.partial_eval import split as split
+from .transforms.saving import DEFAULT_PLAN as DEFAULT_PLAN
 from .transforms.saving import SAVE_EVERYTHING as SAVE_EVERYTHING
 from .transforms.saving import SAVE_NOTHING as SAVE_NOTHING
 from .transforms.saving import SavingPlan as SavingPlan
@@ -200,8 +204,10 @@ from .pytree import register_node as register_node
 from .closed_call.primitive import call_abstract_eval as call_abstract_eval
 from .primitives.dot import dot_general_p as dot_general_p
 from .transforms.saving import EverythingSaveable as EverythingSaveable
+from .transforms.saving import MinimumCut as MinimumCut
 from .transforms.saving import NothingSaveable as NothingSaveable
 from .transforms.saving import Policy as Policy
+from .transforms.saving import may_weigh as may_weigh
 from .rule_types import RECOMPUTE as RECOMPUTE
 from .rule_types import SAVE as SAVE
 from .api.flatten import function_name as function_name

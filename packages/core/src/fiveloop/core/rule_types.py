@@ -57,6 +57,20 @@ RECOMPUTE = Verdict("recompute")
 
 
 @dataclass(frozen=True, slots=True)
+class Weigh(Verdict):
+    """Save or recompute, whichever costs less; where no cut is made it saves.
+
+    `memory_cost` is that of a byte kept, `compute_cost` that of an operation done again, and what is done again
+    may cost at most `share` of all that the body does.
+    """
+
+    kind: str = "weigh"
+    memory_cost: float = 1.0
+    compute_cost: float = 1.0
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Offload(Verdict):
     """Save in another memory: from `src` to `dst`."""
 
@@ -78,12 +92,17 @@ class EqnSplit:
     out_unknown: Mask
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate of an equation: floating point operations and bytes moved."""
+    """An estimate of an equation: operations, in units of an addition, and bytes moved.
+
+    `again` says that it is light enough to be done again rather than have its results kept: it works element by
+    element, or only rearranges. What contracts, reduces, sorts, gathers or loops is not.
+    """
 
     flops: int
     bytes: int
+    again: bool = False
 
 
 @dataclass(slots=True)

@@ -137,7 +137,7 @@ transpose_rules: RuleTable[Transpose] = RuleTable("transpose", default="refused:
 batch_rules: RuleTable[Batch] = RuleTable("batch")
 split_rules: RuleTable[Split] = RuleTable("split", default="known if all operands are")
 dce_rules: RuleTable[Dce] = RuleTable("dce", default="drop if unused and free of effects")
-cost_rules: RuleTable[CostRule] = RuleTable("cost", default="from the types")
+cost_rules: RuleTable[CostRule] = RuleTable("cost", default="from the bodies, or the types")
 bodies_rules: RuleTable[Bodies] = RuleTable("bodies", default="none")
 
 NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")

@@ -21,6 +21,7 @@ from fiveloop.core import (
     Zero,
     bind1,
     define,
+    jaxpr_cost,
     pure,
     stage_closed,
 )
@@ -68,5 +69,6 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> Primitive[AxesP
         lower=lower,
         jvp=jvp,
         batch=batch,
+        cost=lambda avals, p: jaxpr_cost(written_out(avals[0], p.axes)),
     )
     return prim

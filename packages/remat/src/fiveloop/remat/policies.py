@@ -6,26 +6,36 @@ A policy may also be any function from an equation to a bool (save?) or a Verdic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fiveloop.core import (
     RECOMPUTE,
     SAVE,
     Eqn,
     EverythingSaveable,
+    MinimumCut,
     NothingSaveable,
     Policy,
     Verdict,
+    Weigh,
     at_source,
     current_source,
     dot_general_p,
+    may_weigh,
 )
 from fiveloop.remat.name import name_p
 
 everything_saveable = EverythingSaveable()
-"""Save whatever the backward pass uses: as if there were no checkpoint."""
+"""Save whatever the backward pass uses, and compute nothing again; in a loop too, where that is not the default."""
 
 nothing_saveable = NothingSaveable()
 """Save the arguments alone, and compute everything again; the default of `checkpoint`."""
+
+minimum_cut = MinimumCut()
+"""Save what makes bytes kept and operations done again cost least: the default of loops without a checkpoint.
+
+`MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,7 @@ class DotsSaveable:
     """Save the results of contractions; those with batch dimensions only if `batched`."""
 
     batched: bool = True
+    weighs: ClassVar[bool] = False
 
     def __call__(self, eqn: Eqn) -> Verdict:
         is_dot = eqn.primitive is dot_general_p and (self.batched or not eqn.params.batch[0])
@@ -51,6 +62,7 @@ class SaveOnlyTheseNames:
     """Save the values labelled by `checkpoint_name` with one of the names."""
 
     names: frozenset[str]
+    weighs: ClassVar[bool] = False
 
     def __call__(self, eqn: Eqn) -> Verdict:
         return SAVE if eqn.primitive is name_p and eqn.params.name in self.names else RECOMPUTE
@@ -77,9 +89,21 @@ class BothSave:
     inner: Policy
     outer: Policy
 
+    @property
+    def weighs(self) -> bool:
+        """Whether something is left to a cut."""
+        return may_weigh(self.inner)
+
     def __call__(self, eqn: Eqn) -> Verdict:
-        for policy in (self.inner, self.outer):
-            verdict = policy(eqn)
-            if not (verdict.saves if isinstance(verdict, Verdict) else verdict):
-                return RECOMPUTE
-        return SAVE
+        verdicts = [policy(eqn) for policy in (self.inner, self.outer)]
+        if not all(v.saves if isinstance(v, Verdict) else v for v in verdicts):
+            return RECOMPUTE
+        inner = verdicts[0]
+        return inner if isinstance(inner, Weigh) else SAVE
+
+
+def both_save(inner: Policy, outer: Policy) -> Policy:
+    """What both policies save; one that saves everything, or leaves it all to a cut, has nothing to add outside."""
+    if isinstance(inner, NothingSaveable) or isinstance(outer, EverythingSaveable | MinimumCut):
+        return inner
+    return BothSave(inner, outer)

@@ -28,6 +28,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import Operand, convert, operand
+from fiveloop.core.primitives.costs import moving_cost, reduction_cost
 from fiveloop.core.promotion import (
     Typed,
     is_python_number,
@@ -35,7 +36,7 @@ from fiveloop.core.promotion import (
     python_typed,
     wide_for_sums,
 )
-from fiveloop.core.rule_types import Cost, Zero
+from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Batch, Jvp, Transpose, define, pure
 from fiveloop.core.trace.tracer import bind1
 
@@ -131,11 +132,11 @@ def _broadcast_batch(
 define(
     broadcast_in_dim_p,
     abstract_eval=pure(_broadcast_aval),
+    cost=moving_cost(_broadcast_aval),
     lower=lambda ctx, xs, p: [hlo.broadcast_in_dim(ctx.b, xs[0], p.shape, p.dims)],
     jvp=linear_jvp(broadcast_in_dim_p),
     transpose=linear_transpose(_broadcast_back),
     batch=_broadcast_batch,
-    cost=lambda avals, p: Cost(0, size_of(p.shape) * avals[0].dtype.itemsize),
 )
 
 
@@ -238,6 +239,7 @@ def _reshape_batch(
 define(
     reshape_p,
     abstract_eval=pure(_reshape_aval),
+    cost=moving_cost(_reshape_aval),
     lower=lambda ctx, xs, p: [hlo.reshape(ctx.b, xs[0], p.shape)],
     jvp=linear_jvp(reshape_p),
     transpose=linear_transpose(lambda ct, aval, p: reshape(ct, aval.shape)),
@@ -314,6 +316,7 @@ def _transpose_batch(
 define(
     transpose_p,
     abstract_eval=pure(_transpose_aval),
+    cost=moving_cost(_transpose_aval),
     lower=lambda ctx, xs, p: [hlo.transpose(ctx.b, xs[0], p.perm)],
     jvp=linear_jvp(transpose_p),
     transpose=linear_transpose(lambda ct, aval, p: transpose(ct, inverse(p.perm))),
@@ -390,6 +393,7 @@ def batch_reduction(prim: Primitive[Any]) -> Batch:
 define(
     reduce_sum_p,
     abstract_eval=pure(_sum_aval),
+    cost=reduction_cost,
     lower=_sum_lower,
     jvp=linear_jvp(reduce_sum_p),
     transpose=linear_transpose(_sum_back),

@@ -13,6 +13,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.check import array_aval, array_avals, bad_type, canonical_dtype
+from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.promotion import (
     Typed,
     host_scalar,
@@ -92,6 +93,7 @@ def convert_back(ct: Value, dtype: np.dtype[Any]) -> Value:
 define(
     convert_p,
     abstract_eval=pure(_convert_aval),
+    cost=moving_cost(_convert_aval),
     lower=lambda ctx, operands, p: [hlo.convert(ctx.b, operands[0], p.dtype)],
     jvp=_convert_jvp,
     transpose=_convert_transpose,

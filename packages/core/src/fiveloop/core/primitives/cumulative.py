@@ -31,6 +31,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import Operand, convert, operand, promote
+from fiveloop.core.primitives.costs import reduction_cost
 from fiveloop.core.primitives.elementwise_arithmetic import add, exp, mul, sub
 from fiveloop.core.primitives.elementwise_logic import equal, greater, less, select
 from fiveloop.core.primitives.row_loop import in_front, put_back, row_loop
@@ -222,6 +223,7 @@ def _define(
     define(
         prim,
         abstract_eval=pure(_abstract_eval(prim.name, kinds)),
+        cost=reduction_cost,
         lower=lower,
         jvp=jvp,
         transpose=NOT_LINEAR if transpose is None else transpose,

@@ -14,6 +14,7 @@ from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent, full_like
 from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, known_factor
 from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.primitives.costs import DIVISION, EXP, SLOW, elementwise_cost
 from fiveloop.core.primitives.elementwise_complex import conj, real
 from fiveloop.core.primitives.elementwise_logic import (
     bitwise_and,
@@ -38,7 +39,7 @@ from fiveloop.core.primitives.family import (
     unary,
 )
 from fiveloop.core.promotion import real_dtype
-from fiveloop.core.rule_types import Zero
+from fiveloop.core.rule_types import Cost, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1
 
@@ -218,6 +219,7 @@ define_binary(
 )
 define_binary(
     div_p,
+    flops=DIVISION,
     lower=hlo.div,
     jvp_with_out=(lambda t, out, x, y: div(t, y), lambda t, out, x, y: neg(mul(t, div(out, y)))),
     transpose=(lambda ct, y: div(ct, known_factor("div", y)), None),
@@ -231,6 +233,7 @@ def _trunc_quotient(x: Value, y: Value) -> Value:
 
 define_binary(
     rem_p,
+    flops=DIVISION,
     lower=hlo.rem,
     jvp=(lambda t, x, y: t, lambda t, x, y: neg(mul(t, _trunc_quotient(x, y)))),
     kinds="iuf",
@@ -250,7 +253,7 @@ def _pow_dy(t: Value, out: Value, x: Value, y: Value) -> Value:
     return mul(t, mul(out, log(select(nil, full_like(x, 1), x))))
 
 
-define_binary(pow_p, lower=hlo.pow, jvp_with_out=(_pow_dx, _pow_dy))
+define_binary(pow_p, flops=SLOW, lower=hlo.pow, jvp_with_out=(_pow_dx, _pow_dy))
 
 
 def _winner(wins: Any) -> Any:
@@ -294,17 +297,25 @@ def _abs_term(t: Value, x: Value) -> Value:
 
 
 define_unary(abs_p, lower=hlo.abs, jvp=_abs_term, kinds="ifc", out=real_dtype)
-define_unary(exp_p, lower=hlo.exp, jvp_from_out=lambda t, y: mul(t, y))
-define_unary(log_p, lower=hlo.log, jvp=lambda t, x: div(t, x))
+define_unary(exp_p, flops=EXP, lower=hlo.exp, jvp_from_out=lambda t, y: mul(t, y))
+define_unary(log_p, flops=EXP, lower=hlo.log, jvp=lambda t, x: div(t, x))
 define_unary(
     square_p,
     lower=lambda b, x: hlo.mul(b, x, x),
     jvp=lambda t, x: mul(t, mul(x, 2)),
     kinds="iufc",
 )
-define_unary(sqrt_p, lower=hlo.sqrt, jvp_from_out=lambda t, y: div(mul(t, 0.5), y))
-define_unary(rsqrt_p, lower=hlo.rsqrt, jvp=lambda t, x: mul(t, mul(-0.5, div(rsqrt(x), x))))
-define_unary(cbrt_p, lower=hlo.cbrt, jvp_from_out=lambda t, y: div(t, mul(square(y), 3)), kinds="f")
+define_unary(sqrt_p, flops=DIVISION, lower=hlo.sqrt, jvp_from_out=lambda t, y: div(mul(t, 0.5), y))
+define_unary(
+    rsqrt_p, flops=DIVISION, lower=hlo.rsqrt, jvp=lambda t, x: mul(t, mul(-0.5, div(rsqrt(x), x)))
+)
+define_unary(
+    cbrt_p,
+    flops=SLOW,
+    lower=hlo.cbrt,
+    jvp_from_out=lambda t, y: div(t, mul(square(y), 3)),
+    kinds="f",
+)
 
 
 def _clamp_inside(t: Value, low: Value, x: Value, high: Value) -> Value:
@@ -382,9 +393,16 @@ def _integer_pow_jvp(
     return [out], [mul(t, mul(float(p.y), integer_pow(x, p.y - 1)))]
 
 
+def _integer_pow_cost(avals: Sequence[Aval], p: IntegerPowParams) -> Cost:
+    """Multiplications by squaring; a division for a negative exponent."""
+    flops = 2 * max(p.y, -p.y).bit_length() + DIVISION * (p.y < 0)
+    return elementwise_cost(flops)(avals, p)
+
+
 define(
     integer_pow_p,
     abstract_eval=pure(_integer_pow_aval),
+    cost=_integer_pow_cost,
     lower=_integer_pow_lower,
     jvp=_integer_pow_jvp,
     batch=same_dims_batch(integer_pow_p),

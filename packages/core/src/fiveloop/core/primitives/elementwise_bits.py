@@ -17,6 +17,7 @@ from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import bdim_at_front, linear_jvp, linear_transpose
 from fiveloop.core.primitives.check import array_avals, bad_value, check_kind
 from fiveloop.core.primitives.convert import operand
+from fiveloop.core.primitives.costs import elementwise_cost, moving_cost
 from fiveloop.core.primitives.family import define_unary, same_dims_batch, unary, zero_jvp
 from fiveloop.core.promotion import dtype_kind
 from fiveloop.core.rules import define, pure
@@ -79,6 +80,7 @@ def _reduce_precision_lower(
 define(
     reduce_precision_p,
     abstract_eval=pure(_reduce_precision_aval),
+    cost=elementwise_cost(),
     lower=_reduce_precision_lower,
     jvp=linear_jvp(reduce_precision_p),
     transpose=linear_transpose(lambda ct, aval, p: bind1(reduce_precision_p, ct, params=p)),
@@ -137,6 +139,7 @@ def _bitcast_batch(
 define(
     bitcast_convert_p,
     abstract_eval=pure(_bitcast_aval),
+    cost=moving_cost(_bitcast_aval),
     lower=lambda ctx, xs, p: [hlo.bitcast_convert(ctx.b, xs[0], p.dtype)],
     jvp=zero_jvp(bitcast_convert_p),
     batch=_bitcast_batch,

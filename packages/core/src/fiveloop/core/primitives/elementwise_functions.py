@@ -8,6 +8,7 @@ from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import Builder, IRValue
 from fiveloop.core.errors import RuleError
+from fiveloop.core.primitives.costs import EXP, SLOW
 from fiveloop.core.primitives.elementwise_arithmetic import (
     add,
     div,
@@ -161,23 +162,30 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Value:
     return apply_binary(polygamma_p, n, x, inexact=True)
 
 
-define_unary(expm1_p, lower=hlo.expm1, jvp_from_out=lambda t, y: mul(t, add(y, 1)))
-define_unary(log1p_p, lower=hlo.log1p, jvp=lambda t, x: div(t, add(x, 1)))
-define_unary(sin_p, lower=hlo.sine, jvp=lambda t, x: mul(t, cos(x)))
-define_unary(cos_p, lower=hlo.cosine, jvp=lambda t, x: neg(mul(t, sin(x))))
-define_unary(tan_p, lower=hlo.tan, jvp_from_out=lambda t, y: mul(t, add(square(y), 1)))
-define_unary(asin_p, lower=hlo.asin, jvp=lambda t, x: mul(t, rsqrt(_cofactor(x))))
-define_unary(acos_p, lower=hlo.acos, jvp=lambda t, x: neg(mul(t, rsqrt(_cofactor(x)))))
-define_unary(atan_p, lower=hlo.atan, jvp=lambda t, x: div(t, add(square(x), 1)))
-define_unary(sinh_p, lower=hlo.sinh, jvp=lambda t, x: mul(t, cosh(x)))
-define_unary(cosh_p, lower=hlo.cosh, jvp=lambda t, x: mul(t, sinh(x)))
-define_unary(tanh_p, lower=hlo.tanh, jvp_from_out=lambda t, y: mul(t, sub(1, square(y))))
-define_unary(asinh_p, lower=hlo.asinh, jvp=lambda t, x: mul(t, rsqrt(add(square(x), 1))))
+define_unary(expm1_p, flops=EXP, lower=hlo.expm1, jvp_from_out=lambda t, y: mul(t, add(y, 1)))
+define_unary(log1p_p, flops=EXP, lower=hlo.log1p, jvp=lambda t, x: div(t, add(x, 1)))
+define_unary(sin_p, flops=EXP, lower=hlo.sine, jvp=lambda t, x: mul(t, cos(x)))
+define_unary(cos_p, flops=EXP, lower=hlo.cosine, jvp=lambda t, x: neg(mul(t, sin(x))))
+define_unary(tan_p, flops=SLOW, lower=hlo.tan, jvp_from_out=lambda t, y: mul(t, add(square(y), 1)))
+define_unary(asin_p, flops=SLOW, lower=hlo.asin, jvp=lambda t, x: mul(t, rsqrt(_cofactor(x))))
+define_unary(acos_p, flops=SLOW, lower=hlo.acos, jvp=lambda t, x: neg(mul(t, rsqrt(_cofactor(x)))))
+define_unary(atan_p, flops=SLOW, lower=hlo.atan, jvp=lambda t, x: div(t, add(square(x), 1)))
+define_unary(sinh_p, flops=EXP, lower=hlo.sinh, jvp=lambda t, x: mul(t, cosh(x)))
+define_unary(cosh_p, flops=EXP, lower=hlo.cosh, jvp=lambda t, x: mul(t, sinh(x)))
+define_unary(tanh_p, flops=EXP, lower=hlo.tanh, jvp_from_out=lambda t, y: mul(t, sub(1, square(y))))
 define_unary(
-    acosh_p, lower=hlo.acosh, jvp=lambda t, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))
+    asinh_p, flops=SLOW, lower=hlo.asinh, jvp=lambda t, x: mul(t, rsqrt(add(square(x), 1)))
 )
-define_unary(atanh_p, lower=hlo.atanh, jvp=lambda t, x: div(t, _cofactor(x)))
-define_unary(logistic_p, lower=hlo.logistic, jvp_from_out=lambda t, y: mul(t, mul(y, sub(1, y))))
+define_unary(
+    acosh_p,
+    flops=SLOW,
+    lower=hlo.acosh,
+    jvp=lambda t, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),
+)
+define_unary(atanh_p, flops=SLOW, lower=hlo.atanh, jvp=lambda t, x: div(t, _cofactor(x)))
+define_unary(
+    logistic_p, flops=EXP, lower=hlo.logistic, jvp_from_out=lambda t, y: mul(t, mul(y, sub(1, y)))
+)
 
 
 def _cofactor(x: Value) -> Value:
@@ -189,16 +197,19 @@ def _bell(t: Value, x: Value) -> Value:
     return mul(t, mul(2 / math.sqrt(math.pi), exp(neg(square(x)))))
 
 
-define_unary(erf_p, lower=hlo.erf, jvp=_bell, kinds="f")
-define_unary(erfc_p, lower=hlo.erfc, jvp=lambda t, x: neg(_bell(t, x)), kinds="f")
+define_unary(erf_p, flops=EXP, lower=hlo.erf, jvp=_bell, kinds="f")
+define_unary(erfc_p, flops=EXP, lower=hlo.erfc, jvp=lambda t, x: neg(_bell(t, x)), kinds="f")
 define_unary(
     erf_inv_p,
+    flops=EXP,
     lower=hlo.erf_inv,
     jvp_from_out=lambda t, y: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(y)))),
     kinds="f",
 )
-define_unary(lgamma_p, lower=hlo.lgamma, jvp=lambda t, x: mul(t, digamma(x)), kinds="f")
-define_unary(digamma_p, lower=hlo.digamma, jvp=lambda t, x: mul(t, polygamma(1, x)), kinds="f")
+define_unary(lgamma_p, flops=SLOW, lower=hlo.lgamma, jvp=lambda t, x: mul(t, digamma(x)), kinds="f")
+define_unary(
+    digamma_p, flops=SLOW, lower=hlo.digamma, jvp=lambda t, x: mul(t, polygamma(1, x)), kinds="f"
+)
 
 
 def _lower_polygamma(b: Builder, n: IRValue, x: IRValue) -> IRValue:
@@ -211,6 +222,7 @@ def _polygamma_dn(t: Value, n: Value, x: Value) -> Value:
 
 define_binary(
     polygamma_p,
+    flops=SLOW,
     lower=_lower_polygamma,
     jvp=(_polygamma_dn, lambda t, n, x: mul(t, polygamma(add(n, 1), x))),
     kinds="f",
@@ -223,6 +235,7 @@ def _distance(x: Value, y: Value) -> Value:
 
 define_binary(
     atan2_p,
+    flops=SLOW,
     lower=hlo.atan2,
     jvp=(
         lambda t, x, y: mul(t, div(y, _distance(x, y))),

@@ -12,6 +12,7 @@ from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent
 from fiveloop.core.primitives.check import array_avals, bad_type
 from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.primitives.family import (
     BOOL,
     apply_binary,
@@ -205,6 +206,7 @@ def _zero_without_axes(t: Zero) -> Value:
 define(
     select_p,
     abstract_eval=pure(_select_aval),
+    cost=moving_cost(_select_aval),
     lower=lower_elementwise(hlo.select),
     jvp=_select_jvp,
     transpose=transpose_elementwise(

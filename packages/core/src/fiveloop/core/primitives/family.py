@@ -29,6 +29,7 @@ from fiveloop.core.primitives.broadcast import (
 )
 from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, common_shape
 from fiveloop.core.primitives.convert import Operand, operand, promote
+from fiveloop.core.primitives.costs import elementwise_cost
 from fiveloop.core.promotion import DType, Typed, dtype_kind, join, python_number, python_typed
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import (
@@ -280,8 +281,9 @@ def define_elementwise(
     jvp: Jvp | Refusal,
     transpose: Transpose | Refusal = NOT_LINEAR,
     out: OutDtype | None = None,
+    flops: int = 1,
 ) -> None:
-    """Fill the row of an elementwise primitive of `count` operands without params."""
+    """Fill the row of an elementwise primitive of `count` operands without params; `flops` of each element."""
     define(
         prim,
         abstract_eval=_abstract_eval(prim.name, count, kinds, out),
@@ -289,6 +291,7 @@ def define_elementwise(
         jvp=jvp,
         transpose=transpose,
         batch=batch_elementwise(prim),
+        cost=elementwise_cost(flops),
     )
 
 
@@ -301,6 +304,7 @@ def define_unary(
     transpose: Term | None = None,
     kinds: str = "fc",
     out: OutDtype | None = None,
+    flops: int = 1,
 ) -> None:
     """Fill the row of an elementwise primitive of one operand.
 
@@ -321,6 +325,7 @@ def define_unary(
         jvp=jvp_elementwise(prim, [term], with_out=True),
         transpose=back or NOT_LINEAR,
         out=out,
+        flops=flops,
     )
 
 
@@ -333,6 +338,7 @@ def define_binary(
     transpose: tuple[Term | None, Term | None] | None = None,
     kinds: str = "iufc",
     out: OutDtype | None = None,
+    flops: int = 1,
 ) -> None:
     """Fill the row of an elementwise primitive of two operands.
 
@@ -350,6 +356,7 @@ def define_binary(
         jvp=zero_jvp(prim) if terms is None else jvp_elementwise(prim, terms, with_out=with_out),
         transpose=NOT_LINEAR if transpose is None else transpose_elementwise(prim.name, transpose),
         out=out,
+        flops=flops,
     )
 
 

@@ -20,6 +20,7 @@ from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate, move_axis, reshape, zeros_of
+from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.primitives.gather import (
     GatherParams,
     Operand,
@@ -183,6 +184,7 @@ def _slice_batch(
 define(
     slice_p,
     abstract_eval=pure(_slice_aval),
+    cost=moving_cost(_slice_aval),
     lower=_slice_lower,
     jvp=_slice_jvp,
     transpose=_slice_transpose,
@@ -261,6 +263,7 @@ def _dynamic_slice_batch(
 define(
     dynamic_slice_p,
     abstract_eval=pure(_dynamic_slice_aval),
+    cost=moving_cost(_dynamic_slice_aval),
     lower=_dynamic_slice_lower,
     jvp=_dynamic_slice_jvp,
     transpose=_dynamic_slice_transpose,

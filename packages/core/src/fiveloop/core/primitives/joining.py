@@ -21,6 +21,7 @@ from fiveloop.core.primitives.broadcast import (
 )
 from fiveloop.core.primitives.check import array_avals, bad_type, bad_value, canonical_axis
 from fiveloop.core.primitives.convert import Operand, operand, promote
+from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind, bind1
@@ -113,6 +114,7 @@ def _concatenate_batch(
 define(
     concatenate_p,
     abstract_eval=pure(_concatenate_aval),
+    cost=moving_cost(_concatenate_aval),
     lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
     jvp=_concatenate_jvp,
     transpose=_concatenate_transpose,
@@ -191,6 +193,7 @@ def _split_batch(
 define(
     split_p,
     abstract_eval=pure(_split_aval),
+    cost=moving_cost(_split_aval),
     lower=_split_lower,
     jvp=_split_jvp,
     transpose=_split_transpose,

@@ -34,6 +34,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import convert, operand
+from fiveloop.core.primitives.costs import reduction_cost
 from fiveloop.core.primitives.cumulative import CumulativeParams, cumprod, shifted
 from fiveloop.core.primitives.elementwise_arithmetic import div, mul
 from fiveloop.core.primitives.elementwise_logic import equal, select, to_condition
@@ -102,6 +103,7 @@ def _define_reduction(prim: Primitive[ReduceParams], kind: str, kinds: str, jvp:
     define(
         prim,
         abstract_eval=pure(abstract_eval),
+        cost=reduction_cost,
         lower=_lower_reduction(kind),
         jvp=jvp,
         batch=batch_reduction(prim),
@@ -257,6 +259,7 @@ for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
     define(
         _prim,
         abstract_eval=pure(_arg_aval(_prim.name)),
+        cost=reduction_cost,
         lower=_arg_lower(_kind),
         jvp=zero_jvp(_prim),
         batch=_arg_batch(_prim),

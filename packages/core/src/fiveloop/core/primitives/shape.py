@@ -48,6 +48,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
 )
 from fiveloop.core.primitives.convert import Operand, operand, promote
+from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.primitives.elementwise_arithmetic import sub
 from fiveloop.core.primitives.elementwise_logic import select
 from fiveloop.core.primitives.joining import concatenate, split, stack
@@ -92,6 +93,7 @@ def _reverse_batch(
 define(
     reverse_p,
     abstract_eval=pure(_reverse_aval),
+    cost=moving_cost(_reverse_aval),
     lower=lambda ctx, xs, p: [hlo.reverse(ctx.b, xs[0], p.axes)],
     jvp=linear_jvp(reverse_p),
     transpose=linear_transpose(lambda ct, aval, p: reverse(ct, p.axes)),
@@ -239,6 +241,7 @@ def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
 define(
     pad_p,
     abstract_eval=pure(_pad_aval),
+    cost=moving_cost(_pad_aval),
     lower=_pad_lower,
     jvp=_pad_jvp,
     transpose=_pad_transpose,
@@ -292,6 +295,7 @@ def _iota_batch(
 define(
     iota_p,
     abstract_eval=pure(_iota_aval),
+    cost=moving_cost(_iota_aval),
     lower=lambda ctx, xs, p: [hlo.iota(ctx.b, p.shape, p.dtype, p.axis)],
     jvp=_iota_jvp,
     batch=_iota_batch,

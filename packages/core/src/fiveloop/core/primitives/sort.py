@@ -16,6 +16,7 @@ from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent, broadcast_batch, reshape
 from fiveloop.core.primitives.check import array_avals, bad_type, bad_value, canonical_axis
 from fiveloop.core.primitives.convert import operand
+from fiveloop.core.primitives.costs import sort_cost
 from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
 from fiveloop.core.primitives.shape import iota
 from fiveloop.core.rule_types import Zero
@@ -108,6 +109,7 @@ def _sort_batch(
 define(
     sort_p,
     abstract_eval=pure(_sort_aval),
+    cost=sort_cost,
     lower=_sort_lower,
     jvp=_sort_jvp,
     batch=_sort_batch,

@@ -10,7 +10,7 @@ import numpy as np
 from fiveloop.core.array import Value
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.testing.lanes import lane_sizes
-from fiveloop.core.testing.laws import check_laws, float_inputs, random_tangents
+from fiveloop.core.testing.laws import PLANS, check_laws, float_inputs, random_tangents
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.samples import Argument, Sample, contents, like, random_like
 from fiveloop.core.trace.stage import stage_closed
@@ -20,7 +20,6 @@ from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
 from fiveloop.core.transforms.partial_eval import Split, split
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SAVE_NOTHING
 from fiveloop.core.transforms.transpose import transpose_jaxpr
 from fiveloop.core.util import select_by
 
@@ -79,7 +78,7 @@ def dce_of(s: Sample, rng: np.random.Generator) -> Sample:
 def split_of(s: Sample, rng: np.random.Generator) -> Sample:
     """The known half and then the staged half; Refs among the arguments are unknown."""
     unknown = [isinstance(x, Cell) or bool(rng.integers(0, 2)) for x in s.args]
-    plan = SAVE_NOTHING if rng.integers(0, 2) else SAVE_EVERYTHING
+    plan = PLANS[rng.integers(0, len(PLANS))]
     cut = split(s.jaxpr, unknown, [True] * len(unknown), plan)
     return Sample(joined_halves(cut, s.jaxpr), s.args)
 

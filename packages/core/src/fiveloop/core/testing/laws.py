@@ -30,11 +30,12 @@ from fiveloop.core.testing.samples import (
     run_purely,
 )
 from fiveloop.core.transforms.batch import batch_jaxpr
+from fiveloop.core.transforms.cost import equation_cost
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
 from fiveloop.core.transforms.partial_eval import Split, split
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
+from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SAVE_NOTHING, MinimumCut, SavingPlan
 from fiveloop.core.transforms.transpose import transpose_jaxpr
 from fiveloop.core.transforms.typecheck import typecheck
 from fiveloop.core.util import Mask, select_by
@@ -45,10 +46,26 @@ STEPS = ((1e-4, 1e4), (1e-6, 1e6))
 The second is for points within the first step of a kink (of `maximum`, say).
 """
 
+PLANS = (
+    SAVE_EVERYTHING,
+    SAVE_NOTHING,
+    SavingPlan(MinimumCut(memory_cost=100.0, share=10.0)).at_boundary(),
+)
+"""Plans that must all give the same values; the last makes cuts that do much again, everywhere."""
+
 
 def law_type(s: Sample) -> None:
     """A jaxpr is well typed."""
     typecheck(s.jaxpr)
+
+
+def law_cost(s: Sample) -> None:
+    """No cost is negative, and what the cut may do again has no effect."""
+    for eqn in s.jaxpr.eqns:
+        cost = equation_cost(eqn)
+        assert cost.flops >= 0, f"cost: {cost} of {eqn}"
+        assert cost.bytes >= 0, f"cost: {cost} of {eqn}"
+        assert not (cost.again and eqn.effects), f"cost: may not be done again: {eqn}"
 
 
 def law_eval(s: Sample, want: Sequence[Any]) -> None:
@@ -129,7 +146,7 @@ def law_linearize(s: Sample, seed: int = 0) -> None:
     """The known and the linear half together are the jvp."""
     tangents = random_tangents(s, np.random.default_rng(seed))
     outs, dots = run_jvp(s, tangents)
-    for plan in (SAVE_EVERYTHING, SAVE_NOTHING):
+    for plan in PLANS:
         got_outs, got_dots = run_linearized(s, tangents, plan)
         assert_all_close(got_outs, outs, "linearize: value")
         assert_all_close(got_dots, dots, "linearize: tangent")
@@ -312,7 +329,7 @@ def law_split(s: Sample, seed: int = 0, most: int = 6) -> None:
     """The known half and then the staged half compute what the whole does, for several masks and plans."""
     rng = np.random.default_rng(seed)
     for unknown in _masks(len(s.args), rng, most):
-        for plan in (SAVE_EVERYTHING, SAVE_NOTHING):
+        for plan in PLANS:
             inst = tuple(bool(rng.integers(0, 2)) for _ in s.args)
             _check_split(s, split(s.jaxpr, unknown, inst, plan))
 
@@ -374,6 +391,7 @@ ALL_LAWS = (*FORWARD_LAWS, law_batch, law_split, law_dce)
 def check_laws(s: Sample, seed: int = 0, *, quotients: bool = True) -> None:
     """All laws that need no compiler; without `quotients` the derivative is not what differences say."""
     law_type(s)
+    law_cost(s)
     law_dce(s, seed)
     law_split(s, seed)
     law_batch(s, seed=seed)
@@ -391,6 +409,7 @@ __all__ = [
     "check_laws",
     "float_inputs",
     "law_batch",
+    "law_cost",
     "law_dce",
     "law_eval",
     "law_jvp",

@@ -28,7 +28,7 @@ from fiveloop.core.trace.tracer import (
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SavingPlan
+from fiveloop.core.transforms.saving import DEFAULT_PLAN, SavingPlan
 from fiveloop.core.transforms.zeros import Tangent, zero_like
 from fiveloop.core.util import Mask, select_by
 
@@ -61,7 +61,7 @@ def linearize_flat(
 
 
 def linearize_jaxpr(
-    jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = SAVE_EVERYTHING
+    jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = DEFAULT_PLAN
 ) -> tuple[Jaxpr, Jaxpr, Mask, int]:
     """The known half, the linear half, which output tangents are nonzero, and the number of residuals.
 
@@ -101,7 +101,7 @@ class PartialTrace(StageTrace):
 
     def __init__(self, parent: Trace, fun: object = None) -> None:
         super().__init__(parent, fun)
-        self.plan = SAVE_EVERYTHING
+        self.plan = DEFAULT_PLAN
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         unknown = [isinstance(x, StageTracer) and x.owner is self for x in args]

@@ -24,6 +24,7 @@ from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, tr
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
+from fiveloop.core.transforms.residuals import Known, minimum_cut, work_of
 from fiveloop.core.transforms.saving import SavingPlan
 from fiveloop.core.util import Mask, dedupe, select_by
 
@@ -59,10 +60,12 @@ def split(
     plan: SavingPlan,
     ensure_out_unknown: Sequence[bool] | bool = False,
     ensure_out_inst: Sequence[bool] | bool = False,
+    fixed_in: Sequence[bool] | bool = False,
 ) -> Split:
     """Cut a jaxpr in two under a plan; remembered on the jaxpr.
 
-    `inst_in` says which known inputs are at hand in the staged half.
+    `inst_in` says which known inputs are at hand in the staged half. `fixed_in` says which are the same every
+    time the jaxpr runs, so that keeping what is made of them alone costs nothing.
     """
     num_outs = len(jaxpr.outvars)
     masks = (
@@ -70,6 +73,7 @@ def split(
         tuple(inst_in),
         _full(ensure_out_unknown, num_outs),
         _full(ensure_out_inst, num_outs),
+        _full(fixed_in, len(jaxpr.invars)),
     )
     return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, *masks, plan).run())
 
@@ -95,6 +99,7 @@ class _Splitter:
         inst_in: Mask,
         out_unknown: Mask,
         out_inst: Mask,
+        fixed_in: Mask,
         plan: SavingPlan,
     ) -> None:
         self.jaxpr = jaxpr
@@ -103,6 +108,7 @@ class _Splitter:
         self.ensure_unknown = out_unknown
         self.ensure_inst = out_inst
         self.inst = {v for v, i, u in zip(jaxpr.invars, inst_in, unknown_in, strict=True) if i or u}
+        self.fixed_in = set(select_by(fixed_in, jaxpr.invars))
         self.mutated = _mutated_vars(jaxpr)
         self.lost = self._lost_refs()
         self.unknown: set[Var] = set()
@@ -230,6 +236,8 @@ class _Splitter:
         )
         out_staged = tuple(u or i for u, i in zip(out_unknown, self.ensure_inst, strict=True))
         staged_outs = select_by(out_staged, jaxpr.outvars)
+        if self.plan.cuts:
+            self._choose_again(staged_outs)
         staged_eqns, needed = self._staged_half(staged_outs)
         at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
         # A Ref is never a residual: one from outside that is used, but not at hand, is passed in again.
@@ -263,6 +271,32 @@ class _Splitter:
                 for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
             ),
         )
+
+    def _choose_again(self, outs: Sequence[Atom]) -> None:
+        """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
+        eqns, needed = self._staged_half(outs)
+        at_hand = self.inst | {v for e in eqns for v in e.outvars} | self._fixed()
+        wanted = [v for v in dedupe(needed) if not v.aval.accumulates]
+        known = [
+            Known(eqn, self.plan.verdict(eqn), bool(step.again))
+            for step in self.steps
+            for eqn in step.again or step.known
+        ]
+        body_work = sum(work_of(e) for e in self.jaxpr.eqns)
+        again = minimum_cut(known, wanted, at_hand, body_work)
+        for step in self.steps:
+            if not step.staged:
+                step.again = step.again or [e for e in step.known if e in again]
+
+    def _fixed(self) -> set[Var]:
+        """What is made of inputs that are the same every time."""
+        fixed = set(self.fixed_in)
+        if fixed:
+            for step in self.steps:
+                for eqn in step.known:
+                    if not eqn.effects and used_vars(eqn.invars) <= fixed:
+                        fixed |= set(eqn.outvars)
+        return fixed
 
     def _staged_half(self, outs: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
         """The equations of the staged half, and every variable that they and the results use, in order of use."""

@@ -17,6 +17,7 @@ from fiveloop.core import (
     SavingPlan,
     Split,
     Var,
+    bytes_of,
     new_eqn,
     partition,
     select_by,
@@ -32,9 +33,15 @@ def cond_split(
     """Cut the branches in two under the plan; with an unknown index nothing is known."""
     if unknown[0]:
         return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
+    plain = _halves(plan.plainly(), unknown, inst, eqn)
+    chosen = _halves(plan.at_boundary(), unknown, inst, eqn)
+    return (plain if chosen.kept_bytes() > plain.kept_bytes() else chosen).split()
+
+
+def _halves(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Halves:
     p: CondParams = eqn.params
     cuts = _split_branches(plan, tuple(unknown[1:]), tuple(inst[1:]), p, len(eqn.outvars))
-    return _Halves(eqn, p, cuts).split()
+    return _Halves(eqn, p, cuts)
 
 
 def _split_branches(
@@ -74,6 +81,12 @@ class _Halves:
         slots = [Var(a) for a in self.slots.avals]
         known = [self._known_eqn(slots)]
         return EqnSplit(known, [self._staged_eqn(slots)], self.out_unknown)
+
+    def kept_bytes(self) -> int:
+        """The bytes of the slots, and of what is at hand outside and has to stay there."""
+        outside = {s: self._at_hand(s) for c in self.cuts for s in c.sources}
+        kept = [atom.aval for atom in outside.values() if atom is not None]
+        return bytes_of([*self.slots.avals, *kept])
 
     def _at_hand(self, source: tuple[str, int]) -> Var | Atom | None:
         """The atom outside that a residual is, if it is an operand or a known result."""

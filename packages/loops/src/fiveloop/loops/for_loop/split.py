@@ -21,6 +21,7 @@ from fiveloop.core import (
     Split,
     Value,
     Var,
+    bytes_of,
     eval_jaxpr,
     mutated_positions,
     new_eqn,
@@ -38,9 +39,13 @@ from fiveloop.state import AbstractRef
 def for_split(
     plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
 ) -> EqnSplit:
-    """Cut the loop in two under the plan."""
+    """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
     p = stateful(eqn.params)
-    return _Loop(eqn, p, plan, inst).split(unknown)
+    plain = _Loop(eqn, p, plan.plainly(), inst)
+    chosen = _Loop(eqn, p, plan.at_boundary(), inst)
+    if chosen.plan == plain.plan or chosen.keeps_more(plain, tuple(unknown)):
+        chosen = plain
+    return chosen.split(unknown)
 
 
 @dataclass(slots=True)
@@ -76,10 +81,38 @@ class _Loop:
     def _split_body(self, unknown: Mask) -> Split:
         """Split the body; a state that receives an unknown value in some step is unknown in all."""
         while True:
-            cut = split(self.p.body, (False, *unknown), (True, *self.inst), self.plan)
+            cut = split(
+                self.p.body,
+                (False, *unknown),
+                (True, *self.inst),
+                self.plan,
+                fixed_in=(False, *[k < self.p.num_consts for k in range(len(self.inst))]),
+            )
             if not any(cut.ref_unknown):
                 return cut
             unknown = tuple(u or r for u, r in zip(unknown, cut.ref_unknown[1:], strict=True))
+
+    def keeps_more(self, other: _Loop, unknown: Mask) -> bool:
+        """Whether more bytes cross from the known loop to the staged one than in another way to split it.
+
+        A loop within may have found it cheaper to ask for its operands, which this one has to keep.
+        """
+        mine, others = self._kept_bytes(unknown), other._kept_bytes(unknown)
+        return mine[0] > others[0] or sum(mine) > sum(others)
+
+    def _kept_bytes(self, unknown: Mask) -> tuple[int, int]:
+        """The bytes of what is kept of each step, and of what is passed on once."""
+        cut = self._split_body(unknown)
+        residuals = self._sort_residuals(cut)
+        consts = self.p.body.invars[1 : 1 + self.p.num_consts]
+        taken = [
+            v
+            for v, t, u in zip(consts, cut.staged_in[1:], cut.unknown_in[1:], strict=False)
+            if t and not u
+        ]
+        return self.p.nsteps * bytes_of(v.aval for v in residuals.stacked), bytes_of(
+            v.aval for v in [*residuals.invariant, *taken]
+        )
 
     def _sort_residuals(self, cut: Split) -> _Residuals:
         consts = set(self.p.body.invars[1 : 1 + self.p.num_consts])

@@ -35,7 +35,8 @@ def while_split(
 ) -> EqnSplit:
     """Cut the loop in two; if the condition is unknown, nothing is known."""
     p: WhileParams = eqn.params
-    found = _split_body(plan, tuple(unknown), p)
+    # Nothing is kept of a step, so that there is nothing to choose.
+    found = _split_body(plan.plainly(), tuple(unknown), p)
     if found is None:
         return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     cut, cond = found

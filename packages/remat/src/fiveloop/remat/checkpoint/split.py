@@ -16,7 +16,7 @@ from fiveloop.core import (
     split,
 )
 from fiveloop.remat.checkpoint.primitive import CheckpointParams
-from fiveloop.remat.policies import BothSave
+from fiveloop.remat.policies import both_save
 
 
 def checkpoint_split(
@@ -28,7 +28,9 @@ def checkpoint_split(
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
-    cut = split(p.jaxpr, unknown, at_hand, SavingPlan(BothSave(p.policy, plan.policy)))
+    cut = split(
+        p.jaxpr, unknown, at_hand, SavingPlan(both_save(p.policy, plan.policy)).at_boundary()
+    )
     known_ins, _ = partition(unknown, eqn.invars)
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fiveloop.core import Policy
+from fiveloop.core import MinimumCut, Policy
 from fiveloop.core.testing.program_steps import Apply, draw_call_of
 from fiveloop.core.testing.programs import Draw, Kinds, Scope, Step, define_operation, draw_use
 from fiveloop.remat import (
@@ -23,6 +23,7 @@ POLICIES: dict[str, Policy] = {
     "everything": everything_saveable,
     "nothing": nothing_saveable,
     "dots": dots_saveable,
+    "cut": MinimumCut(memory_cost=100.0, share=10.0),
     "names": save_only_these_names("kept"),
     "every other": lambda eqn: len(eqn.primitive.name) % 2 == 0,
 }

@@ -1,0 +1,68 @@
+"""What equations and jaxprs cost: an engine over the columns `cost` and `bodies`.
+
+A primitive without a cell costs what its bodies cost, as often as they run; of branches only the dearest runs. One
+without bodies costs an operation for each element that it is given or gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core.dims import Dim, size_of
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
+from fiveloop.core.primitives.costs import bytes_of
+from fiveloop.core.rule_types import Body, Cost
+from fiveloop.core.rules import bodies_rules, cost_rules
+
+
+def equation_cost(eqn: Eqn) -> Cost:
+    """The cost of one equation, all that its bodies do included."""
+    avals = [a.aval for a in eqn.invars]
+    rule = cost_rules.find(eqn.primitive)
+    if rule is not None:
+        return rule(avals, eqn.params)
+    bodies = bodies_rules.find(eqn.primitive)
+    if bodies is not None:
+        return _cost_of_bodies(bodies(eqn.params))
+    # Of a Ref an equation touches what it gives and is given, not all that it holds.
+    given = [a for a in avals if not a.accumulates]
+    made = [v.aval for v in eqn.outvars if not v.aval.accumulates]
+    return Cost(max(_elements(given), _elements(made)), bytes_of([*given, *made]))
+
+
+def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
+    """The cost of a jaxpr that runs once; remembered on it.
+
+    >>> from fiveloop.core import make_jaxpr
+    >>> jaxpr_cost(make_jaxpr(lambda x, y: x * y + y)(1.0, 2.0))
+    Cost(flops=2, bytes=24, again=True)
+    """
+    return jaxpr.remember("cost", lambda: _sum([equation_cost(e) for e in jaxpr.eqns], jaxpr))
+
+
+def _sum(costs: Sequence[Cost], jaxpr: Jaxpr) -> Cost:
+    return Cost(
+        sum(c.flops for c in costs),
+        sum(c.bytes for c in costs),
+        all(c.again for c in costs) and not any(e.effects for e in jaxpr.eqns),
+    )
+
+
+def _cost_of_bodies(bodies: Sequence[Body]) -> Cost:
+    branches = [jaxpr_cost(b.jaxpr) for b in bodies if b.role == "branch"]
+    others = [(b.trips, jaxpr_cost(b.jaxpr)) for b in bodies if b.role != "branch"]
+    dearest = max(branches, key=lambda c: c.flops, default=Cost(0, 0))
+    called = len(bodies) == 1 and bodies[0].role == "called"
+    return Cost(
+        dearest.flops + sum(trips * c.flops for trips, c in others),
+        dearest.bytes + sum(trips * c.bytes for trips, c in others),
+        again=called and others[0][1].again,
+    )
+
+
+def _elements(avals: Sequence[Aval]) -> Dim:
+    total: Dim = 0
+    for aval in avals:
+        total = total + size_of(aval.shape)
+    return total

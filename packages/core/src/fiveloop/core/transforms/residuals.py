@@ -1,0 +1,184 @@
+"""The minimum cut: which known values become residuals, and which equations are done again from them.
+
+A value that the staged half has is there because it was kept, at the cost of its bytes, or because its equation is
+done again, at the cost of its operations, from operands that are there as well. Each equation has a node in a flow
+network and so has each value; what lies on the sink's side is done again, or is there:
+
+    source    -> equation   operations done again            infinite if it may not be
+    equation  -> value      bytes kept in place of that      infinite if it may not be kept
+    operand   -> equation   infinite: it must be there
+    value     -> sink       infinite for what the staged half uses
+
+The cheapest way to have all that is needed is the cut with the least capacity, which is the maximum flow. Of cuts
+that cost the same, the one that does least again is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from fiveloop.core.backend.lazy import csgraph, scipy_sparse
+from fiveloop.core.dims import is_constant, size_of
+from fiveloop.core.ir.jaxpr import Eqn, Var, used_vars
+from fiveloop.core.primitives.costs import bytes_of
+from fiveloop.core.rule_types import Verdict, Weigh
+from fiveloop.core.transforms.cost import equation_cost
+
+INFINITE = 2**30
+"""A capacity above the sum of all finite ones. SciPy's are int32: with a finite flow added it must not overflow."""
+
+FINITE_SUM = 2**29
+"""What the finite capacities are scaled to add up to."""
+
+SOURCE, SINK = "source", "sink"
+
+PRICE_RISES = 6
+"""How often the price of operations is doubled, to keep them below their share, before nothing is done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An equation of the known half as the cut sees it; `again` if it is done again wherever it is needed."""
+
+    eqn: Eqn
+    verdict: Verdict
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An equation and the prices of doing it again and of keeping a byte of its results; None is infinite."""
+
+    eqn: Eqn
+    work: float | None
+    kept: float | None
+
+
+def minimum_cut(
+    known: Sequence[Known], needed: Iterable[Var], at_hand: Set[Var], body_work: int
+) -> set[Eqn]:
+    """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
+
+    `body_work` is what the body does in all, of which only a share may be done again.
+    """
+    wanted = [v for v in needed if v not in at_hand]
+    reached = _reached(known, wanted, at_hand)
+    weighs = [k.verdict for k in reached if isinstance(k.verdict, Weigh)]
+    nodes = [_node(k) for k in reached]
+    light = {n.eqn for n in nodes if n.work}
+    if not light or not all(map(_of_known_size, [*wanted, *_results(nodes)])):
+        return set()
+    limit = min(w.share for w in weighs) * body_work
+    for rise in range(PRICE_RISES):
+        network = _network(nodes, wanted, at_hand, weighs[0].memory_cost, 2.0**rise)
+        again = light & network.on_the_sinks_side()
+        if sum(map(work_of, again)) <= limit:
+            return again
+    return set()
+
+
+def work_of(eqn: Eqn) -> int:
+    """The operations of an equation; one that only moves elements does one for each."""
+    made = [size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates]
+    return max([equation_cost(eqn).flops, *made])
+
+
+def _reached(known: Sequence[Known], wanted: Iterable[Var], at_hand: Set[Var]) -> list[Known]:
+    """The equations that what is wanted is made from, as far as they could be done again."""
+    need = set(wanted)
+    found: list[Known] = []
+    for k in reversed(known):
+        if not need.isdisjoint(k.eqn.outvars):
+            found.append(k)
+            if k.again or _may_be_weighed(k):
+                need |= used_vars(k.eqn.invars) - at_hand
+    return found[::-1]
+
+
+def _may_be_weighed(k: Known) -> bool:
+    """Whether the cut may do an equation again: it is left to it, light and without effects."""
+    if not isinstance(k.verdict, Weigh) or k.eqn.effects:
+        return False
+    if any(a.aval.accumulates for a in (*k.eqn.invars, *k.eqn.outvars)):
+        return False
+    return equation_cost(k.eqn).again
+
+
+def _results(nodes: Iterable[_Node]) -> list[Var]:
+    return [v for node in nodes for v in node.eqn.outvars]
+
+
+def _of_known_size(v: Var) -> bool:
+    return all(map(is_constant, v.aval.shape))
+
+
+def _node(k: Known) -> _Node:
+    if k.again:
+        return _Node(k.eqn, 0, None)
+    if not isinstance(k.verdict, Weigh):
+        return _Node(k.eqn, None, 0)
+    if not _may_be_weighed(k):
+        return _Node(k.eqn, None, k.verdict.memory_cost)
+    return _Node(k.eqn, k.verdict.compute_cost * work_of(k.eqn), k.verdict.memory_cost)
+
+
+class _Network:
+    """Edges with capacities; None is infinite."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Var | Eqn | str, int] = {}
+        self.edges: list[tuple[int, int, float | None]] = []
+
+    def number(self, node: Var | Eqn | str) -> int:
+        return self.numbers.setdefault(node, len(self.numbers))
+
+    def edge(self, start: Var | Eqn | str, end: Var | Eqn | str, capacity: float | None) -> None:
+        self.edges.append((self.number(start), self.number(end), capacity))
+
+    def on_the_sinks_side(self) -> set[Var | Eqn | str]:
+        """The fewest nodes that a minimum cut can leave with the sink."""
+        size = len(self.numbers)
+        starts, ends, capacities = zip(*self.edges, strict=True)
+        total = sum(c for c in capacities if c is not None)
+        scale = FINITE_SUM / max(total, 1.0)
+        whole = [INFINITE if c is None else round(c * scale) for c in capacities]
+        matrix = scipy_sparse().csr_matrix(
+            (np.asarray(whole, np.int32), (starts, ends)), shape=(size, size), dtype=np.int32
+        )
+        flow = csgraph().maximum_flow(matrix, self.number(SOURCE), self.number(SINK)).flow
+        left = (matrix - flow).T.tocsr()
+        left.eliminate_zeros()
+        side = csgraph().breadth_first_order(left, self.number(SINK), return_predecessors=False)
+        nodes = list(self.numbers)
+        return {nodes[k] for k in side.tolist()}
+
+
+def _network(
+    nodes: Sequence[_Node],
+    wanted: Sequence[Var],
+    at_hand: Set[Var],
+    memory_cost: float,
+    compute_price: float,
+) -> _Network:
+    network = _Network()
+    inputs: dict[Var, None] = dict.fromkeys(wanted)
+    for v in wanted:
+        network.edge(v, SINK, None)
+    for node in nodes:
+        price = None if node.work is None else node.work * compute_price
+        network.edge(SOURCE, node.eqn, price)
+        for v in node.eqn.outvars:
+            kept = None if node.kept is None else node.kept * bytes_of([v.aval])
+            network.edge(node.eqn, v, kept)
+        if node.work is not None:
+            for v in used_vars(node.eqn.invars) - at_hand:
+                if not v.aval.accumulates:
+                    network.edge(v, node.eqn, None)
+                    inputs[v] = None
+    # What comes from outside can only be kept.
+    for v in inputs.keys() - set(_results(nodes)):
+        network.edge(SOURCE, v, memory_cost * bytes_of([v.aval]))
+    return network

@@ -1,0 +1,192 @@
+"""What a loop keeps of each step under the minimum cut, against saving all that is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import (
+    DEFAULT_PLAN,
+    SAVE_EVERYTHING,
+    Jaxpr,
+    MinimumCut,
+    SavingPlan,
+    as_value,
+    closed_call,
+    eval_jaxpr,
+    jit,
+    linearize_jaxpr,
+    make_jaxpr,
+)
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.broadcast import zeros
+from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.loops import cond, for_loop, scan
+
+STEPS, ROWS, WIDTH = 5, 3, 4
+DRAW = np.random.default_rng(0)
+"""Steps, and the shape of what is carried."""
+
+
+def drawn(*shape: int) -> Any:
+    return (DRAW.normal(size=shape) * 0.3).astype(np.float32)
+
+
+def kept(fun: Callable[..., Any], *args: Any, plan: SavingPlan = DEFAULT_PLAN) -> list[str]:
+    """The types of what loops keep of each step, sorted."""
+    jaxpr = make_jaxpr(fun)(*args)
+    known, _, _, num_res = linearize_jaxpr(jaxpr, (True,) * len(jaxpr.invars), plan)
+    results = {v for e in known.eqns if e.primitive.name == "for" for v in e.outvars}
+    found = known.outvars[len(known.outvars) - num_res :]
+    types = [str(v.aval) for v in found if v in results]
+    return sorted(t for t in types if t.startswith(f"f32[{STEPS},"))
+
+
+def plainly_kept(fun: Callable[..., Any], *args: Any) -> list[str]:
+    return kept(fun, *args, plan=SAVE_EVERYTHING)
+
+
+def size(stack: str) -> int:
+    return int(np.prod([int(n) for n in stack[4:-1].split(",")]))
+
+
+def chain(x: Any, xs: Any) -> Any:
+    def step(h: Any, y: Any) -> tuple[Any, None]:
+        return ew.exp(ew.sin(h) * y), None
+
+    return scan(step, x, xs)[0].sum()
+
+
+CHAIN = drawn(WIDTH), drawn(STEPS, WIDTH)
+STACK = f"f32[{STEPS},{WIDTH}]"
+
+
+def test_a_chain_of_functions_keeps_less() -> None:
+    assert plainly_kept(chain, *CHAIN) == [STACK] * 3
+    assert kept(chain, *CHAIN) == [STACK] * 2
+    all_again = SavingPlan(MinimumCut(share=1.0))
+    assert kept(chain, *CHAIN, plan=all_again) == [STACK]
+
+
+def sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + ew.exp(-x))
+
+
+def lstm_cell(h: Any, c: Any, x: Any, w: Any, u: Any) -> tuple[Any, Any]:
+    z = x @ w + h @ u
+    i, f, g, o = (z[:, k * WIDTH : (k + 1) * WIDTH] for k in range(4))
+    c = sigmoid(f) * c + sigmoid(i) * ew.tanh(g)
+    return sigmoid(o) * ew.tanh(c), c
+
+
+def lstm(wrap: Callable[[Any], Any]) -> Callable[..., Any]:
+    def run(w: Any, u: Any, xs: Any) -> Any:
+        cell = wrap(lstm_cell)
+        start = zeros((ROWS, WIDTH)), zeros((ROWS, WIDTH))
+        step = lambda hc, x: (cell(*hc, x, w, u), None)
+        (h, c), _ = scan(step, start, xs)
+        return (h * c).sum()
+
+    return run
+
+
+LSTM = drawn(WIDTH, 4 * WIDTH), drawn(WIDTH, 4 * WIDTH), drawn(STEPS, ROWS, WIDTH)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit, closed_call], ids=["plain", "jit", "call"])
+def test_an_lstm_keeps_its_carry_and_four_gates(wrap: Callable[[Any], Any]) -> None:
+    plain, cut = plainly_kept(lstm(wrap), *LSTM), kept(lstm(wrap), *LSTM)
+    one = STEPS * ROWS * WIDTH
+    assert sum(map(size, cut)) == 6 * one
+    assert sum(map(size, plain)) >= 14 * one
+
+
+def weighted(w: Any, xs: Any) -> Any:
+    """Steps that use what is made of a constant alone."""
+
+    def step(h: Any, x: Any) -> tuple[Any, None]:
+        scale = ew.exp(ew.sin(w))
+        return ew.tanh(h * scale + x), None
+
+    return scan(step, zeros(WIDTH), xs)[0].sum()
+
+
+def test_what_no_step_changes_is_not_stacked() -> None:
+    assert kept(weighted, *CHAIN) == [STACK]
+
+
+def branches(x: Any, xs: Any) -> Any:
+    def step(h: Any, y: Any) -> tuple[Any, None]:
+        out = cond(y.sum() > 0.0, lambda: ew.exp(ew.sin(h) * y), lambda: ew.sin(ew.exp(h) + y))
+        return out, None
+
+    return scan(step, x, xs)[0].sum()
+
+
+def test_branches_keep_less() -> None:
+    assert kept(branches, *CHAIN).count(STACK) < plainly_kept(branches, *CHAIN).count(STACK)
+
+
+def nested(x: Any, xs: Any) -> Any:
+    def step(h: Any, y: Any) -> tuple[Any, None]:
+        return scan(lambda g, _: (ew.sin(ew.exp(g) * y), None), h, None, length=2)[0], None
+
+    return scan(step, x, xs)[0].sum()
+
+
+def test_nested_loops_keep_less() -> None:
+    assert kept(nested, *CHAIN) == [f"f32[{STEPS},2,{WIDTH}]"]
+    assert len(plainly_kept(nested, *CHAIN)) == 2
+
+
+def one_of_many(x: Any, table: Any) -> Any:
+    """A loop that touches one element a step of what the loop around it makes: to keep all of that costs more."""
+
+    def step(total: Any, scale: Any) -> tuple[Any, None]:
+        whole = ew.exp(table * scale + total)
+
+        def body(i: Any, ref: Any) -> None:
+            ref[...] += ew.sin(whole[i])
+
+        return for_loop(1, body, total), None
+
+    return scan(step, zeros(()), x)[0]
+
+
+def test_a_loop_within_does_not_ask_for_more_than_it_saves() -> None:
+    args = drawn(STEPS), drawn(100)
+    cut, plain = kept(one_of_many, *args), plainly_kept(one_of_many, *args)
+    assert sum(map(size, cut)) <= sum(map(size, plain))
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "chain": (chain, CHAIN),
+    "lstm": (lstm(lambda f: f), LSTM),
+    "called": (lstm(closed_call), LSTM),
+    "weighted": (weighted, CHAIN),
+    "branches": (branches, CHAIN),
+    "nested": (nested, CHAIN),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_are_those_of_saving_plainly(name: str) -> None:
+    fun, args = PROGRAMS[name]
+    jaxpr: Jaxpr = make_jaxpr(fun)(*args)
+    nonzero = (True,) * len(args)
+    results = []
+    for plan in (SAVE_EVERYTHING, DEFAULT_PLAN, SavingPlan(MinimumCut(1e4, share=1e4))):
+        known, linear, _, num_res = linearize_jaxpr(jaxpr, nonzero, plan)
+        outs = run(known, args)
+        results.append(run(linear, [*outs[len(outs) - num_res :], *args]))
+    for got in results[1:]:
+        assert_all_close(got, results[0], name)
+
+
+def run(jaxpr: Jaxpr, args: Any) -> list[Any]:
+    """The results of a jaxpr, compiled."""
+    call = jit(lambda *xs: list(eval_jaxpr(jaxpr, [as_value(x) for x in xs])))
+    return [np.asarray(x) for x in call(*args)]
