@@ -46,6 +46,9 @@ def cosines(eqn: Eqn) -> Verdict:
     return SAVE if eqn.primitive.name == "cos" else RECOMPUTE
 
 
+EXP = ("f32[2,3,3]", "result of exp")
+MUCH_AGAIN = policies.MinimumCut(memory_cost=100.0)
+
 CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
     "default": (None, set()),
     "nothing": (policies.nothing_saveable, set()),
@@ -56,6 +59,7 @@ CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
             ("f32[2,3,3]", "result of exp"),
         },
     ),
+    "minimum cut": (MUCH_AGAIN, {DOT, EXP}),
     "dots": (policies.dots_saveable, {DOT, BATCHED_DOT}),
     "dots without batch": (policies.dots_with_no_batch_dims_saveable, {DOT}),
     "names": (policies.save_only_these_names("hidden"), {("f32[3,5]", "named 'hidden'")}),
@@ -86,3 +90,19 @@ def test_within_another_checkpoint_both_policies_must_save() -> None:
 
     assert nested(policies.dots_saveable, policies.dots_with_no_batch_dims_saveable) == {DOT}
     assert nested(policies.everything_saveable, policies.nothing_saveable) == set()
+
+
+def test_a_cut_within_another_checkpoint() -> None:
+    def nested(inner: Policy, outer: Policy) -> set[tuple[str, str]]:
+        f = checkpoint(lambda w, x: checkpoint(layer, policy=inner)(w, x) * 2.0, policy=outer)
+        return shown(saved_residuals(f, W, X)) - ARGUMENTS - {("f32[2,5,3]", "a constant")}
+
+    everything = policies.everything_saveable
+    assert nested(MUCH_AGAIN, everything) == nested(MUCH_AGAIN, MUCH_AGAIN) == {DOT, EXP}
+    assert nested(MUCH_AGAIN, policies.dots_with_no_batch_dims_saveable) == {DOT}
+    assert nested(MUCH_AGAIN, policies.nothing_saveable) == set()
+
+
+def test_policies_with_a_choice_are_values() -> None:
+    assert policies.MinimumCut() == policies.minimum_cut
+    assert policies.MinimumCut(memory_cost=1.0) != policies.minimum_cut

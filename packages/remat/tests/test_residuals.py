@@ -53,6 +53,18 @@ def test_what_a_checkpoint_keeps_is_named_by_what_made_it(wrap: Any) -> None:
     assert "result of exp" in origins(everything, X)
 
 
+def test_what_a_cut_keeps_is_named_by_what_made_it() -> None:
+    def f(x: Any) -> Any:
+        h = (x * x).sum() * x
+        return ew.sin(h) * ew.exp(h) * ew.tanh(h)
+
+    found = saved_residuals(checkpoint(f, policy=policies.minimum_cut), X)
+    assert sorted(r.origin for r in found) == ["argument `x`", "result of reduce_sum"]
+    (total,) = [r for r in found if r.origin == "result of reduce_sum"]
+    assert total.source is not None
+    assert total.source.file.endswith("test_residuals.py")
+
+
 def test_sizes_and_printing() -> None:
     @checkpoint
     def f(x: Any) -> Any:

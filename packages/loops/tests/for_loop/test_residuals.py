@@ -120,7 +120,7 @@ def test_what_no_step_changes_is_not_stacked() -> None:
 
 def branches(x: Any, xs: Any) -> Any:
     def step(h: Any, y: Any) -> tuple[Any, None]:
-        out = cond(y.sum() > 0.0, lambda: ew.exp(ew.sin(h) * y), lambda: ew.sin(ew.exp(h) + y))
+        out = cond(y.sum() > 0.0, lambda: ew.exp(h) * ew.sin(h), lambda: ew.tanh(h) * ew.cos(h))
         return out, None
 
     return scan(step, x, xs)[0].sum()

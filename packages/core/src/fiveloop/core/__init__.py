@@ -102,6 +102,7 @@ from .rule_types import Accumulator as Accumulator
 from .backend import hlo as hlo
 from .backend.hlo import IRValue as IRValue
 from .rule_types import Body as Body
+from .rule_types import Cost as Cost
 from .rule_types import EqnSplit as EqnSplit
 from .rule_types import UndefinedPrimal as UndefinedPrimal
 from .rule_types import Verdict as Verdict

@@ -60,8 +60,8 @@ RECOMPUTE = Verdict("recompute")
 class Weigh(Verdict):
     """Save or recompute, whichever costs less; where no cut is made it saves.
 
-    `memory_cost` is that of a byte kept, `compute_cost` that of an operation done again, and what is done again
-    may cost at most `share` of all that the body does.
+    `memory_cost` is that of a byte kept, `compute_cost` that of an operation done again, and a chain of equations
+    that is done again may cost at most `share` of all that the body does.
     """
 
     kind: str = "weigh"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fiveloop.core import (
     Accumulator,
+    Cost,
     Primitive,
     Tangent,
     UndefinedPrimal,
@@ -93,4 +94,5 @@ define(
     jvp=name_jvp,
     batch=name_batch,
     transpose=name_transpose,
+    cost=lambda avals, p: Cost(0, 0, again=True),
 )

@@ -16,7 +16,7 @@ that cost the same, the one that does least again is taken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,8 +35,8 @@ FINITE_SUM = 2**29
 
 SOURCE, SINK = "source", "sink"
 
-PRICE_RISES = 6
-"""How often the price of operations is doubled, to keep them below their share, before nothing is done again."""
+ROUNDS = 4
+"""How often chains that are too long are broken and the cut is made anew; what is then too long is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +62,40 @@ def minimum_cut(
 ) -> set[Eqn]:
     """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
 
-    `body_work` is what the body does in all, of which only a share may be done again.
+    `body_work` is what the body does in all: a chain of equations done again may cost only a share of that.
     """
     wanted = [v for v in needed if v not in at_hand]
-    reached = _reached(known, wanted, at_hand)
-    weighs = [k.verdict for k in reached if isinstance(k.verdict, Weigh)]
-    nodes = [_node(k) for k in reached]
+    nodes = _reached(known, wanted, at_hand)
+    weighs = [k.verdict for k in known if isinstance(k.verdict, Weigh)]
     light = {n.eqn for n in nodes if n.work}
     if not light or not all(map(_of_known_size, [*wanted, *_results(nodes)])):
         return set()
     limit = min(w.share for w in weighs) * body_work
-    for rise in range(PRICE_RISES):
-        network = _network(nodes, wanted, at_hand, weighs[0].memory_cost, 2.0**rise)
+    again: set[Eqn] = set()
+    over: set[Eqn] = set()
+    for _ in range(ROUNDS):
+        nodes = [replace(n, work=None) if n.eqn in over else n for n in nodes]
+        network = _network(nodes, wanted, at_hand, weighs[0].memory_cost)
         again = light & network.on_the_sinks_side()
-        if sum(map(work_of, again)) <= limit:
-            return again
-    return set()
+        over = _over(nodes, again, limit)
+        if not over:
+            break
+    return again - over
+
+
+def _over(nodes: Sequence[_Node], again: set[Eqn], limit: float) -> set[Eqn]:
+    """Those that end the chains that cost more than they may: the longest way from what is kept."""
+    length: dict[Var, float] = {}
+    found: set[Eqn] = set()
+    for node in nodes:
+        if node.eqn in again:
+            so_far = max((length.get(v, 0.0) for v in used_vars(node.eqn.invars)), default=0.0)
+            total = so_far + work_of(node.eqn)
+            if total > limit:
+                found.add(node.eqn)
+                total = 0.0
+            length.update(dict.fromkeys(node.eqn.outvars, total))
+    return found
 
 
 def work_of(eqn: Eqn) -> int:
@@ -86,14 +104,15 @@ def work_of(eqn: Eqn) -> int:
     return max([equation_cost(eqn).flops, *made])
 
 
-def _reached(known: Sequence[Known], wanted: Iterable[Var], at_hand: Set[Var]) -> list[Known]:
+def _reached(known: Sequence[Known], wanted: Iterable[Var], at_hand: Set[Var]) -> list[_Node]:
     """The equations that what is wanted is made from, as far as they could be done again."""
     need = set(wanted)
-    found: list[Known] = []
+    found: list[_Node] = []
     for k in reversed(known):
         if not need.isdisjoint(k.eqn.outvars):
-            found.append(k)
-            if k.again or _may_be_weighed(k):
+            node = _node(k)
+            found.append(node)
+            if node.work is not None:
                 need |= used_vars(k.eqn.invars) - at_hand
     return found[::-1]
 
@@ -161,15 +180,13 @@ def _network(
     wanted: Sequence[Var],
     at_hand: Set[Var],
     memory_cost: float,
-    compute_price: float,
 ) -> _Network:
     network = _Network()
     inputs: dict[Var, None] = dict.fromkeys(wanted)
     for v in wanted:
         network.edge(v, SINK, None)
     for node in nodes:
-        price = None if node.work is None else node.work * compute_price
-        network.edge(SOURCE, node.eqn, price)
+        network.edge(SOURCE, node.eqn, node.work)
         for v in node.eqn.outvars:
             kept = None if node.kept is None else node.kept * bytes_of([v.aval])
             network.edge(node.eqn, v, kept)

@@ -23,7 +23,7 @@ COMPUTE_COST = 1.0
 """What an operation done again costs: the unit."""
 
 SHARE = 0.5
-"""How much of the operations of one body may be done again."""
+"""How much of what a body does one chain of equations that is done again may cost."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class MinimumCut:
     """Save what makes bytes kept and operations done again cost least together.
 
     It may save an operand in place of several results, and do light equations again: those whose `cost` says so,
-    which no contraction, reduction, sort, gather or loop is. Of the operations of a body at most `share` are done
-    again. Never does it keep more bytes than saving everything would.
+    which no contraction, reduction, sort, gather or loop is. A chain of them may cost at most `share` of what the
+    body does. Never does it keep more bytes than saving everything would.
 
     >>> MinimumCut() == MinimumCut(memory_cost=12.0)
     True

@@ -1,0 +1,50 @@
+"""The minimum cut never makes loops keep more than saving plainly does: random programs of everything."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from fiveloop.core import (
+    DEFAULT_PLAN,
+    SAVE_EVERYTHING,
+    Jaxpr,
+    MinimumCut,
+    SavingPlan,
+    bytes_of,
+    linearize_jaxpr,
+)
+from fiveloop.core.testing.laws import float_inputs
+from fiveloop.core.testing.programs import Program, programs
+from fiveloop.loops.testing.program_steps import LOOP_KINDS
+from fiveloop.remat.testing.program_steps import with_checkpoints
+from fiveloop.state.testing.program_steps import read_all, with_refs
+
+DEAR_MEMORY = SavingPlan(MinimumCut(memory_cost=1e4, share=1e4))
+
+
+def stacked_bytes(jaxpr: Jaxpr, nonzero: tuple[bool, ...], plan: SavingPlan) -> int:
+    """The bytes that the loops of the outermost level keep of each step."""
+    known, _, _, num_res = linearize_jaxpr(jaxpr, nonzero, plan)
+    kept = set(known.outvars[len(known.outvars) - num_res :])
+    loops = [e for e in known.eqns if e.primitive.name == "for"]
+    return int(bytes_of(v.aval for e in loops for v in e.outvars if v in kept))
+
+
+def check(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> None:
+    plain = stacked_bytes(jaxpr, nonzero, SAVE_EVERYTHING)
+    for plan in (DEFAULT_PLAN, DEAR_MEMORY):
+        assert stacked_bytes(jaxpr, nonzero, plan) <= plain, plan
+
+
+@settings(max_examples=60)
+@given(programs(with_checkpoints(LOOP_KINDS)).map(read_all))
+def test_refs_made_inside(program: Program) -> None:
+    s = program.sample()
+    check(s.jaxpr, float_inputs(s))
+
+
+@settings(max_examples=60)
+@given(programs(LOOP_KINDS, refs=True))
+def test_refs_from_outside(program: Program) -> None:
+    s = with_refs(program)
+    check(s.jaxpr, float_inputs(s))
