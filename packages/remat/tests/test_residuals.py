@@ -58,7 +58,7 @@ def test_what_a_cut_keeps_is_named_by_what_made_it() -> None:
         h = (x * x).sum() * x
         return ew.sin(h) * ew.exp(h) * ew.tanh(h)
 
-    found = saved_residuals(checkpoint(f, policy=policies.minimum_cut), X)
+    found = saved_residuals(checkpoint(f, policy=policies.minimum_cut), np.ones(8, np.float32))
     assert sorted(r.origin for r in found) == ["argument `x`", "result of reduce_sum"]
     (total,) = [r for r in found if r.origin == "result of reduce_sum"]
     assert total.source is not None

@@ -26,7 +26,7 @@ from fiveloop.core.primitives.broadcast import zeros
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.loops import cond, for_loop, scan
 
-STEPS, ROWS, WIDTH = 5, 3, 4
+STEPS, ROWS, WIDTH = 5, 3, 8
 DRAW = np.random.default_rng(0)
 """Steps, and the shape of what is carried."""
 

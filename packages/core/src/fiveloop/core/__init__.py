@@ -214,6 +214,8 @@ from .rule_types import SAVE as SAVE
 from .api.flatten import function_name as function_name
 from .api.staging import stage_user as stage_user
 from .api.staging import stage_call as stage_call
+from .dims import Dim as Dim
+from .dims import is_more as is_more
 from .dims import size_of as size_of
 from .api.flatten import check_callable as check_callable
 from .ir.source import function_source as function_source

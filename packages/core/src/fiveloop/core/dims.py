@@ -47,6 +47,11 @@ def is_constant(dim: Dim) -> bool:
     return isinstance(dim, int)
 
 
+def is_more(x: Dim, y: Dim) -> bool:
+    """Whether a dim is known to be larger than another."""
+    return is_constant(x) and is_constant(y) and x > y
+
+
 def broadcast_shapes(*shapes: Sequence[Dim]) -> Shape | None:
     """The common shape under NumPy's rules, or None if there is none.
 

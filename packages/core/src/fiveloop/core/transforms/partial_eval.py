@@ -24,7 +24,7 @@ from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, tr
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
-from fiveloop.core.transforms.residuals import Known, minimum_cut, work_of
+from fiveloop.core.transforms.residuals import Known, minimum_cut
 from fiveloop.core.transforms.saving import SavingPlan
 from fiveloop.core.util import Mask, dedupe, select_by
 
@@ -282,8 +282,7 @@ class _Splitter:
             for step in self.steps
             for eqn in step.again or step.known
         ]
-        body_work = sum(work_of(e) for e in self.jaxpr.eqns)
-        again = minimum_cut(known, wanted, at_hand, body_work)
+        again = minimum_cut(known, wanted, at_hand, self.jaxpr.eqns)
         for step in self.steps:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]

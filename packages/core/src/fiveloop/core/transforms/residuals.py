@@ -35,6 +35,9 @@ FINITE_SUM = 2**29
 
 SOURCE, SINK = "source", "sink"
 
+LANES = 8
+"""How many elements a processor computes at once."""
+
 ROUNDS = 4
 """How often chains that are too long are broken and the cut is made anew; what is then too long is kept."""
 
@@ -58,19 +61,22 @@ class _Node:
 
 
 def minimum_cut(
-    known: Sequence[Known], needed: Iterable[Var], at_hand: Set[Var], body_work: int
+    known: Sequence[Known], needed: Iterable[Var], at_hand: Set[Var], body: Sequence[Eqn]
 ) -> set[Eqn]:
     """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
 
-    `body_work` is what the body does in all: a chain of equations done again may cost only a share of that.
+    A chain of equations done again may cost only a share of what the whole body does. Where a size is no number
+    there is nothing to compare, and nothing is done again.
     """
+    if not all(map(_of_known_size, [v for e in body for v in (*used_vars(e.invars), *e.outvars)])):
+        return set()
     wanted = [v for v in needed if v not in at_hand]
     nodes = _reached(known, wanted, at_hand)
     weighs = [k.verdict for k in known if isinstance(k.verdict, Weigh)]
     light = {n.eqn for n in nodes if n.work}
-    if not light or not all(map(_of_known_size, [*wanted, *_results(nodes)])):
+    if not light:
         return set()
-    limit = min(w.share for w in weighs) * body_work
+    limit = min(w.share for w in weighs) * sum(map(work_of, body))
     again: set[Eqn] = set()
     over: set[Eqn] = set()
     for _ in range(ROUNDS):
@@ -99,9 +105,10 @@ def _over(nodes: Sequence[_Node], again: set[Eqn], limit: float) -> set[Eqn]:
 
 
 def work_of(eqn: Eqn) -> int:
-    """The operations of an equation; one that only moves elements does one for each."""
-    made = [size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates]
-    return max([equation_cost(eqn).flops, *made])
+    """The operations of an equation, one an element at least; few elements take the time of a whole vector."""
+    made = max([size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates], default=0)
+    work = max(equation_cost(eqn).flops, made)
+    return work * LANES // made if 0 < made < LANES else work
 
 
 def _reached(known: Sequence[Known], wanted: Iterable[Var], at_hand: Set[Var]) -> list[_Node]:

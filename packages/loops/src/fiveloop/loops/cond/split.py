@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fiveloop.core import (
     Atom,
+    Dim,
     Eqn,
     EqnSplit,
     Mask,
@@ -18,6 +19,7 @@ from fiveloop.core import (
     Split,
     Var,
     bytes_of,
+    is_more,
     new_eqn,
     partition,
     select_by,
@@ -35,7 +37,7 @@ def cond_split(
         return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     plain = _halves(plan.plainly(), unknown, inst, eqn)
     chosen = _halves(plan.at_boundary(), unknown, inst, eqn)
-    return (plain if chosen.kept_bytes() > plain.kept_bytes() else chosen).split()
+    return (plain if is_more(chosen.kept_bytes(), plain.kept_bytes()) else chosen).split()
 
 
 def _halves(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Halves:
@@ -82,7 +84,7 @@ class _Halves:
         known = [self._known_eqn(slots)]
         return EqnSplit(known, [self._staged_eqn(slots)], self.out_unknown)
 
-    def kept_bytes(self) -> int:
+    def kept_bytes(self) -> Dim:
         """The bytes of the slots, and of what is at hand outside and has to stay there."""
         outside = {s: self._at_hand(s) for c in self.cuts for s in c.sources}
         kept = [atom.aval for atom in outside.values() if atom is not None]

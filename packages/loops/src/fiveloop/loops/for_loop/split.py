@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from fiveloop.core import (
     Aval,
+    Dim,
     Eqn,
     EqnSplit,
     Jaxpr,
@@ -23,6 +24,7 @@ from fiveloop.core import (
     Var,
     bytes_of,
     eval_jaxpr,
+    is_more,
     mutated_positions,
     new_eqn,
     prune,
@@ -97,10 +99,13 @@ class _Loop:
 
         A loop within may have found it cheaper to ask for its operands, which this one has to keep.
         """
-        mine, others = self._kept_bytes(unknown), other._kept_bytes(unknown)
-        return mine[0] > others[0] or sum(mine) > sum(others)
+        (stacked, once), (others, others_once) = (
+            self._kept_bytes(unknown),
+            other._kept_bytes(unknown),
+        )
+        return is_more(stacked, others) or is_more(stacked + once, others + others_once)
 
-    def _kept_bytes(self, unknown: Mask) -> tuple[int, int]:
+    def _kept_bytes(self, unknown: Mask) -> tuple[Dim, Dim]:
         """The bytes of what is kept of each step, and of what is passed on once."""
         cut = self._split_body(unknown)
         residuals = self._sort_residuals(cut)
