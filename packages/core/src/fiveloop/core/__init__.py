@@ -146,6 +146,7 @@ from .transforms.jvp import jvp_jaxpr as jvp_jaxpr
 from .transforms.linearize import linearize_jaxpr as linearize_jaxpr
 from .transforms.partial_eval import Split as Split
 from .transforms.partial_eval import split as split
+from .transforms.residuals import body_work as body_work
 from .transforms.saving import DEFAULT_PLAN as DEFAULT_PLAN
 from .transforms.saving import SAVE_EVERYTHING as SAVE_EVERYTHING
 from .transforms.saving import SAVE_NOTHING as SAVE_NOTHING

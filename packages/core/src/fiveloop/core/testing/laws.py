@@ -14,8 +14,9 @@ import numpy as np
 
 from fiveloop.core.array import as_value, to_array
 from fiveloop.core.ir.axes import NamedAxis, axes_of, batch_axis, with_axes
-from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.ir.jaxpr import Jaxpr, jaxprs_in
 from fiveloop.core.lower.dispatch import compiled
+from fiveloop.core.rules import bodies_rules
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.lanes import lane_sizes, lanes
 from fiveloop.core.testing.oracle import Cell, run_jaxpr
@@ -60,12 +61,15 @@ def law_type(s: Sample) -> None:
 
 
 def law_cost(s: Sample) -> None:
-    """No cost is negative, and what the cut may do again has no effect."""
+    """No cost is negative, what the cut may do again has no effect, and all jaxprs in params are bodies."""
     for eqn in s.jaxpr.eqns:
         cost = equation_cost(eqn)
         assert cost.flops >= 0, f"cost: {cost} of {eqn}"
         assert cost.bytes >= 0, f"cost: {cost} of {eqn}"
         assert not (cost.again and eqn.effects), f"cost: may not be done again: {eqn}"
+        bodies = bodies_rules.find(eqn.primitive)
+        found = [] if bodies is None else [b.jaxpr for b in bodies(eqn.params)]
+        assert set(found) == set(jaxprs_in(eqn.params)), f"bodies: {eqn}"
 
 
 def law_eval(s: Sample, want: Sequence[Any]) -> None:

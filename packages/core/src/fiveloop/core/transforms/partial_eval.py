@@ -24,7 +24,7 @@ from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, tr
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
-from fiveloop.core.transforms.residuals import Known, minimum_cut
+from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 from fiveloop.core.transforms.saving import SavingPlan
 from fiveloop.core.util import Mask, dedupe, select_by
 
@@ -236,7 +236,7 @@ class _Splitter:
         )
         out_staged = tuple(u or i for u, i in zip(out_unknown, self.ensure_inst, strict=True))
         staged_outs = select_by(out_staged, jaxpr.outvars)
-        if self.plan.cuts:
+        if self.plan.cuts and body_work(self.jaxpr):
             self._choose_again(staged_outs)
         staged_eqns, needed = self._staged_half(staged_outs)
         at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
@@ -282,7 +282,8 @@ class _Splitter:
             for step in self.steps
             for eqn in step.again or step.known
         ]
-        again = minimum_cut(known, wanted, at_hand, self.jaxpr.eqns)
+        work = self.plan.body_work
+        again = minimum_cut(known, wanted, at_hand, body_work(self.jaxpr) if work is None else work)
         for step in self.steps:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]

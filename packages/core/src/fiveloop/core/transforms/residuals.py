@@ -22,7 +22,7 @@ import numpy as np
 
 from fiveloop.core.backend.lazy import csgraph, scipy_sparse
 from fiveloop.core.dims import is_constant, size_of
-from fiveloop.core.ir.jaxpr import Eqn, Var, used_vars
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
 from fiveloop.core.primitives.costs import bytes_of
 from fiveloop.core.rule_types import Verdict, Weigh
 from fiveloop.core.transforms.cost import equation_cost
@@ -61,22 +61,19 @@ class _Node:
 
 
 def minimum_cut(
-    known: Sequence[Known], needed: Iterable[Var], at_hand: Set[Var], body: Sequence[Eqn]
+    known: Sequence[Known], needed: Iterable[Var], at_hand: Set[Var], work: int
 ) -> set[Eqn]:
     """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
 
-    A chain of equations done again may cost only a share of what the whole body does. Where a size is no number
-    there is nothing to compare, and nothing is done again.
+    A chain of equations done again may cost only a share of `work`, which is what the whole body does.
     """
-    if not all(map(_of_known_size, [v for e in body for v in (*used_vars(e.invars), *e.outvars)])):
-        return set()
     wanted = [v for v in needed if v not in at_hand]
     nodes = _reached(known, wanted, at_hand)
     weighs = [k.verdict for k in known if isinstance(k.verdict, Weigh)]
     light = {n.eqn for n in nodes if n.work}
     if not light:
         return set()
-    limit = min(w.share for w in weighs) * sum(map(work_of, body))
+    limit = min(w.share for w in weighs) * work
     again: set[Eqn] = set()
     over: set[Eqn] = set()
     for _ in range(ROUNDS):
@@ -102,6 +99,18 @@ def _over(nodes: Sequence[_Node], again: set[Eqn], limit: float) -> set[Eqn]:
                 total = 0.0
             length.update(dict.fromkeys(node.eqn.outvars, total))
     return found
+
+
+def body_work(jaxpr: Jaxpr) -> int:
+    """The operations of a jaxpr; 0 where a size is no number, so that there is nothing to compare."""
+
+    def total() -> int:
+        atoms = [a for e in jaxpr.eqns for a in (*e.invars, *e.outvars)]
+        if not all(is_constant(d) for a in atoms for d in a.aval.shape):
+            return 0
+        return sum(map(work_of, jaxpr.eqns))
+
+    return jaxpr.remember("work", total)
 
 
 def work_of(eqn: Eqn) -> int:
@@ -135,10 +144,6 @@ def _may_be_weighed(k: Known) -> bool:
 
 def _results(nodes: Iterable[_Node]) -> list[Var]:
     return [v for node in nodes for v in node.eqn.outvars]
-
-
-def _of_known_size(v: Var) -> bool:
-    return all(map(is_constant, v.aval.shape))
 
 
 def _node(k: Known) -> _Node:

@@ -88,11 +88,13 @@ class SavingPlan:
     """Verdicts under a policy. Legality is the plan's: an effect that may not run again is never recomputed.
 
     `cuts`: what is left to a minimum cut is decided by one; in straight-line code it is saved, since XLA merges
-    a recomputation there with what it repeats.
+    a recomputation there with what it repeats. `body_work` is what the whole body does that the cut is made in,
+    of which only a share may be done again; if None, it is that of the jaxpr that is split.
     """
 
     policy: Policy
     cuts: bool = False
+    body_work: int | None = None
 
     def verdict(self, eqn: Eqn) -> Verdict:
         """Whether an equation's results may be saved, or are to be computed again."""
@@ -103,9 +105,11 @@ class SavingPlan:
             return answer
         return SAVE if answer else RECOMPUTE
 
-    def at_boundary(self) -> SavingPlan:
-        """The plan for a body whose residuals leave it: of a loop, a branch or a checkpoint."""
-        return self if self.cuts or not may_weigh(self.policy) else replace(self, cuts=True)
+    def at_boundary(self, work: int | None = None) -> SavingPlan:
+        """The plan for a body whose residuals leave it (a loop's, a branch's) and for what it calls."""
+        if not may_weigh(self.policy):
+            return self
+        return replace(self, cuts=True, body_work=self.body_work if work is None else work)
 
     def plainly(self) -> SavingPlan:
         """The plan that makes no cut, in bodies within neither."""

@@ -1,8 +1,9 @@
 """Partial evaluation: a loop of what is known, which keeps residuals step by step, and a loop of the rest.
 
 What depends on nothing but constants is computed once, outside. A Ref that the body only reads is read again
-by the staged loop. Every other known value that the staged loop needs, and that the plan lets be saved, is
-written to slot `i` of a Ref of its own.
+by the staged loop. Of the other known values that the staged loop needs, or can be computed from, the plan says
+which are kept: they are written to slot `i` of a Ref each. That is a minimum cut unless a policy decides, and
+never more than all that is used.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fiveloop.core import (
     Split,
     Value,
     Var,
+    body_work,
     bytes_of,
     eval_jaxpr,
     is_more,
@@ -44,7 +46,7 @@ def for_split(
     """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
     p = stateful(eqn.params)
     plain = _Loop(eqn, p, plan.plainly(), inst)
-    chosen = _Loop(eqn, p, plan.at_boundary(), inst)
+    chosen = _Loop(eqn, p, plan.at_boundary(body_work(p.body)), inst)
     if chosen.plan == plain.plan or chosen.keeps_more(plain, tuple(unknown)):
         chosen = plain
     return chosen.split(unknown)

@@ -9,6 +9,7 @@ from fiveloop.core import (
     Eqn,
     EqnSplit,
     SavingPlan,
+    body_work,
     forward_residuals,
     new_eqn,
     partition,
@@ -28,9 +29,8 @@ def checkpoint_split(
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
-    cut = split(
-        p.jaxpr, unknown, at_hand, SavingPlan(both_save(p.policy, plan.policy)).at_boundary()
-    )
+    inner = SavingPlan(both_save(p.policy, plan.policy)).at_boundary(body_work(p.jaxpr))
+    cut = split(p.jaxpr, unknown, at_hand, inner)
     known_ins, _ = partition(unknown, eqn.invars)
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
