@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import RECOMPUTE, SAVE, Eqn, Policy, Verdict, closed_call, jit
+from fiveloop.core import RECOMPUTE, SAVE, Eqn, MinimumCut, Policy, Verdict, closed_call, jit
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
@@ -47,7 +47,7 @@ def cosines(eqn: Eqn) -> Verdict:
 
 
 EXP = ("f32[2,3,3]", "result of exp")
-MUCH_AGAIN = policies.MinimumCut(memory_cost=100.0)
+MUCH_AGAIN = MinimumCut(memory_cost=100.0)
 
 CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
     "default": (None, set()),
@@ -104,5 +104,5 @@ def test_a_cut_within_another_checkpoint() -> None:
 
 
 def test_policies_with_a_choice_are_values() -> None:
-    assert policies.MinimumCut() == policies.minimum_cut
-    assert policies.MinimumCut(memory_cost=1.0) != policies.minimum_cut
+    assert MinimumCut() == policies.minimum_cut
+    assert MinimumCut(memory_cost=1.0) != policies.minimum_cut

@@ -34,7 +34,7 @@ nothing_saveable = NothingSaveable()
 minimum_cut = MinimumCut()
 """Save what makes bytes kept and operations done again cost least: the default of loops without a checkpoint.
 
-`MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
+`fiveloop.core.MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
 """
 
 
