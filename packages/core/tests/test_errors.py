@@ -21,6 +21,7 @@ from fiveloop.core import (
     make_jaxpr,
     to_array,
     transpose_jaxpr,
+    tree_map,
     vmap,
 )
 from fiveloop.core.ir.source import function_source
@@ -474,3 +475,19 @@ def test_errors_of_the_users_own_stay_as_they_are() -> None:
 
     for transform in (jit, grad, vmap, make_jaxpr, closed_call):
         assert misuse(lambda transform=transform: transform(mine)(X), ValueError) == "mine"  # type: ignore[misc]
+
+
+def test_a_donated_array_says_so() -> None:
+    x = to_array(as_value(X))
+    jit(lambda a: a + 1, donate_argnums=0)(x)
+    assert repr(x) == f"Array(<donated>, shape={X.shape}, dtype={X.dtype.name})"
+    text = misuse(lambda: x + 1, RuntimeError)
+    shape = ",".join(map(str, X.shape))
+    assert text.startswith(
+        f"add: argument 0, {X.dtype.name}[{shape}], was deleted or donated; copy it before donating it"
+    )
+
+
+def test_keys_that_have_no_order_are_named() -> None:
+    text = misuse(lambda: tree_map(lambda x: x, [1, (2, {1: 1.0, "a": 2.0})]), TypeError)
+    assert text.startswith("a tree: expected dict keys that can be put in order, got 1, 'a'; ")

@@ -404,6 +404,8 @@ class Array(Concrete):
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
+        if self.buffer.is_deleted():
+            return f"Array(<donated>, shape={self.shape}, dtype={self.dtype.name}{weak})"
         body = np.array2string(
             np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
         )

@@ -48,6 +48,34 @@ __all__ = [
 _MISSING: Any = object()
 
 
+def _flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
+    try:
+        return TREE.flatten(tree, is_leaf)
+    except ValueError as error:
+        if isinstance(error.__cause__, TypeError):
+            raise _unordered_keys(tree, is_leaf, error) from None
+        raise
+
+
+def _unordered_keys(tree: Any, is_leaf: IsLeaf | None, error: Exception) -> Exception:
+    """The error of a dict whose keys cannot be put in order."""
+    try:
+        inner, _ = TREE.flatten(
+            tree, lambda x: x is not tree or (is_leaf is not None and is_leaf(x))
+        )
+    except ValueError:
+        found = ", ".join(map(repr, tree)) if isinstance(tree, dict) else "others"
+        return TypeError(
+            f"a tree: expected dict keys that can be put in order, got {found}; {error.__cause__}"
+        )
+    for child in inner:
+        try:
+            TREE.flatten(child, is_leaf)
+        except ValueError:
+            return _unordered_keys(child, is_leaf, error)
+    return error
+
+
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
     """Take a tree apart into its leaves, in order, and its structure.
 
@@ -57,7 +85,7 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], T
     >>> tree_unflatten(treedef, [10, 20])
     {'b': None, 'w': [10, 20]}
     """
-    return TREE.flatten(tree, is_leaf)
+    return _flatten(tree, is_leaf)
 
 
 def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
@@ -75,7 +103,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     >>> tree_leaves({"b": 2, "a": (0, 1)})
     [0, 1, 2]
     """
-    return TREE.flatten(tree, is_leaf)[0]
+    return _flatten(tree, is_leaf)[0]
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
@@ -84,7 +112,7 @@ def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
     >>> tree_structure([1, 2]) == tree_structure([3, 4])
     True
     """
-    return TREE.flatten(tree, is_leaf)[1]
+    return _flatten(tree, is_leaf)[1]
 
 
 def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | None = None) -> T:
@@ -95,7 +123,7 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | Non
     >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
     """
-    leaves, treedef = TREE.flatten(tree, is_leaf)
+    leaves, treedef = _flatten(tree, is_leaf)
     columns = [leaves]
     for k, other in enumerate(rest):
         columns.append(_flatten_up_to(treedef, tree, other, is_leaf, f"tree_map: tree {k + 2}"))
@@ -127,7 +155,7 @@ def tree_transpose(outer: TreeDef, inner: TreeDef, tree: Any) -> Any:
     >>> tree_transpose(tree_structure({"a": 0, "b": 0}), tree_structure((0, 0)), pairs)
     ({'a': 1, 'b': 3}, {'a': 2, 'b': 4})
     """
-    leaves, treedef = TREE.flatten(tree)
+    leaves, treedef = _flatten(tree)
     if treedef != outer.compose(inner):
         expected = outer.compose(inner)
         raise ValueError(f"tree_transpose: expected a tree {expected}, got {treedef}")
@@ -216,7 +244,7 @@ def broadcast_prefix(prefix: Any, full_tree: Any, is_leaf: IsLeaf | None = None)
     >>> broadcast_prefix((0, 1), ({"a": "x", "b": "y"}, "z"))
     [0, 0, 1]
     """
-    leaves, treedef = TREE.flatten(prefix, is_leaf)
+    leaves, treedef = _flatten(prefix, is_leaf)
     subtrees = _flatten_up_to(treedef, prefix, full_tree, is_leaf, "the tree")
     out = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):

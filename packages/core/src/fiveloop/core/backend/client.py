@@ -182,13 +182,15 @@ def to_numpy(buf: Buffer) -> np.ndarray:
 _HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")
 
 
-def require_alive(args: Sequence[Buffer], error: Exception) -> None:
+def require_alive(args: Sequence[Buffer], error: Exception, what: str = "") -> None:
     """If a run failed because an argument has no contents, say so in place of XLA's `error`."""
     for k, buf in enumerate(args):
         if buf.is_deleted():
             shape = ",".join([str(d) for d in buf.aval.shape])
-            what = f"argument {k}, {buf.aval.dtype}[{shape}], was deleted or donated"
-            raise RuntimeError(f"{what}; copy it before donating it") from error
+            place = f"{what}: argument {k}" if what else f"argument {k}"
+            raise RuntimeError(
+                f"{place}, {buf.aval.dtype}[{shape}], was deleted or donated; copy it before donating it"
+            ) from error
 
 
 def to_dlpack(buf: Buffer) -> Any:

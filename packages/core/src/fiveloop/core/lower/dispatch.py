@@ -207,7 +207,12 @@ def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> lis
         return program.run(args)
     if any(a.aval.accumulates for a in args):
         return compiled(one_equation(prim, tuple([a.aval for a in args]), params)).run(args)
-    outs = _eager(prim, params)(*[to_array(a).buffer for a in args])
+    buffers = [to_array(a).buffer for a in args]
+    try:
+        outs = _eager(prim, params)(*buffers)
+    except Exception as error:
+        client.require_alive(buffers, error, prim.name)
+        raise
     return [Array(out) for out in outs] if isinstance(outs, list) else [Array(outs)]
 
 
