@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fiveloop.core import jit, to_array, vmap
 from fiveloop.core.array import Array, Value, as_value, device_put
 from fiveloop.core.index_ops import read_array
 from fiveloop.core.indexing import At, Indexer, Pick, Span, cast_for_write, ds, normalize, resolve
@@ -216,3 +217,12 @@ def test_resolved_operands_are_equal_exactly_if_they_point_to_one_place() -> Non
 def test_static_reads_are_slices() -> None:
     text = str(stage_closed(lambda x: [x[1, ::2]], [ShapedArray((4, 6), np.float32)]))
     assert "slice" in text and "gather" not in text and "dynamic" not in text
+
+
+@pytest.mark.parametrize("i", [2**64 - 1, 2**64 - 2, 2**63, 2**63 - 1, 2**40])
+def test_an_unsigned_index_beyond_int64_is_beyond_the_end(i: int) -> None:
+    x, at = as_value(np.arange(8.0)), to_array(as_value(np.uint64(i)))
+    assert float(x[at]) == 7
+    assert float(jit(lambda x, at: x[at])(x, at)) == 7
+    np.testing.assert_array_equal(jit(lambda x, at: x[ds(at, 2)])(x, at), [6, 7])
+    np.testing.assert_array_equal(vmap(lambda at: x[at])(at[None]), [7])

@@ -419,12 +419,21 @@ register_array_class(Array)
 
 
 class Scalar(Concrete):
-    """A number on the host, as Python and NumPy scalars become when they meet arrays."""
+    """A number on the host, as Python and NumPy scalars become when they meet arrays.
 
-    __slots__ = ("_aval", "_on_device", "host")
+    `number` is the Python number that it stands for, if any: all its digits are there for a wider dtype.
+    """
 
-    def __init__(self, host: np.ndarray[Any, Any], weak_type: bool = False) -> None:
+    __slots__ = ("_aval", "_on_device", "host", "number")
+
+    def __init__(
+        self,
+        host: np.ndarray[Any, Any],
+        weak_type: bool = False,
+        number: float | complex | None = None,
+    ) -> None:
         self.host = host
+        self.number = number
         self._aval = ShapedArray((), host.dtype, weak_type)
         self._on_device: Array | None = None
         self._note = None
@@ -435,6 +444,11 @@ class Scalar(Concrete):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         return self.host
+
+    @property
+    def exact(self) -> Any:
+        """The number with all digits that are known."""
+        return self.host if self.number is None else self.number
 
     def on_device(self) -> Array:
         """The number as an array, made once."""
@@ -472,9 +486,8 @@ def python_scalar(x: bool | int | float | complex) -> Scalar:
             raise OverflowError(f"the integer {x} does not fit int64{at_source(user_source())}")
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
-    return Scalar(
-        np.asarray(x, np.complex64 if isinstance(x, complex) else np.float32), weak_type=True
-    )
+    dtype = np.complex64 if isinstance(x, complex) else np.float32
+    return Scalar(np.asarray(x, dtype), weak_type=True, number=x)
 
 
 def as_value(x: Any, what: str = "argument") -> Value:

@@ -66,7 +66,7 @@ def put_now(
         )
     check_write(x.aval, plan.result_shape, value.aval)
     if isinstance(value, Scalar):
-        value = host_scalar(value.host, Typed(x.dtype), "the value written")
+        value = host_scalar(value.exact, Typed(x.dtype), "the value written")
     write = _writer(plan.indexer, kind, flags, donate)
     return Array(write(x.buffer, to_array(value).buffer, *plan.positions))
 

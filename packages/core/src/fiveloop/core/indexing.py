@@ -152,7 +152,7 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
     check_write(aval, shape, value.aval)
     if isinstance(value, Scalar):
         return _broadcast_to(
-            host_scalar(value.host, Typed(aval.dtype, aval.weak_type), "the value written"), shape
+            host_scalar(value.exact, Typed(aval.dtype, aval.weak_type), "the value written"), shape
         )
     if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
         value = convert(value, aval.dtype, aval.weak_type)

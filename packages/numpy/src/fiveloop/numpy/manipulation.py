@@ -21,7 +21,7 @@ from fiveloop.core.primitives.check import (
     common_shape,
     int_or_ints,
 )
-from fiveloop.core.primitives.convert import convert, operand
+from fiveloop.core.primitives.convert import convert, operand, promote
 
 Axes = int | Sequence[int]
 
@@ -183,7 +183,9 @@ def concatenate(xs: Sequence[ArrayLike], axis: int | None = 0) -> Value:
     >>> fnp.concatenate([np.zeros(1), np.ones(2)])
     Array([0., 1., 1.], dtype=float64)
     """
-    return sh.concatenate([ravel(x) for x in xs], 0) if axis is None else sh.concatenate(xs, axis)
+    if axis is None:
+        return sh.concatenate([ravel(x) for x in promote("concatenate", *xs)], 0)
+    return sh.concatenate(xs, axis)
 
 
 def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:

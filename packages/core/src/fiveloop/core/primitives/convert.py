@@ -43,6 +43,10 @@ convert_p: Primitive[ConvertParams] = Primitive("convert")
 real_p: Primitive[Any] = Primitive("real")  # its row is in `complex`, above; a transpose needs it
 
 
+_WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
+"""What holds digits of a Python number that float32 and complex64 do not."""
+
+
 def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves."""
     typed = Typed(canonical_dtype("convert", dtype), weak_type)
@@ -51,6 +55,9 @@ def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     value = operand("convert", "x", x)
     if value.aval.dtype == typed.dtype and value.aval.weak_type == weak_type:
         return value
+    if isinstance(value, Scalar) and value.number is not None and typed.dtype in _WIDE:
+        if typed.dtype.kind == "c" or not isinstance(value.number, complex):
+            return python_number(value.number, typed, "convert: argument `x`")
     return bind1(convert_p, value, params=ConvertParams(*typed))
 
 
@@ -138,7 +145,7 @@ def _bring(x: Any, target: Typed, fun: str, k: int) -> Value:
     if isinstance(x, Scalar):
         what = f"{fun}: argument `{_name(k)}`"
         return (
-            host_scalar(x.host, target, what)
+            host_scalar(x.exact, target, what)
             if aval.weak_type
             else Scalar(x.host.astype(target.dtype))
         )

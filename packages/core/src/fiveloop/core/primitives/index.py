@@ -353,6 +353,9 @@ def _resolve_aval(avals: Sequence[Aval], p: ResolveParams) -> list[Aval]:
 def _resolve_lower(ctx: Any, operands: Sequence[IRValue], p: ResolveParams) -> list[IRValue]:
     b, i = ctx.b, operands[0]
     signed = i.dtype.kind == "i"
+    if i.dtype == np.uint64:  # beyond what int64 holds is beyond the end of any axis
+        top = hlo.constant(b, np.iinfo(np.int64).max, (), i.dtype)
+        i = hlo.clamp(b, hlo.constant(b, 0, (), i.dtype), i, top)
     out = hlo.convert(b, i, p.dtype)
     if signed and p.size:
         zero = hlo.constant(b, 0, out.shape, p.dtype)
@@ -366,7 +369,11 @@ def _resolve_lower(ctx: Any, operands: Sequence[IRValue], p: ResolveParams) -> l
 
 
 def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, Any]:
-    out = i.astype(np.int64) if i.dtype.kind == "i" or i.dtype.itemsize < 8 else i
+    out = (
+        np.minimum(i, np.iinfo(np.int64).max).astype(np.int64)
+        if i.dtype == np.uint64
+        else i.astype(np.int64)
+    )
     out = np.where(out < 0, out + p.size, out)
     if p.window is not None:
         out = np.clip(out, 0, max(0, p.size - p.window))

@@ -47,7 +47,7 @@ def _resolve_index(values: Sequence[_Array], p: Any) -> list[_Array]:
             i += p.size
         if p.window is not None:
             i = min(max(i, 0), max(0, p.size - p.window))
-        out[at] = np.asarray(i).astype(p.dtype)
+        out[at] = np.asarray(min(i, np.iinfo(np.int64).max)).astype(p.dtype)
     return [out]
 
 

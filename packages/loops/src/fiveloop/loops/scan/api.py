@@ -259,7 +259,16 @@ class _Step:
             )
         y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
         check_values(f"{self.what}: y", ys, y_leaves)
-        return [*carry_leaves, *y_leaves]
+        kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
+        return [*kept, *y_leaves]
+
+
+def _weak_as(x: Value, aval: Aval) -> Value:
+    """A weak number in the type of the carry that it replaces, if it yields to that type."""
+    if not x.aval.weak_type or aval.weak_type or x.shape != aval.shape:
+        return x
+    dtype, _ = join((Typed(x.dtype, True), Typed(aval.dtype)))
+    return convert(x, dtype) if dtype == aval.dtype else x
 
 
 def _shown(out: object) -> str:

@@ -61,7 +61,8 @@ def new_ref_jvp(
     primals: Sequence[Value], tangents: Sequence[Tangent], p: NewRefParams
 ) -> tuple[list[Value], list[Tangent]]:
     """A Ref for the tangent, even if it is zero now: another may be written later."""
-    ref = bind1(new_ref_p, *primals, params=p)
+    # For whoever differentiates the derivative, a tangent is a value like any other.
+    ref = bind1(new_ref_p, *primals, params=NewRefParams())
     if not ref.aval.differentiable:
         return [ref], [zero_like(ref)]
     return [ref], [
