@@ -39,7 +39,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "indexer",
         "indexing",
     ),
-    ("operators", "methods", "ufuncs", "keys"),
+    ("complex_order", "operators", "methods", "ufuncs", "keys"),
     ("transforms",),
     ("closed_call", "custom_rule"),
     ("api",),

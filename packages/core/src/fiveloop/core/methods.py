@@ -10,6 +10,7 @@ import numpy as np
 from fiveloop.core import operators as op
 from fiveloop.core.array import ArrayLike, Value, as_value, to_array
 from fiveloop.core.array_methods import METHODS
+from fiveloop.core.complex_order import maximum, minimum
 from fiveloop.core.dims import same_dim, size_of
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import cumulative as cu
@@ -26,7 +27,7 @@ from fiveloop.core.primitives.check import (
     known_int,
 )
 from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.promotion import Typed, python_number, wide_for_sums
 from fiveloop.core.trace.tracer import is_concrete
 
 
@@ -100,6 +101,8 @@ def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> V
     offset = known_int("diagonal", "offset", offset)
     start, skip = max(0, -offset), max(0, offset)
     at = np.arange(max(0, min(rows - start, columns - skip)))
+    if not at.size:
+        return bc.zeros((*value.shape[:-2], 0), value.dtype)
     return value[(..., at + start, at + skip)]
 
 
@@ -181,16 +184,31 @@ def argsort(
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
     """Each element held between `min` and `max`, which broadcast; None is no bound."""
     out = operand("clip", "x", x)
-    if min is not None:
-        out = ew.maximum(out, min)
-    return ew.minimum(out, max) if max is not None else out
+    low, high = _bound(out, "min", min), _bound(out, "max", max)
+    if low is not None:
+        out = maximum(out, low)
+    return minimum(out, high) if high is not None else out
+
+
+def _bound(x: Value, name: str, bound: ArrayLike | None) -> ArrayLike | None:
+    """A bound of `clip`; None if it is a Python integer beyond all that the dtype of `x` holds."""
+    if not isinstance(bound, int) or isinstance(bound, bool) or x.dtype.kind not in "iu":
+        return bound
+    limits = np.iinfo(x.dtype)
+    if bound <= limits.min if name == "min" else bound >= limits.max:
+        return None
+    return python_number(bound, Typed(x.dtype, True), f"clip: argument `{name}`")
 
 
 def round(x: ArrayLike, decimals: int = 0) -> Value:
     """Each element rounded to `decimals` places, a half to the even digit, in the same dtype."""
     value, decimals = operand("round", "x", x), known_int("round", "decimals", decimals)
-    if decimals == 0 or (value.dtype.kind in "biu" and decimals > 0):
-        return ew.round(value) if dtype_kind(value.dtype) == "f" else value
+    if value.dtype.kind in "biu" and decimals >= 0:
+        return value
+    if decimals == 0 and value.dtype.kind != "c":
+        return ew.round(value)
+    if value.dtype.kind == "c":
+        return ew.complex(round(ew.real(value), decimals), round(ew.imag(value), decimals))
     scale = 10.0 ** abs(decimals)
     (wide,) = promote("round", value, inexact=True)
     up, down = (ew.mul, ew.div) if decimals > 0 else (ew.div, ew.mul)
@@ -223,9 +241,11 @@ def var(
     (value,) = promote("var", x, inexact=True)
     value = value if dtype is None else convert(value, dtype)
     axes = canonical_axes("var", axis, value.ndim)
-    apart = ew.abs(ew.sub(value, op.mean(value, axes, keepdims=True)))
+    wide = convert(value, wide_for_sums(value.dtype))
+    apart = ew.abs(ew.sub(wide, op.mean(wide, axes, keepdims=True)))
     total = op.sum(ew.square(apart), axes, keepdims=keepdims)
-    return ew.div(total, size_of([value.shape[k] for k in axes]) - ddof)
+    out = ew.div(total, size_of([value.shape[k] for k in axes]) - ddof)
+    return out if value.dtype.kind == "c" else convert(out, value.dtype)
 
 
 def std(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.array import OPS, ArrayLike, Value
+from fiveloop.core.complex_order import complex_max, complex_min
 from fiveloop.core.dims import Shape, size_of
 from fiveloop.core.primitives.broadcast import reduce_sum, reshape, transpose
 from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_dtype
@@ -38,8 +39,10 @@ from fiveloop.core.primitives.elementwise import (
     shift_right_arithmetic,
     shift_right_logical,
     sign,
+    stop_gradient,
     sub,
 )
+from fiveloop.core.primitives.elementwise import square as elementwise_square
 from fiveloop.core.primitives.joining import split
 from fiveloop.core.primitives.reduce import (
     argmax,
@@ -50,6 +53,7 @@ from fiveloop.core.primitives.reduce import (
     reduce_or,
     reduce_prod,
 )
+from fiveloop.core.promotion import wide_for_sums
 from fiveloop.core.trace.tracer import is_concrete
 
 
@@ -60,31 +64,66 @@ def true_divide(x: ArrayLike, y: ArrayLike) -> Value:
 
 def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
     """The greatest integer not above the quotient."""
-    a, b = promote("floor_divide", x, y)
+    a, b = numbers("floor_divide", x, y)
     if a.dtype.kind == "u":
         return div(a, b)
     if a.dtype.kind == "i":
         # Division goes towards zero: one less where a remainder is left and the signs differ.
         left = bitwise_and(not_equal(rem(a, b), 0), not_equal(sign(a), sign(b)))
         return sub(div(a, b), convert(left, a.dtype))
-    return _float_floor_divide(a, b)
+    return _float_floor_divide(stop_gradient(a), stop_gradient(b))
+
+
+def numbers(fun: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
+    """Two arguments brought to one dtype; bools count as int32."""
+    a, b = promote(fun, x, y)
+    return (convert(a, np.int32), convert(b, np.int32)) if a.dtype.kind == "b" else (a, b)
 
 
 def _float_floor_divide(x: Value, y: Value) -> Value:
     """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
-    exact = div(sub(x, remainder(x, y)), y)
-    down = floor(exact)
-    return select(greater(sub(exact, down), 0.5), add(down, 1), down)
+    quotient, left = div(x, y), rem(x, y)
+    whole = div(sub(x, left), y)
+    whole = select(_other_side(left, y), sub(whole, 1), whole)
+    down = floor(whole)
+    near = select(greater(sub(whole, down), 0.5), add(down, 1), down)
+    # A zero has the sign of the quotient; division by zero is infinite, or NaN.
+    signed = select(equal(whole, 0), mul(quotient, 0), near)
+    return select(equal(y, 0), quotient, signed)
+
+
+def _other_side(left: Value, y: Value) -> Value:
+    """Whether a remainder has not the sign of the divisor."""
+    return bitwise_and(not_equal(left, 0), not_equal(less(left, 0), less(y, 0)))
 
 
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
-    """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python."""
-    a, b = promote("remainder", x, y)
-    left = rem(a, b)
+    """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python. Of integers over 0 it is 0."""
+    a, b = numbers("remainder", x, y)
+    left = _nonzero_rem(a, b, y)
     if a.dtype.kind == "u":
         return left
-    wrong = bitwise_and(not_equal(left, 0), not_equal(less(left, 0), less(b, 0)))
-    return select(wrong, add(left, b), left)
+    out = select(_other_side(left, b), add(left, b), left)
+    if a.dtype.kind == "i":
+        return out
+    # A zero has the sign of `y`, and the derivative of `x`.
+    still = stop_gradient(left)
+    zero = select(less(b, 0), neg(sub(still, left)), sub(left, still))
+    return select(equal(left, 0), zero, out)
+
+
+def fmod(x: ArrayLike, y: ArrayLike) -> Value:
+    """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
+    a, b = numbers("fmod", x, y)
+    return _nonzero_rem(a, b, y)
+
+
+def _nonzero_rem(x: Value, y: Value, given: ArrayLike) -> Value:
+    """What division towards zero leaves; 0 of integers over 0, if the divisor as `given` may be that."""
+    left = rem(x, y)
+    if x.dtype.kind not in "iu" or (isinstance(given, int) and given):
+        return left
+    return select(equal(y, 0), 0, left)
 
 
 def power(x: ArrayLike, y: ArrayLike) -> Value:
@@ -93,14 +132,24 @@ def power(x: ArrayLike, y: ArrayLike) -> Value:
         base = operand("power", "x", x)
         if base.dtype.kind in "iu" and y < 0:
             bad_value(f"power: integers have no negative integer powers, got {base.aval} ** {y}")
-        if base.dtype.kind != "b":
-            return integer_pow(base, y)
-    return pow(x, y)
+        return integer_pow(convert(base, np.int32) if base.dtype.kind == "b" else base, y)
+    return pow(*numbers("power", x, y))
+
+
+def square(x: ArrayLike) -> Value:
+    """Each element times itself; bools as int32."""
+    value = operand("square", "x", x)
+    return elementwise_square(convert(value, np.int32) if value.dtype.kind == "b" else value)
+
+
+def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
+    """The bits of `x` moved up by `y` places."""
+    return shift_left(*numbers("left_shift", x, y))
 
 
 def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits of `x` moved down by `y` places; the sign stays."""
-    a, b = promote("right_shift", x, y)
+    a, b = numbers("right_shift", x, y)
     return shift_right_logical(a, b) if a.dtype.kind == "u" else shift_right_arithmetic(a, b)
 
 
@@ -156,7 +205,9 @@ def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = 
     value = value if dtype is None else convert(value, dtype)
     axes = canonical_axes("mean", axis, value.ndim)
     count = size_of([value.shape[k] for k in axes])
-    return div(sum(value, axes, keepdims=keepdims), count)
+    # The sum, and the count too, may be more than the half floats hold.
+    wide = convert(value, wide_for_sums(value.dtype))
+    return convert(div(sum(wide, axes, keepdims=keepdims), count), value.dtype)
 
 
 def _some(fun: str, x: ArrayLike, axis: Any) -> Value:
@@ -172,7 +223,7 @@ def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The greatest element over `axis`, or over all."""
     value = _some("max", x, axis)
     axes = canonical_axes("max", axis, value.ndim)
-    out = reduce_max(value, axes)
+    out = complex_max(value, axes) if value.dtype.kind == "c" else reduce_max(value, axes)
     return keep_axes(out, value.shape, axes) if keepdims else out
 
 
@@ -180,7 +231,7 @@ def min(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The least element over `axis`, or over all."""
     value = _some("min", x, axis)
     axes = canonical_axes("min", axis, value.ndim)
-    out = reduce_min(value, axes)
+    out = complex_min(value, axes) if value.dtype.kind == "c" else reduce_min(value, axes)
     return keep_axes(out, value.shape, axes) if keepdims else out
 
 
@@ -237,7 +288,7 @@ OPS.update(
     bitwise_or=bitwise_or,
     bitwise_xor=bitwise_xor,
     bitwise_invert=bitwise_not,
-    left_shift=shift_left,
+    left_shift=left_shift,
     right_shift=right_shift,
     less=less,
     less_equal=less_equal,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import complex_order
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.array import OPS, Value, as_value
@@ -126,25 +127,25 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.divmod: lambda x, y: (op.floor_divide(x, y), op.remainder(x, y)),
     np.power: op.power,
     np.matmul: matmul,
-    np.maximum: ew.maximum,
-    np.minimum: ew.minimum,
+    np.maximum: complex_order.maximum,
+    np.minimum: complex_order.minimum,
     np.negative: ew.neg,
     np.positive: lambda x: operand("positive", "x", x),
     np.absolute: ew.abs,
     np.fabs: _floating(ew.abs),
     np.sign: ew.sign,
-    np.square: ew.square,
+    np.square: op.square,
     np.conjugate: me.conj,
     np.bitwise_and: ew.bitwise_and,
     np.bitwise_or: ew.bitwise_or,
     np.bitwise_xor: ew.bitwise_xor,
     np.invert: ew.bitwise_not,
-    np.left_shift: ew.shift_left,
+    np.left_shift: op.left_shift,
     np.right_shift: op.right_shift,
-    np.less: ew.less,
-    np.less_equal: ew.less_equal,
-    np.greater: ew.greater,
-    np.greater_equal: ew.greater_equal,
+    np.less: complex_order.less,
+    np.less_equal: complex_order.less_equal,
+    np.greater: complex_order.greater,
+    np.greater_equal: complex_order.greater_equal,
     np.equal: ew.equal,
     np.not_equal: ew.not_equal,
     np.logical_and: _logical(ew.bitwise_and),

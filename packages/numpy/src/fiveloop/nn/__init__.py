@@ -23,4 +23,4 @@ from .normalisation import standardize as standardize
 from .normalisation import layer_norm as layer_norm
 from .normalisation import rms_norm as rms_norm
 from .normalisation import one_hot as one_hot
-from .activations import silu as swish
+from .activations import swish as swish

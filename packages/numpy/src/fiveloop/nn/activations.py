@@ -103,6 +103,9 @@ def silu(x: ArrayLike) -> Value:
     return ew.mul(value, ew.logistic(value))
 
 
+swish = silu
+
+
 def softplus(x: ArrayLike) -> Value:
     """`log(1 + exp(x))`, without overflow.
 

@@ -16,7 +16,7 @@ from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives.check import bad_type, canonical_axes, canonical_axis
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.primitives.index import index_dtype
-from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.promotion import dtype_kind, wide_for_sums
 from fiveloop.nn.composite import AxesParams, composite
 
 Axis = int | Sequence[int] | None
@@ -106,9 +106,10 @@ def standardize(x: ArrayLike, axis: Axis = -1, epsilon: float = 1e-5) -> Value:
     Array([-1.,  1.], dtype=float64)
     """
     (value,) = promote("standardize", x, inexact=True)
-    apart = ew.sub(value, op.mean(value, axis, keepdims=True))
+    wide = convert(value, wide_for_sums(value.dtype))  # squares may be more than half floats hold
+    apart = ew.sub(wide, op.mean(wide, axis, keepdims=True))
     spread = op.mean(ew.square(apart), axis, keepdims=True)
-    return ew.mul(apart, ew.rsqrt(ew.add(spread, epsilon)))
+    return convert(ew.mul(apart, ew.rsqrt(ew.add(spread, epsilon))), value.dtype)
 
 
 def layer_norm(
@@ -137,8 +138,9 @@ def rms_norm(
     Array([1., 1.], dtype=float64)
     """
     (value,) = promote("rms_norm", x, inexact=True)
-    size = op.mean(ew.square(value), axis, keepdims=True)
-    out = ew.mul(value, ew.rsqrt(ew.add(size, epsilon)))
+    wide = convert(value, wide_for_sums(value.dtype))
+    size = op.mean(ew.square(wide), axis, keepdims=True)
+    out = convert(ew.mul(wide, ew.rsqrt(ew.add(size, epsilon))), value.dtype)
     return out if scale is None else ew.mul(out, scale)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import operators as op
+from fiveloop.core.complex_order import maximum as maximum_of
+from fiveloop.core.complex_order import minimum as minimum_of
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.promotion import dtype_kind
 
@@ -58,7 +61,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
 
 
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
-    """What floor division leaves, with the sign of `y`: `x % y`.
+    """What floor division leaves, with the sign of `y`: `x % y`; 0 of integers over 0.
 
     >>> fnp.remainder(np.array([-7, 7]), 4)
     Array([1, 3], dtype=int64)
@@ -67,12 +70,12 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Value:
 
 
 def fmod(x: ArrayLike, y: ArrayLike) -> Value:
-    """What division towards zero leaves, with the sign of `x`.
+    """What division towards zero leaves, with the sign of `x`; 0 of integers over 0.
 
     >>> fnp.fmod(np.array([-7, 7]), 4)
     Array([-3,  3], dtype=int64)
     """
-    return ew.rem(x, y)
+    return op.fmod(x, y)
 
 
 def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
@@ -110,7 +113,7 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.maximum(np.array([1, 5]), 3)
     Array([3, 5], dtype=int64)
     """
-    return ew.maximum(x, y)
+    return maximum_of(x, y)
 
 
 def minimum(x: ArrayLike, y: ArrayLike) -> Value:
@@ -119,7 +122,7 @@ def minimum(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.minimum(np.array([1, 5]), 3)
     Array([1, 3], dtype=int64)
     """
-    return ew.minimum(x, y)
+    return minimum_of(x, y)
 
 
 def fmax(x: ArrayLike, y: ArrayLike) -> Value:
@@ -129,7 +132,7 @@ def fmax(x: ArrayLike, y: ArrayLike) -> Value:
     Array([1. , 0.5], dtype=float64)
     """
     a, b = promote("fmax", x, y)
-    return ew.select(ew.is_nan(a), b, ew.select(ew.is_nan(b), a, ew.maximum(a, b)))
+    return ew.select(ew.is_nan(a), b, ew.select(ew.is_nan(b), a, maximum_of(a, b)))
 
 
 def fmin(x: ArrayLike, y: ArrayLike) -> Value:
@@ -139,7 +142,7 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Value:
     Array([0.5, 0.5], dtype=float64)
     """
     a, b = promote("fmin", x, y)
-    return ew.select(ew.is_nan(a), b, ew.select(ew.is_nan(b), a, ew.minimum(a, b)))
+    return ew.select(ew.is_nan(a), b, ew.select(ew.is_nan(b), a, minimum_of(a, b)))
 
 
 def negative(x: ArrayLike) -> Value:
@@ -167,6 +170,20 @@ def abs(x: ArrayLike) -> Value:
     Array([1, 2], dtype=int64)
     """
     return ew.abs(x)
+
+
+def fabs(x: ArrayLike) -> Value:
+    """The absolute value of each real number, as a floating point number.
+
+    Integers and bools become float32.
+
+    >>> fnp.fabs(np.array([-1, 2]))
+    Array([1., 2.], dtype=float32)
+    """
+    (value,) = promote("fabs", x, inexact=True)
+    if value.dtype.kind == "c":
+        bad_type(f"fabs: expected real numbers, got {value.aval}; take `abs`")
+    return ew.abs(value)
 
 
 def sign(x: ArrayLike) -> Value:

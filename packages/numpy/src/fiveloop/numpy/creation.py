@@ -42,7 +42,10 @@ def asarray(x: ArrayLike | Nested, dtype: Any = None) -> Value:
     if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
         typed = Typed(python_typed(x).dtype if dtype is None else canonical_dtype("asarray", dtype))
         return _on_device(host_scalar(x, typed, "asarray"))
-    value = _from_list(x) if isinstance(x, (list, tuple)) else as_value(x, "asarray: argument `x`")
+    if isinstance(x, (list, tuple)):
+        value = _from_list(x, None if dtype is None else canonical_dtype("asarray", dtype))
+    else:
+        value = as_value(x, "asarray: argument `x`")
     value = operand("asarray", "x", value)
     if dtype is not None:
         value = _cast(value, canonical_dtype("asarray", dtype))
@@ -77,7 +80,7 @@ def _on_device(x: Value) -> Value:
     return device_put(x.host, x.weak_type) if isinstance(x, Scalar) else x
 
 
-def _from_list(x: Sequence[Any]) -> Value:
+def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
     leaves = list(_leaves(x))
     if any(isinstance(leaf, Value) for leaf in leaves):
         return sh.stack([asarray(item) for item in x])
@@ -88,6 +91,9 @@ def _from_list(x: Sequence[Any]) -> Value:
     if host.dtype == object:
         bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
     if all(type(leaf) in _NUMBERS for leaf in leaves):
+        if dtype is not None and host.size and host.dtype.kind in "iu":
+            for bound in (host.min(), host.max()):
+                host_scalar(bound, Typed(dtype), "asarray: argument `x`")
         small = _DEFAULTS.get(host.dtype.name, host.dtype)
         fits = host.dtype.kind != "i" or np.array_equal(host.astype(small), host)
         host = host.astype(small if fits else host.dtype)

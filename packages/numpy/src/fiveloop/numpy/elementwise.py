@@ -7,9 +7,9 @@ import math
 import numpy as np
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
+from fiveloop.core import operators as op
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.broadcast import full_like
-from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.promotion import dtype_kind
 
@@ -66,7 +66,14 @@ def log2(x: ArrayLike) -> Value:
     >>> fnp.log2(np.array([1, 8]))
     Array([0., 3.], dtype=float32)
     """
-    return ew.mul(ew.log(x), 1 / math.log(2.0))
+    return _scaled(ew.log(x), 1 / math.log(2.0))
+
+
+def _scaled(x: Value, factor: float) -> Value:
+    """A product with a real number, part by part: the complex one has infinity times zero."""
+    if x.dtype.kind != "c":
+        return ew.mul(x, factor)
+    return ew.complex(ew.mul(ew.real(x), factor), ew.mul(ew.imag(x), factor))
 
 
 def log10(x: ArrayLike) -> Value:
@@ -77,7 +84,7 @@ def log10(x: ArrayLike) -> Value:
     >>> fnp.log10(np.array([1, 100]))
     Array([0., 2.], dtype=float32)
     """
-    return ew.mul(ew.log(x), 1 / math.log(10.0))
+    return _scaled(ew.log(x), 1 / math.log(10.0))
 
 
 def log1p(x: ArrayLike) -> Value:
@@ -119,7 +126,7 @@ def square(x: ArrayLike) -> Value:
     >>> fnp.square(np.array([2, 3]))
     Array([4, 9], dtype=int64)
     """
-    return ew.square(x)
+    return op.square(x)
 
 
 def reciprocal(x: ArrayLike) -> Value:
@@ -285,9 +292,12 @@ def hypot(x: ArrayLike, y: ArrayLike) -> Value:
     Array(5., dtype=float32, weak_type=True)
     """
     a, b = map(ew.abs, promote("hypot", x, y, inexact=True))
+    infinite = ew.bitwise_or(ew.equal(a, math.inf), ew.equal(b, math.inf))
+    a, b = ew.select(infinite, 1, a), ew.select(infinite, 1, b)
     long, short = ew.maximum(a, b), ew.minimum(a, b)
     safe = ew.select(ew.equal(long, 0), 1, long)
-    return ew.mul(long, ew.sqrt(ew.add(ew.square(ew.div(short, safe)), 1)))
+    out = ew.mul(long, ew.sqrt(ew.add(ew.square(ew.div(short, safe)), 1)))
+    return ew.select(infinite, math.inf, out)
 
 
 def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
@@ -380,7 +390,7 @@ def rint(x: ArrayLike) -> Value:
     >>> fnp.rint(np.array([0.5, 1.5]))
     Array([0., 2.], dtype=float64)
     """
-    return ew.round(_inexact("rint", x))
+    return me.round(_inexact("rint", x))
 
 
 def round(x: ArrayLike, decimals: int = 0) -> Value:
@@ -453,7 +463,8 @@ def nan_to_num(
     """
     value = operand("nan_to_num", "x", x)
     if dtype_kind(value.dtype) == "c":
-        bad_type(f"nan_to_num: expected real numbers, got {value.aval}")
+        parts = [nan_to_num(part, nan, posinf, neginf) for part in (ew.real(value), ew.imag(value))]
+        return ew.complex(*parts)
     if dtype_kind(value.dtype) != "f":
         return value
     inf, zero = np.asarray([np.inf, 0], value.dtype)

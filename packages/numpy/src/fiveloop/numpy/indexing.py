@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
@@ -9,6 +10,7 @@ import numpy as np
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
+from fiveloop.core.complex_order import less, less_equal
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import gather as ga
@@ -148,7 +150,8 @@ def argwhere(x: ArrayLike) -> Value:
     Array([[0, 1],
            [1, 0]], dtype=int32)
     """
-    return sh.stack(nonzero(x), 1)
+    found = sh.stack(nonzero(x), 1)
+    return found if operand("argwhere", "x", x).ndim else found[:, :0]
 
 
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left") -> Value:
@@ -164,7 +167,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
         bad_value(f"searchsorted: expected `a` to be a vector, got {table.aval}")
     low = bc.full(wanted.shape, 0, np.int32)
     high = bc.full(wanted.shape, table.shape[0], np.int32)
-    below = ew.less if side == "left" else ew.less_equal
+    below = _before if side == "left" else _not_after
     # Half of the candidates are left after each step; `low < high` guards places already found.
     for _ in range(table.shape[0].bit_length()):
         middle = ew.shift_right_logical(ew.add(low, high), 1)
@@ -173,13 +176,28 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     return low
 
 
+def _before(x: Value, y: Value) -> Value:
+    """Whether `x` comes before `y` in a sorted vector, in which NaN is last."""
+    return ew.bitwise_or(less(x, y), ew.bitwise_and(ew.equal(x, x), ew.is_nan(y)))
+
+
+def _not_after(x: Value, y: Value) -> Value:
+    """Whether `x` comes before `y` in a sorted vector, or is its equal."""
+    return ew.bitwise_or(less_equal(x, y), ew.is_nan(y))
+
+
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
-    """The number of the bin that each element falls into; `bins` are ascending edges.
+    """The number of the bin that each element falls into; `bins` are edges in ascending or descending order.
 
     >>> fnp.digitize(np.array([0.5, 2.5]), np.array([1.0, 2.0]))
     Array([0, 2], dtype=int32)
     """
-    return searchsorted(bins, x, "left" if right else "right")
+    edges = operand("digitize", "bins", bins)
+    up = searchsorted(edges, x, "left" if right else "right")
+    if not edges.size:
+        return up
+    down = searchsorted(sh.reverse(edges, 0), x, "left" if right else "right")
+    return ew.select(less(edges[-1], edges[0]), ew.sub(edges.shape[0], down), up)
 
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, *, length: int | None = None) -> Value:
@@ -231,12 +249,18 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Value, Value
 
 
 def unravel_index(indices: ArrayLike, shape: Sequence[int]) -> tuple[Value, ...]:
-    """The index along each axis of the elements that a flat index names.
+    """The index along each axis of the elements that a flat index names; negative ones count from the end.
+
+    An index out of range is clamped.
 
     >>> fnp.unravel_index(np.array([5]), (2, 3))
     (Array([1], dtype=int32), Array([2], dtype=int32))
     """
-    rest = convert(operand("unravel_index", "indices", indices), np.int32)
+    given = operand("unravel_index", "indices", indices)
+    if given.dtype.kind not in "iu":
+        bad_type(f"unravel_index: expected integer indices, got {given.aval}")
+    count = math.prod(shape)
+    rest = convert(resolve_index(given, count), np.int32)
     out: list[Value] = []
     for size in reversed(tuple(shape)):
         out.append(op.remainder(rest, size))

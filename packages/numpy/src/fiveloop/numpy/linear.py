@@ -9,11 +9,12 @@ import numpy as np
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
+from fiveloop.core.dims import same_dim
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as dt
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_value, canonical_axes
+from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_axis
 from fiveloop.core.primitives.convert import convert, operand, promote
 
 
@@ -56,7 +57,10 @@ def vecdot(x: ArrayLike, y: ArrayLike, axis: int = -1) -> Value:
     """
     a, b = promote("vecdot", x, y)
     a = ew.conj(a) if a.dtype.kind == "c" else a
-    return op.sum(ew.mul(a, b), axis)
+    at, to = (canonical_axis("vecdot", axis, z.ndim) for z in (a, b))
+    if not same_dim(a.shape[at], b.shape[to]):
+        bad_value(f"vecdot: expected equal sizes along axis {axis}, got {a.aval} and {b.aval}")
+    return op.sum(ew.mul(bc.move_axis(a, at, -1), bc.move_axis(b, to, -1)), -1)
 
 
 def inner(x: ArrayLike, y: ArrayLike) -> Value:

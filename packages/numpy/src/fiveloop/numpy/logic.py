@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fiveloop.core import ArrayLike, Value, as_value
+from fiveloop.core import ArrayLike, Value, as_value, complex_order
 from fiveloop.core import operators as op
 from fiveloop.core.dims import broadcast_shapes
 from fiveloop.core.primitives import elementwise as ew
@@ -36,7 +36,7 @@ def less(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.less(np.array([1, 2]), 2)
     Array([ True, False], dtype=bool)
     """
-    return ew.less(x, y)
+    return complex_order.less(x, y)
 
 
 def less_equal(x: ArrayLike, y: ArrayLike) -> Value:
@@ -45,7 +45,7 @@ def less_equal(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.less_equal(np.array([1, 2]), 1)
     Array([ True, False], dtype=bool)
     """
-    return ew.less_equal(x, y)
+    return complex_order.less_equal(x, y)
 
 
 def greater(x: ArrayLike, y: ArrayLike) -> Value:
@@ -54,7 +54,7 @@ def greater(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.greater(np.array([1, 2]), 1)
     Array([False,  True], dtype=bool)
     """
-    return ew.greater(x, y)
+    return complex_order.greater(x, y)
 
 
 def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
@@ -63,7 +63,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.greater_equal(np.array([1, 2]), 2)
     Array([False,  True], dtype=bool)
     """
-    return ew.greater_equal(x, y)
+    return complex_order.greater_equal(x, y)
 
 
 def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
@@ -144,7 +144,7 @@ def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.left_shift(3, 2)
     Array(12, dtype=int32, weak_type=True)
     """
-    return ew.shift_left(x, y)
+    return op.left_shift(x, y)
 
 
 def right_shift(x: ArrayLike, y: ArrayLike) -> Value:

@@ -445,4 +445,4 @@ def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Value:
     >>> fnp.append(np.array([1, 2]), np.array([3]))
     Array([1, 2, 3], dtype=int64)
     """
-    return concatenate([x, values], axis)
+    return concatenate(promote("append", x, values), axis)

@@ -22,7 +22,7 @@ from fiveloop.core.primitives.check import (
 )
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.primitives.sort import sort as sort_along
-from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.promotion import dtype_kind, wide_for_sums
 
 Axis = int | Sequence[int] | None
 
@@ -84,9 +84,11 @@ def mean(
     if where is None:
         return op.mean(x, axis, dtype=dtype, keepdims=keepdims)
     (value,) = promote("mean", x, inexact=True)
+    value = value if dtype is None else convert(value, dtype)
+    wide = convert(value, wide_for_sums(value.dtype))
     held = bc.broadcast_to(where, value.shape)
-    count = op.sum(convert(held, value.dtype), axis, keepdims=keepdims)
-    return ew.div(sum(value, axis, dtype=dtype, keepdims=keepdims, where=held), count)
+    count = op.sum(convert(held, wide.dtype), axis, keepdims=keepdims)
+    return convert(ew.div(sum(wide, axis, keepdims=keepdims, where=held), count), value.dtype)
 
 
 def var(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Value:
@@ -189,10 +191,11 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -
     if weights is None:
         return op.mean(x, axis)
     value, w = promote("average", x, weights, inexact=True)
-    axes = canonical_axes("average", axis, value.ndim)
+    kind, axes = value.dtype, canonical_axes("average", axis, value.ndim)
+    value, w = (convert(z, wide_for_sums(kind)) for z in (value, w))
     if w.ndim == 1 and len(axes) == 1 and value.ndim > 1:
         w = bc.broadcast_in_dim(w, value.shape, axes)
-    return ew.div(op.sum(ew.mul(value, w), axes), op.sum(w, axes))
+    return convert(ew.div(op.sum(ew.mul(value, w), axes), op.sum(w, axes)), kind)
 
 
 def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
@@ -230,6 +233,9 @@ def quantile(
         value, axis = bc.reshape(value, (-1,)), 0
     at = canonical_axis("quantile", axis, value.ndim)
     ordered = bc.move_axis(sort_along(value, at), at, 0)
+    if not ordered.shape[0]:
+        empty = bc.full(ordered.shape[1:], math.nan, value.dtype)
+        return op.keep_axes(empty, shape, axes) if keepdims else empty
     place = q * (ordered.shape[0] - 1)
     low, high = math.floor(place), math.ceil(place)
     ends = {"lower": low, "higher": high, "nearest": round(place)}

@@ -1,0 +1,153 @@
+"""At the edges of what dtypes and shapes allow, the functions equal NumPy's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop import nn
+from fiveloop import numpy as fnp
+from fiveloop.core import grad, jit
+
+NP: Any = np  # its types are called with lists
+F = NP.float32
+H = np.full((3, 300), 300, np.float16)
+B = np.array([True, False, True])
+BOTH = np.array([True, True, True])
+C = np.array([1 + 2j, 1 - 1j, -2 + 3j, complex(np.nan, 1), 0], np.complex64)
+D = np.array([1 + 0j, 1 - 1j, 4 - 3j, 2, complex(0, np.nan)], np.complex64)
+SIGNED = F([-0.0, 0.0, 4.0, -4.0, 1.0, -1.0, np.inf, 3.0, 0.0, -3.0])
+DIVISOR = F([2.0, -2.0, -2.0, 2.0, 0.0, 0.0, 2.0, np.inf, 0.0, np.inf])
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "digitize down": lambda m: m.digitize(F([0.5, 1, 1.5, 2.5, 3.5]), F([3, 2, 1])),
+    "digitize down right": lambda m: m.digitize(F([0.5, 1, 1.5, 3]), F([3, 2, 1]), right=True),
+    "digitize no bins": lambda m: m.digitize(F([0.5, 1]), F([])),
+    "searchsorted nan": lambda m: m.searchsorted(F([1, 2, np.nan]), F([np.nan, 2])),
+    "searchsorted nan right": lambda m: m.searchsorted(
+        F([1, 2, np.nan]), F([np.nan, 2]), side="right"
+    ),
+    "searchsorted no nan": lambda m: m.searchsorted(F([1, 2, 3]), F([np.nan, 2]), side="right"),
+    "mean of half": lambda m: m.mean(H, axis=1),
+    "mean of many": lambda m: m.mean(np.ones(70000, np.float16)),
+    "mean of half where": lambda m: m.mean(H, where=H > 0),
+    "var of half": lambda m: m.var(H * NP.float16([[1], [2], [3]]) / 9, axis=0),
+    "average of many": lambda m: m.average(np.ones(70000, np.float16)),
+    "floor_divide": lambda m: m.floor_divide(SIGNED, DIVISOR),
+    "mod": lambda m: m.mod(SIGNED, DIVISOR),
+    "hypot": lambda m: m.hypot(F([np.inf, np.inf, 1, np.nan]), F([np.inf, np.nan, -np.inf, 1])),
+    "mod by zero": lambda m: m.mod(NP.int8([5, -5]), NP.int8(0)),
+    "mod by zero unsigned": lambda m: m.mod(NP.uint8([5, 0]), NP.uint8([0, 2])),
+    "fmod by zero": lambda m: m.fmod(NP.int32([5, -5]), NP.int32([0, 3])),
+    "round complex": lambda m: m.round(NP.complex64([1.26 + 2.7j])),
+    "round complex places": lambda m: m.round(NP.complex64([1.26 + 2.74j]), 1),
+    "rint complex": lambda m: m.rint(NP.complex64([1.26 + 2.7j])),
+    "log2 complex": lambda m: m.log2(NP.complex64([0, 2j])),
+    "log10 complex": lambda m: m.log10(NP.complex64([0, 10j])),
+    "vecdot": lambda m: m.vecdot(F([[1, 2], [3, 4]]), F([1, 1])),
+    "fabs": lambda m: m.fabs(NP.int8([-128, 3])).astype(F),
+    "argwhere of none": lambda m: m.argwhere(F(0)),
+    "argwhere of one": lambda m: m.argwhere(F(3)),
+    "trace of none": lambda m: m.trace(np.ones((0, 3), F)),
+    "diagonal of none": lambda m: m.diagonal(np.ones((4, 0, 3), F), 0, 1, 2),
+    "diag of none": lambda m: m.diag(np.ones((2, 3), F), 7),
+    "median of none": lambda m: m.median(np.ones((0, 2), F), axis=0),
+    "median of none kept": lambda m: m.median(np.ones((0, 2), F), keepdims=True),
+    "square of bools": lambda m: m.square(B),
+    "power of bools": lambda m: m.power(B, BOTH),
+    "power of bools int": lambda m: m.power(B, 2),
+    "floor_divide of bools": lambda m: m.floor_divide(B, BOTH),
+    "mod of bools": lambda m: m.mod(B, BOTH),
+    "fmod of bools": lambda m: m.fmod(B, BOTH),
+    "divmod of bools": lambda m: m.stack(m.divmod(B, BOTH)),
+    "left_shift of bools": lambda m: m.left_shift(B, BOTH),
+    "right_shift of bools": lambda m: m.right_shift(B, BOTH),
+    "nan_to_num complex": lambda m: m.nan_to_num(NP.complex64([complex(np.nan, np.inf), 1j])),
+    "max complex": lambda m: m.max(C[:3]),
+    "min complex": lambda m: m.min(C[:3].reshape(3, 1), axis=0, keepdims=True),
+    "clip beyond": lambda m: m.clip(NP.uint8([5, 200]), 0, 255),
+    "clip complex": lambda m: m.clip(C, D[1], None),
+}
+COMPLEX = "maximum minimum fmax fmin less less_equal greater greater_equal".split()
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("name", [*CALLS, *COMPLEX])
+def test_edges(name: str, traced: bool) -> None:
+    run = CALLS.get(name, lambda m: getattr(m, name)(C, D))
+    known = ("argwhere",)  # the number of its results depends on the elements
+    got = jit(lambda: run(fnp))() if traced and not name.startswith(known) else run(fnp)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        want = np.asarray(run(np))
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype or want.dtype.kind in "iu" or want.dtype.itemsize > 4
+    np.testing.assert_allclose(np.asarray(got), want, rtol=2e-3 if want.dtype == "e" else 1e-6)
+    if want.dtype.kind == "f":
+        numbers = ~np.isnan(want)
+        np.testing.assert_array_equal(
+            np.signbit(np.asarray(got))[numbers], np.signbit(want)[numbers]
+        )
+
+
+def test_the_remainder_has_its_derivative_where_it_is_zero() -> None:
+    slopes = grad(lambda x: fnp.sum(fnp.remainder(x, np.array([2.0, -2.0, 2.0]))))(
+        np.array([4.0, 4.0, 1.0])
+    )
+    np.testing.assert_array_equal(slopes, [1, 1, 1])
+    assert grad(lambda x: fnp.floor_divide(x, 2.0))(np.float64(3.0)) == 0
+
+
+def test_the_derivative_of_hypot_is_finite_beside_infinities() -> None:
+    slopes = grad(lambda x: fnp.sum(fnp.hypot(x, np.array([np.inf, 4.0]))))(np.array([1.0, 3.0]))
+    np.testing.assert_allclose(slopes, [0, 0.6])
+
+
+def test_flat_indices_count_from_the_end_and_are_clamped() -> None:
+    rows, columns = fnp.unravel_index(np.array([100, -9, -1, 5]), (2, 4))
+    np.testing.assert_array_equal(rows, [1, 0, 1, 1])
+    np.testing.assert_array_equal(columns, [3, 0, 3, 1])
+
+
+@pytest.mark.parametrize("kind", [np.float16, fnp.bfloat16])
+def test_norms_of_half_floats_are_formed_in_float32(kind: Any) -> None:
+    x = np.full((1, 300), 300, kind)
+    for out, want in ((nn.layer_norm(x), 0), (nn.rms_norm(x), 1)):
+        assert out.dtype == kind
+        np.testing.assert_array_equal(out, np.full((1, 300), want, kind))
+    assert nn.layer_norm(np.ones((1, 70000), kind)).shape == (1, 70000)
+
+
+def test_half_floats_do_better_than_those_of_numpy() -> None:
+    assert fnp.std(np.ones(70000, np.float16)) == 0
+    np.testing.assert_array_equal(fnp.average(H, axis=1, weights=H), H[:, 0])
+
+
+def test_a_maximum_of_complex_numbers_keeps_nan() -> None:
+    assert np.isnan(fnp.maximum(complex(np.nan, 1), 2)).all()
+    assert np.isnan(fnp.max(C))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: fnp.vecdot(np.ones((2, 3)), np.ones((2, 1))), ValueError, "vecdot: .*equal sizes"),
+        (lambda: fnp.asarray([300], np.int8), OverflowError, "asarray: .* 300 does not fit int8"),
+        (lambda: fnp.array([[0], [-1]], np.uint8), OverflowError, "integer -1 does not fit uint8"),
+        (
+            lambda: fnp.append(NP.uint8([255]), -3),
+            OverflowError,
+            "append: .* -3 does not fit uint8",
+        ),
+        (lambda: fnp.fabs(C), TypeError, "fabs: expected real numbers"),
+        (lambda: fnp.clip(NP.uint8([5]), 0, -3), OverflowError, "clip: argument `max`: .* -3"),
+        (lambda: fnp.unravel_index(F([1]), (2,)), TypeError, "expected integer indices"),
+    ],
+)
+def test_refusals(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call()
