@@ -151,3 +151,8 @@ def test_a_maximum_of_complex_numbers_keeps_nan() -> None:
 def test_refusals(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_arrays_without_elements_show_their_shape() -> None:
+    assert repr(fnp.ones((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
+    assert repr(fnp.ones(0)) == "Array([], dtype=float32)"

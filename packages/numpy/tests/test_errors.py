@@ -22,17 +22,42 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "shape": (
         lambda: fnp.ones("a"),
         TypeError,
-        "full: expected `shape` to hold integers, got 'a'",
+        "ones: expected `shape` to hold integers, got 'a'",
     ),
     "negative shape": (
         lambda: fnp.zeros((2, -1)),
         ValueError,
-        "full: expected no negative sizes in `shape`, got (2, -1)",
+        "zeros: expected no negative sizes in `shape`, got (2, -1)",
     ),
     "dtype": (
         lambda: fnp.asarray([1.0], dtype="float99"),
         TypeError,
         "asarray: expected `dtype` to name a dtype, got 'float99'",
+    ),
+    "dtype to fill": (
+        lambda: fnp.zeros_like(X, "flot32"),
+        TypeError,
+        "zeros_like: expected `dtype` to name a dtype, got 'flot32'",
+    ),
+    "percentile": (
+        lambda: fnp.percentile(X, 101),
+        ValueError,
+        "percentile: expected `q` in [0, 100], got 101",
+    ),
+    "shape to broadcast to": (
+        lambda: fnp.broadcast_to(M, (2, 2)),
+        ValueError,
+        "broadcast_to: cannot broadcast (3, 2) to (2, 2)",
+    ),
+    "axes named twice": (
+        lambda: M.transpose(0, 0),
+        ValueError,
+        "transpose: expected each axis once in `axes`, got (0, 0)",
+    ),
+    "things in lists": (
+        lambda: fnp.asarray([None]),
+        TypeError,
+        "asarray: an element of `x` must be an array or a scalar, got None of type NoneType",
     ),
     "ragged lists": (
         lambda: fnp.asarray([[1, 2], [3]]),
@@ -88,7 +113,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "shapes to stack": (
         lambda: fnp.stack([X, M]),
         TypeError,
-        "concatenate: expected arrays of one dtype and one shape save along axis 0, got f32[1,4] and f32[1,3,2]",
+        "stack: expected arrays of one shape, got f32[4] and f32[3,2]",
     ),
     "no sequence to concatenate": (
         lambda: fnp.concatenate(5),  # type: ignore[arg-type]  # that is the point
@@ -185,7 +210,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 
 
 KNOWN: dict[str, tuple[Callable[[Any], object], str]] = {
-    "full": (fnp.zeros, "shape"),
+    "zeros": (fnp.zeros, "shape"),
     "reshape": (lambda n: X.reshape(n, -1), "shape"),
     "sum": (lambda n: fnp.sum(CUBE, axis=n), "axis"),
     "arange": (fnp.arange, "stop"),

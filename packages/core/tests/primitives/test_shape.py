@@ -139,7 +139,7 @@ def test_rules_read_well() -> None:
         (lambda: s.reshape(X, (2, "x")), "reshape: expected `shape` to hold integers, got 'x'"),
         (
             lambda: s.transpose(X, (0, 0, 1)),
-            "transpose: expected each axis once in `perm`, got (0, 0, 1)",
+            "transpose: expected each axis once in `axes`, got (0, 0, 1)",
         ),
         (
             lambda: s.transpose(X, (0, 1)),

@@ -406,6 +406,8 @@ class Array(Concrete):
         weak = ", weak_type=True" if self.weak_type else ""
         if self.buffer.is_deleted():
             return f"Array(<donated>, shape={self.shape}, dtype={self.dtype.name}{weak})"
+        if 0 in self.shape and self.ndim > 1:
+            return f"Array([], shape={self.shape}, dtype={self.dtype.name}{weak})"
         body = np.array2string(
             np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
         )

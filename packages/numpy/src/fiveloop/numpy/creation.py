@@ -89,6 +89,8 @@ def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
     except ValueError:
         host = np.asarray(None)
     if host.dtype == object:
+        for leaf in leaves:
+            as_value(leaf, "asarray: an element of `x`")
         bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
     if all(type(leaf) in _NUMBERS for leaf in leaves):
         if dtype is not None and host.size and host.dtype.kind in "iu":
@@ -119,14 +121,19 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None) -> Value:
     Array([[7, 7],
            [7, 7]], dtype=int32)
     """
-    out = canonical_shape("full", shape)
-    kind = None if dtype is None else canonical_dtype("full", dtype)
+    return _filled("full", shape, fill_value, dtype)
+
+
+def _filled(fun: str, shape: Any, fill_value: ArrayLike, dtype: Any) -> Value:
+    """What `full` and those like it give; errors name the one that was called."""
+    out = canonical_shape(fun, shape)
+    kind = None if dtype is None else canonical_dtype(fun, dtype)
     if isinstance(fill_value, _NUMBERS) and not isinstance(fill_value, np.generic):
         typed = Typed(kind or python_typed(fill_value).dtype)
-        fill_value = host_scalar(fill_value, typed, "full: argument `fill_value`")
+        fill_value = host_scalar(fill_value, typed, f"{fun}: argument `fill_value`")
         if is_eager():
             return device_put(np.full(out, fill_value.host))
-    value = operand("full", "fill_value", fill_value)
+    value = operand(fun, "fill_value", fill_value)
     return bc.broadcast_to(value if kind is None else _cast(value, kind), out)
 
 
@@ -136,7 +143,7 @@ def zeros(shape: Any, dtype: Any = np.float32) -> Value:
     >>> fnp.zeros(3)
     Array([0., 0., 0.], dtype=float32)
     """
-    return full(shape, 0, dtype)
+    return _filled("zeros", shape, 0, dtype)
 
 
 def ones(shape: Any, dtype: Any = np.float32) -> Value:
@@ -145,7 +152,7 @@ def ones(shape: Any, dtype: Any = np.float32) -> Value:
     >>> fnp.ones((1, 2), int)
     Array([[1, 1]], dtype=int64)
     """
-    return full(shape, 1, dtype)
+    return _filled("ones", shape, 1, dtype)
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> Value:
@@ -154,7 +161,7 @@ def empty(shape: Any, dtype: Any = np.float32) -> Value:
     >>> fnp.empty(2)
     Array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, dtype)
+    return _filled("empty", shape, 0, dtype)
 
 
 def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
@@ -163,9 +170,13 @@ def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: Any = None, shape: Any
     >>> fnp.full_like(np.ones(2), 3)
     Array([3., 3.], dtype=float64)
     """
-    like = operand("full_like", "x", x)
+    return _filled_like("full_like", x, fill_value, dtype, shape)
+
+
+def _filled_like(fun: str, x: ArrayLike, fill_value: ArrayLike, dtype: Any, shape: Any) -> Value:
+    like = operand(fun, "x", x)
     kind = like.dtype if dtype is None else dtype
-    return full(like.shape if shape is None else shape, fill_value, kind)
+    return _filled(fun, like.shape if shape is None else shape, fill_value, kind)
 
 
 def zeros_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
@@ -174,7 +185,7 @@ def zeros_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
     >>> fnp.zeros_like(np.ones(2, np.int32))
     Array([0, 0], dtype=int32)
     """
-    return full_like(x, 0, dtype, shape)
+    return _filled_like("zeros_like", x, 0, dtype, shape)
 
 
 def ones_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
@@ -183,7 +194,7 @@ def ones_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
     >>> fnp.ones_like(np.zeros(2, np.int32))
     Array([1, 1], dtype=int32)
     """
-    return full_like(x, 1, dtype, shape)
+    return _filled_like("ones_like", x, 1, dtype, shape)
 
 
 def empty_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
@@ -192,7 +203,7 @@ def empty_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
     >>> fnp.empty_like(np.ones(2))
     Array([0., 0.], dtype=float64)
     """
-    return full_like(x, 0, dtype, shape)
+    return _filled_like("empty_like", x, 0, dtype, shape)
 
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None) -> Value:

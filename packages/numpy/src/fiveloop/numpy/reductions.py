@@ -204,7 +204,7 @@ def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
     >>> fnp.median(np.array([3.0, 1.0, 2.0, 10.0]))
     Array(2.5, dtype=float64)
     """
-    return quantile(x, 0.5, axis, keepdims=keepdims)
+    return _quantile("median", x, 0.5, axis, keepdims, "linear")
 
 
 def quantile(
@@ -222,16 +222,25 @@ def quantile(
     >>> fnp.quantile(np.array([0.0, 1.0, 2.0, 3.0]), 0.25)
     Array(0.75, dtype=float64)
     """
+    return _quantile("quantile", x, q, axis, keepdims, method)
+
+
+def _quantile(
+    fun: str, x: ArrayLike, q: float, axis: int | None, keepdims: bool, method: str
+) -> Value:
+    """What `quantile` and those like it give; errors name the one that was called."""
+    whole = 100 if fun == "percentile" else 1
     if not isinstance(q, (int, float, np.number)):
-        bad_type(f"quantile: expected `q` to be a number known while tracing, got {q!r}")
-    if not 0 <= q <= 1:
-        bad_value(f"quantile: expected `q` in [0, 1], got {q}")
-    (value,) = promote("quantile", x, inexact=True)
+        bad_type(f"{fun}: expected `q` to be a number known while tracing, got {q!r}")
+    if not 0 <= q <= whole:
+        bad_value(f"{fun}: expected `q` in [0, {whole}], got {q}")
+    q = q / whole
+    (value,) = promote(fun, x, inexact=True)
     shape = value.shape
-    axes = canonical_axes("quantile", axis, value.ndim)
+    axes = canonical_axes(fun, axis, value.ndim)
     if axis is None:
         value, axis = bc.reshape(value, (-1,)), 0
-    at = canonical_axis("quantile", axis, value.ndim)
+    at = canonical_axis(fun, axis, value.ndim)
     ordered = bc.move_axis(sort_along(value, at), at, 0)
     if not ordered.shape[0]:
         empty = bc.full(ordered.shape[1:], math.nan, value.dtype)
@@ -245,9 +254,7 @@ def quantile(
         part = place - low
         out = ew.add(ew.mul(ordered[low], 1 - part), ew.mul(ordered[high], part))
     else:
-        bad_value(
-            f"quantile: expected `method` to be linear or one of {list(ends)}, got {method!r}"
-        )
+        bad_value(f"{fun}: expected `method` to be linear or one of {list(ends)}, got {method!r}")
     bad = op.any(ew.is_nan(value), at)
     out = ew.select(bad, math.nan, out)
     return op.keep_axes(out, shape, axes) if keepdims else out
@@ -259,7 +266,7 @@ def percentile(x: ArrayLike, q: float, axis: int | None = None, *, keepdims: boo
     >>> fnp.percentile(np.array([0.0, 1.0, 2.0]), 50)
     Array(1., dtype=float64)
     """
-    return quantile(x, q / 100, axis, keepdims=keepdims)
+    return _quantile("percentile", x, q, axis, keepdims, "linear")
 
 
 def nansum(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:

@@ -96,7 +96,10 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Value:
     """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
     value = operand("broadcast_to", "x", x)
     out = canonical_shape("broadcast_to", shape)
-    if value.ndim > len(out):
+    ends = out[len(out) - value.ndim :]
+    if value.ndim > len(out) or not all(
+        is_one(d) or same_dim(d, k) for d, k in zip(value.shape, ends, strict=True)
+    ):
         bad_value(f"broadcast_to: cannot broadcast {shape_str(value.shape)} to {shape_str(out)}")
     return broadcast_in_dim(value, out, range(len(out) - value.ndim, len(out)))
 
@@ -285,7 +288,7 @@ def transpose(x: ArrayLike, perm: Sequence[int] | None = None) -> Value:
     """Axes in another order: axis k of the result is axis `perm[k]` of `x`; reversed if None."""
     value = operand("transpose", "x", x)
     order = tuple(range(value.ndim))
-    axes = order[::-1] if perm is None else canonical_axes("transpose", perm, value.ndim, "perm")
+    axes = order[::-1] if perm is None else canonical_axes("transpose", perm, value.ndim, "axes")
     if axes == order:
         return value
     return bind1(transpose_p, value, params=TransposeParams(axes))

@@ -58,6 +58,9 @@ def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
         bad_value("stack: expected at least one array, got none")
     values = promote("stack", *xs)
     at = canonical_axis("stack", axis, values[0].ndim + 1)
+    for x in values[1:]:
+        if x.ndim != values[0].ndim or not all(map(same_dim, x.shape, values[0].shape)):
+            bad_type(f"stack: expected arrays of one shape, got {values[0].aval} and {x.aval}")
     return concatenate([expand_dims(x, at) for x in values], at)
 
 
