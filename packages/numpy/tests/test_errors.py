@@ -193,7 +193,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "key": (
         lambda: random.normal(X, (2,)),
         TypeError,
-        "random_bits: expected a key, an array of two uint32 words, got f32[4]; see `vmap` for many",
+        "normal: expected a key, an array of two uint32 words, got f32[4]; see `vmap` for many",
     ),
     "seed": (
         lambda: random.key(1.5),

@@ -77,13 +77,19 @@ def _counters(shape: Shape) -> tuple[Value, Value]:
     return convert(shift_right_logical(number, 32), UINT32), convert(number, UINT32)
 
 
-def _halves(fun: str, k: ArrayLike) -> tuple[Value, Value]:
-    """The two words of a key."""
+def as_key(fun: str, k: ArrayLike) -> Value:
+    """An argument as a key; the error for anything else names the function."""
     value = operand(fun, "key", k)
     if value.shape != (2,) or value.dtype != UINT32:
         bad_type(
             f"{fun}: expected a key, an array of two uint32 words, got {value.aval}; see `vmap` for many"
         )
+    return value
+
+
+def _halves(fun: str, k: ArrayLike) -> tuple[Value, Value]:
+    """The two words of a key."""
+    value = as_key(fun, k)
     return _entry(value, 0), _entry(value, 1)
 
 

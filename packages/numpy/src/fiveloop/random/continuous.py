@@ -9,7 +9,7 @@ import numpy as np
 
 from fiveloop.core import ArrayLike, Value, jit
 from fiveloop.core.dims import Shape
-from fiveloop.core.keys import random_bits
+from fiveloop.core.keys import as_key, random_bits
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.check import (
@@ -42,7 +42,7 @@ def uniform(
     out, kind = check_draw("uniform", shape, dtype, minval=minval, maxval=maxval)
     if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and minval > maxval:
         bad_value(f"uniform: expected minval <= maxval, got {minval} and {maxval}")
-    k = operand("uniform", "key", key)
+    k = as_key("uniform", key)
     if isinstance(minval, (int, float)) and (minval, maxval) == (0, 1):
         return _unit(k, shape=out, dtype=kind)
     return _uniform(k, convert(minval, kind), convert(maxval, kind), shape=out, dtype=kind)
@@ -56,7 +56,7 @@ def normal(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
     (True, True)
     """
     out, kind = check_draw("normal", shape, dtype)
-    return _normal(operand("normal", "key", key), shape=out, dtype=kind)
+    return _normal(as_key("normal", key), shape=out, dtype=kind)
 
 
 def truncated_normal(
@@ -74,7 +74,7 @@ def truncated_normal(
     given = common_shape("truncated_normal", [b.shape for b in bounds]) if shape is None else shape
     out, kind = check_draw("truncated_normal", given, dtype, lower=lower, upper=upper)
     low, high = (convert(b, kind) for b in bounds)
-    return _truncated(operand("truncated_normal", "key", key), low, high, shape=out, dtype=kind)
+    return _truncated(as_key("truncated_normal", key), low, high, shape=out, dtype=kind)
 
 
 def exponential(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -84,7 +84,7 @@ def exponential(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Val
     True
     """
     out, kind = check_draw("exponential", shape, dtype)
-    return _exponential(operand("exponential", "key", key), shape=out, dtype=kind)
+    return _exponential(as_key("exponential", key), shape=out, dtype=kind)
 
 
 def gumbel(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -94,7 +94,7 @@ def gumbel(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
     (2, 3)
     """
     out, kind = check_draw("gumbel", shape, dtype)
-    return gumbel_draw(operand("gumbel", "key", key), shape=out, dtype=kind)
+    return gumbel_draw(as_key("gumbel", key), shape=out, dtype=kind)
 
 
 def laplace(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -104,7 +104,7 @@ def laplace(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
     (4,)
     """
     out, kind = check_draw("laplace", shape, dtype)
-    return _laplace(operand("laplace", "key", key), shape=out, dtype=kind)
+    return _laplace(as_key("laplace", key), shape=out, dtype=kind)
 
 
 def check_draw(fun: str, shape: Any, dtype: Any, **bounds: ArrayLike) -> tuple[Shape, DType]:

@@ -9,7 +9,7 @@ import numpy as np
 from fiveloop.core import ArrayLike, Value, jit
 from fiveloop.core import operators as op
 from fiveloop.core.dims import Shape, size_of
-from fiveloop.core.keys import random_bits
+from fiveloop.core.keys import as_key, random_bits
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import elementwise as ew
@@ -54,7 +54,7 @@ def randint(
                 f"randint: expected `{name}` to be integers that broadcast to {out}, got {b.aval}"
             )
     low, high = (convert(b, U64 if b.dtype == U64 else I64) for b in bounds)
-    return _randint(operand("randint", "key", key), low, high, shape=out, dtype=kind)
+    return _randint(as_key("randint", key), low, high, shape=out, dtype=kind)
 
 
 def _bound(name: str, x: ArrayLike) -> Value:
@@ -103,7 +103,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Value:
     out = chance.shape if shape is None else canonical_shape("bernoulli", shape)
     if common_shape("bernoulli", [chance.shape, out]) != out:
         bad_value(f"bernoulli: expected `p` to broadcast to shape {out}, got {chance.aval}")
-    return _bernoulli(operand("bernoulli", "key", key), chance, shape=out)
+    return _bernoulli(as_key("bernoulli", key), chance, shape=out)
 
 
 def _coin(k: Value, chance: Value, shape: Shape) -> Value:
@@ -125,7 +125,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: Any = 
     if common_shape("categorical", [lead, out]) != out:
         bad_value(f"categorical: expected logits for shape {out}, got those of {lead}")
     value = bc.broadcast_to(value, (*out, value.shape[-1]))
-    return _categorical(operand("categorical", "key", key), value)
+    return _categorical(as_key("categorical", key), value)
 
 
 def _greatest(k: Value, logits: Value) -> Value:
@@ -147,7 +147,7 @@ def permutation(
         x = sh.iota(np.int32, x)
     value = operand("permutation", "x", x)
     at = canonical_axis("permutation", axis, value.ndim)
-    k = operand("permutation", "key", key)
+    k = as_key("permutation", key)
     if independent and value.ndim > 1:
         return _shuffle(k, value, axis=at)
     order = _shuffle(k, sh.iota(np.int32, value.shape[at]), axis=0)
@@ -188,7 +188,7 @@ def choice(
         (chance,) = promote("choice", p, inexact=True)
         if chance.shape != (size,):
             bad_value(f"choice: expected `p` to hold {size} chances, got {chance.aval}")
-        k = operand("choice", "key", key)
+        k = as_key("choice", key)
         index = (_by_chance if replace else _by_chance_once)(k, chance, shape=out)
     return take(value, index, at)
 

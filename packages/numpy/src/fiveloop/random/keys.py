@@ -11,6 +11,7 @@ import numpy as np
 
 from fiveloop.core import ArrayLike, Value, jit
 from fiveloop.core import keys as core_keys
+from fiveloop.core.keys import as_key
 from fiveloop.core.primitives.check import canonical_shape
 from fiveloop.core.primitives.convert import operand
 
@@ -35,7 +36,7 @@ def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Value:
     >>> a.shape
     (2,)
     """
-    return _split(operand("split", "key", key), num=canonical_shape("split", num, "num"))
+    return _split(as_key("split", key), num=canonical_shape("split", num, "num"))
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
@@ -46,7 +47,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
     """
     if isinstance(data, int):
         return core_keys.fold_in(key, data)
-    return _fold_in(operand("fold_in", "key", key), operand("fold_in", "data", data))
+    return _fold_in(as_key("fold_in", key), operand("fold_in", "data", data))
 
 
 def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
@@ -56,4 +57,4 @@ def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     dtype('uint8')
     """
     out = canonical_shape("bits", shape)
-    return _bits(operand("bits", "key", key), shape=out, dtype=dtype)
+    return _bits(as_key("bits", key), shape=out, dtype=dtype)
