@@ -332,6 +332,11 @@ SCAN: dict[str, Case] = {
         ValueError,
         "map: xs must hold arrays with an axis to map over",
     ),
+    "map over a scalar at once": (
+        lambda: map(double, 1.0),
+        ValueError,
+        "map: xs must hold arrays with an axis to map over",
+    ),
 }
 BRANCHES: dict[str, Case] = {
     "pred": (

@@ -86,17 +86,17 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     >>> map(lambda x: x * x, fnp.arange(3.0))
     Array([0., 1., 4.], dtype=float32)
     """
+    leaves, tree = flatten_values(xs, "map: xs")
+    if not leaves or any(not x.ndim for x in leaves):
+        raise ValueError(
+            f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
+        )
     if batch_size is None:
         stacked: Y = scan(lambda _, x: ((), call_user("map: the function", "(x)", f, x)), (), xs)[1]
         return stacked
     if type(batch_size) is not int or batch_size < 1:
         raise ValueError(
             f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
-        )
-    leaves, tree = flatten_values(xs, "map: xs")
-    if not leaves or any(not x.ndim for x in leaves):
-        raise ValueError(
-            f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
         )
     sizes = {
         f"xs{keystr(path)}": x.shape[0]
