@@ -14,7 +14,8 @@ from fiveloop.loops import cond, for_loop, fori_loop, scan, switch, while_loop
 from fiveloop.state import addupdate, run_state, swap
 
 ZEROS = np.zeros(3)
-OTHER = np.float64(0.2)
+OTHER: Any = np.float64(0.2)
+TENTH: Any = 0.1
 
 
 def contents(change: Callable[[Any], Any], like: Any = ZEROS) -> Callable[[], Any]:
@@ -34,8 +35,8 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "where": lambda: fnp.where(False, OTHER, 0.1),
     "cond": lambda: cond(True, lambda: 0.1, lambda: OTHER),
     "switch": lambda: switch(0, [lambda: 0.1, lambda: OTHER]),
-    "scan init": lambda: scan(lambda c, x: (c + x, None), 0.1, ZEROS)[0],
-    "scan carry": lambda: scan(lambda c, x: (0.1, None), OTHER, ZEROS)[0],
+    "scan init": lambda: scan(lambda c, x: (c + x, None), TENTH, ZEROS)[0],
+    "scan carry": lambda: scan(lambda c, x: (TENTH, None), OTHER, ZEROS)[0],
     "fori_loop": lambda: fori_loop(0, 2, lambda i, c: c + ZEROS[0], 0.1),
     "for_loop": lambda: for_loop(1, lambda i, ref: ref.__setitem__(0, 0.1), ZEROS)[0],
     "while_loop": lambda: while_loop(
@@ -60,4 +61,4 @@ def test_complex_numbers_too() -> None:
 
 def test_a_number_of_another_kind_still_does_not_fit() -> None:
     with pytest.raises(TypeError, match="keep its types"):
-        scan(lambda c, x: (0.5, None), np.int32(1), ZEROS)
+        scan(lambda c, x: (TENTH, None), np.int32(1), ZEROS)
