@@ -289,3 +289,17 @@ def test_within_a_trace_nothing_is_remembered() -> None:
 
     jit(traced)(1.0)
     assert len(set(results)) == 3
+
+
+def test_a_function_that_sets_a_variable_outside_is_traced_again() -> None:
+    def make() -> Callable[[Any], Any]:
+        last: Any = None
+
+        def fun(x: Any) -> Any:
+            nonlocal last
+            last = 1
+            return x
+
+        return fun
+
+    assert traces(make(), make()) == 2

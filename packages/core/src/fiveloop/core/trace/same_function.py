@@ -221,13 +221,15 @@ class _Names:
 
 @lru_cache(maxsize=4096)
 def _names(code: CodeType) -> _Names | None:
-    """The names in code and in the code within it; None if it imports, or sets globals."""
+    """The names in code and in the code within it; None if it imports, or sets what is not its own."""
     loaded: dict[str, None] = {}
     attributes: dict[str, None] = {}
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             loaded[instruction.argval] = None
-        elif instruction.opname in _REACHES_OUT:
+        elif instruction.opname in _REACHES_OUT or (
+            instruction.opname in _SETS_CELL and instruction.argval in code.co_freevars
+        ):
             return None
         elif instruction.opcode in dis.hasname:
             attributes[instruction.argval] = None
@@ -251,6 +253,7 @@ _REACHES_OUT = frozenset(
         "LOAD_FROM_DICT_OR_DEREF",
     ]
 )
+_SETS_CELL = frozenset(["STORE_DEREF", "DELETE_DEREF"])
 _NUMPY_FUNCTION = type(np.sum)
 _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
@@ -262,7 +265,7 @@ _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
     slice: lambda reader, x: (slice, reader.items((x.start, x.stop, x.step))),
     frozenset: lambda reader, x: (frozenset, frozenset([reader.key(item) for item in x])),
     Array: _Reader.array,
-    Scalar: lambda _, x: (x.aval, x.host.tobytes()),
+    Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
     partial: _Reader.partial,
     FunctionType: _Reader.function,
     BuiltinFunctionType: _Reader.builtin,

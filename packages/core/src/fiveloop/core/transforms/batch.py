@@ -111,6 +111,7 @@ def batch_flat(
     return _run_batch(trace, fun, values, dims)
 
 
+@leak_checked
 def batch_over(
     axis: NamedAxis | None,
     fun: Callable[..., Sequence[Any]],
