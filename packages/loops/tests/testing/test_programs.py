@@ -12,7 +12,7 @@ from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law
 from fiveloop.state.testing.program_steps import read_all, with_refs
 
 
-@settings(max_examples=60)
+@settings(max_examples=24)
 @given(programs(LOOP_KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -21,7 +21,7 @@ def test_refs_made_inside(program: Program) -> None:
     law_discharge(s)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(programs(LOOP_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)

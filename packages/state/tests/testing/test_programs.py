@@ -11,7 +11,7 @@ from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law
 from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(programs(STATE_KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -20,7 +20,7 @@ def test_refs_made_inside(program: Program) -> None:
     law_discharge(s)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(programs(STATE_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
