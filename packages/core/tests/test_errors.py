@@ -113,7 +113,7 @@ OPERATIONS: dict[str, Case] = {
     "axis twice": (
         lambda: M.transpose(0, 0),
         ValueError,
-        "transpose: expected each axis once in `perm`, got (0, 0)",
+        "transpose: expected each axis once in `axes`, got (0, 0)",
     ),
     "unknown dtype": (
         lambda: X.astype("float99"),
