@@ -144,15 +144,14 @@ FOR: dict[str, Case] = {
         f"for_loop: {STEPS} 2.5; for one that is not, use `while_loop`",
     ),
     "traced steps": (
-        lambda: jit(lambda n: for_loop(n, nothing, X))(3),
+        lambda: jit(lambda n: for_loop(n, nothing, X))(2.5),
         TypeError,
-        f"for_loop: {STEPS} Traced<i32*[]>; if it comes from an argument, name that one in static_argnums, or for one "
-        "that is not, use `while_loop`",
+        "for_loop: the number of steps must be an integer scalar, got f32*[]",
     ),
     "unroll": (
         lambda: for_loop(3, nothing, X, unroll=0),
         ValueError,
-        "for_loop: unroll must be an integer of at least 1, got 0",
+        'for_loop: unroll must be an integer of at least 1, True, False or "auto", got 0',
     ),
     "a leaf that is no array": (
         lambda: for_loop(3, nothing, {"a": Thing()}),

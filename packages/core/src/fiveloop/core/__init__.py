@@ -83,6 +83,7 @@ from .primitives.elementwise import bitwise_and as bitwise_and
 from .primitives.elementwise import bitwise_or as bitwise_or
 from .primitives.elementwise import equal as equal
 from .primitives.convert import convert as convert
+from .primitives.convert import convert_p as convert_p
 from .primitives.elementwise import select as select
 from .primitives.ordering import barrier as barrier
 from .primitives.ordering import order as order

@@ -1,5 +1,11 @@
 """Loops over mutable state, differentiable in both modes, batched and nested."""
 
+from fiveloop.core.primitives.cumulative import cumlogsumexp as cumlogsumexp
+from fiveloop.core.primitives.cumulative import cummax as cummax
+from fiveloop.core.primitives.cumulative import cummin as cummin
+from fiveloop.core.primitives.cumulative import cumprod as cumprod
+from fiveloop.core.primitives.cumulative import cumsum as cumsum
+
 from . import for_loop as _for_loop_row
 from . import cond as _cond_row
 from . import while_loop as _while_loop_row
@@ -13,6 +19,8 @@ from .cond.api import cond as cond
 from .cond.api import switch as switch
 from .cond.primitive import CondParams as CondParams
 from .cond.primitive import cond_p as cond_p
+from .accumulate import accumulate_grads as accumulate_grads
+from .associative import associative_scan as associative_scan
 from .while_loop.api import while_loop as while_loop
 from .while_loop.primitive import WhileParams as WhileParams
 from .while_loop.primitive import while_p as while_p

@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fiveloop.core import (
+    ArrayLike,
+    Tracer,
     Value,
     as_result,
-    at_source,
     boundary,
-    call_user,
     check_callable,
-    current_source,
     flatten_values,
-    function_source,
     python_form,
     traced_once,
     tree_unflatten,
 )
 from fiveloop.loops.for_loop.as_python import for_loop_as_python
+from fiveloop.loops.for_loop.counted import check_state, counted_loop, run_body
 from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
-from fiveloop.state import AbstractRef, Ref
+from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.state import AbstractRef
 
 T = TypeVar("T")
 
@@ -29,19 +29,23 @@ T = TypeVar("T")
 @boundary
 @python_form(for_loop_as_python)
 def for_loop(
-    nsteps: int,
+    nsteps: ArrayLike,
     body: Callable[[Any, Any], None],
     init_state: T,
     *,
     reverse: bool = False,
-    unroll: int = 1,
+    unroll: Unroll = 1,
 ) -> T:
     """Run `body(i, refs)` for i = 0 ... nsteps - 1, and give the final contents of `refs`.
 
     `refs` has the structure of `init_state`, a Ref for each array; the body reads them (`ref[i]`), writes them
     (`ref[i] = x`), accumulates into them (`ref[i] += x`), and returns None. `i` is an int32 scalar; with
-    `reverse` it counts down. `unroll` steps are compiled into one turn of the loop. Reading or writing one
-    element costs one element, in the loop and in all its derivatives.
+    `reverse` it counts down. `unroll` steps are compiled into one turn of the loop: all of them if True; with
+    "auto", as many as a small body makes worth while. Reading or writing one element costs one element, in the
+    loop and in all its derivatives.
+
+    `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
+    and has no reverse mode; `unroll` does not apply to it.
 
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
     returns something; ValueError if `nsteps` is negative or `unroll` is less than 1.
@@ -53,36 +57,24 @@ def for_loop(
     Array([1., 2., 4., 8.], dtype=float32)
     """
     check_callable("for_loop", body)
-    steps = check_steps("for_loop", nsteps, unroll)
+    if isinstance(nsteps, Tracer):
+        check_unroll("for_loop", unroll, 1)
+        return counted_loop(nsteps, body, init_state, reverse)  # type: ignore[no-any-return]
+    steps = check_steps("for_loop", nsteps)
+    turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
-    for x in values:
-        _check_no_ref(x)
+    check_state(values)
     if steps == 0:
         return tree_unflatten(tree, [as_result(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
-        out: object = call_user(
-            "for_loop: the body", "(i, refs)", body, i, tree_unflatten(tree, refs)
-        )
-        if out is not None:
-            raise TypeError(
-                f"for_loop: the body works on its Refs and must return None, got {out!r} from "
-                f"{function_source(body)}; write results to a Ref, or use `scan`{at_source(current_source())}"
-            )
+        run_body(body, i, tree_unflatten(tree, refs))
         return []
 
     avals = tuple([AbstractRef(x.aval) for x in values])
 
     def trace() -> Loop:
-        return loop_of(steps, trace_body(flat_body, avals, body), reverse, unroll)
+        return loop_of(steps, trace_body(flat_body, avals, body), reverse, turn)
 
-    loop = traced_once(("for_loop", tree, avals, steps, reverse, unroll), [body], trace)
+    loop = traced_once(("for_loop", tree, avals, steps, reverse, turn), [body], trace)
     return tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]
-
-
-def _check_no_ref(x: Value) -> None:
-    if isinstance(x, Ref):
-        raise TypeError(
-            f"for_loop: init_state must hold arrays, got a Ref of type {x.aval}; close over the Ref in the body "
-            f"instead{at_source(current_source())}"
-        )

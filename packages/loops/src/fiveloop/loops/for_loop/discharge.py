@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Value, bind, mutated_positions
+from fiveloop.loops.for_loop.early_end import end_flag
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
 from fiveloop.state import Cell, DischargeContext, discharge_jaxpr
 
@@ -31,7 +32,7 @@ def for_discharge(
         invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
     )
     values = ctx.values(operands)
-    params = replace(p, body=body, num_consts=p.num_consts + len(read))
+    params = replace(p, body=body, num_consts=p.num_consts + len(read), end=_end(p, carried))
     outs = bind(for_p, *[values[k] for k in layout], params=params)
     final = dict(zip(carried, outs[p.num_carry :], strict=True))
     for k, x in enumerate(operands):
@@ -39,3 +40,12 @@ def for_discharge(
             ctx.assign(x, final[k])
     states = [k for k in range(first, len(operands)) if not isinstance(operands[k], Cell)]
     return [*outs[: p.num_carry], *[final.get(k, values[k]) for k in states]]
+
+
+def _end(p: ForParams, carried: Sequence[int]) -> int | None:
+    """The number of the carried value that ends the loop."""
+    flag = end_flag(p.body)
+    if flag is None:
+        return p.end
+    operand = p.body.invars.index(flag) - 1
+    return carried.index(operand) if operand in carried else None

@@ -35,15 +35,16 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
             carried = step(k, carried)
         return [hlo.add(ctx.b, start, number(p.unroll)), *carried]
 
+    def more(args: Sequence[IRValue]) -> IRValue:
+        is_left = hlo.compare(ctx.b, args[0], stop, "LT")
+        if p.end is None:
+            return is_left
+        return hlo.and_(ctx.b, is_left, hlo.not_(ctx.b, args[1 + p.end]))
+
     if turns:
         stop = number(turns * p.unroll)
         with ctx.region():
-            _, *carry = hlo.while_(
-                ctx.b,
-                [number(0), *carry],
-                lambda args: hlo.compare(ctx.b, args[0], stop, "LT"),
-                turn,
-            )
+            _, *carry = hlo.while_(ctx.b, [number(0), *carry], more, turn)
     for n in range(left):
         carry = step(number(turns * p.unroll + n), carry)
     return carry

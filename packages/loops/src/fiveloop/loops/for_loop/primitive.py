@@ -33,6 +33,8 @@ class ForParams:
 
     The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents
     before the loop, and its contents after the loop are a result. Carried values are there after discharge.
+    `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the
+    loop may end.
     """
 
     nsteps: int
@@ -40,6 +42,7 @@ class ForParams:
     num_consts: int
     reverse: bool = False
     unroll: int = 1
+    end: int | None = None
 
     @property
     def num_carry(self) -> int:
@@ -95,7 +98,7 @@ def stateful(p: ForParams) -> ForParams:
     """
     if not p.num_carry:
         return p
-    return replace(p, body=p.body.remember("stateful", lambda: _stateful_body(p)))
+    return replace(p, body=p.body.remember("stateful", lambda: _stateful_body(p)), end=None)
 
 
 def _stateful_body(p: ForParams) -> Jaxpr:

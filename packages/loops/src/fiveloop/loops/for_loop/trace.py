@@ -20,6 +20,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.promote import promote_constants
+from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.state import Ref
 
 
@@ -47,7 +48,7 @@ def trace_body(
     return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs])
 
 
-def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
+def check_steps(what: str, nsteps: Any) -> int:
     """The number of steps as an int."""
     try:
         steps = index(nsteps)
@@ -60,10 +61,6 @@ def check_steps(what: str, nsteps: Any, unroll: Any) -> int:
     if steps < 0:
         raise ValueError(
             f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}"
-        )
-    if not isinstance(unroll, int) or unroll < 1:
-        raise ValueError(
-            f"{what}: unroll must be an integer of at least 1, got {unroll!r}{at_source(current_source())}"
         )
     return steps
 
@@ -90,5 +87,6 @@ def loop_of(nsteps: int, traced: TracedBody, reverse: bool, unroll: int) -> Loop
     """
     body, promoted = promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
     consts, indexed = partition(promoted, traced.consts)
-    params = ForParams(nsteps, body, len(consts), reverse, min(unroll, nsteps))
+    turn = steps_a_turn(unroll, nsteps, body)
+    params = ForParams(nsteps, body, len(consts), reverse, turn)
     return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))

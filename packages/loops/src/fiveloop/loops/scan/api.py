@@ -17,6 +17,7 @@ from fiveloop.core import (
     as_result,
     at_source,
     boundary,
+    branches_as_python,
     call_user,
     check_callable,
     convert,
@@ -28,6 +29,7 @@ from fiveloop.core import (
     keystr,
     leaf_paths,
     python_form,
+    split_list,
     stage,
     stage_closed,
     traced_once,
@@ -38,7 +40,9 @@ from fiveloop.core import (
 from fiveloop.loops.common import check_values
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
-from fiveloop.loops.scan.as_python import scan_as_python
+from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.loops.scan.as_python import scan_as_python, stopped_as_python
+from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
 from fiveloop.state import AbstractRef, Ref
 
 Carry = TypeVar("Carry")
@@ -54,7 +58,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: int = 1,
+    unroll: Unroll = 1,
 ) -> tuple[Carry, Y]: ...
 
 
@@ -66,8 +70,21 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: int = 1,
+    unroll: Unroll = 1,
 ) -> tuple[Carry, Y]: ...
+
+
+@overload
+def scan(
+    f: Callable[[Carry, X], tuple[Carry, Y]],
+    init: Carry,
+    xs: X = ...,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: Unroll = 1,
+    until: Callable[[Carry], Any],
+) -> tuple[Carry, Y, Value]: ...
 
 
 @boundary
@@ -78,25 +95,39 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: int = 1,
-) -> tuple[Carry, Y]:
+    unroll: Unroll = 1,
+    until: Callable[[Carry], Any] | None = None,
+) -> tuple[Carry, Y] | tuple[Carry, Y, Value]:
     """Run `carry, y = f(carry, x)` over the leading axis of `xs`; the final carry, and the ys stacked.
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.
     The carry keeps its structure, shapes and dtypes, but a weakly typed one (a Python scalar) takes the dtype
     that `f` gives it. With `reverse` the steps go from the last slice to the first; ys stay in place.
+    `unroll` steps are compiled into one turn of the loop; all of them if True.
 
-    Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types;
-    ValueError if leading axes differ.
+    With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
+    `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
+    differentiable as any other; under `vmap` each lane ends for itself.
+
+    Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types, or
+    if `until` gives no bool scalar; ValueError if leading axes differ.
 
     >>> import fiveloop.numpy as fnp
     >>> scan(lambda total, x: (total + x, total), 0.0, fnp.arange(4.0))
     (Array(6., dtype=float32), Array([0., 0., 1., 3.], dtype=float32))
+    >>> scan(lambda x, _: (2 * x, x), 1, length=6, until=lambda x: x > 5)
+    (Array(8, dtype=int32), Array([1, 2, 4, 0, 0, 0], dtype=int32), Array(3, dtype=int32))
     """
     check_callable("scan", f)
+    if until is not None:
+        check_callable("scan: until", until)
     slices, _ = flatten_values(xs, "scan: xs")
-    steps = _steps(xs, slices, length, unroll)
-    return indexed_scan("scan", _WithoutIndex(f), init, xs, steps, reverse, unroll)
+    steps = _steps(xs, slices, length)
+    turn = check_unroll("scan", unroll, steps)
+    step = _WithoutIndex(f)
+    if until is None:
+        return indexed_scan("scan", step, init, xs, steps, reverse, turn)
+    return stopped_scan("scan", step, init, xs, steps, reverse, turn, until)
 
 
 @dataclass(frozen=True)
@@ -133,6 +164,27 @@ def indexed_scan(
     return traced_scan(what, f, init, xs, steps, reverse, unroll)
 
 
+def _stopped_as_python(*args: Any) -> tuple[Any, Any, Any]:
+    """As `stopped_scan`; without steps the types of the outputs are found by tracing."""
+    run = stopped_as_python if args[4] and branches_as_python() else traced_scan
+    return run(*args)
+
+
+@python_form(_stopped_as_python)
+def stopped_scan(
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    reverse: bool,
+    unroll: int,
+    until: Callable[[Any], Any],
+) -> tuple[Any, Any, Any]:
+    """`indexed_scan` that ends after the first step whose carry `until` holds for, with the number of steps."""
+    return traced_scan(what, f, init, xs, steps, reverse, unroll, until)
+
+
 def traced_scan(
     what: str,
     f: Callable[[Value, Any, Any], Any],
@@ -141,25 +193,32 @@ def traced_scan(
     steps: int,
     reverse: bool,
     unroll: int,
-) -> tuple[Any, Any]:
+    until: Callable[[Any], Any] | None = None,
+) -> tuple[Any, ...]:
     """The same as one loop, traced."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     _check_no_refs(what, carry, slices)
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
+    step = _Step(what, f, carry_tree, xs_tree, until)
     plan = traced_once(
         (what, carry_tree, xs_tree, given, x_avals, steps, reverse, unroll),
-        [f],
-        lambda: _plan(_Step(what, f, carry_tree, xs_tree), given, x_avals, steps, reverse, unroll),
+        [f] if until is None else [f, until],
+        lambda: _plan(step, given, x_avals, steps, reverse, unroll),
     )
     carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
     stacks = [zeros_of(a) for a in plan.ys]
+    stop = [] if until is None else [zeros_of(FLAG), zeros_of(COUNT)]
     if plan.loop is not None:
-        finals = plan.loop.run([*carry, *slices, *stacks])
-        carry, stacks = finals[: len(carry)], finals[len(carry) + len(slices) :]
+        finals = plan.loop.run([*carry, *slices, *stacks, *stop])
+        carry, _, stacks, stop = split_list(finals, [len(carry), len(slices), len(stacks)])
     final = [as_result(x) for x in carry]
-    return tree_unflatten(carry_tree, final), tree_unflatten(plan.ys_tree, stacks)
+    return (
+        tree_unflatten(carry_tree, final),
+        tree_unflatten(plan.ys_tree, stacks),
+        *map(as_result, stop[1:]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +240,22 @@ def _plan(
     unroll: int,
 ) -> _Plan:
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
-    ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) :]]
-    body = _as_for_body(staged, carry, x_avals, ys) if steps else None
+    num_outs = len(staged.jaxpr.outvars) - step.has_end
+    ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
+    body = _as_for_body(staged, carry, x_avals, ys, step.has_end) if steps else None
+    if body is not None and step.has_end:
+        body = until_stopped(body)
     loop = None if body is None else loop_of(steps, body, reverse, unroll)
     return _Plan(carry, ys, ys_tree, loop)
 
 
 def _as_for_body(
-    staged: Staged, carry: Sequence[Aval], xs: Sequence[Aval], ys: Sequence[Aval]
+    staged: Staged, carry: Sequence[Aval], xs: Sequence[Aval], ys: Sequence[Aval], has_end: bool
 ) -> TracedBody:
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
 
-    staged : [*captured, i, *carry, *x]                                    -> [*carry, *y]
-    body   : [i, *consts, *refs, *carry refs, *xs refs, *ys refs]          -> []
+    staged : [*captured, i, *carry, *x]                                         -> [*carry, *y, *end]
+    body   : [i, *consts, *refs, *carry refs, *xs refs, *ys refs, *end ref]     -> []
     """
     is_ref = [isinstance(x, Ref) for x in staged.captured]
     consts = [x for x, r in zip(staged.captured, is_ref, strict=True) if not r]
@@ -204,24 +266,22 @@ def _as_for_body(
         const_it, ref_it = iter(args[: len(consts)]), iter(args[len(consts) :])
         captured = [next(ref_it) if r else next(const_it) for r in is_ref]
         rest = args[len(is_ref) :]
-        carried, inputs, outputs = (
-            rest[:num_carry],
-            rest[num_carry : num_carry + num_xs],
-            rest[num_carry + num_xs :],
-        )
+        carried, inputs, outputs, end = split_list(rest, [num_carry, num_xs, len(ys)])
         outs = eval_jaxpr(
             staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]]
         )
         for ref, x in zip(carried, outs[:num_carry], strict=True):
             ref[...] = x
-        for ref, y in zip(outputs, outs[num_carry:], strict=True):
+        for ref, y in zip(outputs, outs[num_carry : num_carry + len(ys)], strict=True):
             ref[i] = y
+        for ref in end:
+            ref[...] = outs[-1]
         return []
 
     avals = [
         *[x.aval for x in consts],
         *[x.aval for x in refs],
-        *map(AbstractRef, [*carry, *xs, *ys]),
+        *map(AbstractRef, [*carry, *xs, *ys, *[FLAG] * has_end]),
     ]
     return TracedBody(stage_closed(run, [INDEX, *avals], staged.jaxpr.name), consts, refs)
 
@@ -234,7 +294,13 @@ class _Step:
     f: Callable[[Value, Any, Any], Any]
     carry_tree: TreeDef
     xs_tree: TreeDef
+    until: Callable[[Any], Any] | None = None
     ys_tree: Any = None
+
+    @property
+    def has_end(self) -> bool:
+        """Whether a condition ends the loop; it is the last result."""
+        return self.until is not None
 
     def __call__(self, i: Value, *leaves: Value) -> list[Any]:
         num_carry = self.carry_tree.num_leaves
@@ -260,7 +326,8 @@ class _Step:
         y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
         check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
-        return [*kept, *y_leaves]
+        end = [] if self.until is None else [holds(self.what, self.until, out_carry)]
+        return [*kept, *y_leaves, *end]
 
 
 def _weak_as(x: Value, aval: Aval) -> Value:
@@ -320,7 +387,7 @@ def _as_type(x: Value, aval: Aval) -> Value:
     return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
 
 
-def _steps(xs: Any, slices: Sequence[Value], length: int | None, unroll: int) -> int:
+def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
     paths = [keystr(path) for path, _ in tree_flatten_with_path(xs)[0]]
     sizes: dict[str, int] = {}
     for path, x in zip(paths, slices, strict=True):
@@ -330,7 +397,7 @@ def _steps(xs: Any, slices: Sequence[Value], length: int | None, unroll: int) ->
             )
         sizes[f"xs{path}"] = x.shape[0]
     if length is not None:
-        sizes["length"] = check_steps("scan", length, unroll)
+        sizes["length"] = check_steps("scan", length)
     if not sizes:
         raise ValueError(
             f"scan: without xs, length must say how many steps there are{at_source(current_source())}"
@@ -338,7 +405,7 @@ def _steps(xs: Any, slices: Sequence[Value], length: int | None, unroll: int) ->
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(f"scan: leading axes differ: {shown}{at_source(current_source())}")
-    return check_steps("scan", next(iter(sizes.values())), unroll)
+    return check_steps("scan", next(iter(sizes.values())))
 
 
 def _check_no_refs(what: str, carry: Sequence[Value], slices: Sequence[Value]) -> None:

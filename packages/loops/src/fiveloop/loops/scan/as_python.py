@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fiveloop.core import (
     Value,
     as_result,
+    as_value,
     at_source,
     concatenate,
     convert,
     current_source,
     flatten_values,
-    keystr,
     reshape,
-    tree_flatten_with_path,
     tree_unflatten,
+    zeros_of,
 )
-from fiveloop.loops.common import joined
-from fiveloop.loops.for_loop.as_python import counters
+from fiveloop.loops.python_steps import counters, next_carry
+from fiveloop.loops.scan.until import holds
 
 
 def scan_as_python(
@@ -32,6 +34,20 @@ def scan_as_python(
     unroll: int,
 ) -> tuple[Any, Any]:
     """As `indexed_scan`, for at least one step."""
+    return stopped_as_python(what, f, init, xs, steps, reverse, unroll, None)[:2]
+
+
+def stopped_as_python(
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    reverse: bool,
+    unroll: int,
+    until: Callable[[Any], Any] | None,
+) -> tuple[Any, Any, Any]:
+    """As `stopped_scan`, for at least one step; without a condition all steps are taken."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     rows: list[list[Value]] = []
@@ -47,30 +63,14 @@ def scan_as_python(
         carry = next_carry(what, "carry", carry, carry_tree, out[0])
         ys, ys_tree = flatten_values(out[1], f"{what}: y")
         rows.append(ys)
+        if until is not None and holds(what, until, out[0]):
+            break
+    taken = len(rows)
+    rows += [[zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
     stacked = [_stack(column[::-1] if reverse else column) for column in zip(*rows, strict=True)]
     final = [_strong(x) for x in carry]
-    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked)
-
-
-def next_carry(what: str, name: str, given: Sequence[Value], tree: Any, out: Any) -> list[Value]:
-    """The carry that a step gave, which must have the structure and types of the one before."""
-    leaves, out_tree = flatten_values(out, f"{what}: the {name} returned")
-    if out_tree != tree:
-        raise TypeError(
-            f"{what}: the {name} must keep its structure, {tree}, got {out_tree}{at_source(current_source())}"
-        )
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(out)[0]]
-    carry = []
-    for path, a, b in zip(paths, given, leaves, strict=True):
-        found = joined(a.aval, b.aval)
-        if found is None or (found.strong() is not a.aval.strong() and not a.weak_type):
-            raise TypeError(
-                f"{what}: the {name} must keep its types, but {name}{path} goes in as {a.aval} and comes out as "
-                f"{b.aval}; convert with astype{at_source(current_source())}"
-            )
-        same = b.aval.strong() is found.strong()
-        carry.append(b if same else convert(b, found.dtype, found.weak_type))
-    return carry
+    count = as_result(as_value(np.int32(taken)))
+    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), count
 
 
 def _strong(x: Value) -> Value:

@@ -22,7 +22,7 @@ from fiveloop.core import (
     tree_unflatten,
     vmap,
 )
-from fiveloop.loops.for_loop.trace import check_steps
+from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.scan.api import indexed_scan, scan
 from fiveloop.loops.while_loop.api import while_loop
 
@@ -34,7 +34,7 @@ _BODY = ("fori_loop: the body", "(i, val)")
 
 @boundary
 def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: int = 1
+    lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: Unroll = 1
 ) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.
 
@@ -57,9 +57,10 @@ def fori_loop(
         def step(i: Value, val: T, _: None) -> tuple[T, None]:
             return call_user(*_BODY, body_fun, i + first if first else i, val), None
 
-        check_steps("fori_loop", steps, unroll)
-        out: T = indexed_scan("fori_loop", step, init_val, None, steps, False, unroll)[0]
+        turn = check_unroll("fori_loop", unroll, steps)
+        out: T = indexed_scan("fori_loop", step, init_val, None, steps, False, turn)[0]
         return out
+    check_unroll("fori_loop", unroll, 1)
     return _while_bounds(low, high, body_fun, init_val)
 
 

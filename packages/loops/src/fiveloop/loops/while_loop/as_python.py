@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fiveloop.core import as_result, as_value, call_user, flatten_values, tree_unflatten
-from fiveloop.loops.scan.as_python import next_carry
+from fiveloop.loops.python_steps import next_carry
 
 
 def while_as_python(

@@ -1,0 +1,173 @@
+"""`accumulate_grads`: the gradient of a large batch, computed a microbatch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from operator import index
+from typing import Any, Literal
+
+import numpy as np
+
+from fiveloop.core import (
+    Value,
+    as_value,
+    at_source,
+    boundary,
+    check_callable,
+    convert,
+    current_source,
+    flatten_values,
+    function_name,
+    keystr,
+    reshape,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+    value_and_grad,
+    zeros_of,
+)
+from fiveloop.loops.scan.api import scan
+
+Reduction = Literal["mean", "sum", "max", "min", "stack"]
+_REDUCTIONS = ("mean", "sum", "max", "min", "stack")
+
+
+def accumulate_grads(
+    fun: Callable[..., Any],
+    microbatches: int,
+    argnums: int | Sequence[int] = 0,
+    *,
+    batch_argnums: int | Sequence[int] = 1,
+    has_aux: bool = False,
+    reduction: Literal["mean", "sum"] = "mean",
+    aux_reduction: Reduction = "mean",
+) -> Callable[..., Any]:
+    """As `value_and_grad(fun)`, but of a batch cut into `microbatches` equal parts that are worked on in turn.
+
+    The arguments `batch_argnums` are pytrees of arrays with the batch in the first axis; the others are the same
+    for all parts. Value and gradient are the mean over the parts, or the sum, according to `reduction`: those of
+    the whole batch, if `fun` takes the mean or the sum over it. Gradients are summed in place in one buffer each,
+    half floats in float32. With `has_aux` the auxiliary results, arrays that `fun` returns beside its value, are
+    reduced by `aux_reduction`, or stacked.
+
+    Raises ValueError if the batch cannot be cut into equal parts, TypeError for what `value_and_grad` refuses.
+
+    >>> import fiveloop.numpy as fnp
+    >>> def loss(w, x):
+    ...     return ((w * x) ** 2).mean()
+    >>> accumulate_grads(loss, 2)(3.0, fnp.arange(4.0))
+    (Array(31.5, dtype=float32), Array(21., dtype=float32))
+    """
+    check_callable("accumulate_grads", fun)
+    _check_options(microbatches, reduction, aux_reduction)
+    both = value_and_grad(fun, argnums, has_aux=has_aux)
+    wanted = _numbers("argnums", argnums)
+    batched = _numbers("batch_argnums", batch_argnums)
+    if set(wanted) & set(batched):
+        raise ValueError(
+            f"accumulate_grads: argnums and batch_argnums must name different arguments, got {argnums!r} and "
+            f"{batch_argnums!r}{at_source(current_source())}"
+        )
+
+    @wraps(fun)
+    @boundary
+    def accumulated(*args: Any, **kwargs: Any) -> Any:
+        _check_count(fun, (*wanted, *batched), args)
+        parts = [_parts(fun, k, args[k], microbatches) for k in batched]
+        chosen = args[wanted[0]] if isinstance(argnums, int) else tuple(args[k] for k in wanted)
+
+        def step(sums: Any, part: Any) -> tuple[Any, Any]:
+            full = list(args)
+            for k, x in zip(batched, part, strict=True):
+                full[k] = x
+            value, grads = both(*full, **kwargs)
+            return tree_map(lambda total, g: total + convert(g, total.dtype), sums, grads), value
+
+        sums, values = scan(step, tree_map(_empty_sum, chosen), parts)
+        scale = microbatches if reduction == "mean" else 1
+        grads = tree_map(
+            lambda x, g: convert(g / scale, x.dtype), tree_map(_as_array, chosen), sums
+        )
+        if not has_aux:
+            return _reduced(reduction, values), grads
+        value, aux = values
+        return (_reduced(reduction, value), tree_map(_reducer(aux_reduction), aux)), grads
+
+    return accumulated
+
+
+def _as_array(x: Any) -> Value:
+    value: Value = as_value(x, "accumulate_grads: an argument")
+    return value
+
+
+def _empty_sum(x: Any) -> Value:
+    """A zero of the type in which gradients of an argument are summed."""
+    value = _as_array(x)
+    is_half = value.dtype.kind not in "fc" or value.dtype.itemsize < 4
+    return zeros_of(convert(value, np.float32).aval if is_half else value.aval.strong())
+
+
+def _reducer(how: str) -> Callable[[Value], Value]:
+    return lambda x: _reduced(how, x)
+
+
+def _reduced(how: str, x: Value) -> Value:
+    """The results of all parts as one."""
+    out: Value = x if how == "stack" else getattr(x, how)(axis=0)
+    return out
+
+
+def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
+    """A batch with its parts in a new first axis."""
+    leaves, tree = flatten_values(arg, f"accumulate_grads: argument {k} of {function_name(fun)}")
+    paths = tree_flatten_with_path(arg)[0]
+    parts = []
+    for x, (path, _) in zip(leaves, paths, strict=True):
+        if not x.ndim or x.shape[0] % microbatches:
+            raise ValueError(
+                f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} must have a first axis that "
+                f"{microbatches} microbatches cut into equal parts, got {x.aval}{at_source(current_source())}"
+            )
+        parts.append(reshape(x, (microbatches, x.shape[0] // microbatches, *x.shape[1:])))
+    return tree_unflatten(tree, parts)
+
+
+def _numbers(name: str, argnums: Any) -> list[int]:
+    given = (argnums,) if hasattr(argnums, "__index__") else argnums
+    try:
+        numbers = [index(k) for k in given]
+    except TypeError:
+        numbers = [-1]
+    if any(k < 0 for k in numbers) or not numbers:
+        raise ValueError(
+            f"accumulate_grads: {name} must be positions of arguments, counted from 0, got {argnums!r}"
+            f"{at_source(current_source())}"
+        )
+    return numbers
+
+
+def _check_count(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any]) -> None:
+    if max(numbers) >= len(args):
+        raise TypeError(
+            f"accumulate_grads of {function_name(fun)}: expected at least {max(numbers) + 1} positional arguments, "
+            f"got {len(args)}{at_source(current_source())}"
+        )
+
+
+def _check_options(microbatches: Any, reduction: Any, aux_reduction: Any) -> None:
+    if type(microbatches) is not int or microbatches < 1:
+        raise ValueError(
+            f"accumulate_grads: microbatches must be an integer of at least 1, got {microbatches!r}"
+            f"{at_source(current_source())}"
+        )
+    for name, given, allowed in (
+        ("reduction", reduction, _REDUCTIONS[:2]),
+        ("aux_reduction", aux_reduction, _REDUCTIONS),
+    ):
+        if given not in allowed:
+            raise ValueError(
+                f"accumulate_grads: {name} must be one of {', '.join(allowed)}, got {given!r}"
+                f"{at_source(current_source())}"
+            )

@@ -1,0 +1,65 @@
+"""A loop over Refs whose number of steps is computed: a `while` that counts. What the body of either may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import (
+    Value,
+    at_source,
+    call_user,
+    convert,
+    current_source,
+    flatten_values,
+    function_source,
+    tree_unflatten,
+)
+from fiveloop.loops.while_loop.api import while_loop
+from fiveloop.state import Ref, freeze, new_ref
+
+
+def counted_loop(
+    nsteps: Value, body: Callable[[Any, Any], None], init_state: Any, reverse: bool
+) -> Any:
+    """`for_loop` for a number of steps that is not known while tracing."""
+    if isinstance(nsteps, Ref) or nsteps.ndim or nsteps.dtype.kind not in "iu":
+        raise TypeError(
+            f"for_loop: the number of steps must be an integer scalar, got {nsteps.aval}"
+            f"{at_source(current_source())}"
+        )
+    values, tree = flatten_values(init_state, "for_loop: init_state")
+    check_state(values)
+    refs = [new_ref(x) for x in values]
+    steps = convert(nsteps, np.int32)
+
+    @wraps(body)
+    def step(k: Any) -> Any:
+        run_body(body, steps - 1 - k if reverse else k, tree_unflatten(tree, refs))
+        return k + 1
+
+    while_loop(lambda k: k < steps, step, np.int32(0))
+    return tree_unflatten(tree, [freeze(ref) for ref in refs])
+
+
+def run_body(body: Callable[[Any, Any], None], i: Value, refs: Any) -> None:
+    """Run a step of the user's body, which must return nothing."""
+    out: object = call_user("for_loop: the body", "(i, refs)", body, i, refs)
+    if out is not None:
+        raise TypeError(
+            f"for_loop: the body works on its Refs and must return None, got {out!r} from "
+            f"{function_source(body)}; write results to a Ref, or use `scan`{at_source(current_source())}"
+        )
+
+
+def check_state(values: Sequence[Value]) -> None:
+    """Refuse Refs among the initial states."""
+    for x in values:
+        if isinstance(x, Ref):
+            raise TypeError(
+                f"for_loop: init_state must hold arrays, got a Ref of type {x.aval}; close over the Ref in the body "
+                f"instead{at_source(current_source())}"
+            )

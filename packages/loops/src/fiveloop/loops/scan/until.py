@@ -1,0 +1,69 @@
+"""The early end of a `scan`: its steps are a branch that is taken until a flag is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import (
+    ShapedArray,
+    Value,
+    as_value,
+    at_source,
+    bind,
+    call_user,
+    convert,
+    current_source,
+    eval_jaxpr,
+    function_source,
+    stage_closed,
+)
+from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.for_loop.primitive import INDEX
+from fiveloop.loops.for_loop.trace import TracedBody
+from fiveloop.state import AbstractRef, Ref
+
+FLAG = ShapedArray((), np.bool_)
+COUNT = ShapedArray((), np.int32)
+
+
+def holds(what: str, until: Callable[[Any], Any], carry: Any) -> Value:
+    """What the condition says of a carry, a bool scalar."""
+    out = call_user(f"{what}: until", "(carry)", until, carry)
+    try:
+        value = as_value(out, "the condition's result")
+    except TypeError:
+        value = None
+    if value is None or isinstance(value, Ref) or value.aval.strong() is not FLAG:
+        given = value.aval if value is not None else f"{out!r} of type {type(out).__name__}"
+        raise TypeError(
+            f"{what}: until must return a bool scalar, but `{function_source(until)}` returns {given}; compare "
+            f"(`x > 0`), or reduce with `all` or `any`{at_source(current_source())}"
+        )
+    return value
+
+
+def until_stopped(body: TracedBody) -> TracedBody:
+    """The body as a branch that is taken as long as its flag, the last Ref, is not set; the steps are counted.
+
+    body    : [i, *consts, *refs, *states, flag]        -> []
+    stopped : [i, *consts, *refs, *states, flag, count] -> []
+    """
+    avals = [*body.jaxpr.in_avals, AbstractRef(COUNT)]
+
+    def count(*args: Value) -> list[Value]:
+        *given, counter = args
+        counter[...] = counter[...] + 1
+        return eval_jaxpr(body.jaxpr, given)
+
+    skip = stage_closed(lambda *args: [], avals, "ended")
+    step = stage_closed(count, avals, body.jaxpr.name)
+
+    def run(*args: Value) -> list[Value]:
+        flag = args[-2]
+        has_ended = convert(flag[...], INDEX.dtype)
+        return bind(cond_p, has_ended, *args, params=CondParams((step, skip)))
+
+    return TracedBody(stage_closed(run, avals, body.jaxpr.name), body.consts, body.refs)

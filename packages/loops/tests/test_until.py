@@ -1,0 +1,162 @@
+"""Scans that end early, loops whose number of steps is computed, and steps compiled together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.state as st
+from fiveloop.core import disable_jit, function_source, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core.testing.gradcheck import check_grads
+from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.loops import for_loop, fori_loop, scan
+
+BASES = np.asarray([2.0, 3.0, 1.1, 9.0], np.float32)
+
+
+def powers(a: Any, length: int = 6, **options: Any) -> Any:
+    """Powers of `a`, until one is above 5."""
+    return scan(lambda x, _: (a * x, x * x), 1.0, length=length, until=lambda x: x > 5.0, **options)
+
+
+def powers_by_hand(a: float, length: int = 6) -> tuple[float, list[float], int]:
+    x, ys = 1.0, []
+    while len(ys) < length:
+        ys.append(x * x)
+        x = a * x
+        if x > 5.0:
+            break
+    return x, ys + [0.0] * (length - len(ys)), sum(y != 0 for y in ys)
+
+
+@pytest.mark.parametrize("a", [2.0, 9.0, 1.1])
+@pytest.mark.parametrize("unroll", [1, 4, True, "auto"])
+def test_a_scan_ends_after_the_step_that_the_condition_holds_for(a: float, unroll: Any) -> None:
+    final, ys, steps = jit(lambda a: powers(a, unroll=unroll))(a)
+    want, want_ys, want_steps = powers_by_hand(a)
+    np.testing.assert_allclose(float(final), want, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(ys), want_ys, rtol=1e-5)
+    assert int(steps) == want_steps
+
+
+def test_python_ends_where_the_compiled_loop_does() -> None:
+    with disable_jit():
+        python = powers(2.0)
+    for x, y in zip(python, powers(2.0), strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y))
+
+
+def test_no_step_is_taken_of_none() -> None:
+    _, ys, steps = powers(2.0, length=0)
+    assert ys.shape == (0,)
+    assert int(steps) == 0
+
+
+def test_steps_not_taken_are_not_run() -> None:
+    # As many steps as this would take minutes.
+    final, _, steps = jit(
+        lambda a: scan(lambda x, _: (a * x, None), 1.0, length=2**31 - 1, until=lambda x: x > 5.0)
+    )(2.0)
+    assert (float(final), int(steps)) == (8.0, 3)
+
+
+@pytest.mark.parametrize("a", [2.0, 9.0, 1.1])
+def test_an_early_end_is_differentiable_in_both_modes(a: float) -> None:
+    def total(a: Any) -> Any:
+        final, ys, _ = powers(a)
+        return final + (ys * ys).sum()
+
+    check_grads(total, (np.float64(a),), order=2)
+
+
+def test_each_lane_ends_for_itself() -> None:
+    final, ys, steps = vmap(powers)(BASES)
+    for k, a in enumerate(BASES):
+        want, want_ys, want_steps = powers_by_hand(float(a))
+        np.testing.assert_allclose(float(final[k]), want, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(ys[k]), want_ys, rtol=1e-5)
+        assert int(steps[k]) == want_steps
+
+
+def test_lanes_have_their_own_gradients() -> None:
+    one = grad(lambda a: powers(a)[1].sum())
+    np.testing.assert_allclose(
+        np.asarray(vmap(one)(BASES)), [float(one(a)) for a in BASES], rtol=1e-5
+    )
+
+
+def test_slices_and_refs_go_with_an_early_end() -> None:
+    xs = np.arange(5, dtype=np.float32)
+    seen = st.new_ref(np.zeros(5, np.float32))
+
+    def step(total: Any, x: Any) -> tuple[Any, Any]:
+        seen[x.astype(np.int32)] += 1.0
+        return total + x, total
+
+    total, ys, steps = scan(step, 0.0, xs, reverse=True, until=lambda t: t >= 7)
+    assert (float(total), int(steps)) == (7.0, 2)
+    np.testing.assert_array_equal(np.asarray(ys), [0, 0, 0, 4, 0])
+    np.testing.assert_array_equal(np.asarray(seen[...]), [0, 0, 0, 1, 1])
+
+
+def itself(x: Any) -> Any:
+    return x
+
+
+def test_a_condition_that_gives_no_bool_is_refused() -> None:
+    assert_misuse(
+        lambda: scan(lambda x, _: (x, x), 1.0, length=3, until=itself),
+        TypeError,
+        f"scan: until must return a bool scalar, but `{function_source(itself)}` returns f32*[]; compare (`x > 0`), or "
+        "reduce with `all` or `any`",
+    )
+
+
+def doubling(i: Any, r: Any) -> None:
+    r[i + 1] = r[i] * 2.0
+
+
+@pytest.mark.parametrize("nsteps", [0, 1, 5, -3])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_number_of_steps_may_be_computed(nsteps: int, reverse: bool) -> None:
+    start = np.arange(1, 9, dtype=np.float32)
+    got = jit(lambda n: for_loop(n, doubling, start, reverse=reverse))(nsteps)
+    want = for_loop(max(nsteps, 0), doubling, start, reverse=reverse)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+def test_lanes_may_have_their_own_number_of_steps() -> None:
+    start = np.ones(8, np.float32)
+    got = vmap(lambda n: for_loop(n, doubling, start))(np.arange(4))
+    want = [np.asarray(for_loop(n, doubling, start)) for n in range(4)]
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_a_computed_number_of_steps_has_a_forward_mode() -> None:
+    start = np.ones(8, np.float32)
+    _, dot = jvp(lambda x: jit(lambda n, x: for_loop(n, doubling, x))(3, x), (start,), (start,))
+    np.testing.assert_array_equal(np.asarray(dot), [1, 2, 4, 8, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("unroll", [True, False, "auto", 3, 100])
+@pytest.mark.parametrize("nsteps", [0, 1, 7])
+def test_any_number_of_steps_may_be_compiled_together(unroll: Any, nsteps: int) -> None:
+    got = jit(lambda x: for_loop(nsteps, doubling, x, unroll=unroll))(np.ones(8, np.float32))
+    np.testing.assert_array_equal(np.asarray(got)[: nsteps + 1], 2.0 ** np.arange(nsteps + 1))
+    total = jit(lambda x: fori_loop(0, nsteps, lambda i, s: s + i, x, unroll=unroll))(0)
+    assert int(total) == sum(range(nsteps))
+
+
+def test_small_bodies_are_unrolled_by_themselves() -> None:
+    printed = str(make_jaxpr(lambda x: for_loop(100, doubling, x, unroll="auto"))(np.ones(101)))
+    assert "unroll=8" in printed
+    loops = str(
+        make_jaxpr(
+            lambda x: fori_loop(
+                0, 100, lambda i, x: fori_loop(0, 9, lambda j, y: y + j, x), x, unroll="auto"
+            )
+        )(1.0)
+    )
+    assert "unroll" not in loops
