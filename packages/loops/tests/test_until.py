@@ -22,7 +22,7 @@ def powers(a: Any, length: int = 6, **options: Any) -> Any:
 
 
 def powers_by_hand(a: float, length: int = 6) -> tuple[float, list[float], int]:
-    x, ys = 1.0, []
+    x, ys = 1.0, list[float]()
     while len(ys) < length:
         ys.append(x * x)
         x = a * x

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from fiveloop.core import (
-    ArrayLike,
     Tracer,
     Value,
     as_result,
@@ -29,7 +28,7 @@ T = TypeVar("T")
 @boundary
 @python_form(for_loop_as_python)
 def for_loop(
-    nsteps: ArrayLike,
+    nsteps: SupportsIndex | Value,
     body: Callable[[Any, Any], None],
     init_state: T,
     *,
