@@ -265,3 +265,5 @@ from .api.implicit import custom_root as custom_root
 from .custom_rule.primitive import primal_jaxpr as primal_jaxpr
 from .custom_rule.primitive import rule_jvp as rule_jvp
 from .trace.axes import AxisScope as AxisScope
+from .custom_rule.masked import Masked as Masked
+from .custom_rule.primitive import rule_transpose as rule_transpose

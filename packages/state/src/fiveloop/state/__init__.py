@@ -1,6 +1,7 @@
 """Mutable arrays as a typed effect, and their discharge into values."""
 
 from . import passes as passes
+from .handlers import passes as _handle_pass
 from . import pretty as pretty
 from .api import addupdate as addupdate
 from .api import freeze as freeze
@@ -25,6 +26,11 @@ from .discharge.table import discharge_rules as discharge_rules
 from .effects import AccumEffect as AccumEffect
 from .effects import ReadEffect as ReadEffect
 from .effects import WriteEffect as WriteEffect
+from .handlers.core_rules import call_handler as call_handler
+from .handlers.effect import HandledEffect as HandledEffect
+from .handlers.thread import Handling as Handling
+from .handlers.thread import define_handler as define_handler
+from .handlers.thread import thread_effect as thread_effect
 from .primitives.common import IndexParams as IndexParams
 from .primitives.common import SwapParams as SwapParams
 from .primitives.common import addupdate_p as addupdate_p

@@ -180,7 +180,8 @@ class JitFunction(Retargetable, Generic[P, R]):
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]
         if entry.uses_context:  # the fast path knows the arguments alone
             return result, None
-        if staged.captured or program.written or not all(type(x) is Array for x in leaves):
+        special = staged.captured or program.written or program.returning
+        if special or not all(type(x) is Array for x in leaves):
             return result, None
         return result, self._fast_path(program, entry, len(leaves))
 

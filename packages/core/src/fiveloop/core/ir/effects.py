@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 Effects = frozenset["Effect"]
 NO_EFFECTS: Effects = frozenset()
@@ -16,7 +16,8 @@ class Effect:
 
     `droppable`: an equation whose results are unused and whose effects are all droppable may go.
     `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
-    `recomputable`: an equation with this effect may run again in a recomputation.
+    `recomputable`: an equation with this effect may run again in a recomputation. `at_return`, where there is one,
+    is called when a program with this effect has run, with a result that a pass has appended to the program's own.
     """
 
     droppable: ClassVar[bool] = False
@@ -24,6 +25,7 @@ class Effect:
     in_loops: ClassVar[bool] = True
     recomputable: ClassVar[bool] = False
     mutates: ClassVar[bool] = False
+    at_return: ClassVar[Callable[[Any], None] | None] = None
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,9 @@ def effects_at(effects: Iterable[Effect], position: int) -> Effects:
 def mutated_positions(effects: Iterable[Effect]) -> frozenset[int]:
     """The positions that some effect changes."""
     return frozenset(e.position for e in effects if isinstance(e, PositionalEffect) and e.mutates)
+
+
+def returning(effects: Iterable[Effect]) -> list[type[Effect]]:
+    """The types of effects for which a program has a result besides its own, in the order of those results."""
+    found = {type(e) for e in effects if e.at_return is not None}
+    return sorted(found, key=lambda kind: (kind.__name__, kind.__module__))

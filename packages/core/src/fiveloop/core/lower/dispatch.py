@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.errors import add_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of, unbound
-from fiveloop.core.ir.effects import mutated_positions
+from fiveloop.core.ir.effects import Effect, mutated_positions, returning
 from fiveloop.core.ir.jaxpr import Constant, Eqn, Jaxpr, Primitive, Var, jaxprs_in
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.lower.emission import Emission, ladder
@@ -30,13 +31,15 @@ from fiveloop.core.util import BoundedTable
 class Compiled:
     """A program ready to run: hidden constants first, then the arguments kept.
 
-    After the program's own results come the new contents of the arguments at `written`.
+    After the program's own results come those that effects take when it returns, and then the new contents of the
+    arguments at `written`.
     """
 
     executable: Executable
     consts: list[client.Buffer]
     kept: list[bool]
     num_outs: int
+    returning: list[type[Effect]]
     written: list[int]
     emission: Emission
     copies: int
@@ -47,10 +50,19 @@ class Compiled:
             buffers = [
                 type_rules(a.aval).buffer(a) for a, k in zip(args, self.kept, strict=True) if k
             ]
-            return [Array(out) for out in self.executable.execute([*self.consts, *buffers])]
+            return self.results(self.executable.execute([*self.consts, *buffers]))
         outs = self.executable.execute([*self.consts, *self._writable(args)])
-        for position, new in zip(self.written, outs[self.num_outs :], strict=True):
+        contents = outs[self.num_outs + len(self.returning) :]
+        for position, new in zip(self.written, contents, strict=True):
             type_rules(args[position].aval).write_back(args[position], Array(new))
+        return self.results(outs)
+
+    def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
+        """The program's own results, from all of them; those that effects take go to each of these, whatever it does."""
+        with ExitStack() as stack:
+            for effect, out in zip(self.returning, outs[self.num_outs :], strict=False):
+                assert effect.at_return is not None, "unreachable: it takes a result"
+                stack.callback(effect.at_return, Array(out))
         return [Array(out) for out in outs[: self.num_outs]]
 
     def _writable(self, args: Sequence[Value]) -> list[client.Buffer]:
@@ -78,6 +90,11 @@ class Prepared:
         """The positions of the arguments whose new contents follow the results."""
         return sorted(mutated_positions(self.jaxpr.effects))
 
+    @property
+    def returning(self) -> list[type[Effect]]:
+        """The effects that take a result when the program returns."""
+        return returning(self.jaxpr.effects)
+
     def ready(self) -> Jaxpr:
         """The jaxpr after all passes."""
         if self._discharged is None:
@@ -89,7 +106,7 @@ class Prepared:
         """The module, with the given way to order reads and writes, or the first."""
         emission = emission or ladder(client.platform())[0]
         if emission not in self._lowered:
-            first = len(self.jaxpr.outvars)
+            first = len(self.jaxpr.outvars) + len(self.returning)
             aliased = {position: first + k for k, position in enumerate(self.written)}
             # What is updated in place is still there after the call: it is never given away.
             in_avals = self.jaxpr.in_avals
@@ -121,6 +138,7 @@ class Prepared:
             consts,
             lowered.kept,
             len(self.jaxpr.outvars),
+            self.returning,
             self.written,
             emission,
             len(copies),
@@ -235,6 +253,8 @@ def eager_program(
         outs = program.executable.execute(
             [*program.consts, *[b for b, k in zip(buffers, program.kept, strict=True) if k]]
         )
+        if program.returning:
+            return [x.buffer for x in map(to_array, program.results(outs))], None
         simple = all(program.kept) and not program.consts
         fast = make_eager_fast(program.executable, len(buffers)) if simple else None
         return (outs[0] if len(outs) == 1 else outs), fast

@@ -6,6 +6,7 @@ from fiveloop.core import Body, define
 from fiveloop.loops.cond.batch import cond_batch
 from fiveloop.loops.cond.dce import cond_dce
 from fiveloop.loops.cond.discharge import cond_discharge
+from fiveloop.loops.cond.handler import cond_handler
 from fiveloop.loops.cond.jvp import cond_jvp
 from fiveloop.loops.cond.lower import cond_lower
 from fiveloop.loops.cond.predicate import cond_predicate
@@ -13,7 +14,7 @@ from fiveloop.loops.cond.primitive import CondParams, cond_abstract_eval, cond_p
 from fiveloop.loops.cond.split import cond_split
 from fiveloop.loops.cond.transpose import cond_transpose
 from fiveloop.loops.predicate import define_predicate
-from fiveloop.state import define_discharge
+from fiveloop.state import define_discharge, define_handler
 
 
 def cond_bodies(p: CondParams) -> list[Body]:
@@ -33,4 +34,5 @@ define(
     bodies=cond_bodies,
 )
 define_discharge(cond_p, cond_discharge)
+define_handler(cond_p, cond_handler)
 define_predicate(cond_p, cond_predicate)

@@ -6,6 +6,7 @@ from fiveloop.core import Body, define
 from fiveloop.loops.for_loop.batch import for_batch
 from fiveloop.loops.for_loop.dce import for_dce
 from fiveloop.loops.for_loop.discharge import for_discharge
+from fiveloop.loops.for_loop.handler import for_handler
 from fiveloop.loops.for_loop.jvp import for_jvp
 from fiveloop.loops.for_loop.lower import for_lower
 from fiveloop.loops.for_loop.predicate import for_predicate
@@ -13,7 +14,7 @@ from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_
 from fiveloop.loops.for_loop.split import for_split
 from fiveloop.loops.for_loop.transpose import for_transpose
 from fiveloop.loops.predicate import define_predicate
-from fiveloop.state import define_discharge
+from fiveloop.state import define_discharge, define_handler
 
 
 def for_bodies(p: ForParams) -> list[Body]:
@@ -33,4 +34,5 @@ define(
     bodies=for_bodies,
 )
 define_discharge(for_p, for_discharge)
+define_handler(for_p, for_handler)
 define_predicate(for_p, for_predicate)

@@ -7,12 +7,13 @@ from fiveloop.loops.predicate import define_predicate
 from fiveloop.loops.while_loop.batch import while_batch
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.discharge import while_discharge
+from fiveloop.loops.while_loop.handler import while_handler
 from fiveloop.loops.while_loop.jvp import while_jvp
 from fiveloop.loops.while_loop.lower import while_lower
 from fiveloop.loops.while_loop.predicate import while_predicate
 from fiveloop.loops.while_loop.primitive import WhileParams, while_abstract_eval, while_p
 from fiveloop.loops.while_loop.split import while_split
-from fiveloop.state import define_discharge
+from fiveloop.state import define_discharge, define_handler
 
 
 def while_bodies(p: WhileParams) -> list[Body]:
@@ -36,4 +37,5 @@ define(
     bodies=while_bodies,
 )
 define_discharge(while_p, while_discharge)
+define_handler(while_p, while_handler)
 define_predicate(while_p, while_predicate, always=True)

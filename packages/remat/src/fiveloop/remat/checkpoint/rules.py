@@ -12,7 +12,7 @@ from fiveloop.remat.checkpoint.lower import checkpoint_lower
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, checkpoint_p
 from fiveloop.remat.checkpoint.split import checkpoint_split
 from fiveloop.remat.checkpoint.transpose import checkpoint_transpose
-from fiveloop.state import call_discharge, define_discharge
+from fiveloop.state import call_discharge, call_handler, define_discharge, define_handler
 
 
 def checkpoint_bodies(p: CheckpointParams) -> list[Body]:
@@ -32,3 +32,4 @@ define(
     bodies=checkpoint_bodies,
 )
 define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
+define_handler(checkpoint_p, partial(call_handler, checkpoint_p))

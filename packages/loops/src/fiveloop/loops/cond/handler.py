@@ -1,0 +1,18 @@
+"""Handling an effect: every branch takes the Ref, those without the effect as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core import Value, bind
+from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.state import Handling
+
+
+def cond_handler(
+    handling: Handling, ref: Value, operands: Sequence[Value], p: CondParams
+) -> list[Value]:
+    """Choose among branches with the Ref in front: branch : [ref, *ins] -> [*outs]."""
+    index, *rest = operands
+    branches = tuple(handling.thread(b) for b in p.branches)
+    return bind(cond_p, index, ref, *rest, params=CondParams(branches))

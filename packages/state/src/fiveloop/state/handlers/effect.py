@@ -1,0 +1,28 @@
+"""The base of effects that are handled by giving them a Ref."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from fiveloop.core import Effect, Effects, Value
+
+
+class HandledEffect(Effect):
+    """An effect that a program has on one hidden Ref: what it writes there is for the effect to tell.
+
+    A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and may take what
+    it holds when the program has run (`at_return`, a static method of one array). What an equation with the effect
+    does with the Ref is said with `define_handler`.
+    """
+
+    @classmethod
+    def initial(cls, effects: Sequence[Self]) -> Value:
+        """What the Ref holds when a program begins that has these effects."""
+        raise TypeError(f"{cls.__name__} must say what its Ref holds at first: define `initial`")
+
+
+def handled_kinds(effects: Effects) -> list[type[HandledEffect]]:
+    """The types of handled effects, in the order in which they are handled."""
+    found: set[Any] = {type(e) for e in effects if isinstance(e, HandledEffect)}
+    return sorted(found, key=lambda kind: (kind.__name__, kind.__module__))

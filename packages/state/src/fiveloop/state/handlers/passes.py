@@ -1,0 +1,40 @@
+"""The pass that handles all effects of a program: each gets a Ref, whose contents in the end are a result."""
+
+from __future__ import annotations
+
+from fiveloop.core import NO_PARAMS, Jaxpr, Literal, Pass, new_eqn, register_pass
+from fiveloop.state.handlers.effect import HandledEffect, handled_kinds
+from fiveloop.state.handlers.thread import thread_effect
+from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
+
+
+def handle_all(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without effects that are handled."""
+    for kind in handled_kinds(jaxpr.effects):
+        jaxpr = _handle(jaxpr, kind)
+    return jaxpr
+
+
+def _handle(jaxpr: Jaxpr, kind: type[HandledEffect]) -> Jaxpr:
+    """The program with a Ref of its own for the effects of one type.
+
+    jaxpr    : [*ins]      -> [*outs]
+    threaded : [ref, *ins] -> [*outs]
+    handled  : [*ins]      -> [*outs, what the Ref holds in the end, if the effect takes it]
+    """
+    initial = Literal(kind.initial([e for e in jaxpr.effects if type(e) is kind]))
+    threaded = thread_effect(jaxpr, kind, initial.aval)
+    ref, *invars = threaded.invars
+    made = new_eqn(new_ref_p, [initial], NewRefParams(), [ref])
+    eqns, outs = [made, *threaded.eqns], list(threaded.outvars)
+    if kind.at_return is not None:
+        eqns.append(new_eqn(freeze_p, [ref], NO_PARAMS))
+        outs += eqns[-1].outvars
+    return Jaxpr(invars, eqns, outs, jaxpr.name)
+
+
+def _is_handled(jaxpr: Jaxpr) -> bool:
+    return bool(handled_kinds(jaxpr.effects))
+
+
+register_pass(Pass("handle", after=("dce", "plan"), applies=_is_handled, run=handle_all))

@@ -1,0 +1,94 @@
+"""Handling an effect: one Ref goes through a whole jaxpr, to every equation that has the effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fiveloop.core import (
+    Aval,
+    Effect,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Primitive,
+    RuleTable,
+    Value,
+    Var,
+    bind,
+    keep_source,
+    stage_closed,
+)
+from fiveloop.state.avals import AbstractRef
+
+
+@dataclass(frozen=True)
+class Handling:
+    """An effect that is being handled: its type, and the type of what its Ref holds."""
+
+    effect: type[Effect]
+    aval: Aval
+
+    def thread(self, jaxpr: Jaxpr) -> Jaxpr:
+        """A nested jaxpr that takes the Ref as its first operand, whether or not it has the effect.
+
+        jaxpr    : [*ins]      -> [*outs]
+        threaded : [ref, *ins] -> [*outs]
+        """
+        return thread_effect(jaxpr, self.effect, self.aval)
+
+    def concerns(self, holder: Eqn | Jaxpr) -> bool:
+        """Whether an equation or a jaxpr has the effect."""
+        return any(isinstance(e, self.effect) for e in holder.effects)
+
+
+class HandlerRule(Protocol):
+    def __call__(
+        self, handling: Handling, ref: Value, operands: Sequence[Value], p: Any, /
+    ) -> Sequence[Value]: ...
+
+
+handler_rules: RuleTable[HandlerRule] = RuleTable("handler", default="it has no handled effect")
+
+
+def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
+    """Say what a primitive with a handled effect does with the effect's Ref, once; it gives the results.
+
+    A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
+    the Ref on to them: `call_handler` does so for any that calls `p.jaxpr`.
+    """
+    handler_rules.define(prim, rule)
+
+
+def thread_effect(jaxpr: Jaxpr, effect: type[Effect], aval: Aval) -> Jaxpr:
+    """The jaxpr without an effect, which it has on a Ref of arrays of type `aval` instead.
+
+    jaxpr    : [*ins]      -> [*outs]
+    threaded : [ref, *ins] -> [*outs]
+    """
+    handling = Handling(effect, aval)
+    return jaxpr.remember(("threaded", handling), lambda: _thread(jaxpr, handling))
+
+
+def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
+    def run(ref: Value, *args: Value) -> list[Value]:
+        env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.value if isinstance(atom, Literal) else env[atom]
+
+        with keep_source() as set_source:
+            for eqn in jaxpr.eqns:
+                set_source(eqn.source)
+                outs = _step(handling, ref, eqn, [read(a) for a in eqn.invars])
+                env.update(zip(eqn.outvars, outs, strict=True))
+        return [read(a) for a in jaxpr.outvars]
+
+    return stage_closed(run, [AbstractRef(handling.aval), *jaxpr.in_avals], jaxpr.name)
+
+
+def _step(handling: Handling, ref: Value, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
+    if handling.concerns(eqn):
+        return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
+    return bind(eqn.primitive, *operands, params=eqn.params)
