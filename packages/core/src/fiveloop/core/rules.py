@@ -35,11 +35,12 @@ COLUMNS: list[RuleTable[Any]] = []
 
 
 class RuleTable(Generic[R]):
-    """One column: what one transform does with each primitive."""
+    """One column: what one transform does with each primitive; `by` is the call that fills a cell."""
 
-    def __init__(self, column: str, *, default: str = "") -> None:
+    def __init__(self, column: str, *, default: str = "", by: str = "") -> None:
         self.column = column
         self.default = default
+        self.by = by or f"define(..., {column}=...)"
         self._cells: dict[Primitive[Any], R | Refusal] = {}
         COLUMNS.append(self)
 
@@ -56,9 +57,7 @@ class RuleTable(Generic[R]):
         if isinstance(cell, Refusal):
             raise RuleError(f"`{prim}` has no {self.column}: {cell.why}")
         if cell is None:
-            raise RuleError(
-                f"`{prim}` has no {self.column} rule; give it one with `define(..., {self.column}=...)`"
-            )
+            raise RuleError(f"`{prim}` has no {self.column} rule; give it one with `{self.by}`")
         return cell
 
     def find(self, prim: Primitive[Any]) -> R | None:

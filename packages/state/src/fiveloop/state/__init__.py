@@ -2,6 +2,7 @@
 
 from . import passes as passes
 from .handlers import passes as _handle_pass
+from .predicate import state_rules as _state_rules
 from . import pretty as pretty
 from .api import addupdate as addupdate
 from .api import freeze as freeze
@@ -31,6 +32,13 @@ from .handlers.effect import HandledEffect as HandledEffect
 from .handlers.thread import Handling as Handling
 from .handlers.thread import define_handler as define_handler
 from .handlers.thread import thread_effect as thread_effect
+from .predicate.core_rules import call_predicate as call_predicate
+from .predicate.engine import PREDICATE as PREDICATE
+from .predicate.engine import Guard as Guard
+from .predicate.engine import define_predicate as define_predicate
+from .predicate.engine import eval_predicated as eval_predicated
+from .predicate.engine import gate as gate
+from .predicate.engine import predicated as predicated
 from .primitives.common import IndexParams as IndexParams
 from .primitives.common import SwapParams as SwapParams
 from .primitives.common import addupdate_p as addupdate_p

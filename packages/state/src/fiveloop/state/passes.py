@@ -74,5 +74,7 @@ define_type(
     ),
 )
 register_pass(
-    Pass("discharge", after=("dce", "plan", "handle"), applies=jaxpr_holds_state, run=_discharge_all)
+    Pass(
+        "discharge", after=("dce", "plan", "handle"), applies=jaxpr_holds_state, run=_discharge_all
+    )
 )

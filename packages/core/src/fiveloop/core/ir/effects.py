@@ -16,8 +16,8 @@ class Effect:
 
     `droppable`: an equation whose results are unused and whose effects are all droppable may go.
     `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
-    `recomputable`: an equation with this effect may run again in a recomputation. `at_return`, where there is one,
-    is called when a program with this effect has run, with a result that a pass has appended to the program's own.
+    `recomputable`: an equation with this effect may run again in a recomputation. `returns`: a pass gives a program
+    with this effect one more result, which `at_return` takes when the program has run.
     """
 
     droppable: ClassVar[bool] = False
@@ -25,7 +25,11 @@ class Effect:
     in_loops: ClassVar[bool] = True
     recomputable: ClassVar[bool] = False
     mutates: ClassVar[bool] = False
-    at_return: ClassVar[Callable[[Any], None] | None] = None
+    returns: ClassVar[bool] = False
+
+    @classmethod
+    def at_return(cls, contents: Any) -> None:
+        """Take the result that a program has for effects of this type."""
 
 
 @dataclass(frozen=True)
@@ -66,5 +70,5 @@ def mutated_positions(effects: Iterable[Effect]) -> frozenset[int]:
 
 def returning(effects: Iterable[Effect]) -> list[type[Effect]]:
     """The types of effects for which a program has a result besides its own, in the order of those results."""
-    found = {type(e) for e in effects if e.at_return is not None}
+    found = {type(e) for e in effects if e.returns}
     return sorted(found, key=lambda kind: (kind.__name__, kind.__module__))

@@ -58,10 +58,9 @@ class Compiled:
         return self.results(outs)
 
     def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
-        """The program's own results, from all of them; those that effects take go to each of these, whatever it does."""
+        """The program's own results, from all of them; every effect takes its own, whatever another does."""
         with ExitStack() as stack:
             for effect, out in zip(self.returning, outs[self.num_outs :], strict=False):
-                assert effect.at_return is not None, "unreachable: it takes a result"
                 stack.callback(effect.at_return, Array(out))
         return [Array(out) for out in outs[: self.num_outs]]
 

@@ -23,8 +23,7 @@ from fiveloop.core import (
     stage_closed,
 )
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
-from fiveloop.loops.predicate import Guard, eval_predicated, gate
-from fiveloop.state import AbstractRef
+from fiveloop.state import AbstractRef, Guard, eval_predicated, gate
 
 
 def cond_batch(

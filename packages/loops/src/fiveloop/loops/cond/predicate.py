@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fiveloop.core import Value, bind
 from fiveloop.loops.cond.primitive import CondParams, cond_p
-from fiveloop.loops.predicate import Guard, predicated
+from fiveloop.state import Guard, predicated
 
 
 def cond_predicate(

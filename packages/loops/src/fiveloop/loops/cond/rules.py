@@ -13,8 +13,7 @@ from fiveloop.loops.cond.predicate import cond_predicate
 from fiveloop.loops.cond.primitive import CondParams, cond_abstract_eval, cond_p
 from fiveloop.loops.cond.split import cond_split
 from fiveloop.loops.cond.transpose import cond_transpose
-from fiveloop.loops.predicate import define_predicate
-from fiveloop.state import define_discharge, define_handler
+from fiveloop.state import define_discharge, define_handler, define_predicate
 
 
 def cond_bodies(p: CondParams) -> list[Body]:

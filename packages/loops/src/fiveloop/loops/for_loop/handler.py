@@ -21,6 +21,4 @@ def for_handler(
     threaded = handling.thread(p.body)
     first, invars = p.first_ref, threaded.invars
     body = threaded.replace(invars=[*invars[1 : first + 2], invars[0], *invars[first + 2 :]])
-    return bind(
-        for_p, *operands[:first], ref, *operands[first:], params=replace(p, body=body)
-    )
+    return bind(for_p, *operands[:first], ref, *operands[first:], params=replace(p, body=body))

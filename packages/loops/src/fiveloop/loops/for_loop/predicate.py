@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fiveloop.core import Value, bind
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.loops.predicate import Guard, predicated
+from fiveloop.state import Guard, predicated
 
 
 def for_predicate(

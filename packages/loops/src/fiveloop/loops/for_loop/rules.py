@@ -13,8 +13,7 @@ from fiveloop.loops.for_loop.predicate import for_predicate
 from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_p
 from fiveloop.loops.for_loop.split import for_split
 from fiveloop.loops.for_loop.transpose import for_transpose
-from fiveloop.loops.predicate import define_predicate
-from fiveloop.state import define_discharge, define_handler
+from fiveloop.state import define_discharge, define_handler, define_predicate
 
 
 def for_bodies(p: ForParams) -> list[Body]:

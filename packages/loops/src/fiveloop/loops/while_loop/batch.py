@@ -21,10 +21,9 @@ from fiveloop.core import (
     split_list,
     stage_closed,
 )
-from fiveloop.loops.predicate import PREDICATE, Guard, eval_predicated
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import AbstractRef
+from fiveloop.state import PREDICATE, AbstractRef, Guard, eval_predicated
 
 
 def while_batch(
@@ -98,7 +97,7 @@ def _masked_step(p: WhileParams) -> Jaxpr:
             old if s else select(going, new, old)
             for new, old, s in zip(found, carry, same, strict=True)
         ]
-        (holds,) = eval_jaxpr(p.cond, [*consts, *after, *refs])
+        (holds,) = eval_predicated(going, p.cond, [*consts, *after, *refs], guard)
         return [bitwise_and(going, holds), *after]
 
     return stage_closed(run, [PREDICATE, *avals], p.body.name)

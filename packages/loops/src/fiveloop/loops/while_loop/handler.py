@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, bind, eval_jaxpr, stage_closed
-from fiveloop.loops.predicate import PREDICATE
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import Handling
+from fiveloop.state import PREDICATE, Handling
 
 
 def while_handler(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, bind, bitwise_and, eval_jaxpr, stage_closed
+from fiveloop.core import Value, bind, bitwise_and, stage_closed
 from fiveloop.loops.common import with_inputs
-from fiveloop.loops.predicate import PREDICATE, Guard
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.state import PREDICATE, Guard, eval_predicated
 
 
 def while_predicate(
@@ -21,7 +21,7 @@ def while_predicate(
     """
 
     def holds(pred: Value, *args: Value) -> list[Value]:
-        return [bitwise_and(pred, *eval_jaxpr(p.cond, args))]
+        return [bitwise_and(pred, *eval_predicated(pred, p.cond, args, guard))]
 
     cond = stage_closed(holds, [PREDICATE, *p.cond.in_avals], p.cond.name)
     body = with_inputs(p.body, [PREDICATE], 0)

@@ -12,7 +12,14 @@ from fiveloop.remat.checkpoint.lower import checkpoint_lower
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, checkpoint_p
 from fiveloop.remat.checkpoint.split import checkpoint_split
 from fiveloop.remat.checkpoint.transpose import checkpoint_transpose
-from fiveloop.state import call_discharge, call_handler, define_discharge, define_handler
+from fiveloop.state import (
+    call_discharge,
+    call_handler,
+    call_predicate,
+    define_discharge,
+    define_handler,
+    define_predicate,
+)
 
 
 def checkpoint_bodies(p: CheckpointParams) -> list[Body]:
@@ -33,3 +40,4 @@ define(
 )
 define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
 define_handler(checkpoint_p, partial(call_handler, checkpoint_p))
+define_predicate(checkpoint_p, partial(call_predicate, checkpoint_p))

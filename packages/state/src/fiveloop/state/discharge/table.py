@@ -79,7 +79,9 @@ class DischargeRule(Protocol):
 
 
 discharge_rules: RuleTable[DischargeRule] = RuleTable(
-    "discharge", default="bind unchanged if no operand is a Ref and no nested jaxpr holds one"
+    "discharge",
+    default="bind unchanged if no operand is a Ref and no nested jaxpr holds one",
+    by="define_discharge(prim, rule)",
 )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from fiveloop.core import (
     AxisScope,
     CustomRuleParams,
-    Masked,
     Operand,
     Primitive,
     Rule,
@@ -20,11 +19,10 @@ from fiveloop.core import (
     closed_call_p,
     custom_rule_p,
     eval_jaxpr,
-    rule_jvp,
     rule_transpose,
-    stage,
 )
 from fiveloop.state.handlers.thread import Handling, define_handler
+from fiveloop.state.staged_rule import staged_jvp
 
 
 def call_handler(
@@ -64,13 +62,9 @@ class HandledRule(Rule):
     ) -> tuple[list[Value], list[Tangent]]:
         """What the rule gives, from a jaxpr of it through which the Ref goes."""
         ref, *values = primals
-        flat = Masked(partial(rule_jvp, self.inner), len(values), tangents[1:])
-        args = [*values, *flat.dots]
-        staged = stage(flat, [x.aval for x in args], self.inner.name)
-        # staged : [*captured, *values, *dots] -> [*outs, *outs_dot];  threaded : [ref, ...] -> [...]
+        staged = staged_jvp(self.inner, values, tangents[1:])
         threaded = self.handling.thread(staged.jaxpr)
-        outs, outs_dot = flat.apart(eval_jaxpr(threaded, [ref, *staged.captured, *args]))
-        return outs, [t for t in outs_dot if t is not None]
+        return staged.apart(eval_jaxpr(threaded, [ref, *staged.args]))
 
     def transpose(
         self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]

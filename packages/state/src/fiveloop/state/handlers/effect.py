@@ -11,9 +11,9 @@ from fiveloop.core import Effect, Effects, Value
 class HandledEffect(Effect):
     """An effect that a program has on one hidden Ref: what it writes there is for the effect to tell.
 
-    A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and may take what
-    it holds when the program has run (`at_return`, a static method of one array). What an equation with the effect
-    does with the Ref is said with `define_handler`.
+    A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and, if it
+    `returns`, takes what the Ref holds when the program has run (`at_return`). What an equation with the effect does
+    with the Ref is said with `define_handler`.
     """
 
     @classmethod

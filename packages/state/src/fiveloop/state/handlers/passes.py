@@ -27,7 +27,7 @@ def _handle(jaxpr: Jaxpr, kind: type[HandledEffect]) -> Jaxpr:
     ref, *invars = threaded.invars
     made = new_eqn(new_ref_p, [initial], NewRefParams(), [ref])
     eqns, outs = [made, *threaded.eqns], list(threaded.outvars)
-    if kind.at_return is not None:
+    if kind.returns:
         eqns.append(new_eqn(freeze_p, [ref], NO_PARAMS))
         outs += eqns[-1].outvars
     return Jaxpr(invars, eqns, outs, jaxpr.name)

@@ -49,7 +49,9 @@ class HandlerRule(Protocol):
     ) -> Sequence[Value]: ...
 
 
-handler_rules: RuleTable[HandlerRule] = RuleTable("handler", default="it has no handled effect")
+handler_rules: RuleTable[HandlerRule] = RuleTable(
+    "handler", default="it has no handled effect", by="define_handler(prim, rule)"
+)
 
 
 def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:

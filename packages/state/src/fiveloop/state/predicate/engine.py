@@ -2,24 +2,25 @@
 
 `vmap` of a `cond` whose lanes choose for themselves runs every branch for all lanes; of a `while`, each step
 until the last lane is done. What a lane does not take must leave no trace: a write is made to write what was
-there, of the slice that it writes and not of the array; an inner `while` ends at once. The condition is a
-scalar here: rules are written for one lane, and batching comes after.
+there, of the slice that it writes and not of the array; an inner `while` ends at once; an effect of another kind
+takes place for the lanes alone that it is meant for, as its primitive's rule says. The condition is a scalar here:
+rules are written for one lane, and batching comes after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fiveloop.core import (
-    ClosedCallParams,
     Eqn,
     Jaxpr,
     Literal,
     Mask,
+    PositionalEffect,
     Primitive,
     RuleTable,
     ShapedArray,
@@ -27,7 +28,6 @@ from fiveloop.core import (
     Var,
     bind,
     bind1,
-    closed_call_p,
     jaxprs_in,
     keep_source,
     mutated_positions,
@@ -35,9 +35,8 @@ from fiveloop.core import (
     stage_closed,
     stop_gradient,
     whole_indexer,
-    zeros_of,
 )
-from fiveloop.state import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+from fiveloop.state.primitives.common import IndexParams, SwapParams, get_p, swap_p
 
 PREDICATE = ShapedArray((), np.bool_)
 
@@ -69,13 +68,19 @@ class PredicateRule(Protocol):
 
 
 predicate_rules: RuleTable[PredicateRule] = RuleTable(
-    "predicate", default="run, and put back the contents of the Refs that it changed"
+    "predicate",
+    default="run, and put back the contents of the Refs that it changed",
+    by="define_predicate(prim, rule)",
 )
 _always: set[Primitive[Any]] = set()
 
 
 def define_predicate(prim: Primitive[Any], rule: PredicateRule, *, always: bool = False) -> None:
-    """Say how a primitive runs on condition, once; `always` if that matters even without Refs."""
+    """Say how a primitive runs on condition, once; `always` if that matters even without Refs and effects.
+
+    If the condition does not hold, it changes no Ref that `guard.refs` marks among its operands, and none of its other
+    effects takes place; what it gives then does not matter.
+    """
     predicate_rules.define(prim, rule)
     if always:
         _always.add(prim)
@@ -124,15 +129,21 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
 def _run(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
     if not any(guard.refs) and not _matters(eqn):
         return bind(eqn.primitive, *operands, params=eqn.params)
-    rule = predicate_rules.find(eqn.primitive)
-    if rule is not None:
-        return rule(pred, operands, guard, eqn.params)
+    if eqn.primitive in predicate_rules or _acts(eqn):
+        return predicate_rules[eqn.primitive](pred, operands, guard, eqn.params)
     return _put_back(pred, eqn, operands, guard)
 
 
 def _matters(eqn: Eqn) -> bool:
     """Whether the condition matters to an equation that has no Ref from outside."""
-    return eqn.primitive in _always or any(_holds_any(j) for j in jaxprs_in(eqn.params))
+    return (
+        eqn.primitive in _always or _acts(eqn) or any(_holds_any(j) for j in jaxprs_in(eqn.params))
+    )
+
+
+def _acts(eqn: Eqn) -> bool:
+    """Whether an equation does something that is no change of a Ref and that must not happen in vain."""
+    return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)
 
 
 def _holds_any(jaxpr: Jaxpr) -> bool:
@@ -153,33 +164,3 @@ def _put_back(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) ->
 
 def _contents(ref: Value) -> Value:
     return bind1(get_p, ref, params=IndexParams(whole_indexer(ref.shape)))
-
-
-def _get(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
-    out = bind1(get_p, *operands, params=p)
-    return [gate(pred, out) if guard.own[0] else out]
-
-
-def _swap(pred: Value, operands: Sequence[Value], guard: Guard, p: SwapParams) -> list[Value]:
-    ref, x, *index = operands
-    old = bind1(get_p, ref, *index, params=IndexParams(p.indexer))
-    new = select(pred, x, old)
-    bind(swap_p, ref, new, *index, params=replace(p, returns_old=False))
-    return [gate(pred, old) if guard.own[0] else old] if p.returns_old else []
-
-
-def _addupdate(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
-    ref, x, *index = operands
-    return bind(addupdate_p, ref, select(pred, x, zeros_of(x.aval)), *index, params=p)
-
-
-def _closed_call(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: ClosedCallParams
-) -> list[Value]:
-    return bind(closed_call_p, pred, *operands, params=replace(p, jaxpr=predicated(p.jaxpr, guard)))
-
-
-define_predicate(get_p, _get)
-define_predicate(swap_p, _swap)
-define_predicate(addupdate_p, _addupdate)
-define_predicate(closed_call_p, _closed_call)
