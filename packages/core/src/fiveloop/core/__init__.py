@@ -190,6 +190,7 @@ from .ir.jaxpr import is_scalar as is_scalar
 from .primitives.index import dynamic_slice_p as dynamic_slice_p
 from .primitives.shape import concatenate as concatenate
 from .primitives.shape import iota as iota
+from .primitives.sort import argsort as argsort
 from .primitives.shape import reshape as reshape
 from .promotion import Typed as Typed
 from .promotion import join as join

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, TypeVarTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, TypeVarTuple, get_args
 
 import numpy as np
 
@@ -42,18 +42,27 @@ from fiveloop.state import Ref
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+Vmap = Literal["select", "serial", "group"]
 
 
 @boundary
 def cond(
-    pred: Any, true_fun: Callable[[*Ts], T], false_fun: Callable[[*Ts], T], *operands: *Ts
+    pred: Any,
+    true_fun: Callable[[*Ts], T],
+    false_fun: Callable[[*Ts], T],
+    *operands: *Ts,
+    vmap: Vmap = "select",
 ) -> T:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
 
     `pred` is a scalar; a number holds if it is not zero. Both functions give results of the same structure,
     shapes and dtypes; a Python number takes the other one's dtype. They may read and write Refs, passed as
-    operands or closed over. Under `vmap` with a `pred` of each lane's own, both run for all lanes, results are
-    selected, and a lane changes no Ref in the function that it does not take.
+    operands or closed over.
+
+    Under `vmap` with a `pred` of each lane's own, `vmap="select"` runs both functions for all lanes and selects
+    results: a lane changes no Ref in the function that it does not take, and no cotangent comes from there.
+    With "group" each function runs on its own lanes, sorted and a block at a time; with "serial" one lane runs
+    after the other, which is also what "group" does if the functions have effects.
 
     Raises TypeError if `pred` is no scalar, or if the results differ, with the leaf's path and both types.
 
@@ -67,11 +76,16 @@ def cond(
             f"to choose element by element{at_source(current_source())}"
         )
     index = convert(to_condition(value), np.int32)
-    return _choose("cond", index, (false_fun, true_fun), operands)
+    return _choose("cond", index, (false_fun, true_fun), operands, _checked_mode("cond", vmap))
 
 
 @boundary
-def switch(index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts) -> T:
+def switch(
+    index: Any,
+    branches: Sequence[Callable[[*Ts], T]],
+    *operands: *Ts,
+    vmap: Vmap = "select",
+) -> T:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 
     As `cond` in every other way.
@@ -97,15 +111,24 @@ def switch(index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts) -
     # The bounds fit every integer dtype, once they are no larger than what it holds.
     last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
-    return _choose("switch", convert(inside, np.int32), funs, operands)
+    number = convert(inside, np.int32)
+    return _choose("switch", number, funs, operands, _checked_mode("switch", vmap))
+
+
+def _checked_mode(what: str, vmap: Any) -> str:
+    if vmap not in get_args(Vmap):
+        raise ValueError(
+            f'{what}: vmap must be "select", "serial" or "group", got {vmap!r}{at_source(current_source())}'
+        )
+    return str(vmap)
 
 
 def _choose_as_python(
-    what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any
+    what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any, vmap: str
 ) -> Any:
     """As `_choose`; where lanes may differ, all branches are traced."""
     if not branches_as_python() and not is_concrete(index):
-        return _traced_choice(what, index, funs, operands)
+        return _traced_choice(what, index, funs, operands, vmap)
     fun = funs[int(index)]
 
     def name(path: Any) -> str:
@@ -115,11 +138,15 @@ def _choose_as_python(
 
 
 @python_form(_choose_as_python)
-def _choose(what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any) -> T:
-    return _traced_choice(what, index, funs, operands)
+def _choose(
+    what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
+) -> T:
+    return _traced_choice(what, index, funs, operands, vmap)
 
 
-def _traced_choice(what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any) -> T:
+def _traced_choice(
+    what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
+) -> T:
     named = list(zip(_names(what, len(funs)), funs, strict=True))
     for name, fun in named:
         check_callable(f"{what}: {name}", fun)
@@ -132,7 +159,7 @@ def _traced_choice(what: str, index: Value, funs: Sequence[Callable[..., T]], op
         key = (what, tree, *[x.aval for x in leaves])
         plan = traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
     operands = [*plan.closures.consts, *args, *plan.closures.refs]
-    outs = bind(cond_p, index, *operands, params=plan.params)
+    outs = bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap))
     return tree_unflatten(plan.out_tree, outs)  # type: ignore[no-any-return]
 
 

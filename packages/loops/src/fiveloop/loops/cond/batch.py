@@ -1,7 +1,8 @@
 """Batching: with one index for all lanes a cond of batched branches; with one of each lane's own, all branches.
 
 In the second case a lane takes nothing from a branch that it has not chosen: its results are selected, it
-changes no Ref there, and no cotangent comes back from there, not even one that is not a number.
+changes no Ref there, and no cotangent comes back from there, not even one that is not a number. The other ways,
+in which a lane runs its own branch alone, are in `lanes`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fiveloop.core import (
     select,
     stage_closed,
 )
+from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
 from fiveloop.state import AbstractRef, Guard, eval_predicated, gate
 
@@ -32,6 +34,10 @@ def cond_batch(
     """Choose once for all lanes if they choose alike, else for each."""
     if dims[0] is None:
         return _one_choice(size, operands, dims, p)
+    if p.vmap != "select":
+        run = in_groups if p.vmap == "group" else in_series
+        outs = run(size, operands, dims, p)
+        return outs, [0] * len(outs)
     # A scalar that lanes share is made one a lane by its gate; an array would cost too much.
     gated = tuple(d is not None or not x.ndim for x, d in zip(operands, dims, strict=True))[1:]
     jaxpr = p.branches[0].remember(("all branches", p, gated), lambda: _all_branches(p, gated))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 
 from fiveloop.core import (
@@ -42,7 +43,7 @@ def cond_discharge(
         b.replace(invars=[v for v, u in zip(b.invars, used, strict=True) if u])
         for b in shared.branches
     )
-    results = bind(cond_p, index, *taken, params=CondParams(branches))
+    results = bind(cond_p, index, *taken, params=replace(p, branches=branches))
     num_outs = len(p.branches[0].outvars)
     given = iter(results[num_outs:])
     for k in shared.whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fiveloop.core import Value, bind
 from fiveloop.loops.cond.primitive import CondParams, cond_p
@@ -16,4 +17,4 @@ def cond_predicate(
     index, *rest = operands
     # branch : [*ins] -> [*outs];  predicated : [pred, *ins] -> [*outs]
     branches = tuple(predicated(b, guard.without(1)) for b in p.branches)
-    return bind(cond_p, index, pred, *rest, params=CondParams(branches))
+    return bind(cond_p, index, pred, *rest, params=replace(p, branches=branches))

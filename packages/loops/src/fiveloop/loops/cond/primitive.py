@@ -26,9 +26,13 @@ class CondParams:
 
     branches : [*operands]         -> [*results]
     operands : [index, *operands], where index is an int32 scalar in range
+
+    `vmap` says how lanes that choose for themselves run: "select" runs all branches for all lanes, "serial" one lane
+    after the other, "group" the lanes of each branch together.
     """
 
     branches: tuple[Jaxpr, ...]
+    vmap: str = "select"
 
 
 cond_p: Primitive[CondParams] = Primitive("cond")

@@ -1,0 +1,185 @@
+"""Batching without work in vain: each lane runs the branch that it takes and no other.
+
+In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one. In series, a
+loop runs over lanes; that serves Refs and effects too, which belong to one lane each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import (
+    Jaxpr,
+    Mask,
+    Value,
+    argsort,
+    at_source,
+    axes_of,
+    batch_axis,
+    batch_jaxpr,
+    bind,
+    clamp,
+    current_source,
+    ds,
+    eval_jaxpr,
+    iota,
+    move_batch,
+    stage_closed,
+    zeros_of,
+)
+from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
+from fiveloop.loops.for_loop.trace import loop_of, trace_body
+from fiveloop.state import AbstractRef, Ref, WriteEffect, freeze, new_ref
+
+_LARGEST_BLOCK = 128
+_FEWEST_BLOCKS = 8
+
+
+def in_groups(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
+) -> list[Value]:
+    """The results of all lanes, in axis 0; lanes that take the same branch run together, a block at a time."""
+    if any(b.effects for b in p.branches):
+        return in_series(size, operands, dims, p)
+    _check_axes(size, p)
+    index, *rest = _in_front(size, operands, dims)
+    batched = tuple(d is not None for d in dims[1:])
+    block = max(1, min(_LARGEST_BLOCK, size // _FEWEST_BLOCKS))
+    branches = [batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
+    rows = [a.unbatched(0).batched(size + block) for a in branches[0].out_avals]
+    choice = CondParams(_writing(branches, [AbstractRef(a) for a in rows], block))
+    count = len(branches)
+    order, groups = argsort(index), _Groups(index, count, block)
+    num_in = sum(batched)
+
+    def body(step: Value, *refs: Value) -> list[Value]:
+        branch, start, end = groups.block(step)
+        # The lanes that are missing in the last block of a group are its last one again; what they give lies in the
+        # rows of the next group, which are written later, or beyond the end.
+        lanes = order[clamp(0, start + iota(np.int32, block), end - 1)]
+        given = iter(refs[:num_in])
+        ins = [next(given)[lanes] if b else x for b, x in zip(batched, rest, strict=True)]
+        return bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
+
+    states = [x for b, x in zip(batched, rest, strict=True) if b]
+    found = _loop(-(-size // block) + count - 1, body, [*states, *map(zeros_of, rows)])
+    places = argsort(order)
+    return [x[:size][places] for x in found[num_in:]]
+
+
+class _Groups:
+    """Where the blocks of each branch's lanes lie, when lanes are sorted by branch."""
+
+    def __init__(self, index: Value, count: int, block: int) -> None:
+        self.block_size = block
+        sizes = [(index == k).sum(dtype=np.int32) for k in range(count)]
+        self.ends = _running(sizes)
+        self.blocks = _running([(size + (block - 1)) // block for size in sizes])
+
+    def block(self, step: Value) -> tuple[Value, Value, Value]:
+        """The branch of a block, one more than the last when none is left; its first lane, and its group's end."""
+        branch = sum(((step >= stop).astype(np.int32) for stop in self.blocks), step * 0)
+        first, start, end = step * 0, step * 0, step * 0
+        for k, (stop, last) in enumerate(zip(self.blocks, self.ends, strict=True)):
+            is_past = (step >= stop).astype(np.int32)
+            first = first + is_past * (stop - first)
+            start = start + is_past * (last - start)
+            is_in = (branch == k).astype(np.int32)
+            end = end + is_in * (last - end)
+        return branch, start + (step - first) * self.block_size, end
+
+
+def _running(xs: Sequence[Value]) -> list[Value]:
+    out = list(xs[:1])
+    for x in xs[1:]:
+        out.append(out[-1] + x)
+    return out
+
+
+def _writing(
+    branches: Sequence[Jaxpr], rows: Sequence[AbstractRef], block: int
+) -> tuple[Jaxpr, ...]:
+    """The branches, which write a block of results to rows from `start` on; a last one writes none.
+
+    branch  : [*ins]                -> [*outs]
+    writing : [*ins, start, *rows]  -> []
+    """
+    avals = [*branches[0].in_avals, INDEX, *rows]
+    num = len(branches[0].invars)
+
+    def run(branch: Jaxpr, *args: Value) -> list[Value]:
+        for ref, x in zip(args[num + 1 :], eval_jaxpr(branch, args[:num]), strict=True):
+            ref[ds(args[num], block)] = x
+        return []
+
+    staged = [stage_closed(partial(run, b), avals, b.name) for b in branches]
+    return (*staged, stage_closed(lambda *args: [], avals, "none"))
+
+
+def in_series(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
+) -> list[Value]:
+    """The results of all lanes, in axis 0; one lane after the other."""
+    _check_axes(size, p)
+    batched = tuple(d is not None for d in dims)
+    _check_writes(p, batched[1:])
+    given = _in_front(size, operands, dims)
+    outs = [zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
+    states = [x for b, x in zip(batched, given, strict=True) if b and not isinstance(x, Ref)]
+
+    def body(lane: Value, *refs: Value) -> list[Value]:
+        rows = iter(refs)
+        mine = [_of_lane(x, b, lane, rows) for b, x in zip(batched, given, strict=True)]
+        found = bind(cond_p, *mine, params=p)
+        for ref, x in zip(refs[len(states) :], found, strict=True):
+            ref[lane] = x
+        for b, x, y in zip(batched, given, mine, strict=True):
+            if b and isinstance(x, Ref):
+                x[lane] = freeze(y)
+        return []
+
+    return _loop(size, body, [*states, *outs])[len(states) :]
+
+
+def _of_lane(x: Value, batched: bool, lane: Value, rows: Any) -> Value:
+    """A lane's own part of an operand; of a Ref, a copy that is written back."""
+    if not batched:
+        return x
+    if isinstance(x, Ref):
+        own: Value = new_ref(x[lane])
+        return own
+    row: Value = next(rows)[lane]
+    return row
+
+
+def _loop(steps: int, body: Any, states: Sequence[Value]) -> list[Value]:
+    avals = [AbstractRef(x.aval) for x in states]
+    return loop_of(steps, trace_body(body, avals, body), False, 1).run(states)
+
+
+def _in_front(size: int, operands: Sequence[Value], dims: Sequence[int | None]) -> list[Value]:
+    return [x if d is None else move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
+
+
+def _check_axes(size: int, p: CondParams) -> None:
+    if any(batch_axis(size) in axes_of(b.effects) for b in p.branches):
+        raise TypeError(
+            "cond: under vmap, a branch that communicates along the mapped axis must run for all lanes at once; use "
+            f'vmap="select"{at_source(current_source())}'
+        )
+
+
+def _check_writes(p: CondParams, batched: Mask) -> None:
+    for branch in p.branches:
+        for effect in branch.effects:
+            if isinstance(effect, WriteEffect) and not batched[effect.position]:
+                aval = branch.in_avals[effect.position]
+                raise TypeError(
+                    f"cond: under vmap, lanes cannot write to one {aval} from outside, each would overwrite the "
+                    "others; give each lane its own (pass the Ref with in_axes=0), or accumulate with `+=`"
+                    f"{at_source(current_source())}"
+                )

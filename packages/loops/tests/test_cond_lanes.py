@@ -1,0 +1,191 @@
+"""cond and switch under vmap, in all ways to run lanes: select, serial, group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.state as st
+from fiveloop.core import Array, grad, jit, jvp, make_jaxpr, psum, vmap
+from fiveloop.core.primitives.elementwise import exp, log, sin, sqrt
+from fiveloop.core.testing.gradcheck import check_grads
+from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.loops import cond, for_loop, switch, while_loop
+
+RNG = np.random.default_rng(0)
+WAYS = ["select", "serial", "group"]
+SIZES = [1, 2, 7, 64, 301]
+
+
+def choice(way: Any) -> Any:
+    def one(x: Any, w: Any) -> Any:
+        branches = [lambda x: x * x, lambda x: sin(w * x) / x, lambda x: sqrt(x) * w]
+        return switch((x * 3).astype(np.int32), branches, x, vmap=way)
+
+    return one
+
+
+def by_hand(x: Any, w: Any) -> Any:
+    return np.choose((x * 3).astype(int), [x * x, np.sin(w * x) / x, np.sqrt(x) * w])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_lane_takes_its_branch(way: Any, size: int) -> None:
+    x = RNG.uniform(0, 1, size)
+    got = jit(vmap(choice(way), (0, None)))(x, 1.3)
+    np.testing.assert_allclose(np.asarray(got), by_hand(x, 1.3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lanes_are_differentiable_to_second_order(way: Any) -> None:
+    x = RNG.uniform(0.05, 0.95, 19)
+    check_grads(lambda x, w: vmap(choice(way), (0, None))(x, w), (x, np.float64(1.3)), order=2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_derivatives_of_lanes_are_lanes_of_derivatives(way: Any) -> None:
+    x = RNG.uniform(0.05, 0.95, 19)
+    for derive in (grad, lambda f: grad(grad(f)), lambda f: lambda x, w: jvp(f, (x, w), (x, w))[1]):
+        one: Any = derive(choice(way))
+        want = [float(one(v, 1.3)) for v in x]
+        np.testing.assert_allclose(np.asarray(vmap(one, (0, None))(x, 1.3)), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lanes_within_lanes(way: Any) -> None:
+    x = RNG.uniform(0, 1, (5, 33))
+    twice = vmap(vmap(choice(way), (0, None)), (1, None), 1)
+    np.testing.assert_allclose(np.asarray(jit(twice)(x, 1.3)), by_hand(x, 1.3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lanes_in_a_loop(way: Any) -> None:
+    x = RNG.uniform(0, 1, 9)
+
+    def body(i: Any, r: Any) -> None:
+        r[...] = r[...] * 0.5 + 0.1 * vmap(choice(way), (0, None))(r[...], 1.3)
+
+    def total(x: Any) -> Any:
+        return for_loop(4, body, x).sum()
+
+    want = x
+    for _ in range(4):
+        want = want * 0.5 + 0.1 * by_hand(want, 1.3)
+    np.testing.assert_allclose(float(total(x)), want.sum(), rtol=1e-6)
+    check_grads(total, (x,), order=1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_derivative_comes_from_a_branch_not_taken(way: Any) -> None:
+    x = np.asarray([0.0, 1.0, -1.0, 4.0])
+    slope = vmap(grad(lambda x: cond(x > 0, lambda: log(x), lambda: 0.0 * x, vmap=way)))(x)
+    np.testing.assert_allclose(np.asarray(slope), [0, 1, 0, 0.25])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loop_in_a_branch_not_taken_ends(way: Any) -> None:
+    def grown(x: Any) -> Any:
+        # From zero this would never end.
+        return while_loop(lambda y: y < 100.0, lambda y: 2.0 * y, x)
+
+    got = vmap(lambda x: cond(x > 0, lambda: grown(x), lambda: x, vmap=way))(
+        np.asarray([0.0, 3.0, 0.0, 7.0])
+    )
+    np.testing.assert_allclose(np.asarray(got), [0, 192, 0, 112])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lanes_write_to_their_own_refs(way: Any) -> None:
+    def write(ref: Any, x: Any) -> None:
+        ref[0] = x
+        ref[1] += 2.0 * x
+
+    def one(x: Any) -> Any:
+        ref = st.new_ref(np.ones(3))
+        ref[2] = x
+        cond(x > 0, lambda: write(ref, x), lambda: None, vmap=way)
+        return st.freeze(ref)
+
+    x = np.asarray([1.0, -2.0, 3.0])
+    want = [[1, 3, 1], [1, 1, -2], [3, 7, 3]]
+    np.testing.assert_allclose(np.asarray(vmap(one)(x)), want)
+    slopes = vmap(grad(lambda x: (one(x) * np.asarray([1.0, 10.0, 100.0])).sum()))(x)
+    np.testing.assert_allclose(np.asarray(slopes), [121, 100, 121])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lanes_add_to_a_ref_that_they_share(way: Any) -> None:
+    total = st.new_ref(np.zeros(()))
+
+    def add(x: Any) -> None:
+        total[...] += x
+
+    def one(x: Any) -> Any:
+        cond(x > 0, lambda: add(x), lambda: None, vmap=way)
+        return x
+
+    vmap(one)(np.asarray([1.0, -2.0, 3.0]))
+    assert float(total[...]) == 4.0
+
+
+@pytest.mark.parametrize("way", ["serial", "group"])
+def test_operands_that_lanes_share_are_not_repeated(way: Any) -> None:
+    w = np.ones((64, 64))
+
+    def one(p: Any, x: Any, w: Any) -> Any:
+        return cond(p, lambda x, w: w @ x, lambda x, w: x, x, w, vmap=way)
+
+    printed = str(make_jaxpr(vmap(one, (0, 0, None)))(np.ones(10, bool), np.ones((10, 64)), w))
+    assert "64,64]" in printed
+    assert "10,64,64]" not in printed
+
+
+def test_a_write_to_a_shared_ref_is_refused() -> None:
+    shared = st.new_ref(np.zeros(()))
+
+    def write(x: Any) -> None:
+        shared[...] = x
+
+    def one(x: Any) -> Any:
+        return cond(x > 0, lambda: write(x), lambda: None, vmap="serial")
+
+    assert_misuse(
+        lambda: vmap(one)(np.ones(3)),
+        TypeError,
+        "cond: under vmap, lanes cannot write to one Ref{f64[]} from outside, each would overwrite the others; give "
+        "each lane its own (pass the Ref with in_axes=0), or accumulate with `+=`",
+        within=one,
+    )
+
+
+def test_lanes_that_communicate_are_refused() -> None:
+    def one(x: Any) -> Any:
+        return cond(x > 0, lambda: psum(x, "lanes"), lambda: x, vmap="group")
+
+    assert_misuse(
+        lambda: vmap(one, axis_name="lanes")(np.ones(3)),
+        TypeError,
+        "cond: under vmap, a branch that communicates along the mapped axis must run for all lanes at once; use "
+        'vmap="select"',
+        within=one,
+    )
+
+
+def test_another_way_is_refused() -> None:
+    assert_misuse(
+        lambda: cond(True, lambda: 1, lambda: 2, vmap="mask"),  # type: ignore[arg-type]
+        ValueError,
+        'cond: vmap must be "select", "serial" or "group", got \'mask\'',
+    )
+
+
+def test_a_choice_that_lanes_share_stays_one() -> None:
+    def one(p: Any, x: Array) -> Any:
+        return cond(p, lambda: exp(x), lambda: x, vmap="group")
+
+    printed = str(make_jaxpr(vmap(one, (None, 0)))(True, np.ones(5)))
+    assert printed.count(" cond[") == 1
+    assert " for[" not in printed
