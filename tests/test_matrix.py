@@ -35,6 +35,7 @@ REFUSALS: dict[tuple[str, str], str] = {
     ("get", "lower"): DISCHARGE,
     ("swap", "lower"): DISCHARGE,
     ("addupdate", "lower"): DISCHARGE,
+    ("accumulate", "lower"): DISCHARGE,
     ("new_ref", "lower"): DISCHARGE,
     ("freeze", "lower"): DISCHARGE,
     ("while", "transpose"): "use `for_loop`, `scan` or `fori_loop`",

@@ -82,6 +82,13 @@ from .primitives.elementwise import add as add
 from .primitives.elementwise import bitwise_and as bitwise_and
 from .primitives.elementwise import bitwise_or as bitwise_or
 from .primitives.elementwise import equal as equal
+from .primitives.elementwise import greater as greater
+from .primitives.elementwise import integer_pow as integer_pow
+from .primitives.elementwise import less as less
+from .primitives.elementwise import mul as mul
+from .primitives.elementwise import not_equal as not_equal
+from .primitives.duplicates import is_first as is_first
+from .primitives.duplicates import product_of_others as product_of_others
 from .primitives.convert import convert as convert
 from .primitives.convert import convert_p as convert_p
 from .primitives.elementwise import select as select
@@ -188,6 +195,7 @@ from .api.flatten import flatten_values as flatten_values
 from .array import Concrete as Concrete
 from .ir.jaxpr import is_scalar as is_scalar
 from .primitives.index import dynamic_slice_p as dynamic_slice_p
+from .primitives.index import static_slice as static_slice
 from .primitives.shape import concatenate as concatenate
 from .primitives.shape import iota as iota
 from .primitives.sort import argsort as argsort

@@ -11,7 +11,15 @@ from fiveloop.core.array import Scalar, Value
 from fiveloop.core.dims import Dim, Shape, same_shape
 from fiveloop.core.indexer import At, Indexer, Lane, Span, is_dynamic
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, transpose
-from fiveloop.core.primitives.elementwise import add, maximum, minimum, mul, select
+from fiveloop.core.primitives.elementwise import (
+    add,
+    bitwise_and,
+    bitwise_or,
+    maximum,
+    minimum,
+    mul,
+    select,
+)
 from fiveloop.core.primitives.index import dynamic_slice, dynamic_update_slice, static_slice
 from fiveloop.core.primitives.shape import pad, reverse
 
@@ -20,6 +28,8 @@ COMBINE: dict[str, Callable[[Value, Value], Value]] = {
     "mul": mul,
     "max": maximum,
     "min": minimum,
+    "and": bitwise_and,
+    "or": bitwise_or,
 }
 
 

@@ -107,7 +107,7 @@ def put_kind(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
 ) -> Value:
-    """`x` with `v` combined into it by "set", "add", "mul", "max" or "min".
+    """`x` with `v` combined into it by "set", "add", "mul", "max", "min", "and" or "or".
 
     `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend.
     """
@@ -126,8 +126,11 @@ def check_kind(aval: Aval, kind: str) -> None:
     """Refuse a kind of write that there is not, or not for arrays of this type."""
     if kind not in KINDS:
         bad_value(f"put: expected a kind in {KINDS}, got {kind!r}")
-    if kind != "set" and aval.dtype == np.bool_:
+    logical = kind in ("and", "or")
+    if kind != "set" and not logical and aval.dtype == np.bool_:
         bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
+    if logical and aval.dtype.kind not in "biu":
+        bad_type(f"put: expected bools or integers to combine by {kind!r}, got {aval}")
 
 
 def put_mask(x: Value, mask: Value, v: Any, kind: str = "set") -> Value:

@@ -4,6 +4,7 @@ from . import passes as passes
 from .handlers import passes as _handle_pass
 from .predicate import state_rules as _state_rules
 from . import pretty as pretty
+from .api import accumulate as accumulate
 from .api import addupdate as addupdate
 from .api import freeze as freeze
 from .api import get as get
@@ -39,8 +40,12 @@ from .predicate.engine import define_predicate as define_predicate
 from .predicate.engine import eval_predicated as eval_predicated
 from .predicate.engine import gate as gate
 from .predicate.engine import predicated as predicated
+from .monoids import MONOIDS as MONOIDS
+from .monoids import Monoid as Monoid
+from .primitives.common import AccumulateParams as AccumulateParams
 from .primitives.common import IndexParams as IndexParams
 from .primitives.common import SwapParams as SwapParams
+from .primitives.common import accumulate_p as accumulate_p
 from .primitives.common import addupdate_p as addupdate_p
 from .primitives.common import get_p as get_p
 from .primitives.common import swap_p as swap_p

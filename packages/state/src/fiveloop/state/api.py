@@ -28,7 +28,16 @@ from fiveloop.core import (
     tree_map,
 )
 from fiveloop.state.errors import frozen
-from fiveloop.state.primitives.common import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+from fiveloop.state.monoids import monoid_of
+from fiveloop.state.primitives.common import (
+    AccumulateParams,
+    IndexParams,
+    SwapParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    swap_p,
+)
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 from fiveloop.state.refs import EagerRef, Ref
 
@@ -127,6 +136,29 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     value = _element(ref, indexer, x)
     _touch(ref)
     bind(addupdate_p, ref, value, *operands, params=IndexParams(indexer))
+
+
+def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
+    """Combine `x` with what the Ref holds at an index, by a monoid; an index that names an element twice does it twice.
+
+    The monoids are "add" (as `ref[index] += x`), "mul", "max" and "min", and for bools and integers, bit by bit,
+    "and" and "or". Accumulations by one monoid commute. Of equal extremes the first keeps the derivative.
+
+    >>> r = new_ref([1.0, 5.0, 2.0])
+    >>> accumulate(r, [0, 1, 0], [3.0, 4.0, 7.0], "max")
+    >>> r[...]
+    Array([7., 5., 2.], dtype=float32)
+    """
+    monoid_of(monoid, _check_ref("accumulate", ref).aval)
+    if monoid == "add":
+        addupdate(ref, index, x)
+    elif _is_now(ref):
+        _write_now(ref, index, x, monoid)
+    else:
+        indexer, operands = _index("accumulate", ref, index)
+        value = _element(ref, indexer, x)
+        _touch(ref)
+        bind(accumulate_p, ref, value, *operands, params=AccumulateParams(indexer, monoid))
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:

@@ -25,7 +25,8 @@ class WriteEffect(PositionalEffect):
 
 @dataclass(frozen=True)
 class AccumEffect(PositionalEffect):
-    """The Ref at a position is added to; accumulations under the same monoid commute."""
+    """The Ref at a position is accumulated into; accumulations under the same monoid commute, no others do."""
 
     monoid: str = "add"
     mutates: ClassVar[bool] = True
+    each_lane: ClassVar[bool] = True

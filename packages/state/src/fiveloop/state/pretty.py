@@ -1,11 +1,12 @@
-"""How equations on Refs print: `b <- r[i, :]`, `r[i] <- v`, `r[i] += v`, `b, r[i] <- r[i], v`."""
+"""How equations on Refs print: `b <- r[i, :]`, `r[i] <- v`, `r[i] += v`, `r[i] max= v`, `b, r[i] <- r[i], v`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fiveloop.core import Atom, Eqn, Names, define_printer
-from fiveloop.state.primitives.common import addupdate_p, get_p, swap_p
+from fiveloop.state.monoids import MONOIDS
+from fiveloop.state.primitives.common import accumulate_p, addupdate_p, get_p, swap_p
 
 
 def _place(eqn: Eqn, names: Names, index: Sequence[Atom]) -> str:
@@ -31,4 +32,12 @@ def _addupdate(eqn: Eqn, names: Names) -> str:
 
 define_printer(get_p, _get)
 define_printer(swap_p, _swap)
+
+
+def _accumulate(eqn: Eqn, names: Names) -> str:
+    place, symbol = _place(eqn, names, eqn.invars[2:]), MONOIDS[eqn.params.monoid].symbol
+    return f"{place} {symbol} {names.atom(eqn.invars[1])}"
+
+
 define_printer(addupdate_p, _addupdate)
+define_printer(accumulate_p, _accumulate)

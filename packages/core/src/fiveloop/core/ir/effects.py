@@ -18,6 +18,7 @@ class Effect:
     `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
     `recomputable`: an equation with this effect may run again in a recomputation. `returns`: a pass gives a program
     with this effect one more result, which `at_return` takes when the program has run.
+    `each_lane`: on what all lanes of a batch share, it happens once for each of them, even if they all do the same.
     """
 
     droppable: ClassVar[bool] = False
@@ -30,6 +31,7 @@ class Effect:
     @classmethod
     def at_return(cls, contents: Any) -> None:
         """Take the result that a program has for effects of this type."""
+    each_lane: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from . import (
     dot,
     cumulative,
     sort,
+    scatter,
     ordering,
     random_bits,
     collectives,

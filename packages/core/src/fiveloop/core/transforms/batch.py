@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
+from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.primitives.shape import bdim_at
-from fiveloop.core.rules import batch_rules
+from fiveloop.core.rules import abstract_eval_rules, batch_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
@@ -41,6 +42,9 @@ class BatchTrace(Trace):
     It may bind a named axis of the user's, and `batch_axis`. What goes over one of them is for the batch rules even
     if no operand is batched. They find it in the params as `batch_axis(size)`, whatever its name, and `batch_jaxpr`
     finds it in the jaxprs that they hand on.
+
+    What is done to a Ref once for each lane (`Effect.each_lane`) is for the batch rules too, unless each lane has a
+    Ref of its own: one with a batch axis, or one of `own`, whose contents are the same in all lanes.
     """
 
     parent: Trace
@@ -59,6 +63,7 @@ class BatchTrace(Trace):
         super().__init__(parent, fun)
         self.size = size
         self.axis = axis
+        self.own: frozenset[int] = frozenset()
         self._batch_axis = batch_axis(size)
         bound = [axis] if axis is not None else []
         self._bound = frozenset([*bound, self._batch_axis] if binds_batch else bound)
@@ -72,10 +77,21 @@ class BatchTrace(Trace):
         with use_trace(self.parent):
             if over:
                 params = params_with_axes(params, dict.fromkeys(over, self._batch_axis))
-            elif not prim.creates_state and all(d is None for d in dims):
+            elif all(d is None for d in dims) and not self._once_a_lane(prim, values, params):
                 return bind(prim, *values, params=params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
         return [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+
+    def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
+        """Whether an operation on what the lanes share is for the batch rules nevertheless."""
+        if prim.creates_state or not any(x.aval.accumulates for x in values):
+            return prim.creates_state
+        effects = abstract_eval_rules[prim]([x.aval for x in values], params)[1]
+        return any(
+            id(values[e.position]) not in self.own
+            for e in effects
+            if isinstance(e, PositionalEffect) and e.each_lane
+        )
 
     def pair(self, x: Value) -> tuple[Value, BatchDim]:
         """The value and batch axis; one that is not of this trace is the same for the whole batch."""
@@ -144,19 +160,27 @@ def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value
 
 
 def batch_jaxpr(
-    jaxpr: Jaxpr, size: int, batched: Mask, inst: bool | Sequence[bool] = False
+    jaxpr: Jaxpr,
+    size: int,
+    batched: Mask,
+    inst: bool | Sequence[bool] = False,
+    own: Sequence[bool] = (),
 ) -> tuple[Jaxpr, Mask]:
     """The jaxpr over a batch in axis 0, and which outputs are batched.
 
-    `inst` names outputs that are batched in any case.
+    `inst` names outputs that are batched in any case; `own` inputs that are not batched, but stand for a Ref of each
+    lane's own, with the same contents. The lanes share all other inputs that are not batched.
     """
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
     return jaxpr.remember(
-        ("batch", size, batched, wanted), lambda: _batch_jaxpr(jaxpr, size, batched, wanted)
+        ("batch", size, batched, wanted, tuple(own)),
+        lambda: _batch_jaxpr(jaxpr, size, batched, wanted, own),
     )
 
 
-def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
+def _batch_jaxpr(
+    jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask, own: Sequence[bool]
+) -> tuple[Jaxpr, Mask]:
     out_batched: list[bool] = []
     binds = batch_axis(size) in axes_of(jaxpr.effects)
 
@@ -164,6 +188,7 @@ def _batch_jaxpr(jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask) -> tuple[Ja
         dims = [0 if b else None for b in batched]
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
         trace = BatchTrace(current_trace(), size, evaluate, binds_batch=binds)
+        trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)
         outs, out_dims = _run_batch(trace, evaluate, args, dims)
         out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
         return [

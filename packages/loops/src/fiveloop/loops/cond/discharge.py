@@ -94,8 +94,8 @@ def _write(
     at = [next(results) for _ in slot.index] if given is None else [operands[k] for k in given]
     positions = [x for x in at if isinstance(x, Value)]
     assert isinstance(cell, Cell), "unreachable: only a Ref is written to"
-    if slot.kind == "add":  # a branch that adds nothing here gives zeros
-        ctx.add(cell, slot.indexer, positions, value)
+    if slot.kind != "set":  # a branch that combines nothing here gives what changes nothing
+        ctx.accumulate(cell, slot.indexer, positions, value, slot.kind)
         return
     if len(users) < len(shared.branches):
         old = ctx.read(cell, slot.indexer, [ctx.latest(x) for x in positions])

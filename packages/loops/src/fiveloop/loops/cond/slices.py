@@ -26,7 +26,7 @@ from fiveloop.core import (
     zeros_of,
 )
 from fiveloop.loops.cond.primitive import CondParams
-from fiveloop.state import AbstractRef, CannotDefer, Cell, DeferredWrites, discharge_eqn
+from fiveloop.state import MONOIDS, AbstractRef, CannotDefer, Cell, DeferredWrites, discharge_eqn
 
 
 @dataclass(frozen=True)
@@ -197,16 +197,21 @@ def _fill(
     mine: dict[int, int],
     given: Sequence[tuple[int, ...] | None],
 ) -> Jaxpr:
-    """A branch that fills all slots: those that it does not write to with zeros, which are not used."""
+    """A branch that fills all slots: those that it does not write to with what is not used, or changes nothing."""
 
     def run(*args: Value) -> list[Value]:
         results = eval_jaxpr(traced.jaxpr, args)
         outs, rest = results[:num_outs], iter(results[num_outs:])
         writes = [[next(rest) for _ in (s.value, *s.index)] for s in traced.slots]
         for at, slot in enumerate(slots):
-            avals = [slot.value, *slot.index]
-            write = writes[mine[at]] if at in mine else [zeros_of(a) for a in avals]
+            write = writes[mine[at]] if at in mine else _nothing(slot)
             outs += write if given[at] is None else write[:1]
         return outs
 
     return stage_closed(run, traced.jaxpr.in_avals, traced.jaxpr.name)
+
+
+def _nothing(slot: Slot) -> list[Value]:
+    """An element and a place, for a branch that writes nothing there."""
+    value = zeros_of(slot.value) if slot.kind == "set" else MONOIDS[slot.kind].neutral(slot.value)
+    return [value, *map(zeros_of, slot.index)]

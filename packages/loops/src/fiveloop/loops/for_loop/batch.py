@@ -5,26 +5,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, batch_axis, batch_jaxpr, bind, move_batch, over_axis, taint
+from fiveloop.core import (
+    Jaxpr,
+    PositionalEffect,
+    Value,
+    Var,
+    batch_axis,
+    batch_jaxpr,
+    bind,
+    jaxprs_in,
+    move_batch,
+    over_axis,
+    select_by,
+    taint,
+)
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 
 
 def for_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ForParams
 ) -> tuple[list[Value], list[int | None]]:
-    """Loop once for the whole batch, in axis 0 of each batched operand."""
+    """Loop once for the whole batch, in axis 0 of each batched operand.
+
+    A state is each lane's own. If it is the same in all lanes it needs no batch axis: what accumulates into it does so
+    once. Only where an equation of the body that holds a jaxpr accumulates into it is it given one, for in there a Ref
+    without one is a Ref that the lanes share.
+    """
     p = stateful(p)
     states = is_state(p, [x.aval for x in operands])
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
     seeds += over_axis(p.body, batch_axis(size))
+    seeds += _accumulated_within(p.body, select_by(states, binders))
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
     reached = taint(p.body, seeds, fixed=fixed, created=True)
     batched = tuple(v in reached for v in binders)
-    body, _ = batch_jaxpr(p.body, size, (False, *batched))
+    body, _ = batch_jaxpr(p.body, size, (False, *batched), own=(False, *states))
     moved = [
         move_batch(x, size, d) if b and (d is not None or s) else x
         for x, d, b, s in zip(operands, dims, batched, states, strict=True)
     ]
     outs = bind(for_p, *moved, params=replace(p, body=body))
     return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]
+
+
+def _accumulated_within(body: Jaxpr, refs: Sequence[Var]) -> list[Var]:
+    """The Refs into which an equation that holds a jaxpr accumulates."""
+    found = {
+        eqn.invars[e.position]
+        for eqn in body.eqns
+        if jaxprs_in(eqn.params)
+        for e in eqn.effects
+        if isinstance(e, PositionalEffect) and e.each_lane
+    }
+    return [v for v in refs if v in found]

@@ -22,9 +22,9 @@ from fiveloop.core import (
     resolve_index_p,
     used_vars,
 )
-from fiveloop.state import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+from fiveloop.state import IndexParams, SwapParams, accumulate_p, addupdate_p, get_p, swap_p
 
-_ACCESSES = {get_p: 1, swap_p: 2, addupdate_p: 2}
+_ACCESSES: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 """The primitives that access a Ref at an index, and where their index operands begin."""
 
 

@@ -17,7 +17,6 @@ from fiveloop.core import (
     Lane,
     Pick,
     Value,
-    add,
     bitwise_and,
     broadcast_in_dim,
     equal,
@@ -29,6 +28,7 @@ from fiveloop.core import (
 )
 from fiveloop.state.discharge.overlap import relation
 from fiveloop.state.discharge.table import Cell, Place, Write
+from fiveloop.state.monoids import MONOIDS
 
 Crossing = Callable[[], list[Value]]
 
@@ -106,16 +106,19 @@ class Phases:
         cell.writes.append(Write(place, x))
         self._settle()
 
-    def add(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
-        """Add to an element: read it and write it, unless the index may name it twice."""
+    def accumulate(
+        self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value, monoid: str = "add"
+    ) -> None:
+        """Combine with an element: read it and write it, unless the index may name it twice."""
+        combine = MONOIDS[monoid].combine
         if is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
-            self.assign(cell, add(old, self.latest(x)))
+            self.assign(cell, combine(old, self.latest(x)))
         elif names_each_once(indexer):
             old = self.read(cell, indexer, index)
-            self.write(cell, indexer, index, add(old, self.latest(x)))
+            self.write(cell, indexer, index, combine(old, self.latest(x)))
         else:
-            cell.writes.append(Write(self.place(cell, indexer, index), x, "add"))
+            cell.writes.append(Write(self.place(cell, indexer, index), x, monoid))
             self._settle()
 
     def contents(self, cell: Cell) -> Value:

@@ -21,7 +21,7 @@ class Place:
 
 @dataclass(eq=False)
 class Write:
-    """A write that has not been carried out yet; `kind` is "set" or, where an index may repeat, "add"."""
+    """A write that has not been carried out yet; `kind` is "set" or, where an index may repeat, a monoid."""
 
     place: Place
     value: Value
@@ -49,8 +49,10 @@ class DischargeContext(Protocol):
     def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
         """Replace what the Ref holds at an index."""
 
-    def add(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
-        """Add to what the Ref holds at an index."""
+    def accumulate(
+        self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value, monoid: str = "add"
+    ) -> None:
+        """Combine with what the Ref holds at an index, by the monoid of that name."""
 
     def contents(self, cell: Cell) -> Value:
         """All that the Ref holds."""

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from fiveloop.core import Value, bind, bind1, select, zeros_of
 from fiveloop.state.predicate.engine import Guard, define_predicate, gate
-from fiveloop.state.primitives.common import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+from fiveloop.state.monoids import MONOIDS
+from fiveloop.state.primitives.common import (
+    AccumulateParams,
+    IndexParams,
+    SwapParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    swap_p,
+)
 
 
 def _get(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
@@ -28,6 +37,15 @@ def _addupdate(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexPar
     return bind(addupdate_p, ref, select(pred, x, zeros_of(x.aval)), *index, params=p)
 
 
+def _accumulate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: AccumulateParams
+) -> list[Value]:
+    ref, x, *index = operands
+    share = select(pred, x, MONOIDS[p.monoid].neutral(x.aval))
+    return bind(accumulate_p, ref, share, *index, params=p)
+
+
 define_predicate(get_p, _get)
 define_predicate(swap_p, _swap)
 define_predicate(addupdate_p, _addupdate)
+define_predicate(accumulate_p, _accumulate)

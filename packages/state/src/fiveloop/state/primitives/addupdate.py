@@ -15,18 +15,17 @@ from fiveloop.core import (
     bind,
     bind1,
     define,
-    move_batch,
-    reduce_sum,
 )
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import AccumEffect
 from fiveloop.state.errors import not_differentiated
+from fiveloop.state.monoids import MONOIDS
 from fiveloop.state.primitives.common import (
     IndexParams,
     Tangent,
     accumulator,
     addupdate_p,
-    batched_index,
+    batched_shares,
     check_index,
     check_value,
     element_aval,
@@ -74,15 +73,8 @@ def addupdate_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IndexParams
 ) -> tuple[list[Value], list[int | None]]:
     """Add each lane's share; into a Ref that is not batched, the sum of all shares."""
-    ref, x, *index = operands
-    ref_dim, x_dim, *index_dims = dims
-    if ref_dim is None and all(d is None for d in index_dims):
-        assert x_dim is not None, "unreachable: something is batched"
-        bind(addupdate_p, ref, reduce_sum(x, (x_dim,)), *index, params=p)
-        return [], []
-    batched, moved = batched_index(p, index, index_dims, ref_dim, size)
-    shares = move_batch(x, size, x_dim)
-    bind(addupdate_p, ref, shares, *moved, params=batched)
+    params, shares = batched_shares(size, operands, dims, p, MONOIDS["add"])
+    bind(addupdate_p, *shares, params=params)
     return [], []
 
 
@@ -91,7 +83,7 @@ def addupdate_discharge(
 ) -> list[Value]:
     """Add to the contents."""
     cell, x, *index = operands
-    ctx.add(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
+    ctx.accumulate(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
     return []
 
 

@@ -1,4 +1,4 @@
-"""What the rows of get, swap and addupdate share: the primitives, their index, its types and its batching."""
+"""What the rows of get, swap, addupdate and accumulate share: primitives, indices, their types and batching."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from fiveloop.core import (
     Value,
     Zero,
     batch_indexer,
+    move_axis,
+    move_batch,
 )
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.monoids import Monoid
 
 Tangent = Value | Zero
 P = TypeVar("P", bound="IndexParams")
@@ -36,9 +39,17 @@ class SwapParams(IndexParams):
     returns_old: bool = True
 
 
+@dataclass(frozen=True)
+class AccumulateParams(IndexParams):
+    """The index, and the name of the monoid that combines."""
+
+    monoid: str = "max"
+
+
 get_p: Primitive[IndexParams] = Primitive("get")
 swap_p: Primitive[SwapParams] = Primitive("swap")
 addupdate_p: Primitive[IndexParams] = Primitive("addupdate")
+accumulate_p: Primitive[AccumulateParams] = Primitive("accumulate")
 
 
 def element_aval(ref: Aval, indexer: Indexer) -> ShapedArray:
@@ -78,6 +89,20 @@ def batched_index(
     """The index for the whole batch; what it reads or writes has the batch in axis 0."""
     indexer, moved = batch_indexer(p.indexer, operands, dims, ref_dim, size)
     return replace(p, indexer=indexer), moved
+
+
+def batched_shares(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: P, monoid: Monoid
+) -> tuple[P, list[Value]]:
+    """What all lanes accumulate, each its own share; into a Ref that is not batched, all shares combined."""
+    ref, x, *index = operands
+    ref_dim, x_dim, *index_dims = dims
+    if ref_dim is not None or any(d is not None for d in index_dims):
+        batched, moved = batched_index(p, index, index_dims, ref_dim, size)
+        return batched, [ref, move_batch(x, size, x_dim), *moved]
+    if x_dim is None:
+        return p, [ref, monoid.repeated(x, size), *index]
+    return p, [ref, monoid.over_lanes(move_axis(x, x_dim, 0)), *index]
 
 
 def accumulator(ref: object) -> Value:

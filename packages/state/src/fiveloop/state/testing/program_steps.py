@@ -48,6 +48,12 @@ define_operation("read", lambda ref, index: ref[index], lambda ref, index: ref[i
 define_operation("write", _set, _set)
 define_operation("accumulate", _add, lambda ref, index, x: np.add.at(ref, index, x))
 define_operation("swap", api.swap, _twin_swap)
+for _name, _twin in {"max": np.maximum, "min": np.minimum, "mul": np.multiply}.items():
+    define_operation(
+        _name,
+        lambda ref, index, x, monoid=_name: api.accumulate(ref, index, x, monoid),
+        lambda ref, index, x, twin=_twin: twin.at(ref, index, x),
+    )
 define_operation("freeze", api.freeze, np.array)
 
 
@@ -105,13 +111,16 @@ def draw_new_ref(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     return NewRef(use)
 
 
+TOUCHES = ("read", "write", "accumulate", "swap", "max", "min", "mul")
+
+
 def draw_touch(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     """Something done to a Ref, at any index; the Ref is made first if there is none."""
     if not scope.refs:
         return draw_new_ref(draw, scope, kinds)
     ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
     index = draw_index(draw, scope, scope.refs[ref])
-    name = draw(st.sampled_from(["read", "write", "accumulate", "swap"]))
+    name = draw(st.sampled_from(TOUCHES))
     use = None if name == "read" else draw_use(draw, scope, index.result_shape)
     if name in ("read", "swap"):
         scope.floats.append(index.result_shape)

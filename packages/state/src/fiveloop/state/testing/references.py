@@ -124,6 +124,24 @@ def _addupdate(values: Sequence[Any], p: Any) -> list[Any]:
     return []
 
 
+_COMBINE = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def _accumulate(values: Sequence[Any], p: Any) -> list[Any]:
+    ref, share, *index = values
+    array = _live(ref).array
+    for place, target in places(p.indexer, index, array.shape):
+        array[target] = _COMBINE[p.monoid](array[target], share[place])
+    return []
+
+
 def _freeze(values: Sequence[Any], p: Any) -> list[Any]:
     ref = _live(values[0])
     ref.frozen = True
@@ -133,5 +151,6 @@ def _freeze(values: Sequence[Any], p: Any) -> list[Any]:
 define_reference("get", _get)
 define_reference("swap", _swap)
 define_reference("addupdate", _addupdate)
+define_reference("accumulate", _accumulate)
 define_reference("new_ref", lambda values, p: [Cell(np.array(values[0]))])
 define_reference("freeze", _freeze)

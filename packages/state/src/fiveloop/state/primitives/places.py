@@ -1,0 +1,72 @@
+"""The number of the element of a Ref that each element of what an index selects is; equal where an index repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fiveloop.core import (
+    At,
+    Indexer,
+    Lane,
+    Pick,
+    Scalar,
+    Span,
+    Value,
+    add,
+    broadcast_in_dim,
+    convert,
+    iota,
+    is_dynamic,
+    mul,
+    resolve,
+    size_of,
+)
+
+_Label = tuple[str, int]
+
+
+def element_numbers(shape: Sequence[int], indexer: Indexer, index: Sequence[Value]) -> Value:
+    """For each element of what the index selects, its number among those of an array of this shape, in C order."""
+    dtype = np.dtype(np.int32 if size_of(shape) <= np.iinfo(np.int32).max else np.int64)
+    axes = _result_axes(indexer)
+    paired = [axes["lead", k] for k, p in enumerate(indexer.paired) if p]
+    picks = [axes["pick", k] for k in range(len(indexer.pick_shape))]
+    operands = iter(resolve(shape, indexer, index))
+    total = _spread(Scalar(np.zeros((), dtype)), indexer, [])
+    for axis, entry in enumerate(indexer.entries):
+        stride = size_of(shape[axis + 1 :])
+        if is_dynamic(entry):
+            along = [*paired, *picks] if isinstance(entry, Pick) else paired
+            start = _spread(convert(next(operands), dtype), indexer, along)
+            total = add(total, _times(start, stride))
+        elif isinstance(entry, (At, Span)):
+            total = add(total, Scalar(np.asarray((entry.start or 0) * stride, dtype)))
+        if isinstance(entry, (Span, Lane)):
+            at = axes["span", axis] if isinstance(entry, Span) else axes["lead", entry.lead]
+            steps = _spread(iota(dtype, indexer.result_shape[at]), indexer, [at])
+            by = entry.stride if isinstance(entry, Span) else 1
+            total = add(total, _times(steps, by * stride))
+    return total
+
+
+def _result_axes(indexer: Indexer) -> dict[_Label, int]:
+    """Which axis of the result is which: of a batch, of a span by the Ref's axis, of the picks."""
+    labels: list[_Label] = [
+        ("span", axis) for axis, e in enumerate(indexer.entries) if isinstance(e, Span)
+    ]
+    picks: list[_Label] = [("pick", k) for k in range(len(indexer.pick_shape))]
+    labels[indexer.pick_axis : indexer.pick_axis] = picks
+    for position in indexer.new_axes:
+        labels.insert(position, ("new", position))
+    labels = [*[("lead", k) for k in range(len(indexer.lead))], *labels]
+    return {label: k for k, label in enumerate(labels)}
+
+
+def _spread(x: Value, indexer: Indexer, axes: Sequence[int]) -> Value:
+    return broadcast_in_dim(x, indexer.result_shape, axes)
+
+
+def _times(x: Value, n: int) -> Value:
+    return mul(x, Scalar(np.asarray(n, x.dtype)))
