@@ -11,7 +11,6 @@ import pytest
 
 import fiveloop.core.index_ops  # noqa: F401  # gives arrays their methods
 from fiveloop.core.array import Value, device_put
-from fiveloop.core.errors import RuleError
 from fiveloop.core.indexing import DynamicSpan, batch_indexer, ds, normalize, put_add, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
@@ -206,16 +205,25 @@ def test_the_first_of_several_equal_extrema_gets_the_cotangent() -> None:
     np.testing.assert_array_equal(v_bar, [1, 0, 0, 2, 0])
 
 
-def test_products_are_differentiated_where_places_are_unique() -> None:
+@pytest.mark.parametrize("unique", [False, True])
+def test_the_derivative_of_a_product_in_distinct_places(unique: bool) -> None:
     place = np.array([2, 0])
     x, v, ct = [device_put(np.array(y)) for y in ([2.0, 3.0, 4.0], [5.0, 6.0], [1.0, 1.0, 1.0])]
     x_bar, v_bar = pulled_back(
-        lambda x, v: [x.at[place].multiply(v, unique_indices=True)], [x, v], [ct]
+        lambda x, v: [x.at[place].multiply(v, unique_indices=unique)], [x, v], [ct]
     )
     np.testing.assert_array_equal(x_bar, [6, 1, 5])
     np.testing.assert_array_equal(v_bar, [4, 2])
-    with pytest.raises(RuleError, match="unique_indices=True"):
-        pulled_back(lambda x, v: [x.at[place].multiply(v)], [x, v], [ct])
+
+
+def test_the_derivative_of_a_product_of_several_factors_one_of_them_zero() -> None:
+    place = np.array([0, 1, 1, 3, 1, 0, 1])
+    x = device_put(np.array([1.0, 2.0, 3.0, 4.0]))
+    v = device_put(np.array([2.0, 0.0, 3.0, 5.0, 7.0, 11.0, 2.0]))
+    ct = device_put(np.array([1.0, 10.0, 100.0, 1000.0]))
+    x_bar, v_bar = pulled_back(lambda x, v: [x.at[place].multiply(v)], [x, v], [ct])
+    np.testing.assert_array_equal(x_bar, [22, 0, 100, 5000])
+    np.testing.assert_array_equal(v_bar, [11, 10 * 2 * 3 * 7 * 2, 0, 4000, 0, 2, 0])
 
 
 def test_a_batched_indexer_keeps_blocks_where_lanes_agree() -> None:
