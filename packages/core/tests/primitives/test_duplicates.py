@@ -25,9 +25,16 @@ def test_all_pairs(size: int) -> None:
         x = rng.integers(-2, 4, size).astype(np.float32)
         flags = rng.integers(0, 2, size).astype(np.bool_)
         products = [float(np.prod(x[others(k, places)])) for k in range(size)]
-        firsts = [bool(flags[k]) and not any(flags[[j for j in others(k, places) if j < k]]) for k in range(size)]
-        np.testing.assert_array_equal(np.asarray(product_of_others(as_value(x), as_value(places))), products)
-        np.testing.assert_array_equal(np.asarray(is_first(as_value(flags), as_value(places))), firsts)
+        firsts = [
+            bool(flags[k]) and not any(flags[[j for j in others(k, places) if j < k]])
+            for k in range(size)
+        ]
+        np.testing.assert_array_equal(
+            np.asarray(product_of_others(as_value(x), as_value(places))), products
+        )
+        np.testing.assert_array_equal(
+            np.asarray(is_first(as_value(flags), as_value(places))), firsts
+        )
 
 
 def test_arrays_of_several_axes() -> None:

@@ -26,12 +26,12 @@ class Effect:
     in_loops: ClassVar[bool] = True
     recomputable: ClassVar[bool] = False
     mutates: ClassVar[bool] = False
+    each_lane: ClassVar[bool] = False
     returns: ClassVar[bool] = False
 
     @classmethod
     def at_return(cls, contents: Any) -> None:
         """Take the result that a program has for effects of this type."""
-    each_lane: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ def is_first(flags: Value, places: Value) -> Value:
 def _in_order(x: Value, places: Value, run: Callable[[Value, Value], Value]) -> Value:
     """Run a function of elements and their places on both sorted by place; equal places keep their order."""
     count = size_of(x.shape)
+    if not count:
+        return x
     numbers = iota(np.int32, count)
     keys, order = sort_together([reshape(places, (count,)), numbers], num_keys=1)
     back = sort_together([order, numbers], num_keys=1)[1]
@@ -66,7 +68,7 @@ def _taken(x: Value, order: Value) -> Value:
 def _before(x: Value, keys: Value, combine: Combine, neutral: Any, way: int) -> Value:
     """For each element those before it (or after it, if `way` is -1) that have its key, combined."""
     count, done = size_of(x.shape), 1
-    if count <= 1:
+    if count == 1:
         return broadcast_in_dim(Scalar(np.asarray(neutral).astype(x.dtype)), x.shape, ())
     out = _neighbour(x, keys, neutral, way)
     while done < count - 1:
@@ -77,7 +79,8 @@ def _before(x: Value, keys: Value, combine: Combine, neutral: Any, way: int) -> 
 
 def _neighbour(x: Value, keys: Value, neutral: Any, distance: int) -> Value:
     """The element so far before each, if it has the same key."""
-    shift = lambda y, filler: pad(y, filler, (distance,), (-distance,))
     nothing = Scalar(np.asarray(neutral).astype(x.dtype))
-    same = equal(shift(keys, Scalar(np.asarray(-1).astype(keys.dtype))), keys)
-    return select(same, shift(x, nothing), broadcast_in_dim(nothing, x.shape, ()))
+    no_key = Scalar(np.asarray(-1).astype(keys.dtype))
+    same = equal(pad(keys, no_key, (distance,), (-distance,)), keys)
+    shifted = pad(x, nothing, (distance,), (-distance,))
+    return select(same, shifted, broadcast_in_dim(nothing, x.shape, ()))

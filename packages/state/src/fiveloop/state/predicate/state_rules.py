@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Value, bind, bind1, select, zeros_of
-from fiveloop.state.predicate.engine import Guard, define_predicate, gate
 from fiveloop.state.monoids import MONOIDS
+from fiveloop.state.predicate.engine import Guard, define_predicate, gate
 from fiveloop.state.primitives.common import (
     AccumulateParams,
     IndexParams,

@@ -27,7 +27,7 @@ from fiveloop.core import (
 _Label = tuple[str, int]
 
 
-def element_numbers(shape: Sequence[int], indexer: Indexer, index: Sequence[Value]) -> Value:
+def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Value]) -> Value:
     """For each element of what the index selects, its number among those of an array of this shape, in C order."""
     dtype = np.dtype(np.int32 if size_of(shape) <= np.iinfo(np.int32).max else np.int64)
     axes = _result_axes(indexer)
