@@ -136,7 +136,10 @@ def test_branches_and_checkpoints(monoid: str) -> None:
 @pytest.mark.parametrize("program", [branches, steps_until])
 def test_lanes_that_go_their_own_ways(program: Any, monoid: str) -> None:
     x, share = RNG.uniform(0.5, 1.5, (2, 3, 4))
-    fun = lambda x, v: program(monoid, x, v)
+
+    def fun(x: Any, v: Any) -> Any:
+        return program(monoid, x, v)
+
     lanes = [np.asarray(fun(as_value(a), as_value(b))) for a, b in zip(x, share, strict=True)]
     for run in (vmap(fun), jit(vmap(fun))):
         assert_all_close([np.asarray(run(as_value(x), as_value(share)))], [np.stack(lanes)])
