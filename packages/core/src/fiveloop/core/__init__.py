@@ -276,3 +276,6 @@ from .custom_rule.primitive import rule_jvp as rule_jvp
 from .trace.axes import AxisScope as AxisScope
 from .custom_rule.masked import Masked as Masked
 from .custom_rule.primitive import rule_transpose as rule_transpose
+from .api.flatten import FlatFunction as FlatFunction
+from .primitives.elementwise import bitwise_not as bitwise_not
+from .transforms.replay import replayed as replayed

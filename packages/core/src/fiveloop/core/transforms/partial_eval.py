@@ -24,6 +24,7 @@ from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, tr
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import split_rules
+from fiveloop.core.transforms.replay import replayed
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 from fiveloop.core.transforms.saving import SavingPlan
 from fiveloop.core.util import Mask, dedupe, select_by
@@ -90,6 +91,11 @@ class _Step:
     staged: list[Eqn] = field(default_factory=list)
     again: list[Eqn] = field(default_factory=list)
 
+    @property
+    def replay(self) -> list[Eqn]:
+        """What runs again where it must: for what it does to a Ref."""
+        return self.again or _replayed(self.known) or self.known
+
 
 class _Splitter:
     def __init__(
@@ -149,7 +155,7 @@ class _Splitter:
         while True:
             before = len(lost)
             for eqn in self.jaxpr.eqns:
-                if _happens_once(eqn) or not lost.isdisjoint(self._refs_to_run(eqn)):
+                if replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
                     lost |= _changed_refs(eqn) - inputs
             if len(lost) == before:
                 return lost
@@ -163,8 +169,8 @@ class _Splitter:
     def _classify(self, eqn: Eqn) -> _Step:
         unknown = [isinstance(a, Var) and a in self.unknown for a in eqn.invars]
         if not any(unknown) and self.unknown.isdisjoint(eqn.outvars):
-            again = [eqn] if self._may_run_again(eqn) else []
-            return _Step(known=[eqn], again=again)
+            again = replayed(eqn) or []
+            return _Step(known=[eqn], again=[e for e in again if self._may_run_again(e)])
         rule = split_rules.find(eqn.primitive)
         if rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
@@ -179,15 +185,16 @@ class _Splitter:
         self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
         # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
         self.unknown |= {v for e in cut.staged for v in e.outvars}
-        again = cut.known if self._may_repeat(eqn, cut) else []
-        return _Step(known=cut.known, staged=cut.staged, again=again)
+        again = _replayed(cut.known) or []
+        may = self._may_repeat(eqn, again)
+        return _Step(known=cut.known, staged=cut.staged, again=again if may else [])
 
-    def _may_repeat(self, eqn: Eqn, cut: EqnSplit) -> bool:
+    def _may_repeat(self, eqn: Eqn, again: Sequence[Eqn]) -> bool:
         """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
-        if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(must_stay, cut.known)):
+        if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(must_stay, again)):
             return False
-        saves = any(not set(known.outvars) <= set(eqn.outvars) for known in cut.known)
-        return not saves and not self.plan.verdict(eqn).saves
+        saves = any(not set(known.outvars) <= set(eqn.outvars) for known in again)
+        return not saves and not any(self.plan.verdict(e).saves for e in replayed(eqn) or [eqn])
 
     def _may_run_again(self, eqn: Eqn) -> bool:
         if (
@@ -317,7 +324,7 @@ class _Splitter:
                 if must_stay(eqn) or not need.keys().isdisjoint(eqn.outvars):
                     kept.append(eqn)
                     need.update(dict.fromkeys(_vars(eqn.invars)))
-            for eqn in reversed(step.again or step.known):
+            for eqn in reversed(step.replay):
                 if self._runs_again(eqn, step, need, replayed):
                     kept.append(eqn)
                     need.update(dict.fromkeys(_vars(eqn.invars)))
@@ -355,8 +362,10 @@ def _changed_refs(eqn: Eqn) -> set[Var]:
     return used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
 
 
-def _happens_once(eqn: Eqn) -> bool:
-    return any(not isinstance(e, PositionalEffect) and not e.recomputable for e in eqn.effects)
+def _replayed(eqns: Sequence[Eqn]) -> list[Eqn] | None:
+    """What runs in place of equations when they run again, or None if one of them must not."""
+    found = [replayed(eqn) for eqn in eqns]
+    return None if None in found else [e for again in found if again for e in again]
 
 
 def _touched_refs(eqn: Eqn) -> set[Var]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, bind
+from fiveloop.core import Jaxpr, Value, bind, eval_jaxpr, stage_closed
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
 from fiveloop.state import Handling
 
@@ -13,12 +13,26 @@ from fiveloop.state import Handling
 def for_handler(
     handling: Handling, ref: Value, operands: Sequence[Value], p: ForParams
 ) -> list[Value]:
-    """Loop with the Ref in front of the others.
+    """Loop with the Ref in front of the others."""
+    first = p.first_ref
+    body = p.body.remember(("handled", handling, first), lambda: _handled(handling, p))
+    params = replace(p, body=body)
+    return bind(for_p, *operands[:first], ref, *operands[first:], params=params)
+
+
+def _handled(handling: Handling, p: ForParams) -> Jaxpr:
+    """The body with the Ref, to which the effect may do something of its own in each step.
 
     threaded : [ref, i, *consts, *carry, *refs] -> [*carry]
     body     : [i, *consts, *carry, ref, *refs] -> [*carry]
     """
     threaded = handling.thread(p.body)
-    first, invars = p.first_ref, threaded.invars
-    body = threaded.replace(invars=[*invars[1 : first + 2], invars[0], *invars[first + 2 :]])
-    return bind(for_p, *operands[:first], ref, *operands[first:], params=replace(p, body=body))
+    at = 1 + p.first_ref
+
+    def run(*args: Value) -> list[Value]:
+        ref, i = args[at], args[0]
+        ins = [*args[:at], *args[at + 1 :]]
+        return handling.effect.in_step(ref, i, lambda: eval_jaxpr(threaded, [ref, *ins]))
+
+    ref, *avals = threaded.in_avals
+    return stage_closed(run, [*avals[:at], ref, *avals[at:]], p.body.name)

@@ -21,6 +21,7 @@ from fiveloop.core import (
     dce,
     mutated_positions,
     new_eqn,
+    replayed,
     select_by,
     split,
     whole_indexer,
@@ -52,9 +53,16 @@ def while_split(
     copies = _copies(eqn, p, known, inst)
     operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
     outvars = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
-    staged = new_eqn(eqn.primitive, operands, p, outvars, eqn.source)
+    staged = new_eqn(eqn.primitive, operands, _again(eqn), outvars, eqn.source)
     reads, refs = [c[0] for c in copies.values()], [c[1] for c in copies.values()]
     return EqnSplit([*reads, known_eqn], [*refs, staged], tuple(not k for k in carry))
+
+
+def _again(eqn: Eqn) -> WhileParams:
+    """The loop as the staged half makes it: without effects that must not happen twice, if it can be."""
+    (again,) = replayed(eqn) or [eqn]
+    p: WhileParams = again.params
+    return p
 
 
 def _split_body(plan: SavingPlan, unknown: Mask, p: WhileParams) -> tuple[Split, Jaxpr] | None:

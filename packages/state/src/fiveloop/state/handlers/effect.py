@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from fiveloop.core import Effect, Effects, Value
@@ -20,6 +20,11 @@ class HandledEffect(Effect):
     def initial(cls, effects: Sequence[Self]) -> Value:
         """What the Ref holds when a program begins that has these effects."""
         raise TypeError(f"{cls.__name__} must say what its Ref holds at first: define `initial`")
+
+    @classmethod
+    def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
+        """What step `i` of a loop gives, which `step` runs; an effect may look at the Ref before and after it."""
+        return step()
 
 
 def handled_kinds(effects: Effects) -> list[type[HandledEffect]]:

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from fiveloop.core import (
     Aval,
-    Effect,
     Eqn,
     Jaxpr,
     Literal,
@@ -21,13 +20,14 @@ from fiveloop.core import (
     stage_closed,
 )
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.handlers.effect import HandledEffect
 
 
 @dataclass(frozen=True)
 class Handling:
     """An effect that is being handled: its type, and the type of what its Ref holds."""
 
-    effect: type[Effect]
+    effect: type[HandledEffect]
     aval: Aval
 
     def thread(self, jaxpr: Jaxpr) -> Jaxpr:
@@ -63,7 +63,7 @@ def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
     handler_rules.define(prim, rule)
 
 
-def thread_effect(jaxpr: Jaxpr, effect: type[Effect], aval: Aval) -> Jaxpr:
+def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: Aval) -> Jaxpr:
     """The jaxpr without an effect, which it has on a Ref of arrays of type `aval` instead.
 
     jaxpr    : [*ins]      -> [*outs]

@@ -1,0 +1,46 @@
+"""What may run again: an equation without the effects in it that must not happen twice.
+
+A recomputation is there for values. So an equation that gives none and changes no Ref, a check or a print, is left
+out of it, at any depth.
+"""
+
+from __future__ import annotations
+
+from fiveloop.core.ir.effects import PositionalEffect
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in, with_jaxprs
+from fiveloop.core.rules import new_eqn
+
+
+def happens_once(eqn: Eqn) -> bool:
+    """Whether an equation has an effect that must not happen twice, at any depth."""
+    return any(not isinstance(e, PositionalEffect) and not e.recomputable for e in eqn.effects)
+
+
+def replayed(eqn: Eqn) -> list[Eqn] | None:
+    """What runs in place of an equation when it runs again, if anything; None if its values cannot be made again."""
+    if not happens_once(eqn):
+        return [eqn]
+    inner = jaxprs_in(eqn.params)
+    if not inner:
+        gives = eqn.outvars or any(isinstance(e, PositionalEffect) for e in eqn.effects)
+        return None if gives else []
+    if any(_replayed_jaxpr(j) is None for j in inner):
+        return None
+    params = with_jaxprs(eqn.params, lambda j: _replayed_jaxpr(j) or j)
+    made = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    # What still has the effect has it in a rule of its own.
+    return None if happens_once(made) else [made]
+
+
+def _replayed_jaxpr(jaxpr: Jaxpr) -> Jaxpr | None:
+    return jaxpr.remember("replayed", lambda: _make_replayed(jaxpr))
+
+
+def _make_replayed(jaxpr: Jaxpr) -> Jaxpr | None:
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        found = replayed(eqn)
+        if found is None:
+            return None
+        eqns += found
+    return jaxpr.replace(eqns=eqns)

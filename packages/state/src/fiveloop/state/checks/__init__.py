@@ -1,0 +1,1 @@
+"""Checks: predicates with a message that become errors when a call returns, or values."""

@@ -1,0 +1,170 @@
+"""What users call: `check`, `checked` and `checkify`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fiveloop.core import (
+    ArrayLike,
+    ClosedCallParams,
+    FlatFunction,
+    Jaxpr,
+    Value,
+    argument_naming,
+    as_value,
+    at_source,
+    bind,
+    bind1,
+    boundary,
+    check_callable,
+    closed_call_p,
+    current_source,
+    flatten_values,
+    function_name,
+    guarded,
+    refuse_aliases,
+    stage_call,
+)
+from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
+from fiveloop.state.checks.error_value import ErrorValue
+from fiveloop.state.checks.insert import KINDS, USER, Checks, insert_checks
+from fiveloop.state.checks.primitive import CheckParams, check_p
+from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.handlers.thread import thread_effect
+from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+user_checks: Checks = frozenset([USER])
+index_checks: Checks = frozenset(["index"])
+nan_checks: Checks = frozenset(["nan"])
+div_checks: Checks = frozenset(["div"])
+float_checks: Checks = nan_checks | div_checks
+all_checks: Checks = KINDS
+
+
+@boundary
+def check(
+    pred: ArrayLike, message: str, *format_args: ArrayLike, **format_kwargs: ArrayLike
+) -> None:
+    """Raise CheckError with a message if a predicate does not hold; in traced code when the call returns.
+
+    `pred` is one bool. The message is formatted as `str.format` does, with the values of arrays. Of the checks of a
+    call the first that fails counts: in a loop that of the first step, in a `cond` only those of the branch taken,
+    under `vmap` that of the first lane. Derivatives check once, and computing values again checks nothing.
+
+    >>> from fiveloop.core import jit
+    >>> @jit
+    ... def root(x):
+    ...     check(x >= 0.0, "no root of {}", x)
+    ...     return x**0.5
+    >>> root(4.0)
+    Array(2., dtype=float32, weak_type=True)
+    >>> root(-4.0)
+    Traceback (most recent call last):
+    ...
+    fiveloop.state.checks.site.CheckError: no root of -4.0...
+    """
+    where = current_source()
+    holds = as_value(pred, "check: pred")
+    if holds.dtype.kind != "b" or holds.ndim:
+        raise TypeError(
+            f"check: pred must be one bool, got {holds.aval}; compare, and reduce with `.all()`{at_source(where)}"
+        )
+    if not isinstance(message, str):
+        raise TypeError(f"check: message must be a string, got {message!r}{at_source(where)}")
+    values = [as_value(x, "check: a value of the message") for x in format_args]
+    values += [as_value(x, f"check: {name}") for name, x in format_kwargs.items()]
+    source = None if where is None else str(where)
+    site = CheckSite(message, tuple(x.aval.strong() for x in values), tuple(format_kwargs), source)  # type: ignore[misc]  # values are arrays
+    try:
+        site.format([np.zeros(a.shape, a.dtype)[()] for a in site.avals])
+    except (IndexError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"check: the message {message!r} cannot be formatted with values of types {[x.aval for x in values]} "
+            f"({type(error).__name__}: {error}); give one for each pair of braces{at_source(where)}"
+        ) from None
+    bind(check_p, holds, *values, params=CheckParams(site))
+
+
+def checked(fun: Callable[P, R], errors: Checks = KINDS) -> Callable[P, R]:
+    """`fun`, in which the library checks indices, divisors and results: `errors` says which.
+
+    What fails raises as a user's `check` does.
+
+    >>> checked(lambda x, i: x[i])(np.arange(3), 5)
+    Traceback (most recent call last):
+    ...
+    fiveloop.state.checks.site.CheckError: index 5 is out of bounds for an axis of size 3...
+    """
+    kinds = _kinds("checked", errors)
+    check_callable("checked", fun)
+
+    @wraps(fun)
+    @guarded
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        jaxpr, operands, flat = _traced("checked", fun, args, kwargs, kinds)
+        params = ClosedCallParams(jaxpr, function_name(fun))
+        out: R = flat.unflatten(bind(closed_call_p, *operands, params=params))
+        return out
+
+    return call
+
+
+def checkify(
+    fun: Callable[P, R], errors: Checks = user_checks
+) -> Callable[P, tuple[ErrorValue, R]]:
+    """A function that gives the first check that has failed in `fun`, as a value, and what `fun` gives.
+
+    `errors` is a set of kinds, joined with `|`: `user_checks`, `index_checks`, `nan_checks`, `div_checks`,
+    `float_checks`, `all_checks`. Checks that a user has written and that are not asked for stay what they are.
+
+    >>> from fiveloop.core import jit
+    >>> error, y = jit(checkify(lambda x: x / 0.0, errors=div_checks))(1.0)
+    >>> bool(error), y
+    (True, Array(inf, dtype=float32, weak_type=True))
+    """
+    kinds = _kinds("checkify", errors)
+    check_callable("checkify", fun)
+    effect = CheckEffect if USER in kinds else InsertedCheckEffect
+
+    @wraps(fun)
+    @guarded
+    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[ErrorValue, R]:
+        jaxpr, operands, flat = _traced("checkify", fun, args, kwargs, kinds)
+        record = effect.initial([e for e in jaxpr.effects if isinstance(e, effect)])
+        threaded = thread_effect(jaxpr, effect, record.aval)
+        ref = bind1(new_ref_p, record, params=NewRefParams())
+        params = ClosedCallParams(threaded, function_name(fun))
+        outs = bind(closed_call_p, ref, *operands, params=params)
+        return ErrorValue(bind1(freeze_p, ref)), flat.unflatten(outs)
+
+    return call
+
+
+def _traced(
+    what: str, fun: Callable[..., Any], args: Any, kwargs: Any, kinds: Checks
+) -> tuple[Jaxpr, list[Value], FlatFunction]:
+    """A function's jaxpr with checks in it, its operands, and how its results are put together."""
+    values, tree = flatten_values((args, kwargs), argument_naming(what, fun))
+    staged, flat = stage_call(fun, values, tree)
+    refuse_aliases(f"{what} of {function_name(fun)}", staged.captured, values)
+    return insert_checks(staged.jaxpr, kinds - {USER}), [*staged.captured, *values], flat
+
+
+def _kinds(what: str, errors: Any) -> Checks:
+    if (
+        not isinstance(errors, Collection)
+        or isinstance(errors, str)
+        or not KINDS.issuperset(errors)
+    ):
+        raise TypeError(
+            f"{what}: errors must be a set of kinds of checks, got {errors!r}; join `user_checks`, `index_checks`, "
+            f"`nan_checks` and `div_checks` with `|`, or use `all_checks`{at_source(current_source())}"
+        )
+    return frozenset(errors)

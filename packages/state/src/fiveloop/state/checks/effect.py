@@ -1,0 +1,118 @@
+"""The effect of a check, and what becomes of its record when a call returns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fiveloop.core import Value, bitwise_and, equal, select
+from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_step
+from fiveloop.state.checks.site import CheckError
+from fiveloop.state.handlers.effect import HandledEffect
+
+MANY = 1024
+"""From this many records on, those that tell of nothing are dropped."""
+
+
+@dataclass(frozen=True)
+class CheckEffect(HandledEffect):
+    """Something is checked, and the values of its message take `width` words of the record, which is in the Ref."""
+
+    returns: ClassVar[bool] = True
+    width: int = 0
+
+    @classmethod
+    def initial(cls, effects: Sequence[Any]) -> Value:
+        """Nothing has failed."""
+        return empty_record(record_aval(max([e.width for e in effects], default=0)))
+
+    @classmethod
+    def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
+        """Record the step, if this is the one in which something fails first."""
+        before = ref[0]
+        outs = step()
+        after = ref[...]
+        is_new = bitwise_and(equal(before, 0), after[0] != 0)
+        ref[...] = select(is_new, with_step(after, i), after)
+        return outs
+
+    @classmethod
+    def at_return(cls, contents: Value) -> None:
+        """Raise, or wait until the user asks."""
+        report(contents)
+
+
+@dataclass(frozen=True)
+class InsertedCheckEffect(CheckEffect):
+    """A check that no user has written: of an index, a divisor or a result."""
+
+
+class DeferredChecks:
+    """The records of calls that have returned; `raise_if_any` looks at them."""
+
+    def __init__(self) -> None:
+        self._records: list[Value] = []
+
+    def add(self, record: Value) -> None:
+        """Keep a record."""
+        self._records.append(record)
+        if len(self._records) >= MANY:
+            self._records = [r for r in self._records if error_in(np.asarray(r)) is not None][:1]
+
+    def first(self) -> CheckError | None:
+        """The first failure since the last time, if there is one; this waits for the calls."""
+        records, self._records = self._records, []
+        errors = (error_in(np.asarray(r)) for r in records)
+        return next((e for e in errors if e is not None), None)
+
+    def raise_if_any(self) -> None:
+        """Raise the first failure since the last time, if there is one; this waits for the calls."""
+        error = self.first()
+        if error is not None:
+            raise error
+
+
+class _Waiting(threading.local):
+    checks: DeferredChecks | None = None
+
+
+_waiting = _Waiting()
+
+
+@contextmanager
+def deferred_checks() -> Iterator[DeferredChecks]:
+    """Within the block a check that fails does not raise; the first one raises at its end.
+
+    So calls return at once, without waiting for the device. `raise_if_any` of what the block is given raises earlier.
+
+    >>> from fiveloop.core import jit
+    >>> from fiveloop.state import check
+    >>> step = jit(lambda x: (check(x < 2.0, "x is {}", x), x + 1.0)[1])
+    >>> with deferred_checks() as checks:
+    ...     x = step(step(step(0.0)))
+    Traceback (most recent call last):
+    ...
+    fiveloop.state.checks.site.CheckError: x is 2.0...
+    """
+    before, _waiting.checks = _waiting.checks, DeferredChecks()
+    checks = _waiting.checks
+    try:
+        yield checks
+    finally:
+        _waiting.checks = before
+    checks.raise_if_any()
+
+
+def report(record: Value) -> None:
+    """Raise what a record tells of, or keep it, if checks are deferred."""
+    if _waiting.checks is not None:
+        _waiting.checks.add(record)
+        return
+    error = error_in(np.asarray(record))
+    if error is not None:
+        raise error

@@ -1,0 +1,128 @@
+"""Checks that the library writes: of every index, divisor and result of a jaxpr, nested jaxprs included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fiveloop.core import (
+    Eqn,
+    Indexer,
+    Jaxpr,
+    Literal,
+    ShapedArray,
+    Span,
+    Value,
+    Var,
+    bind,
+    bitwise_and,
+    bitwise_not,
+    jaxprs_in,
+    keep_source,
+    resolve_index_p,
+    stage_closed,
+    with_jaxprs,
+)
+from fiveloop.state.checks.primitive import CheckParams, check_p
+from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.primitives.common import addupdate_p, get_p, swap_p
+
+Checks = frozenset[str]
+USER = "user"
+KINDS: Checks = frozenset([USER, "index", "nan", "div"])
+_FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2}
+_DIVISIONS = ("div", "rem")
+
+
+def insert_checks(jaxpr: Jaxpr, kinds: Checks) -> Jaxpr:
+    """The jaxpr with checks of these kinds: of the same inputs and results, and with the effect of a check."""
+    if not kinds:
+        return jaxpr
+    return jaxpr.remember(("checks", kinds), lambda: _insert(jaxpr, kinds))
+
+
+def _insert(jaxpr: Jaxpr, kinds: Checks) -> Jaxpr:
+    def run(*args: Value) -> list[Value]:
+        env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.value if isinstance(atom, Literal) else env[atom]
+
+        with keep_source() as set_source:
+            for eqn in jaxpr.eqns:
+                set_source(eqn.source)
+                outs = _step(eqn, [read(a) for a in eqn.invars], kinds)
+                env.update(zip(eqn.outvars, outs, strict=True))
+        return [read(a) for a in jaxpr.outvars]
+
+    return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+
+
+def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks) -> list[Value]:
+    if jaxprs_in(eqn.params):
+        params = with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds))
+        return bind(eqn.primitive, *operands, params=params)
+    if "index" in kinds:
+        _check_indices(eqn, operands)
+    if "div" in kinds and eqn.primitive.name in _DIVISIONS:
+        _check(eqn, operands[1] != 0, f"`{eqn.primitive}` divides by zero")
+    outs = bind(eqn.primitive, *operands, params=eqn.params)
+    if "nan" in kinds:
+        for out in outs:
+            _check_nan(eqn, operands, out)
+    return outs
+
+
+def _check(eqn: Eqn, holds: Value, message: str, *values: Value) -> None:
+    avals = tuple(x.aval for x in values if isinstance(x.aval, ShapedArray))
+    site = CheckSite(message, avals, source=None if eqn.source is None else str(eqn.source))
+    bind(check_p, holds.all(), *values, params=CheckParams(site, inserted=True))
+
+
+# indices
+
+
+def _check_indices(eqn: Eqn, operands: Sequence[Value]) -> None:
+    if eqn.primitive is resolve_index_p and eqn.params.size:
+        window = 1 if eqn.params.window is None else eqn.params.window
+        _check_index(eqn, operands[0], eqn.params.size, window, "an axis")
+    elif eqn.primitive in _FIRST_INDEX:
+        index = operands[_FIRST_INDEX[eqn.primitive] :]
+        for (axis, extent), i in zip(_extents(eqn.params.indexer), index, strict=True):
+            _check_index(eqn, i, operands[0].shape[axis], extent, f"axis {axis}")
+
+
+def _extents(indexer: Indexer) -> Iterator[tuple[int, Any]]:
+    """The axes whose index is an operand, and how many elements each takes there."""
+    for axis in indexer.dynamic_axes:
+        entry = indexer.entries[axis]
+        yield axis, entry.extent if isinstance(entry, Span) else 1
+
+
+def _check_index(eqn: Eqn, index: Value, size: Any, extent: Any, axis: str) -> None:
+    """Check that a block of a size fits in an axis; a negative index counts from its end."""
+    fits = bitwise_and(index >= -size, index <= size - extent)
+    flat = index.reshape(-1)
+    offending = flat[fits.reshape(-1).argmin()] if index.ndim else index
+    block = f"a block of {extent} at index {{}}" if extent != 1 else "index {}"
+    _check(eqn, fits, f"{block} is out of bounds for {axis} of size {size}", offending)
+
+
+# nans
+
+
+def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value) -> None:
+    """Check that a primitive makes no nan: none is in a result that is in no operand."""
+    if not _may_hold_nan(out):
+        return
+    made = out != out
+    for x in operands:
+        if _may_hold_nan(x):
+            found = x != x
+            alike = x.shape in ((), out.shape)
+            made = bitwise_and(made, bitwise_not(found if alike else found.any()))
+    _check(eqn, bitwise_not(made), f"`{eqn.primitive}` made a nan")
+
+
+def _may_hold_nan(x: Value) -> bool:
+    return isinstance(x.aval, ShapedArray) and x.aval.differentiable

@@ -1,0 +1,114 @@
+"""`check`: the first predicate that does not hold is recorded; nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fiveloop.core import (
+    Aval,
+    Effects,
+    Primitive,
+    Refusal,
+    Tangent,
+    Value,
+    bind,
+    bitwise_not,
+    bitwise_or,
+    define,
+    equal,
+    move_batch,
+    select,
+)
+from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, report
+from fiveloop.state.checks.record import empty_record, record_aval, record_of
+from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.handlers.thread import Handling, define_handler
+from fiveloop.state.predicate.engine import Guard, define_predicate
+
+
+@dataclass(frozen=True)
+class CheckParams:
+    """Where the check stands, how many leading axes of its operands are lanes, and whether the library wrote it."""
+
+    site: CheckSite
+    lanes: int = 0
+    inserted: bool = False
+
+
+check_p: Primitive[CheckParams] = Primitive("check")
+
+
+def check_abstract_eval(avals: Sequence[Aval], p: CheckParams) -> tuple[list[Aval], Effects]:
+    """No results; the effect says how many words the values of the message take."""
+    pred, *values = avals
+    shapes = [pred.shape, *[a.shape[: p.lanes] for a in values]]
+    if pred.dtype.kind != "b" or pred.ndim != p.lanes or len(set(shapes)) > 1:
+        raise TypeError(
+            f"check: expected a bool for each of the lanes in the first {p.lanes} axes, got {list(avals)}"
+        )
+    kind = InsertedCheckEffect if p.inserted else CheckEffect
+    return [], frozenset([kind(p.site.num_words)])
+
+
+def check_impl(operands: Sequence[Value], p: CheckParams) -> list[Value]:
+    """Raise now, or keep the failure, if checks are deferred."""
+    report(_record(operands, p, record_aval(p.site.num_words)))
+    return []
+
+
+def check_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: CheckParams
+) -> tuple[list[Value], list[Tangent]]:
+    """Check the values; nothing has a tangent."""
+    return bind(check_p, *primals, params=p), []
+
+
+def check_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CheckParams
+) -> tuple[list[Value], list[int | None]]:
+    """Check all lanes at once."""
+    moved = [move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
+    return bind(check_p, *moved, params=replace(p, lanes=p.lanes + 1)), []
+
+
+def check_predicate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: CheckParams
+) -> list[Value]:
+    """Nothing fails where the condition does not hold."""
+    holds, *values = operands
+    return bind(check_p, bitwise_or(holds, bitwise_not(pred)), *values, params=p)
+
+
+def check_handler(
+    handling: Handling, ref: Value, operands: Sequence[Value], p: CheckParams
+) -> list[Value]:
+    """Record a failure if it is the first."""
+    record = _record(operands, p, handling.aval)
+    before = ref[...]
+    ref[...] = select(equal(before[0], 0), record, before)
+    return []
+
+
+def _record(operands: Sequence[Value], p: CheckParams, aval: Aval) -> Value:
+    """The record of the first lane that fails, or one that tells of nothing."""
+    holds, *values = operands
+    lane = None
+    if p.lanes:
+        flat = holds.reshape(-1)
+        lane = flat.argmin()
+        values = [x.reshape(-1, *x.shape[p.lanes :])[lane] for x in values]
+        holds = flat.all()
+    return select(holds, empty_record(aval), record_of(p.site, lane, values, aval))
+
+
+define(
+    check_p,
+    abstract_eval=check_abstract_eval,
+    lower=Refusal("failures are recorded in a Ref; handle the effect first (`thread_effect`)"),
+    impl=check_impl,
+    jvp=check_jvp,
+    batch=check_batch,
+)
+define_handler(check_p, check_handler)
+define_predicate(check_p, check_predicate)
