@@ -17,7 +17,7 @@ REQUIRED = ("abstract_eval", "lower", "jvp", "batch", "transpose")
 
 NOT_LINEAR = """
     abs acos acosh argmax argmin asin asinh atan atan2 atanh axis_index bitcast_convert bitwise_and bitwise_not
-    bitwise_or bitwise_xor cbrt ceil clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
+    bitwise_or bitwise_xor cbrt ceil check clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
     digamma equal erf erf_inv erfc exp expm1 floor greater greater_equal integer_pow iota is_finite less
     less_equal lgamma log log1p log_softmax logistic maximum minimum nextafter not_equal pmax pmin polygamma
     population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod relu rem resolve_index round rsqrt
@@ -32,6 +32,7 @@ REFUSALS: dict[tuple[str, str], str] = {
     **{(name, "transpose"): "it is not linear" for name in NOT_LINEAR},
     **{(name, "lower"): "its axis is bound by no `vmap`" for name in COLLECTIVES},
     ("resolve_index", "jvp"): "integers have no tangents",
+    ("check", "lower"): "handle the effect first (`thread_effect`)",
     ("get", "lower"): DISCHARGE,
     ("swap", "lower"): DISCHARGE,
     ("addupdate", "lower"): DISCHARGE,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from fiveloop.core import (
     Aval,
     Effects,
+    Eqn,
+    Names,
     Primitive,
     Refusal,
     Tangent,
@@ -16,6 +18,7 @@ from fiveloop.core import (
     bitwise_not,
     bitwise_or,
     define,
+    define_printer,
     equal,
     move_batch,
     select,
@@ -102,6 +105,11 @@ def _record(operands: Sequence[Value], p: CheckParams, aval: Aval) -> Value:
     return select(holds, empty_record(aval), record_of(p.site, lane, values, aval))
 
 
+def _print(eqn: Eqn, names: Names) -> str:
+    return " ".join([f"{check_p} {eqn.params.site}", *map(names.atom, eqn.invars)])
+
+
+define_printer(check_p, _print)
 define(
     check_p,
     abstract_eval=check_abstract_eval,

@@ -148,9 +148,16 @@ def _freeze(values: Sequence[Any], p: Any) -> list[Any]:
     return [ref.array]
 
 
+def _check(values: Sequence[Any], p: Any) -> list[Any]:
+    if not values[0].all():
+        raise OracleError(f"a check has failed: {p.site.message}")
+    return []
+
+
 define_reference("get", _get)
 define_reference("swap", _swap)
 define_reference("addupdate", _addupdate)
 define_reference("accumulate", _accumulate)
 define_reference("new_ref", lambda values, p: [Cell(np.array(values[0]))])
 define_reference("freeze", _freeze)
+define_reference("check", _check)
