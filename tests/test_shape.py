@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
+import fiveloop.core
+
 ROOT = Path(__file__).parent.parent
 PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
 DISTRIBUTIONS = ("core", "state", "loops", "remat", "numpy", "fiveloop")
@@ -119,6 +121,7 @@ def test_a_distribution_pins_its_siblings_to_its_own_version(name: str) -> None:
     version = project("core")["version"]
     assert table["version"] == version
     assert [d for d in siblings if not d.endswith(f"=={version}")] == []
+    assert fiveloop.core.__version__ == version
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

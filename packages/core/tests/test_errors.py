@@ -488,6 +488,16 @@ def test_a_donated_array_says_so() -> None:
     )
 
 
+MIXED = {1: 1.0, "a": 2.0}
+NO_ORDER = "a tree: expected dict keys that can be put in order, got 1, 'a'; '<' not supported between instances of "
+
+
 def test_keys_that_have_no_order_are_named() -> None:
-    text = misuse(lambda: tree_map(lambda x: x, [1, (2, {1: 1.0, "a": 2.0})]), TypeError)
-    assert text.startswith("a tree: expected dict keys that can be put in order, got 1, 'a'; ")
+    text = misuse(lambda: tree_map(lambda x: x, [1, (2, MIXED)]), TypeError)
+    assert text.startswith(NO_ORDER)
+
+
+@pytest.mark.parametrize("transform", [jit, grad, vmap, make_jaxpr, closed_call])
+def test_keys_of_arguments_that_have_no_order_are_named(transform: Any) -> None:
+    call = lambda: transform(lambda d: d)(MIXED)
+    assert_misuse(call, TypeError, f"{NO_ORDER}'str' and 'int'")

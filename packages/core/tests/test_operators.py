@@ -44,6 +44,20 @@ def test_binary_operators_on_integers(op: Callable[[Any, Any], Any]) -> None:
     np.testing.assert_array_equal(host(op(as_value(unsigned[0]), unsigned[1])), op(*unsigned))
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.int64])
+def test_integers_over_zero_are_zero_as_in_numpy(dtype: Any) -> None:
+    x, y = np.array([7, 0, 5, 100], dtype), np.array([0, 0, 2, 3], dtype)
+    for op in (operator.floordiv, operator.mod, divmod):
+        with np.errstate(all="ignore"):
+            want = op(x, y), op(x, np.zeros_like(x))
+        got = op(as_value(x), y), op(as_value(x), 0)
+        np.testing.assert_array_equal(np.array(got), np.array(want))
+        np.testing.assert_array_equal(np.array(jit(op)(x, y)), np.array(want[0]))
+    assert "select" not in str(make_jaxpr(lambda v: v // 3)(x)), (
+        "a divisor that is known not to be zero"
+    )
+
+
 def test_division_of_integers_is_a_float() -> None:
     assert (as_value(I) / J).dtype == np.float32
     np.testing.assert_allclose(host(as_value(I) / J), I / J, rtol=1e-6)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from fiveloop.core.api.jit import jit
 from fiveloop.core.array import as_value
 from fiveloop.core.primitives.convert import convert, promote
 from fiveloop.core.primitives.elementwise import add, mul, select
@@ -122,6 +124,33 @@ def test_an_integer_that_does_not_fit_is_refused(dtype: Any, number: int) -> Non
     assert f"add: argument `y`: the integer {number} does not fit {np.dtype(dtype).name}" in str(
         e.value
     )
+
+
+WIDE = 2**40
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: as_value(np.ones(2, np.int32)) + x,
+        lambda x: select(True, np.ones(2, np.uint16), x),
+        lambda x: as_value(np.ones(2, np.int32)).at[0].set(x),
+        lambda x: as_value(np.ones(2, np.uint32)).at[0].add(x),
+    ],
+)
+def test_a_traced_integer_that_needs_64_bits_is_not_cut(function: Callable[[Any], Any]) -> None:
+    weak = jit(lambda x: x)(WIDE)
+    for call in (lambda: jit(function)(WIDE), lambda: function(weak)):
+        with pytest.raises(OverflowError) as e:
+            call()
+        assert "got one made of a Python integer that needs 64 bits, and is traced" in str(e.value)
+        assert "test_promotion.py" in str(e.value)
+
+
+def test_a_traced_integer_that_needs_64_bits_meets_what_holds_it() -> None:
+    assert jit(lambda x: x + np.ones((), np.int64))(WIDE).item() == WIDE + 1
+    assert jit(lambda x: x + np.ones((), np.float32))(WIDE).item() == float(WIDE)
+    assert jit(lambda x: x + 1)(WIDE).item() == WIDE + 1
 
 
 def test_wide_unsigned_integers_are_taken() -> None:

@@ -134,6 +134,16 @@ def test_static_arguments_by_number_and_by_name() -> None:
         assert_close(f(X, n=2, flip=True), -(X**2))
 
 
+def test_options_without_a_function_make_a_decorator() -> None:
+    @jit(static_argnums=1)
+    def power(x: Any, n: int) -> Any:
+        return x**n
+
+    assert float(power(2.0, 3)) == 8.0
+    assert repr(power) == "<jit of power>"
+    assert float(jit()(sin)(0.0)) == 0.0
+
+
 def test_static_arguments_that_are_equal_but_of_other_types_are_told_apart() -> None:
     f = jit(lambda x, n: x * n, static_argnums=1)
     assert f(np.int32(3), 2).dtype == np.int32

@@ -13,6 +13,7 @@ from .array import Value as Value
 from .array import as_value as as_value
 from .array import copied as copied
 from .array import to_array as to_array
+from .version import __version__ as __version__
 from .closed_call.primitive import ClosedCallParams as ClosedCallParams
 from .closed_call.primitive import check_operands as check_operands
 from .closed_call.primitive import closed_call_p as closed_call_p

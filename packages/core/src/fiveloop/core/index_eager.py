@@ -19,7 +19,7 @@ from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexer import At, Entry, Indexer, Span
 from fiveloop.core.indexing import check_kind, check_write, put_kind, take
 from fiveloop.core.lower.dispatch import eager_program
-from fiveloop.core.promotion import Typed, host_scalar
+from fiveloop.core.promotion import Typed, check_narrowing, host_scalar
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import is_concrete
 
@@ -67,6 +67,7 @@ def put_now(
     check_write(x.aval, plan.result_shape, value.aval)
     if isinstance(value, Scalar):
         value = host_scalar(value.exact, Typed(x.dtype), "the value written")
+    check_narrowing(Typed(value.dtype, value.weak_type), x.dtype, "the value written")
     write = _writer(plan.indexer, kind, flags, donate)
     return Array(write(x.buffer, to_array(value).buffer, *plan.positions))
 

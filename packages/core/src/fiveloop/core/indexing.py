@@ -38,7 +38,7 @@ from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.primitives.gather import KINDS
 from fiveloop.core.primitives.index import index_dtype, resolve_index
-from fiveloop.core.promotion import Typed, host_scalar, join
+from fiveloop.core.promotion import Typed, check_narrowing, host_scalar, join
 
 __all__ = [
     "At",
@@ -157,6 +157,7 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
         return _broadcast_to(
             host_scalar(value.exact, Typed(aval.dtype, aval.weak_type), "the value written"), shape
         )
+    check_narrowing(Typed(value.dtype, value.weak_type), aval.dtype, "the value written")
     if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
         value = convert(value, aval.dtype, aval.weak_type)
     return value if same_shape(value.shape, shape) else _broadcast_to(value, shape)

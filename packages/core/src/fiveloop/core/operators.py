@@ -63,14 +63,14 @@ def true_divide(x: ArrayLike, y: ArrayLike) -> Value:
 
 
 def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
-    """The greatest integer not above the quotient."""
+    """The greatest integer not above the quotient; of integers over 0 it is 0, as in NumPy."""
     a, b = numbers("floor_divide", x, y)
     if a.dtype.kind == "u":
-        return div(a, b)
+        return _zero_over_zero(div(a, b), b, y)
     if a.dtype.kind == "i":
         # Division goes towards zero: one less where a remainder is left and the signs differ.
         left = bitwise_and(not_equal(rem(a, b), 0), not_equal(sign(a), sign(b)))
-        return sub(div(a, b), convert(left, a.dtype))
+        return _zero_over_zero(sub(div(a, b), convert(left, a.dtype)), b, y)
     return _float_floor_divide(stop_gradient(a), stop_gradient(b))
 
 
@@ -100,7 +100,7 @@ def _other_side(left: Value, y: Value) -> Value:
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
     """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python. Of integers over 0 it is 0."""
     a, b = numbers("remainder", x, y)
-    left = _nonzero_rem(a, b, y)
+    left = _zero_over_zero(rem(a, b), b, y)
     if a.dtype.kind == "u":
         return left
     out = select(_other_side(left, b), add(left, b), left)
@@ -115,15 +115,14 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Value:
 def fmod(x: ArrayLike, y: ArrayLike) -> Value:
     """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
     a, b = numbers("fmod", x, y)
-    return _nonzero_rem(a, b, y)
+    return _zero_over_zero(rem(a, b), b, y)
 
 
-def _nonzero_rem(x: Value, y: Value, given: ArrayLike) -> Value:
-    """What division towards zero leaves; 0 of integers over 0, if the divisor as `given` may be that."""
-    left = rem(x, y)
-    if x.dtype.kind not in "iu" or (isinstance(given, int) and given):
-        return left
-    return select(equal(y, 0), 0, left)
+def _zero_over_zero(out: Value, y: Value, given: ArrayLike) -> Value:
+    """A quotient or a remainder, but 0 of integers over 0, if the divisor as `given` may be that."""
+    if out.dtype.kind not in "iu" or (isinstance(given, int) and given):
+        return out
+    return select(equal(y, 0), 0, out)
 
 
 def power(x: ArrayLike, y: ArrayLike) -> Value:

@@ -167,6 +167,21 @@ def _check_fits(x: int, dtype: DType, what: str) -> None:
         )
 
 
+def check_narrowing(given: Typed, dtype: DType, what: str) -> None:
+    """Refuse to bring a traced Python integer that needed 64 bits to fewer: it would not fit.
+
+    Nobody else makes weak integers of 64 bits.
+    """
+    if not given.weak_type or given.dtype.itemsize < 8 or dtype_kind(given.dtype) not in "iu":
+        return
+    if dtype_kind(dtype) in "iu" and dtype.itemsize < 8:
+        raise OverflowError(
+            f"{what}: expected an integer that fits {dtype.name}, got one made of a Python integer that needs 64 bits, "
+            f"and is traced; convert the other operand to a wider dtype first, or pass it as a NumPy integer, "
+            f"`np.{dtype.name}(x)`{at_source(user_source())}"
+        )
+
+
 def _node(t: Typed) -> str:
     if t.weak_type:
         return {"b": "bool", "u": "i*"}.get(t.dtype.kind, f"{dtype_kind(t.dtype)}*")

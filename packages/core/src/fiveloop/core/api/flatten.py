@@ -10,6 +10,7 @@ from fiveloop.core.array import Scalar, Value, as_value, to_array
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import (
+    IsLeaf,
     KeyPath,
     TreeDef,
     keystr,
@@ -42,13 +43,22 @@ def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]
 
     `what` is what the tree is called, or how each leaf is.
     """
-    leaves, treedef = tree_flatten(tree)
+    leaves, treedef = flatten_located(tree)
     try:
         return [as_value(x) for x in leaves], treedef
     except TypeError:
         pass
     name = (lambda path: f"{what}{keystr(path)}") if isinstance(what, str) else what
     return [as_value(x, name(path)) for path, x in tree_flatten_with_path(tree)[0]], treedef
+
+
+def flatten_located(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
+    """`tree_flatten`; what it says of dict keys without an order ends with the user's line."""
+    try:
+        return tree_flatten(tree, is_leaf)
+    except TypeError as error:
+        locate(error)
+        raise
 
 
 def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None) -> Naming:

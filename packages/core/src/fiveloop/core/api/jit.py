@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from operator import call
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from fiveloop.core.api.flatten import (
     FlatFunction,
     argument_naming,
     call_as_python,
     check_callable,
+    flatten_located,
     flatten_values,
     function_name,
     refuse_aliases,
@@ -99,7 +100,8 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def modes_changed(self) -> None:
         """Take the way that serves calls best, with or without modes."""
-        target = guarded(self._checked) if self._nums or self._names else self._best
+        checked = self._nums or self._names or not self._entries
+        target = guarded(self._checked) if checked else self._best
         self.retarget(guarded(self._in_mode) if SPECIAL.count else target)
 
     def _take(self, best: Callable[..., Any]) -> None:
@@ -107,12 +109,16 @@ class JitFunction(Retargetable, Generic[P, R]):
         self.modes_changed()
 
     def _checked(self, *args: Any, **kwargs: Any) -> Any:
+        """The first call, and every call with static arguments: what C++ refuses is said in our words."""
         try:
-            return self._best(*args, **kwargs)
+            out = self._best(*args, **kwargs)
         except (TypeError, ValueError):
-            # Static arguments that cannot be hashed fail in C++, with a message of its own.
             self._static_key(args, kwargs)
+            flatten_located(self._dynamic(args, kwargs))
             raise
+        if not self._nums and not self._names:
+            self.modes_changed()
+        return out
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else _Bound(self, instance)
@@ -272,6 +278,13 @@ class _Bound:
         return self._function.lower(self._instance, *args, **kwargs)
 
 
+class Decorator(Protocol):
+    """`jit` with its options chosen."""
+
+    def __call__(self, fun: Callable[P, R], /) -> JitFunction[P, R]:
+        """The function, compiled at its first call."""
+
+
 class LoweredCall:
     """A traced function before compilation."""
 
@@ -345,6 +358,7 @@ class CompiledCall:
         return self._program.emission.value
 
 
+@overload
 def jit(
     fun: Callable[P, R],
     *,
@@ -352,16 +366,40 @@ def jit(
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
     inline: bool = False,
-) -> JitFunction[P, R]:
+) -> JitFunction[P, R]: ...
+
+
+@overload
+def jit(
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    inline: bool = False,
+) -> Decorator: ...
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    inline: bool = False,
+) -> JitFunction[..., Any] | Decorator:
     """`fun`, traced and compiled at its first call with arguments of given shapes and dtypes.
 
     Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may
     depend on; each value is compiled for. The buffers of donated arguments may be used for results, after which the
-    arguments are gone. Within other transforms it is one `closed_call`.
+    arguments are gone. Within other transforms it is one `closed_call`. Without `fun` it is a decorator: `@jit(...)`.
 
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)
     """
-    check_callable("jit", fun)
     donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
-    return JitFunction(fun, static_argnums, static_argnames, donated, inline)
+
+    def compiled_at_first_call(fun: Callable[P, R], /) -> JitFunction[P, R]:
+        check_callable("jit", fun)
+        return JitFunction(fun, static_argnums, static_argnames, donated, inline)
+
+    return compiled_at_first_call if fun is None else compiled_at_first_call(fun)

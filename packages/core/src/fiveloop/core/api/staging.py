@@ -14,6 +14,7 @@ from fiveloop.core.api.flatten import (
     argument_naming,
     call_as_python,
     check_callable,
+    flatten_located,
     flatten_values,
     function_name,
     refuse_aliases,
@@ -23,7 +24,7 @@ from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.pytree import TreeDef, tree_flatten_with_path, tree_structure
+from fiveloop.core.pytree import TreeDef, tree_flatten_with_path
 from fiveloop.core.trace.axes import AxisTrace, new_axis
 from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.modes import python_form
@@ -58,7 +59,7 @@ def aval_of(x: Any, what: str = "argument") -> Aval:
 
 def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged, FlatFunction]:
     """A user's function traced on the types of its arguments."""
-    tree = tree_structure((args, kwargs), is_leaf=is_spec)
+    tree = flatten_located((args, kwargs), is_spec)[1]
     name = argument_naming("tracing", fun)
     pairs = tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
     flat = FlatFunction(fun, tree)

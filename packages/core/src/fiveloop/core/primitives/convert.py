@@ -16,6 +16,7 @@ from fiveloop.core.primitives.check import array_aval, array_avals, bad_type, ca
 from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.promotion import (
     Typed,
+    check_narrowing,
     host_scalar,
     is_python_number,
     join,
@@ -149,6 +150,7 @@ def _bring(x: Any, target: Typed, fun: str, k: int) -> Value:
             if aval.weak_type
             else Scalar(x.host.astype(target.dtype))
         )
+    check_narrowing(_typed(x), target.dtype, f"{fun}: argument `{_name(k)}`")
     return convert(x, target.dtype, target.weak_type)
 
 
