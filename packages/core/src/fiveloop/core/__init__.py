@@ -14,6 +14,8 @@ from .array import as_value as as_value
 from .array import copied as copied
 from .array import to_array as to_array
 from .version import __version__ as __version__
+from .closed_call.bind import bind_call as bind_call
+from .closed_call.bind import call_jaxpr as call_jaxpr
 from .closed_call.primitive import ClosedCallParams as ClosedCallParams
 from .closed_call.primitive import check_operands as check_operands
 from .closed_call.primitive import closed_call_p as closed_call_p

@@ -23,7 +23,7 @@ from fiveloop.core.api.static import chosen_arguments, static_key
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
@@ -33,7 +33,7 @@ from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import Tracer, bind, context_uses, current_source, is_eager
+from fiveloop.core.trace.tracer import Tracer, context_uses, current_source, is_eager
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -179,8 +179,8 @@ class JitFunction(Retargetable, Generic[P, R]):
         operands = [*staged.captured, *values]
         refuse_aliases(f"jit of {self._name}", staged.captured, values)
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
-            params = ClosedCallParams(staged.jaxpr, self._name, self._inline)
-            return entry.flat.unflatten(bind(closed_call_p, *operands, params=params)), None
+            outs = call_jaxpr(staged.jaxpr, operands, self._name, self._inline)
+            return entry.flat.unflatten(outs), None
         program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(program.run(operands))
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]

@@ -21,7 +21,7 @@ from fiveloop.core.api.flatten import (
 )
 from fiveloop.core.api.static import with_static
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import TreeDef, tree_flatten_with_path
@@ -30,7 +30,7 @@ from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import bind, current_trace, use_trace
+from fiveloop.core.trace.tracer import current_trace, use_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,8 +146,8 @@ def closed_call(
         values, tree = flatten_values((args, kwargs), naming)
         staged, flat = stage_call(fun, values, tree)
         refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)
-        params = ClosedCallParams(staged.jaxpr, name or function_name(fun), inline)
-        outs = bind(closed_call_p, *staged.captured, *values, params=params)
+        called = name or function_name(fun)
+        outs = call_jaxpr(staged.jaxpr, [*staged.captured, *values], called, inline)
         result: R = flat.unflatten(outs)
         return result
 

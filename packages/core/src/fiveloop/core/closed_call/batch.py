@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fiveloop.core.array import Value
+from fiveloop.core.closed_call.bind import bind_call
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import batch_jaxpr, move_batch
 
 
@@ -21,5 +21,5 @@ def call_batch(
     moved = [
         move_batch(x, size, d) if d is not None else x for x, d in zip(operands, dims, strict=True)
     ]
-    outs = bind(prim, *moved, params=replace(p, jaxpr=jaxpr))
+    outs = bind_call(prim, moved, replace(p, jaxpr=jaxpr))
     return outs, [0 if b else None for b in out_batched]

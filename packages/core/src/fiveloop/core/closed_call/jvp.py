@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from fiveloop.core.array import Value
+from fiveloop.core.closed_call.bind import bind_call
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, zero_like
 from fiveloop.core.util import split_list
@@ -24,7 +24,7 @@ def call_jvp(
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
     jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
     dots = [t for t in tangents if not isinstance(t, Zero)]
-    results = bind(prim, *primals, *dots, params=replace(p, jaxpr=jaxpr_jvp))
+    results = bind_call(prim, [*primals, *dots], replace(p, jaxpr=jaxpr_jvp))
     outs, outs_dot = split_list(results, [len(out_nonzero)])
     rest = iter(outs_dot)
     return outs, [

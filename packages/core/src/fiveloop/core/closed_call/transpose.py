@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from fiveloop.core.array import Value
+from fiveloop.core.closed_call.bind import bind_call
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
-from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.transpose import Operand, is_linear, transpose_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
 
@@ -28,7 +28,7 @@ def call_transpose(
         if not isinstance(x, UndefinedPrimal)
     ]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
-    results = iter(bind(prim, *args, params=replace(p, jaxpr=jaxpr_t)))
+    results = iter(bind_call(prim, args, replace(p, jaxpr=jaxpr_t)))
     return [
         (next(results) if nz else Zero(x.aval)) if lin else None
         for x, lin, nz in zip(operands, linear, in_nonzero, strict=True)

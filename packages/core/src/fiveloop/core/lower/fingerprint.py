@@ -22,6 +22,7 @@ class Form:
 
     key: Hashable
     consts: list[Constant]
+    has_labels: bool = False
 
 
 def form_of(jaxpr: Jaxpr) -> Form | None:
@@ -38,7 +39,7 @@ def form_of(jaxpr: Jaxpr) -> Form | None:
         hash(key)
     except TypeError:
         return None
-    return Form(key, list(writer.consts.values()))
+    return Form(key, list(writer.consts.values()), writer.has_labels)
 
 
 class _Writer:
@@ -49,6 +50,11 @@ class _Writer:
         self._const_numbers: dict[int, int] = {}
         self._jaxprs: dict[Jaxpr, int] = {}
         self._labels: dict[Label, int] = {}
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether something is compared by identity, with what lies outside too."""
+        return bool(self._labels)
 
     def jaxpr(self, jaxpr: Jaxpr) -> Hashable:
         """The inputs' types, the equations and the results; a jaxpr met before is its number."""

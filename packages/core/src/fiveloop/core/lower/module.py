@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Literal, Var, is_scalar, used_vars
 from fiveloop.core.lower.emission import Emission, emit_order
+from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.rules import lower_rules
 
 IRValue = hlo.IRValue
@@ -25,7 +26,7 @@ class _Module:
     b: hlo.Builder
     platform: str
     emission: Emission
-    functions: dict[Jaxpr, tuple[str, list[Constant]]] = field(default_factory=dict)
+    functions: dict[Hashable, str] = field(default_factory=dict)
     uses_order: bool = False
     computed: set[object] = field(default_factory=set)
 
@@ -95,14 +96,15 @@ class LowerContext:
         return [self._read(env, a) for a in jaxpr.outvars]
 
     def call(self, jaxpr: Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
-        """Call a jaxpr as a function of the module, which is written once."""
-        if jaxpr not in self._module.functions:
-            self._module.functions[jaxpr] = self._function(jaxpr, name)
-        symbol, consts = self._module.functions[jaxpr]
-        hidden = [self._consts[id(c)] for c in consts]
+        """Call a jaxpr as a function of the module, which is written once per name and form."""
+        key = (name, jaxpr.remember("body", lambda: _body_key(jaxpr)))
+        if key not in self._module.functions:
+            self._module.functions[key] = self._function(jaxpr, name)
+        symbol = self._module.functions[key]
+        hidden = [self._consts[id(c)] for c in jaxpr.consts]
         return self.b.call(symbol, [*hidden, *args], [(a.shape, a.dtype) for a in jaxpr.out_avals])
 
-    def _function(self, jaxpr: Jaxpr, name: str) -> tuple[str, list[Constant]]:
+    def _function(self, jaxpr: Jaxpr, name: str) -> str:
         consts = jaxpr.consts
         specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *jaxpr.in_avals]]
 
@@ -110,7 +112,7 @@ class LowerContext:
             inner = LowerContext(self._module, _const_env(consts, args))
             return inner.inline(jaxpr, args[len(consts) :])
 
-        return self.b.function(name or "call", specs, body=body), consts
+        return self.b.function(name or "call", specs, body=body)
 
     def _read(self, env: dict[Var, IRValue], atom: Atom) -> IRValue:
         if isinstance(atom, Var):
@@ -120,6 +122,12 @@ class LowerContext:
             self._fixed.add(number.name)
             return number
         return self._consts[id(atom.value)]
+
+
+def _body_key(jaxpr: Jaxpr) -> Hashable:
+    """Equal for jaxprs that are written as one function; the jaxpr itself if the program outside has a say in it."""
+    form = form_of(jaxpr)
+    return jaxpr if form is None or form.has_labels else form.key
 
 
 def _const_env(consts: Sequence[Constant], args: Sequence[IRValue]) -> dict[int, IRValue]:

@@ -25,6 +25,7 @@ from fiveloop.core.trace.tracer import (
     running,
     use_trace,
 )
+from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
@@ -73,6 +74,8 @@ def linearize_jaxpr(
     """
     # jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
     jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    # Nothing is kept for a result of a call or a loop that nobody uses.
+    jaxpr_jvp, _ = dce(jaxpr_jvp, (True,) * len(jaxpr_jvp.outvars))
     unknown_in = (False,) * len(nonzero) + (True,) * sum(nonzero)
     late = (False,) * len(jaxpr.outvars) + (True,) * sum(out_nonzero)
     cut = split(jaxpr_jvp, unknown_in, (False,) * len(unknown_in), plan, ensure_out_unknown=late)

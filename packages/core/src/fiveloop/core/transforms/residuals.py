@@ -15,8 +15,11 @@ that cost the same, the one that does least again is taken.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from math import inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -34,6 +37,7 @@ FINITE_SUM = 2**29
 """What the finite capacities are scaled to add up to."""
 
 SOURCE, SINK = "source", "sink"
+_Place: TypeAlias = Var | Eqn | str
 
 LANES = 8
 """How many elements a processor computes at once."""
@@ -157,34 +161,68 @@ def _node(k: Known) -> _Node:
 
 
 class _Network:
-    """Edges with capacities; None is infinite."""
+    """Capacities between equations, values and the sink, and of what the source supplies; parallel ones add up."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Var | Eqn | str, int] = {}
-        self.edges: list[tuple[int, int, float | None]] = []
+        self.supply: dict[_Place, float] = defaultdict(float)
+        self.edges: dict[_Place, dict[_Place, float]] = defaultdict(lambda: defaultdict(float))
 
-    def number(self, node: Var | Eqn | str) -> int:
-        return self.numbers.setdefault(node, len(self.numbers))
+    def edge(self, start: _Place, end: _Place, capacity: float | None) -> None:
+        out = self.supply if start is SOURCE else self.edges[start]
+        out[end] += inf if capacity is None else capacity
 
-    def edge(self, start: Var | Eqn | str, end: Var | Eqn | str, capacity: float | None) -> None:
-        self.edges.append((self.number(start), self.number(end), capacity))
-
-    def on_the_sinks_side(self) -> set[Var | Eqn | str]:
+    def on_the_sinks_side(self) -> set[_Place]:
         """The fewest nodes that a minimum cut can leave with the sink."""
-        size = len(self.numbers)
-        starts, ends, capacities = zip(*self.edges, strict=True)
-        total = sum(c for c in capacities if c is not None)
+        folded = self._fold()
+        side = self._reaching_the_sink()
+        for node, end, supply_is_less in reversed(folded):
+            if supply_is_less and end in side:
+                side.add(node)
+        return side
+
+    def _fold(self) -> list[tuple[_Place, _Place, bool]]:
+        """Make a node that the source alone feeds, and that feeds one node alone, an edge from the source to that.
+
+        So a chain, which would take the flow as many rounds as it is long, is gone before. Gives the nodes in the
+        order of folding, each with the node that it fed, and whether the cheapest cut between is before it.
+        """
+        feeders = Counter(end for ends in self.edges.values() for end in ends)
+        waiting = [n for n in self.edges if not feeders[n]]
+        folded: list[tuple[_Place, _Place, bool]] = []
+        while waiting:
+            node = waiting.pop()
+            if len(self.edges[node]) != 1:
+                continue
+            ((end, capacity),) = self.edges.pop(node).items()
+            supply = self.supply.pop(node, 0.0)
+            self.supply[end] += min(supply, capacity)
+            folded.append((node, end, supply < capacity))
+            feeders[end] -= 1
+            if not feeders[end] and end in self.edges:
+                waiting.append(end)
+        return folded
+
+    def _reaching_the_sink(self) -> set[_Place]:
+        """The nodes from which the maximum flow leaves a way to the sink."""
+        self.supply.pop(SINK, None)
+        triples: list[tuple[_Place, _Place, float]]
+        triples = [(SOURCE, end, c) for end, c in self.supply.items()]
+        triples += [(start, end, c) for start, out in self.edges.items() for end, c in out.items()]
+        places = dict.fromkeys([SOURCE, SINK, *[p for a, b, _ in triples for p in (a, b)]])
+        numbers = {place: k for k, place in enumerate(places)}
+        total = sum(c for _, _, c in triples if c < inf)
         scale = FINITE_SUM / max(total, 1.0)
-        whole = [INFINITE if c is None else round(c * scale) for c in capacities]
+        whole = [INFINITE if c == inf else round(c * scale) for _, _, c in triples]
+        ends = [numbers[a] for a, _, _ in triples], [numbers[b] for _, b, _ in triples]
         matrix = scipy_sparse().csr_matrix(
-            (np.asarray(whole, np.int32), (starts, ends)), shape=(size, size), dtype=np.int32
+            (np.asarray(whole, np.int32), ends), shape=(len(places),) * 2, dtype=np.int32
         )
-        flow = csgraph().maximum_flow(matrix, self.number(SOURCE), self.number(SINK)).flow
+        flow = csgraph().maximum_flow(matrix, numbers[SOURCE], numbers[SINK]).flow
         left = (matrix - flow).T.tocsr()
         left.eliminate_zeros()
-        side = csgraph().breadth_first_order(left, self.number(SINK), return_predecessors=False)
-        nodes = list(self.numbers)
-        return {nodes[k] for k in side.tolist()}
+        side = csgraph().breadth_first_order(left, numbers[SINK], return_predecessors=False)
+        by_number = list(places)
+        return {by_number[k] for k in side.tolist()}
 
 
 def _network(

@@ -1,0 +1,71 @@
+"""Calls as values flow through them: what is an operand, a constant or another result again stays outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fiveloop.core.array import Value
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.ir.jaxpr import Jaxpr, Literal, Primitive, Var
+from fiveloop.core.trace.tracer import bind
+from fiveloop.core.util import dedupe
+
+
+@dataclass(frozen=True, slots=True)
+class _Forwarding:
+    """A jaxpr without the results that are at hand outside.
+
+    whole : [*operands] -> [*outs]
+    jaxpr : [*operands] -> [*computed]
+    """
+
+    whole: Jaxpr
+    jaxpr: Jaxpr
+
+    def results(self, operands: Sequence[Value], computed: Sequence[Value]) -> list[Value]:
+        """What the whole jaxpr gives."""
+        at_hand = dict(zip(self.whole.invars, operands, strict=True))
+        at_hand |= zip(self.jaxpr.outvars, computed, strict=True)  # type: ignore[arg-type]  # they are variables
+        return [
+            a.value if isinstance(a, Literal) else at_hand[a]  # type: ignore[misc]  # every constant is a value
+            for a in self.whole.outvars
+        ]
+
+
+def _forwarding(jaxpr: Jaxpr) -> _Forwarding:
+    def make() -> _Forwarding:
+        inputs = set(jaxpr.invars)
+        computed = [a for a in dedupe(jaxpr.outvars) if isinstance(a, Var) and a not in inputs]
+        same = len(computed) == len(jaxpr.outvars)
+        return _Forwarding(jaxpr, jaxpr if same else jaxpr.replace(outvars=computed))
+
+    return jaxpr.remember("forwarding", make)
+
+
+def bind_call(prim: Primitive[Any], operands: Sequence[Value], p: Any) -> list[Value]:
+    """Bind a primitive that calls `p.jaxpr`; results that are at hand outside do not pass through it.
+
+    So a derivative keeps them once, and never as the result of a call. A call of which nothing is left is none.
+    """
+    found = _forwarding(p.jaxpr)
+    if found.jaxpr is p.jaxpr or [x.aval for x in operands] != p.jaxpr.in_avals:
+        return bind(prim, *operands, params=p)
+    computed: list[Value] = []
+    if found.jaxpr.outvars or found.jaxpr.effects:
+        computed = bind(prim, *operands, params=replace(p, jaxpr=found.jaxpr))
+    return found.results(operands, computed)
+
+
+def call_jaxpr(
+    jaxpr: Jaxpr, operands: Sequence[Value], name: str = "", inline: bool = False
+) -> list[Value]:
+    """`closed_call` of a jaxpr: one equation, kept whole by every transform.
+
+    >>> import numpy as np
+    >>> from fiveloop.core import as_value, make_jaxpr
+    >>> call_jaxpr(make_jaxpr(lambda x: (x, x * 2.0))(1.0), [as_value(3.0)])[1].item()
+    6.0
+    """
+    return bind_call(closed_call_p, operands, ClosedCallParams(jaxpr, name or jaxpr.name, inline))
