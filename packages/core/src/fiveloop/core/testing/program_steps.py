@@ -398,9 +398,10 @@ class Custom:
     def run(self, env: Env) -> None:
         """Append the block's results."""
         refs = env.refs if self.name == "custom_jvp" else []
+        ints = tuple(env.ints)  # the rule may run when the program has more of them
 
         def body(floats: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
-            return self.block.run(Env(env.ops, list(floats), list(env.ints), list(refs)))
+            return self.block.run(Env(env.ops, list(floats), list(ints), list(refs)))
 
         env.floats.extend(env.ops[self.name](body, list(env.floats), list(refs)))
 
