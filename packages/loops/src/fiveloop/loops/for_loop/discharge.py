@@ -17,17 +17,18 @@ def for_discharge(
     """Loop over contents.
 
     p.body     : [i, *consts, *carry, *refs]                    -> [*carry]
-    discharged : [i, *consts, *carry, *contents]                -> [*carry, *contents changed]
-    body       : [i, *consts, *contents read, *carry, *contents changed] -> [*carry, *contents changed]
+    discharged : [i, *consts, *carry, *contents and Refs left]  -> [*carry, *contents changed]
+    body       : [i, *consts, *contents read, *carry, *contents changed, *Refs left] -> [*carry, *contents changed]
     """
     first = p.first_ref
     changed = mutated_positions(p.body.effects)
-    is_ref = [k >= first for k in range(len(operands))]
+    left = [k for k, x in enumerate(operands) if isinstance(x, Value) and x.aval.accumulates]
+    is_ref = [k >= first and k not in left for k in range(len(operands))]
     results = [r and k + 1 in changed for k, r in enumerate(is_ref)]
     discharged = discharge_jaxpr(p.body, (False, *is_ref), (False, *results), counter=0)
     read = [k for k, r in enumerate(is_ref) if r and not results[k]]
     carried = [k for k, r in enumerate(results) if r]
-    layout = [*range(p.num_consts), *read, *range(p.num_consts, first), *carried]
+    layout = [*range(p.num_consts), *read, *range(p.num_consts, first), *carried, *left]
     body = discharged.replace(
         invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
     )
@@ -38,7 +39,7 @@ def for_discharge(
     for k, x in enumerate(operands):
         if isinstance(x, Cell) and k in final:
             ctx.assign(x, final[k])
-    states = [k for k in range(first, len(operands)) if not isinstance(operands[k], Cell)]
+    states = [k for k, r in enumerate(is_ref) if r and not isinstance(operands[k], Cell)]
     return [*outs[: p.num_carry], *[final.get(k, values[k]) for k in states]]
 
 
