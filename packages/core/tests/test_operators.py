@@ -47,7 +47,8 @@ def test_binary_operators_on_integers(op: Callable[[Any, Any], Any]) -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.int64])
 def test_integers_over_zero_are_zero_as_in_numpy(dtype: Any) -> None:
     x, y = np.array([7, 0, 5, 100], dtype), np.array([0, 0, 2, 3], dtype)
-    for op in (operator.floordiv, operator.mod, divmod):
+    ops: list[Any] = [operator.floordiv, operator.mod, divmod]
+    for op in ops:
         with np.errstate(all="ignore"):
             want = op(x, y), op(x, np.zeros_like(x))
         got = op(as_value(x), y), op(as_value(x), 0)

@@ -140,9 +140,9 @@ WIDE = 2**40
 )
 def test_a_traced_integer_that_needs_64_bits_is_not_cut(function: Callable[[Any], Any]) -> None:
     weak = jit(lambda x: x)(WIDE)
-    for call in (lambda: jit(function)(WIDE), lambda: function(weak)):
+    for call, x in ((jit(function), WIDE), (function, weak)):
         with pytest.raises(OverflowError) as e:
-            call()
+            call(x)
         assert "got one made of a Python integer that needs 64 bits, and is traced" in str(e.value)
         assert "test_promotion.py" in str(e.value)
 

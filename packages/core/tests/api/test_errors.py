@@ -116,7 +116,7 @@ LEAVES: dict[str, Case] = {
         "<lambda>.<locals>.<lambda>() missing 1 required positional argument: 'y'",
     ),
     "not a function": (
-        lambda: jit(3),  # type: ignore[arg-type]  # that is the point
+        lambda: jit(3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "jit: expected a function, got 3 of type int",
     ),
