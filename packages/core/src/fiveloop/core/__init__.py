@@ -32,6 +32,7 @@ from .errors import TracerError as TracerError
 from .errors import TypecheckError as TypecheckError
 from .errors import at_source as at_source
 from .indexer import At as At
+from .indexer import Entry as Entry
 from .indexer import Indexer as Indexer
 from .indexer import Lane as Lane
 from .indexer import Pick as Pick
@@ -199,6 +200,11 @@ from .array import Concrete as Concrete
 from .ir.jaxpr import is_scalar as is_scalar
 from .primitives.index import dynamic_slice_p as dynamic_slice_p
 from .primitives.index import static_slice as static_slice
+from .primitives.index import dynamic_update_slice_p as dynamic_update_slice_p
+from .primitives.index import slice_p as slice_p
+from .primitives.gather import gather_p as gather_p
+from .primitives.gather import scatter_p as scatter_p
+from .primitives.broadcast import reshape_p as reshape_p
 from .primitives.shape import concatenate as concatenate
 from .primitives.shape import iota as iota
 from .primitives.sort import argsort as argsort

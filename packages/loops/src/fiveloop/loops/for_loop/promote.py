@@ -5,24 +5,24 @@ A constant's cotangent is an array as large as it in every step; a Ref's is one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fiveloop.core import (
     Atom,
     Eqn,
-    Indexer,
     Jaxpr,
-    Literal,
-    Span,
     Var,
-    dynamic_slice_p,
-    is_scalar,
     mutated_positions,
     new_eqn,
+    used_vars,
     whole_indexer,
 )
+from fiveloop.loops.for_loop.array_access import Access, Made, access
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.state import AbstractRef, IndexParams, get_p
+
+Refs = Mapping[Var, Var]
+"""The Ref that takes the place of each constant."""
 
 
 def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxpr, list[bool]]:
@@ -33,12 +33,14 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     """
     i, *binders = body.invars
     consts, rest = binders[:num_consts], binders[num_consts:]
-    indexed = {a for eqn in body.eqns for a in _indexed(eqn)}
+    made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    refs = {v: Var(AbstractRef(v.aval)) for v in consts}
+    indexed = {v for eqn in body.eqns for v in _indexed(eqn, refs, made)}
     mask = [v in indexed for v in consts]
     if not any(mask):
         return body, mask
-    refs = {v: Var(AbstractRef(v.aval)) for v, m in zip(consts, mask, strict=True) if m}
-    eqns = [new for eqn in body.eqns for new in _rewritten(eqn, refs)]
+    refs = {v: refs[v] for v in consts if v in indexed}
+    eqns = [new for eqn in body.eqns for new in _rewritten(eqn, refs, made)]
     outs: list[Atom] = []
     for atom in body.outvars:
         eqn, atom = _read_whole(atom, refs)
@@ -49,11 +51,28 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     return Jaxpr(invars, eqns, outs, body.name), mask
 
 
-def _indexed(eqn: Eqn) -> Sequence[Atom]:
-    """The values that an equation reads at an index: of a slice, or in an inner loop that does not change them."""
-    if eqn.primitive is dynamic_slice_p:
-        return eqn.invars[:1]
-    return [eqn.invars[k] for k in _read_states(eqn)] if eqn.primitive is for_p else []
+def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:
+    """The constants that an equation reads at indices, or in an inner loop that does not change them."""
+    if eqn.primitive is for_p:
+        read = used_vars(eqn.invars[k] for k in _read_states(eqn))
+        return [v for v in read if v in refs]
+    found = _access(eqn, refs, made)
+    return [
+        v for v in used_vars(eqn.invars) if v in refs and found is not None and found.is_dynamic
+    ]
+
+
+def _access(eqn: Eqn, refs: Refs, made: Made) -> Access | None:
+    """The reading of a constant at indices."""
+    array = eqn.invars[0] if eqn.invars and eqn.primitive is not for_p else None
+    if (
+        not isinstance(array, Var)
+        or array not in refs
+        or not refs.keys().isdisjoint(eqn.invars[1:])
+    ):
+        return None
+    found = access(eqn, array, refs[array], made)
+    return found if found is not None and found.updated is None else None
 
 
 def _read_states(eqn: Eqn) -> list[int]:
@@ -63,34 +82,16 @@ def _read_states(eqn: Eqn) -> list[int]:
     return [k for k, state in enumerate(states) if state and k + 1 not in changed]
 
 
-def _rewritten(eqn: Eqn, refs: dict[Var, Var]) -> list[Eqn]:
+def _rewritten(eqn: Eqn, refs: Refs, made: Made) -> list[Eqn]:
     if not any(a in refs for a in eqn.invars if isinstance(a, Var)):
         return [eqn]
-    if eqn.primitive is dynamic_slice_p and eqn.invars[0] in refs:
-        return [_slice_as_get(eqn, refs)]
     if eqn.primitive is for_p:
         return _inner_loop(eqn, refs)
-    return _with_whole_reads(eqn, refs)
+    found = _access(eqn, refs, made)
+    return _with_whole_reads(eqn, refs) if found is None else found.instead
 
 
-def _slice_as_get(eqn: Eqn, refs: dict[Var, Var]) -> Eqn:
-    x, *starts = eqn.invars
-    entries, operands = [], []
-    for start, size, dim in zip(starts, eqn.params.sizes, x.aval.shape, strict=True):
-        if size == dim:
-            entries.append(Span(0, size))
-        elif isinstance(start, Literal) and is_scalar(start):
-            entries.append(Span(int(start.value.host), size))  # type: ignore[attr-defined]  # a scalar has its number
-        else:
-            entries.append(Span(None, size))
-            operands.append(start)
-    assert isinstance(x, Var), "unreachable: a promoted constant is a binder"
-    return new_eqn(
-        get_p, [refs[x], *operands], IndexParams(Indexer(tuple(entries))), eqn.outvars, eqn.source
-    )
-
-
-def _inner_loop(eqn: Eqn, refs: dict[Var, Var]) -> list[Eqn]:
+def _inner_loop(eqn: Eqn, refs: Refs) -> list[Eqn]:
     """An inner loop takes the Ref itself where it only reads; its result there is what the Ref holds."""
     reads = set(_read_states(eqn))
     before: list[Eqn] = []
@@ -115,7 +116,7 @@ def _inner_loop(eqn: Eqn, refs: dict[Var, Var]) -> list[Eqn]:
     return [*before, new_eqn(for_p, operands, eqn.params, outs, eqn.source), *after]
 
 
-def _with_whole_reads(eqn: Eqn, refs: dict[Var, Var]) -> list[Eqn]:
+def _with_whole_reads(eqn: Eqn, refs: Refs) -> list[Eqn]:
     reads: list[Eqn] = []
     operands: list[Atom] = []
     for atom in eqn.invars:
@@ -125,7 +126,7 @@ def _with_whole_reads(eqn: Eqn, refs: dict[Var, Var]) -> list[Eqn]:
     return [*reads, eqn.replace(invars=tuple(operands))]
 
 
-def _read_whole(atom: Atom, refs: dict[Var, Var]) -> tuple[list[Eqn], Atom]:
+def _read_whole(atom: Atom, refs: Refs) -> tuple[list[Eqn], Atom]:
     if not isinstance(atom, Var) or atom not in refs:
         return [], atom
     out = Var(atom.aval.strong())

@@ -18,6 +18,7 @@ from fiveloop.core import (
     partition,
     stage,
 )
+from fiveloop.loops.for_loop.carried_arrays import carried_arrays_as_refs
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.promote import promote_constants
 from fiveloop.loops.for_loop.unroll import steps_a_turn
@@ -85,7 +86,8 @@ def loop_of(nsteps: int, traced: TracedBody, reverse: bool, unroll: int) -> Loop
     traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
-    body, promoted = promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
+    indexed_body = carried_arrays_as_refs(traced.jaxpr)
+    body, promoted = promote_constants(indexed_body, len(traced.consts), len(traced.refs))
     consts, indexed = partition(promoted, traced.consts)
     turn = steps_a_turn(unroll, nsteps, body)
     params = ForParams(nsteps, body, len(consts), reverse, turn)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal as OneOf
+from typing import TypeGuard
 
 import numpy as np
 
-from fiveloop.core import At, Indexer, Lane, Scalar, Span, Value, broadcast_in_dim, is_dynamic
+from fiveloop.core import (
+    At,
+    Entry,
+    Indexer,
+    Lane,
+    Scalar,
+    Span,
+    Value,
+    broadcast_in_dim,
+    is_dynamic,
+)
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]
@@ -62,14 +73,19 @@ def _pairs(x: Place, y: Place) -> Relation:
     ours, theirs = iter(x.positions), iter(y.positions)
     pairs: list[Pair] = []
     for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
-        if isinstance(a, At) and isinstance(b, At):
+        if _is_single(a) and _is_single(b):
             pairs.append((_position(a, ours, x.indexer), _position(b, theirs, y.indexer)))
         elif a != b or is_dynamic(a):
             return "unknown"
     return [(a, b) for a, b in pairs if not same_value(a, b)]
 
 
-def _position(entry: At, positions: Iterator[Value], indexer: Indexer) -> Value:
+def _is_single(entry: Entry) -> TypeGuard[At | Span]:
+    """Whether an entry is one position."""
+    return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
+
+
+def _position(entry: At | Span, positions: Iterator[Value], indexer: Indexer) -> Value:
     if entry.start is not None:
         return Scalar(np.asarray(entry.start, np.int32))
     position = next(positions)

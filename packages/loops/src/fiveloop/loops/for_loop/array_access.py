@@ -1,0 +1,202 @@
+"""What an equation does with an array, as an access to a Ref that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fiveloop.core import (
+    Atom,
+    Eqn,
+    Indexer,
+    Literal,
+    Pick,
+    Primitive,
+    Span,
+    Var,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    gather_p,
+    is_scalar,
+    mutated_positions,
+    new_eqn,
+    reshape_p,
+    resolve_index_p,
+    scatter_p,
+    slice_p,
+)
+from fiveloop.loops.for_loop.primitive import for_p, is_state
+from fiveloop.state import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+
+Made = Mapping[Var, Eqn]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access: the equation, those on the Ref that stand for it, and the array after it if it is updated.
+
+    `same` are results that are the array as it was.
+    """
+
+    eqn: Eqn
+    instead: list[Eqn]
+    is_dynamic: bool
+    updated: Var | None = None
+    same: Sequence[Var] = ()
+
+
+def access(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | None:
+    """What an equation does with an array, on a Ref that holds it; None if it does more than index it."""
+    if eqn.primitive is for_p:
+        return _loop(eqn, array, ref)
+    rule = _RULES.get(eqn.primitive)
+    if rule is None or eqn.invars[0] is not array or array in eqn.invars[1:]:
+        return None
+    return rule(eqn, ref, made)
+
+
+def _slice(eqn: Eqn, ref: Var, made: Made) -> Access:
+    p = eqn.params
+    spans = [
+        Span(start, size, stride)
+        for start, size, stride in zip(p.start, eqn.outvars[0].aval.shape, p.strides, strict=True)
+    ]
+    return Access(eqn, [_get(eqn, ref, Indexer(tuple(spans)), [])], is_dynamic=False)
+
+
+def _dynamic_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    place = _block(eqn, eqn.invars[1:], eqn.params.sizes, made)
+    if place is None:
+        return None
+    indexer, operands = place
+    return Access(eqn, [_get(eqn, ref, indexer, operands)], bool(operands))
+
+
+def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    update = eqn.invars[1]
+    place = _block(eqn, eqn.invars[2:], update.aval.shape, made)
+    if place is None:
+        return None
+    indexer, operands = place
+    write = new_eqn(
+        swap_p, [ref, update, *operands], SwapParams(indexer, returns_old=False), (), eqn.source
+    )
+    return Access(eqn, [write], bool(operands), eqn.outvars[0])
+
+
+def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    place = _picks(eqn, eqn.invars[1], eqn.params.sizes, made)
+    if place is None or not eqn.params.in_bounds:
+        return None
+    indexer, operands = place
+    return Access(eqn, [_get(eqn, ref, indexer, operands)], is_dynamic=True)
+
+
+def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    _, indices, updates = eqn.invars
+    place = _picks(eqn, indices, None, made)
+    if place is None or not eqn.params.in_bounds or eqn.params.kind not in ("set", "add"):
+        return None
+    indexer, operands = place
+    if indexer.result_shape != updates.aval.shape:
+        return None
+    args = [ref, updates, *operands]
+    write = (
+        new_eqn(swap_p, args, SwapParams(indexer, returns_old=False), (), eqn.source)
+        if eqn.params.kind == "set"
+        else new_eqn(addupdate_p, args, IndexParams(indexer), (), eqn.source)
+    )
+    return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars[0])
+
+
+_RULES: dict[Primitive, Callable[[Eqn, Var, Made], Access | None]] = {  # type: ignore[type-arg]  # of any params
+    slice_p: _slice,
+    dynamic_slice_p: _dynamic_slice,
+    dynamic_update_slice_p: _dynamic_update_slice,
+    gather_p: _gather,
+    scatter_p: _scatter,
+}
+
+
+def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
+    """An inner loop that has the array as a state takes the Ref instead."""
+    states = is_state(eqn.params, [a.aval for a in eqn.invars])
+    places = [k for k, a in enumerate(eqn.invars) if a is array]
+    if len(places) != 1 or not states[places[0]]:
+        return None
+    (place,) = places
+    number = eqn.params.num_carry + sum(states[:place])
+    result = eqn.outvars[number]
+    invars = [ref if k == place else a for k, a in enumerate(eqn.invars)]
+    outvars = [v for k, v in enumerate(eqn.outvars) if k != number]
+    loop = new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
+    changes = place + 1 in mutated_positions(eqn.params.body.effects)
+    if changes:
+        return Access(eqn, [loop], True, result)
+    return Access(eqn, [loop], True, same=[result])
+
+
+def _get(eqn: Eqn, ref: Var, indexer: Indexer, operands: Sequence[Atom]) -> Eqn:
+    return new_eqn(get_p, [ref, *operands], IndexParams(indexer), eqn.outvars, eqn.source)
+
+
+def _block(
+    eqn: Eqn, starts: Sequence[Atom], sizes: Sequence[int], made: Made
+) -> tuple[Indexer, list[Atom]] | None:
+    """The index of a block, if its starts count from the end when they are negative."""
+    spans, operands = [], list[Atom]()
+    for start, size, dim in zip(starts, sizes, eqn.invars[0].aval.shape, strict=True):
+        if size == dim:
+            spans.append(Span(0, size))
+        elif isinstance(start, Literal) and is_scalar(start):
+            number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+            spans.append(Span(min(max(number, 0), dim - size), size))
+        else:
+            given = _unresolved(start, dim, made)
+            if given is None:
+                return None
+            spans.append(Span(None, size))
+            operands.append(given)
+    return Indexer(tuple(spans)), operands
+
+
+def _unresolved(start: Atom, dim: int, made: Made) -> Atom | None:
+    """The index that the user gave, of which `start` is the position; a Ref resolves it in the same way."""
+    eqn = made.get(start) if isinstance(start, Var) else None
+    while eqn is not None and eqn.primitive is resolve_index_p:
+        if eqn.params.size == dim:
+            return eqn.invars[0]
+        inner = eqn.invars[0]  # a change of dtype
+        eqn = made.get(inner) if isinstance(inner, Var) and not eqn.params.size else None
+    return None
+
+
+def _picks(
+    eqn: Eqn, indices: Atom, sizes: Sequence[int] | None, made: Made
+) -> tuple[Indexer, list[Atom]] | None:
+    """The index of whole rows along one axis, in the order in which blocks lie in the result."""
+    dims, shape = eqn.params.dims, eqn.invars[0].aval.shape
+    if len(dims.index_map) != 1 or dims.collapsed != dims.index_map or dims.operand_batch:
+        return None
+    (axis,) = dims.index_map
+    full = [n for k, n in enumerate(shape) if k != axis]
+    if sizes is not None and [n for k, n in enumerate(sizes) if k != axis] != full:
+        return None
+    picks = _without_last_axis(indices, made)
+    if picks is None or not picks.aval.ndim:
+        return None
+    rank = len(full) + picks.aval.ndim
+    leading = next((k for k in range(rank) if k not in dims.window_dims), rank)
+    if dims.window_dims != (*range(leading), *range(leading + picks.aval.ndim, rank)):
+        return None
+    entries = [Pick() if k == axis else Span(0, n) for k, n in enumerate(shape)]
+    return Indexer(tuple(entries), picks.aval.shape, leading), [picks]
+
+
+def _without_last_axis(indices: Atom, made: Made) -> Atom | None:
+    """An array of positions, before it was given an axis for the one number that each of them is."""
+    eqn = made.get(indices) if isinstance(indices, Var) else None
+    if eqn is None or eqn.primitive is not reshape_p:
+        return None
+    picks = eqn.invars[0]
+    return picks if (*picks.aval.shape, 1) == indices.aval.shape else None
