@@ -25,12 +25,12 @@ from fiveloop.core import (
 )
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.primitives.common import addupdate_p, get_p, swap_p
+from fiveloop.state.primitives.common import accumulate_p, addupdate_p, get_p, swap_p
 
 Checks = frozenset[str]
 USER = "user"
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
-_FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2}
+_FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 _DIVISIONS = ("div", "rem")
 
 
