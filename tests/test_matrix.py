@@ -19,7 +19,7 @@ NOT_LINEAR = """
     abs acos acosh argmax argmin asin asinh atan atan2 atanh axis_index bitcast_convert bitwise_and bitwise_not
     bitwise_or bitwise_xor cbrt ceil check clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
     digamma equal erf erf_inv erfc exp expm1 floor greater greater_equal integer_pow iota is_finite less
-    less_equal lgamma log log1p log_softmax logistic maximum minimum nextafter not_equal pmax pmin polygamma
+    less_equal lgamma log log1p log_softmax logistic maximum minimum next_key nextafter not_equal pmax pmin polygamma
     population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod relu rem resolve_index round rsqrt
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh softmax sort sqrt square stop_gradient
     tan tanh threefry2x32
@@ -34,6 +34,7 @@ REFUSALS: dict[tuple[str, str], str] = {
     ("resolve_index", "jvp"): "integers have no tangents",
     ("check", "lower"): "handle the effect first (`thread_effect`)",
     ("get", "lower"): DISCHARGE,
+    ("next_key", "lower"): DISCHARGE,
     ("swap", "lower"): DISCHARGE,
     ("addupdate", "lower"): DISCHARGE,
     ("accumulate", "lower"): DISCHARGE,

@@ -1,8 +1,10 @@
 """Draws from explicit keys: the same key gives the same draw, on every machine, under every transform.
 
 `key` makes a key from a seed; `split` and `fold_in` make new keys of it. A draw is a function of its key: take a
-new one for each.
+new one for each. A `KeyStream` holds a key in a Ref, and gives a new one whenever it is asked.
 """
+
+from fiveloop.state import KeyStream as KeyStream
 
 from .continuous import exponential as exponential
 from .continuous import gumbel as gumbel

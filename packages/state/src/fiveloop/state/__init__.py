@@ -66,4 +66,6 @@ from .primitives.common import swap_p as swap_p
 from .primitives.lifetime import NewRefParams as NewRefParams
 from .primitives.lifetime import freeze_p as freeze_p
 from .primitives.lifetime import new_ref_p as new_ref_p
+from .random_state.primitive import next_key_p as next_key_p
+from .random_state.stream import KeyStream as KeyStream
 from .refs import Ref as Ref

@@ -19,6 +19,7 @@ class Effect:
     `recomputable`: an equation with this effect may run again in a recomputation. `returns`: a pass gives a program
     with this effect one more result, which `at_return` takes when the program has run.
     `each_lane`: on what all lanes of a batch share, it happens once for each of them, even if they all do the same.
+    `lanes_differ`: what it gives then is not the same in all lanes.
     """
 
     droppable: ClassVar[bool] = False
@@ -27,6 +28,7 @@ class Effect:
     recomputable: ClassVar[bool] = False
     mutates: ClassVar[bool] = False
     each_lane: ClassVar[bool] = False
+    lanes_differ: ClassVar[bool] = False
     returns: ClassVar[bool] = False
 
     @classmethod

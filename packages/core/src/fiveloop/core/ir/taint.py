@@ -38,9 +38,14 @@ def taint(
 
 
 def over_axis(jaxpr: Jaxpr, axis: NamedAxis) -> list[Var]:
-    """The variables that may depend on the lane because an equation goes over a named axis: seeds of a batch."""
+    """The variables that may depend on the lane although nothing does that an equation uses: seeds of a batch.
+
+    Because the equation goes over a named axis, or because it gives each lane something of its own.
+    """
     found: list[Var] = []
     for eqn in jaxpr.eqns:
+        if any(e.lanes_differ for e in eqn.effects):
+            found += eqn.outvars
         if axis in axes_of(eqn.effects):
             found += eqn.outvars
             found += used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))

@@ -12,6 +12,7 @@ import numpy as np
 
 from fiveloop.core.indexer import At, Indexer, Lane, Pick, Span
 from fiveloop.core.testing.oracle import Cell, OracleError, define_reference
+from fiveloop.core.testing.reference_running import cipher
 
 _Array = np.ndarray[Any, Any]
 _Place = tuple[int, ...]
@@ -148,6 +149,14 @@ def _freeze(values: Sequence[Any], p: Any) -> list[Any]:
     return [ref.array]
 
 
+def _next_key(values: Sequence[Any], p: Any) -> list[Any]:
+    ref, *condition = values
+    high, low, count = (int(word) for word in _live(ref).array)
+    if not condition or condition[0]:
+        ref.array[2] = (count + 1) % 2**32
+    return [np.array(cipher(high, low, 0, count), np.uint32)]
+
+
 def _check(values: Sequence[Any], p: Any) -> list[Any]:
     if not values[0].all():
         raise OracleError(f"a check has failed: {p.site.message}")
@@ -161,3 +170,4 @@ define_reference("accumulate", _accumulate)
 define_reference("new_ref", lambda values, p: [Cell(np.array(values[0]))])
 define_reference("freeze", _freeze)
 define_reference("check", _check)
+define_reference("next_key", _next_key)
