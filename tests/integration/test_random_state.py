@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from fiveloop.core import (
     eval_shape,
     grad,
     hessian,
+    jacfwd,
+    jacrev,
     jit,
     jvp,
     make_jaxpr,
@@ -26,6 +29,7 @@ from fiveloop.core import (
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, scan, while_loop
+from fiveloop.loops.testing import references as _references  # noqa: F401
 from fiveloop.remat import checkpoint
 from fiveloop.remat.policies import everything_saveable
 from fiveloop.state import discharge_state, freeze, new_ref
@@ -96,12 +100,21 @@ def test_loops(name: str) -> None:
     assert not discharge_state(jaxpr).effects
 
 
+def each_lane(f: Callable[[Any], Any], stream: Any) -> Any:
+    """What three lanes get of a stream that they share."""
+
+    def lane(x: Any) -> Any:
+        return f(stream)
+
+    return vmap(lane)(np.arange(3))
+
+
 @pytest.mark.parametrize("name", LOOPS)
 def test_lanes_that_share_a_stream(name: str) -> None:
     f = LOOPS[name]
-    for wrap in (lambda g: g, jit):
+    for wrap in (closed_call, jit):
         stream = random.KeyStream(KEY)
-        out = np.asarray(wrap(vmap(lambda x: f(stream)))(np.arange(3)))  # noqa: B023
+        out = np.asarray(wrap(partial(each_lane, f, stream))())
         for k in range(4):
             np.testing.assert_array_equal(out[:, k], shared(k, 3))
         assert given(stream) == 4
@@ -158,8 +171,7 @@ def by_hand(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("order", [grad, hessian])
-def test_replays_have_the_same_bits(order: Callable[..., Any]) -> None:
+def test_replays_have_the_same_bits() -> None:
     """The stream is the user's, or made inside; the checkpoint holds the loop, or the loop holds checkpoints."""
 
     def steps(x: Any, stream: Any) -> Any:
@@ -179,14 +191,32 @@ def test_replays_have_the_same_bits(order: Callable[..., Any]) -> None:
         lambda x, s: (noisy(x, random.KeyStream(KEY)), drawn(s, 5))[0],
         lambda x, s: (checkpoint(lambda x: noisy(x, random.KeyStream(KEY)))(x), drawn(s, 5))[0],
     ]
-    want = np.asarray(jit(order(by_hand))(0.5))
-    found = []
+    want = float(jit(grad(by_hand))(0.5))
     for f in programs:
-        for wrap in (lambda g: g, jit):
+        for run in (grad(f), jit(grad(f))):
             stream = random.KeyStream(KEY)
-            found.append(np.asarray(wrap(order(f))(np.float32(0.5), stream)))
+            np.testing.assert_allclose(float(run(np.float32(0.5), stream)), want, rtol=1e-5)
             assert given(stream) == 5
-    np.testing.assert_allclose(found, want, rtol=1e-5)
+    want = float(jit(hessian(by_hand))(0.5))
+    for f in (programs[1], programs[3], programs[-1]):
+        stream = random.KeyStream(KEY)
+        np.testing.assert_allclose(float(jit(hessian(f))(0.5, stream)), want, rtol=1e-4)
+        assert given(stream) == 5
+
+
+def test_directions_of_a_derivative_are_no_lanes() -> None:
+    def f(x: Any, stream: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[...] = r[...] * random.normal(stream.key(), (3,)) + x
+
+        return for_loop(2, body, x) * random.normal(stream.key(), (3,))
+
+    x = np.ones(3, np.float32)
+    want = jacrev(f)(x, random.KeyStream(KEY))
+    for of in (jacfwd(f), jit(jacfwd(f)), jacfwd(checkpoint(f)), jit(jacrev(f))):
+        stream = random.KeyStream(KEY)
+        np.testing.assert_allclose(np.asarray(of(x, stream)), np.asarray(want), rtol=1e-5)
+        assert given(stream) == 3
 
 
 def test_keys_of_a_replay_are_those_that_were_given() -> None:

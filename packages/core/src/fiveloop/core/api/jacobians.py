@@ -21,7 +21,8 @@ from fiveloop.core.primitives.shape import concatenate, iota, reshape
 from fiveloop.core.pytree import tree_unflatten
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_source
-from fiveloop.core.transforms.batch import batch_flat, move_batch
+from fiveloop.core.transforms.batch import move_batch
+from fiveloop.core.transforms.directions import batch_directions
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like, zeros_of
@@ -188,7 +189,7 @@ def _batch(
 ) -> list[Value]:
     size = stop - start
     basis = list(_basis(start, size, along))
-    outs, dims = batch_flat(push, size, basis, [0] * len(basis), fun)
+    outs, dims = batch_directions(push, size, basis, fun)
     return [
         move_batch(x, size, d, side % (x.ndim + (d is None)))
         for x, d in zip(outs, dims, strict=True)

@@ -124,7 +124,7 @@ def batch_flat(
     """
     axis = axis if kin is None else kin.axis
     trace = BatchTrace(current_trace(), size, user_fun or fun, axis, binds_batch=True, kin=kin)
-    return _run_batch(trace, fun, values, dims)
+    return run_batch(trace, fun, values, dims)
 
 
 @leak_checked
@@ -138,15 +138,16 @@ def batch_over(
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a user's flat function over a batch that goes by `axis`, and their batch axes."""
     trace = BatchTrace(current_trace(), size, user_fun or fun, axis)
-    return _run_batch(trace, fun, values, dims)
+    return run_batch(trace, fun, values, dims)
 
 
-def _run_batch(
+def run_batch(
     trace: BatchTrace,
     fun: Callable[..., Sequence[Any]],
     values: Sequence[Value],
     dims: Sequence[BatchDim],
 ) -> tuple[list[Value], list[BatchDim]]:
+    """The outputs of a flat function under a trace, which ends with it, and their batch axes."""
     args = [trace.wrap(x, d) for x, d in zip(values, dims, strict=True)]
     with running(trace):
         outs = [as_value(out, "a result") for out in fun(*args)]
@@ -189,7 +190,7 @@ def _batch_jaxpr(
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
         trace = BatchTrace(current_trace(), size, evaluate, binds_batch=binds)
         trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)
-        outs, out_dims = _run_batch(trace, evaluate, args, dims)
+        outs, out_dims = run_batch(trace, evaluate, args, dims)
         out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
         return [
             move_batch(x, size, d) if b else x

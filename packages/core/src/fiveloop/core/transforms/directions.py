@@ -1,0 +1,81 @@
+"""A batch of tangents: what the function does besides computing its derivative happens once, for all directions.
+
+An equation that has such an effect, and of which only some operands depend on the direction, is cut in two by its own
+split rule: what does not depend on it runs once, with the effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fiveloop.core.array import Value
+from fiveloop.core.ir.effects import PositionalEffect
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Literal, Primitive, Var, jaxprs_in
+from fiveloop.core.rules import abstract_eval_rules, new_eqn, split_rules
+from fiveloop.core.trace.leaks import leak_checked
+from fiveloop.core.trace.tracer import bind, current_trace, use_trace
+from fiveloop.core.transforms.batch import BatchDim, BatchTrace, run_batch
+from fiveloop.core.transforms.saving import SAVE_EVERYTHING
+
+
+class DirectionTrace(BatchTrace):
+    """Computes derivatives in many directions at once; what the directions share is theirs together."""
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        unknown = [self.pair(x)[1] is not None for x in args]
+        if any(unknown) and prim in split_rules and _acts(prim, args, params, unknown):
+            return self._in_two(prim, args, params, unknown)
+        return super().process(prim, args, params)
+
+    def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
+        return prim.creates_state
+
+    def _in_two(
+        self, prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
+    ) -> list[Value]:
+        invars = [Var(x.aval) for x in args]
+        eqn = new_eqn(prim, invars, params)
+        inst = [not a.aval.accumulates for a in invars]
+        cut = split_rules[prim](SAVE_EVERYTHING, unknown, inst, eqn)
+        env: dict[Atom, Value] = dict(zip(invars, args, strict=True))
+        with use_trace(self.parent):
+            _run(cut.known, env)
+        for staged in cut.staged:
+            operands = [_read(env, a) for a in staged.invars]
+            outs = super().process(staged.primitive, operands, staged.params)
+            env.update(zip(staged.outvars, outs, strict=True))
+        return [env[v] for v in eqn.outvars]
+
+
+def _acts(
+    prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
+) -> bool:
+    """Whether an operation does something to what the directions share."""
+    if not jaxprs_in(params):
+        return False
+    effects = abstract_eval_rules[prim]([x.aval for x in args], params)[1]
+    return any(
+        not unknown[e.position] if isinstance(e, PositionalEffect) else True
+        for e in effects
+        if not e.droppable
+    )
+
+
+def _run(eqns: Sequence[Eqn], env: dict[Atom, Value]) -> None:
+    for eqn in eqns:
+        outs = bind(eqn.primitive, *[_read(env, a) for a in eqn.invars], params=eqn.params)
+        env.update(zip(eqn.outvars, outs, strict=True))
+
+
+def _read(env: dict[Atom, Value], atom: Atom) -> Value:
+    return atom.value if isinstance(atom, Literal) else env[atom]  # type: ignore[return-value]  # constants are values
+
+
+@leak_checked
+def batch_directions(
+    fun: Callable[..., Sequence[Any]], size: int, values: Sequence[Value], user_fun: object
+) -> tuple[list[Value], list[BatchDim]]:
+    """The outputs of a derivative in many directions, which lie in axis 0 of each value, and their batch axes."""
+    trace = DirectionTrace(current_trace(), size, user_fun, binds_batch=True)
+    return run_batch(trace, fun, values, [0] * len(values))
