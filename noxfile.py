@@ -198,6 +198,14 @@ def tests_newest(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
+    """Run 100,000 random programs by the oracle and compile 2,000; arguments go to `tests/fuzz.py`."""
+    session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS)
+    counts = ["--oracle", "100000", "--compiled", "2000", "--processes", str(os.cpu_count() or 1)]
+    session.run("python", "tests/fuzz.py", *(session.posargs or counts), env=source_env())
+
+
+@nox.session(name="fuzz-properties")
+def fuzz_properties(session: nox.Session) -> None:
     """Draw fresh examples for every property until the seconds given (600) are spent."""
     session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS)
     seconds, *selected = session.posargs or ["600"]

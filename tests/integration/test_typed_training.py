@@ -12,14 +12,20 @@ import numpy as np
 
 import fiveloop.numpy as fnp
 from fiveloop.core import (
+    Jaxpr,
     Value,
     as_value,
     closed_call,
+    custom_jvp,
+    custom_root,
     grad,
     jit,
     jvp,
+    linear_transpose,
     linearize,
+    make_jaxpr,
     named_call,
+    psum,
     stop_gradient,
     tree_map,
     value_and_grad,
@@ -136,6 +142,46 @@ def test_transforms_keep_types() -> None:
     assert_type(named_call(square, name="square")(x), Value)
     assert_type(checkpoint(square)(x), Value)
     assert float(np.asarray(dot)) == 18.0
+
+
+def halfway(x: Value) -> Value:
+    """The root of `2 z = x`, by one step from 0."""
+
+    def found(f: Callable[[Value], Value], z: Value) -> Value:
+        return z - f(z) * 0.5
+
+    def solved(g: Callable[[Value], Value], y: Value) -> Value:
+        return y / g(as_value(1.0))
+
+    root = custom_root(lambda z: 2.0 * z - x, as_value(0.0), found, solved)
+    assert_type(root, Value)
+    return root
+
+
+def double(x: Value) -> Value:
+    return x * 2.0
+
+
+def over_lanes(x: Value) -> Value:
+    return psum(square(x), "lanes")
+
+
+def test_more_transforms_keep_types() -> None:
+    x = as_value(3.0)
+    with_rule = custom_jvp(square)
+    with_rule.defjvp(lambda primals, tangents: (square(primals[0]), tangents[0]))
+    assert_type(with_rule(x), Value)
+    doubled = linear_transpose(double, x)
+    (back,) = doubled(x)
+    assert_type(back, Value)
+    assert_type(jit(inline=True)(square)(x), Value)
+    compiled = jit(square).lower(x).compile()
+    assert_type(compiled(x), Value)
+    assert_type(vmap(over_lanes, axis_name="lanes")(fnp.ones(2)), Value)
+    assert_type(fnp.arange(3.0).at[0].set(x), Value)
+    assert_type(make_jaxpr(square)(x), Jaxpr)
+    assert float(grad(halfway)(x)) == 0.5
+    assert float(compiled(back)) == 36.0
 
 
 def test_loops_keep_types() -> None:

@@ -212,7 +212,7 @@ INDEXING: dict[str, Case] = {
         "ds: expected size >= 0 and stride >= 1, got -1 and 1",
     ),
     "an update without a place": (
-        lambda: X.at.set(1.0),
+        lambda: X.at.set(1.0),  # type: ignore[attr-defined]  # that is the point
         AttributeError,
         "`x.at` has no attribute 'set'; choose a place first: `x.at[index].set(v)`",
     ),

@@ -324,11 +324,19 @@ def test_a_backward_rule_that_gives_no_forward_mode(bwd: Any, why: str) -> None:
     assert linearize(with_rule, X)[0].shape == (3,)
 
 
+def pair(x: Any) -> Any:
+    return x, x
+
+
+def not_a_pair(f: Any, b: Any) -> Any:
+    return b
+
+
 def test_equations() -> None:
     assert_misuse(
-        lambda: custom_root(lambda x: (x, x), X, lambda f, x: x, lambda g, y: y),
+        lambda: custom_root(pair, X, lambda f, x: x, lambda g, y: y),
         TypeError,
-        "custom_root: expected <lambda> to return what initial_guess is, PyTreeDef(*), got PyTreeDef((*, *))",
+        "custom_root: expected pair to return what initial_guess is, PyTreeDef(*), got PyTreeDef((*, *))",
     )
     assert_misuse(
         lambda: custom_linear_solve(lambda x: x.sum(), X, lambda f, b: b),
@@ -336,7 +344,7 @@ def test_equations() -> None:
         "custom_linear_solve: expected <lambda> to return what b is, f32[3], got f32[] for leaf of it",
     )
     assert_misuse(
-        lambda: custom_linear_solve(lambda x: x, X, lambda f, b: b, has_aux=True),
+        lambda: custom_linear_solve(lambda x: x, X, not_a_pair, has_aux=True),
         TypeError,
         "custom_linear_solve: expected solve to return a pair (solution, auxiliary) for has_aux, got Array",
     )

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import user_source
 
 if TYPE_CHECKING:
-    from fiveloop.core.array import Value
+    from fiveloop.core.array import ArrayLike, Value
 
 METHODS: dict[str, Callable[..., Value]] = {}
 """The functions behind the methods below, filled in by `methods` above the primitives."""
+
+
+class Update(Protocol):
+    """A method of a place, as of `x.at[i]`: the array with a value combined into it there."""
+
+    def __call__(self, v: ArrayLike, **flags: bool) -> Value: ...
+
+
+class Place(Protocol):
+    """A place of an array: `x.at[i]`."""
+
+    set: Update
+    add: Update
+    multiply: Update
+    max: Update
+    min: Update
+    get: Callable[[], Value]
+
+
+class Places(Protocol):
+    """The places of an array: `x.at`."""
+
+    def __getitem__(self, index: Any) -> Place: ...
+
 
 ABSENT = {
     "fill": "arrays are immutable: use `full_like(x, v)` of fiveloop.numpy, or `ref[...] = v` on a Ref",
@@ -272,9 +296,10 @@ class Methods:
         return METHODS["cumprod"](self, axis, dtype=dtype)
 
     @property
-    def at(self) -> Any:
+    def at(self) -> Places:
         """Functional updates: `x.at[i].set(v)`, `.add`, `.multiply`, `.max`, `.min`, `.get`."""
-        return METHODS["at"](self)
+        found: Any = METHODS["at"](self)
+        return found  # type: ignore[no-any-return]  # the one method that gives no value
 
 
 def _one_sequence(args: tuple[Any, ...]) -> Sequence[Any]:

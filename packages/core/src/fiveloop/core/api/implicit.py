@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from fiveloop.core.api.custom_function import Call, run_custom
 from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
@@ -30,6 +30,29 @@ from fiveloop.core.pytree import (
 )
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Trace, current_source
+
+T = TypeVar("T")
+Aux = TypeVar("Aux")
+
+
+@overload
+def custom_root(
+    f: Callable[[T], T],
+    initial_guess: T,
+    solve: Callable[[Callable[[T], T], T], T],
+    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
+    has_aux: Literal[False] = False,
+) -> T: ...
+
+
+@overload
+def custom_root(
+    f: Callable[[T], T],
+    initial_guess: T,
+    solve: Callable[[Callable[[T], T], T], tuple[T, Aux]],
+    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
+    has_aux: Literal[True],
+) -> tuple[T, Aux]: ...
 
 
 def custom_root(
@@ -76,6 +99,29 @@ def custom_root(
     owner = _Owner("custom_root", [solve, tangent_solve])
     leaves = run_custom(call, [*params, *guess], make_rule, probe, owner)
     return system.result(call, leaves, has_aux)
+
+
+@overload
+def custom_linear_solve(
+    matvec: Callable[[T], T],
+    b: T,
+    solve: Callable[[Callable[[T], T], T], T],
+    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    symmetric: bool = False,
+    has_aux: Literal[False] = False,
+) -> T: ...
+
+
+@overload
+def custom_linear_solve(
+    matvec: Callable[[T], T],
+    b: T,
+    solve: Callable[[Callable[[T], T], T], tuple[T, Aux]],
+    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    symmetric: bool = False,
+    *,
+    has_aux: Literal[True],
+) -> tuple[T, Aux]: ...
 
 
 def custom_linear_solve(

@@ -128,7 +128,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         """The function and how it is compiled: two that agree in these are the same function."""
         return self._fun, self._nums, self._names, tuple(sorted(self._donate)), self._inline
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall:
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall[R]:
         """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
         entry, _ = self._entry(args, kwargs)
         return LoweredCall(prepared(entry.staged.jaxpr, entry.donated), entry)
@@ -273,7 +273,7 @@ class _Bound:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self._instance, *args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> LoweredCall:
+    def lower(self, *args: Any, **kwargs: Any) -> LoweredCall[Any]:
         """The program for these arguments before compilation."""
         return self._function.lower(self._instance, *args, **kwargs)
 
@@ -285,7 +285,7 @@ class Decorator(Protocol):
         """The function, compiled at its first call."""
 
 
-class LoweredCall:
+class LoweredCall(Generic[R]):
     """A traced function before compilation."""
 
     def __init__(self, stages: Prepared, entry: _Entry) -> None:
@@ -301,24 +301,25 @@ class LoweredCall:
         """The program as StableHLO."""
         return self._stages.lowered().text
 
-    def compile(self) -> CompiledCall:
+    def compile(self) -> CompiledCall[R]:
         """The program compiled for the device."""
         self._stages.lowered()
         return CompiledCall(compiled(self._stages.jaxpr, self._entry.donated), self._entry)
 
 
-class CompiledCall:
+class CompiledCall(Generic[R]):
     """A compiled function for arguments of fixed types."""
 
     def __init__(self, program: Compiled, entry: _Entry) -> None:
         self._program = program
         self._entry = entry
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
         values, tree = flatten_values((args, kwargs), "compiled call: argument")
         self._check(tree, values)
         outs = self._program.run([*self._entry.staged.captured, *values])
-        return self._entry.flat.unflatten(outs)
+        result: R = self._entry.flat.unflatten(outs)
+        return result
 
     def _check(self, tree: Any, values: Sequence[Value]) -> None:
         staged, flat = self._entry.staged, self._entry.flat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVarTuple
 
 from fiveloop.core.api.autodiff import like_values
 from fiveloop.core.api.flatten import argument_naming, as_result, check_callable
@@ -19,9 +19,11 @@ from fiveloop.core.transforms.saving import SAVE_EVERYTHING
 from fiveloop.core.transforms.transpose import Operand, backward_pass
 from fiveloop.core.transforms.zeros import instantiate
 
+Ts = TypeVarTuple("Ts")
+
 
 @boundary
-def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], tuple[Any, ...]]:
+def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[Any], tuple[*Ts]]:
     """The transpose of a function that is linear in all its arguments: from a cotangent to a tuple of them.
 
     Of `primals` only the types matter: descriptions (`ShapeDtype`) will do. `fun` is traced and never run, and
@@ -52,13 +54,13 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     residuals = eval_jaxpr(cut.known, staged.captured)
 
     @boundary
-    def transposed(ct: Any) -> tuple[Any, ...]:
+    def transposed(ct: Any) -> tuple[*Ts]:
         wanted = staged.jaxpr.out_avals
         assert flat.out_tree is not None, "unreachable: the function has been traced"
         checked = like_values("linear_transpose: cotangent", ct, flat.out_tree, wanted, "result")
         operands: list[Operand] = [*residuals, *[UndefinedPrimal(a.tangent()) for a in avals]]
         in_cts = backward_pass(cut.staged, operands, checked)
-        args: tuple[Any, ...] = tree_unflatten(
+        args: tuple[*Ts] = tree_unflatten(
             flat.in_tree, [as_result(instantiate(c)) for c in in_cts]
         )[0]
         return args

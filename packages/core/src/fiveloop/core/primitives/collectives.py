@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ from fiveloop.core.rules import abstract_eval_rules
 from fiveloop.core.trace.axes import find_axis
 from fiveloop.core.trace.tracer import bind1, current_source
 
+T = TypeVar("T")
+
 
 def axis_size(axis_name: Any) -> int:
     """The number of lanes of a named axis, or of several together, as an int.
@@ -70,9 +72,7 @@ def axis_index(axis_name: Any) -> Value:
     return index
 
 
-def psum(
-    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
-) -> Any:
+def psum(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
     """The sum over the lanes of a named axis, the same in every lane.
 
     Of a Python number it is that number times the size, as a Python number: `psum(1, name)` is the size.
@@ -85,9 +85,7 @@ def psum(
     return tree_map(lambda leaf: _sum("psum", leaf, axes, groups), x)
 
 
-def pmean(
-    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
-) -> Any:
+def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
     """The mean over the lanes of a named axis; that of integers is floating.
 
     >>> vmap(lambda x: x - pmean(x, "i"), axis_name="i")(np.array([1.0, 3.0], "float32"))
@@ -115,28 +113,24 @@ def _sum(fun: str, x: Any, axes: tuple[NamedAxis, ...], groups: Groups) -> Any:
     return _reduce(psum_p, counted, axes, groups)
 
 
-def pmax(
-    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
-) -> Any:
+def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
     """The greatest over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally."""
     return _extreme(pmax_p, x, axis_name, axis_index_groups)
 
 
-def pmin(
-    x: Any, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None
-) -> Any:
+def pmin(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
     """The least over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally."""
     return _extreme(pmin_p, x, axis_name, axis_index_groups)
 
 
 def all_gather(
-    x: Any,
+    x: T,
     axis_name: Any,
     *,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     axis: int = 0,
     tiled: bool = False,
-) -> Any:
+) -> T:
     """What every lane of a named axis has, stacked along a new `axis`, or concatenated along `axis` if `tiled`.
 
     >>> vmap(lambda x: all_gather(x, "i")[::-1], axis_name="i")(np.arange(2))
@@ -167,13 +161,13 @@ def _gather_each(x: Value, axes: Sequence[NamedAxis], place: int, tiled: bool) -
 
 
 def psum_scatter(
-    x: Any,
+    x: T,
     axis_name: Any,
     *,
     scatter_dimension: int = 0,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     tiled: bool = False,
-) -> Any:
+) -> T:
     """The sum over the lanes of a named axis, of which each lane gets its own part along `scatter_dimension`.
 
     That axis has the size of the named one, and is gone after; if `tiled`, it is a multiple, and is cut into blocks.
@@ -195,14 +189,14 @@ def psum_scatter(
 
 
 def all_to_all(
-    x: Any,
+    x: T,
     axis_name: Any,
     split_axis: int,
     concat_axis: int,
     *,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     tiled: bool = False,
-) -> Any:
+) -> T:
     """Each lane sends a part along `split_axis` to each lane, and stacks what it gets along `concat_axis`.
 
     The split axis has the size of the named one, and is gone after. If `tiled`, it is a multiple and stays, shorter,
@@ -224,7 +218,7 @@ def all_to_all(
     return tree_map(of_leaf, x)
 
 
-def ppermute(x: Any, axis_name: Any, perm: Iterable[tuple[int, int]]) -> Any:
+def ppermute(x: T, axis_name: Any, perm: Iterable[tuple[int, int]]) -> T:
     """Send from lane to lane: `perm` has pairs (source, destination); a lane that gets nothing has zeros.
 
     >>> vmap(lambda x: ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(np.array([1, 2, 3]))
@@ -240,7 +234,7 @@ def ppermute(x: Any, axis_name: Any, perm: Iterable[tuple[int, int]]) -> Any:
     )
 
 
-def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+def pshuffle(x: T, axis_name: Any, perm: Sequence[int]) -> T:
     """Lane k gets what lane `perm[k]` has; `perm` names every lane once.
 
     >>> vmap(lambda x: pshuffle(x, "i", [2, 0, 1]), axis_name="i")(np.array([1, 2, 3]))
@@ -254,8 +248,8 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 
 
 def pswapaxes(
-    x: Any, axis_name: Any, axis: int, *, axis_index_groups: Sequence[Sequence[int]] | None = None
-) -> Any:
+    x: T, axis_name: Any, axis: int, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> T:
     """The named axis and an axis of the value change places.
 
     >>> vmap(lambda x: pswapaxes(x, "i", 0), axis_name="i")(np.array([[1, 2], [10, 20]]))
@@ -277,7 +271,7 @@ def _reduce(
     return _apply(prim, x, ReduceLanesParams(axes, groups)) if axes else x
 
 
-def _extreme(prim: Primitive[ReduceLanesParams], x: Any, axis_name: Any, given: Any) -> Any:
+def _extreme(prim: Primitive[ReduceLanesParams], x: T, axis_name: Any, given: Any) -> T:
     axes = _axes(prim.name, axis_name)
     groups = _groups(prim.name, axes, given)
     return tree_map(lambda leaf: _reduce(prim, operand(prim.name, "x", leaf), axes, groups), x)
