@@ -149,7 +149,9 @@ from .trace.tracer import bind1 as bind1
 from .trace.tracer import current_source as current_source
 from .trace.tracer import is_concrete as is_concrete
 from .trace.tracer import keep_source as keep_source
+from .transforms.batch import axes_in_front as axes_in_front
 from .transforms.batch import batch_jaxpr as batch_jaxpr
+from .transforms.batch import in_front as in_front
 from .transforms.batch import move_batch as move_batch
 from .transforms.cost import jaxpr_cost as jaxpr_cost
 from .transforms.dce import dce as dce

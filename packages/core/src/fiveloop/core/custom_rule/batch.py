@@ -23,10 +23,16 @@ from fiveloop.core.primitives.elementwise_arithmetic import mul
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.trace.tracer import Trace, bind, current_trace
-from fiveloop.core.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_batch
+from fiveloop.core.transforms.batch import (
+    BatchTrace,
+    axes_in_front,
+    batch_flat,
+    batch_jaxpr,
+    in_front,
+    move_batch,
+)
 from fiveloop.core.transforms.transpose import Operand
 from fiveloop.core.transforms.zeros import Tangent, zero_like
-from fiveloop.core.util import Mask
 
 
 def custom_rule_batch(
@@ -34,11 +40,13 @@ def custom_rule_batch(
 ) -> tuple[list[Value], list[int | None]]:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not."""
     batched = tuple(d is not None for d in dims)
-    moved = [
-        move_batch(x, size, d) if d is not None else x for x, d in zip(operands, dims, strict=True)
-    ]
-    rule = BatchedRule(p, size, batched, _calling_batch(p.rule))
-    jaxpr = None if p.jaxpr is None else batch_jaxpr(p.jaxpr, size, batched, inst=True)[0]
+    axes = axes_in_front(operands, dims)
+    moved = in_front(size, operands, dims)
+    places = [d if b else None for b, d in zip(batched, axes, strict=True)]
+    rule = BatchedRule(p, size, places, _calling_batch(p.rule))
+    jaxpr = None
+    if p.jaxpr is not None:
+        jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
     params = CustomRuleParams(
         rule,
         jaxpr,
@@ -68,14 +76,18 @@ def _calling_batch(rule: Rule) -> BatchTrace | None:
 
 
 class BatchedRule(Rule):
-    """The rule of an equation on a batch, in axis 0 of all results and of the operands that `batched` marks."""
+    """The rule of an equation on a batch, in axis 0 of all results and in `dims` of the operands."""
 
     def __init__(
-        self, inner: CustomRuleParams, size: int, batched: Mask, kin: BatchTrace | None
+        self,
+        inner: CustomRuleParams,
+        size: int,
+        dims: Sequence[int | None],
+        kin: BatchTrace | None,
     ) -> None:
         self.inner = inner
         self.size = size
-        self.batched = batched
+        self.dims = tuple(dims)
         self.kin = kin
         self.kind = inner.rule.kind
         self.transposes = inner.rule.transposes
@@ -86,11 +98,11 @@ class BatchedRule(Rule):
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        return self._batch(lambda *xs: rule_call(self.inner, xs), values, self._dims)[0]
+        return self._batch(lambda *xs: rule_call(self.inner, xs), values, self.dims)[0]
 
     def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
         """The types of one example's results, with the batch."""
-        one = [a.unbatched(0) if b else a for a, b in zip(avals, self.batched, strict=True)]
+        one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
         return [a.batched(self.size) for a in rule_types(self.inner, one)]
 
     def jvp(
@@ -98,8 +110,8 @@ class BatchedRule(Rule):
     ) -> tuple[list[Value], list[Tangent]]:
         """The rule of one example on the whole batch."""
         flat = Masked(self._jvp_of_one, len(primals), tangents)
-        dims = [d for d, t in zip(self._dims, tangents, strict=True) if not isinstance(t, Zero)]
-        results, _ = self._batch(flat, [*primals, *flat.dots], [*self._dims, *dims])
+        dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, Zero)]
+        results, _ = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
         outs, dots = flat.apart(results)
         return outs, [
             zero_like(x) if t is None or isinstance(t, Zero) else t
@@ -128,7 +140,7 @@ class BatchedRule(Rule):
         flat = Masked(self._transpose_of_one(operands), len(known), cts)
         dims = [
             d
-            for d, x in zip(self._dims, operands, strict=True)
+            for d, x in zip(self.dims, operands, strict=True)
             if not isinstance(x, UndefinedPrimal)
         ]
         args = [*known, *flat.dots]
@@ -139,16 +151,16 @@ class BatchedRule(Rule):
             if ct is None
             else Zero(x.aval)
             if isinstance(ct, Zero)
-            else self._fit(b, *next(found))
-            for ct, b, x in zip(flat.out_tangents, self.batched, operands, strict=True)
+            else self._fit(d is not None, *next(found))
+            for ct, d, x in zip(flat.out_tangents, self.dims, operands, strict=True)
         ]
 
     def _transpose_of_one(self, operands: Sequence[Operand]):  # type: ignore[no-untyped-def]
         unknown = [
-            UndefinedPrimal(x.aval.unbatched(0) if b else x.aval)
+            UndefinedPrimal(x.aval if d is None else x.aval.unbatched(d))
             if isinstance(x, UndefinedPrimal)
             else None
-            for x, b in zip(operands, self.batched, strict=True)
+            for x, d in zip(operands, self.dims, strict=True)
         ]
 
         def run(
@@ -166,10 +178,6 @@ class BatchedRule(Rule):
         if batched:
             return move_batch(ct, self.size, dim)
         return mul(ct, self.size) if dim is None else reduce_sum(ct, (dim,))
-
-    @property
-    def _dims(self) -> list[int | None]:
-        return [0 if b else None for b in self.batched]
 
     def _batch(  # type: ignore[no-untyped-def]
         self, fun, values: Sequence[Value], dims: Sequence[int | None], place: bool = True

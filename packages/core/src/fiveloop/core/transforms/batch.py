@@ -160,33 +160,48 @@ def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value
     return bdim_at(value, dim, size, target)
 
 
+def in_front(size: int, values: Sequence[Value], dims: Sequence[BatchDim]) -> list[Value]:
+    """The values with their batch axis, if they have one, in front; a Ref keeps it where it is."""
+    return [
+        x if d is None or x.aval.accumulates else move_batch(x, size, d)
+        for x, d in zip(values, dims, strict=True)
+    ]
+
+
+def axes_in_front(values: Sequence[Value], dims: Sequence[BatchDim]) -> tuple[int, ...]:
+    """Where the batch axis of each value is after `in_front`; 0 if it has none."""
+    return tuple(d or 0 if x.aval.accumulates else 0 for x, d in zip(values, dims, strict=True))
+
+
 def batch_jaxpr(
     jaxpr: Jaxpr,
     size: int,
     batched: Mask,
     inst: bool | Sequence[bool] = False,
     own: Sequence[bool] = (),
+    axes: Sequence[int] = (),
 ) -> tuple[Jaxpr, Mask]:
-    """The jaxpr over a batch in axis 0, and which outputs are batched.
+    """The jaxpr over a batch in axis 0, or in each input's axis of `axes`, and which outputs are batched.
 
     `inst` names outputs that are batched in any case; `own` inputs that are not batched, but stand for a Ref of each
     lane's own, with the same contents. The lanes share all other inputs that are not batched.
     """
+    places = tuple(axes) if axes else (0,) * len(batched)
+    dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
     return jaxpr.remember(
-        ("batch", size, batched, wanted, tuple(own)),
-        lambda: _batch_jaxpr(jaxpr, size, batched, wanted, own),
+        ("batch", size, dims, wanted, tuple(own)),
+        lambda: _batch_jaxpr(jaxpr, size, dims, wanted, own),
     )
 
 
 def _batch_jaxpr(
-    jaxpr: Jaxpr, size: int, batched: Mask, inst: Mask, own: Sequence[bool]
+    jaxpr: Jaxpr, size: int, dims: Sequence[BatchDim], inst: Mask, own: Sequence[bool]
 ) -> tuple[Jaxpr, Mask]:
     out_batched: list[bool] = []
     binds = batch_axis(size) in axes_of(jaxpr.effects)
 
     def run(*args: Value) -> list[Value]:
-        dims = [0 if b else None for b in batched]
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
         trace = BatchTrace(current_trace(), size, evaluate, binds_batch=binds)
         trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)
@@ -197,5 +212,7 @@ def _batch_jaxpr(
             for x, d, b in zip(outs, out_dims, out_batched, strict=True)
         ]
 
-    avals = [a.batched(size) if b else a for a, b in zip(jaxpr.in_avals, batched, strict=True)]
+    avals = [
+        a if d is None else a.batched(size, d) for a, d in zip(jaxpr.in_avals, dims, strict=True)
+    ]
     return stage_closed(run, avals, jaxpr.name), tuple(out_batched)

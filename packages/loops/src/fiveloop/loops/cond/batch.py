@@ -14,12 +14,13 @@ from fiveloop.core import (
     Jaxpr,
     Mask,
     Value,
+    axes_in_front,
     batch_flat,
     batch_jaxpr,
     bind,
     equal,
     eval_jaxpr,
-    move_batch,
+    in_front,
     select,
     stage_closed,
 )
@@ -49,13 +50,12 @@ def _one_choice(
 ) -> tuple[list[Value], list[int | None]]:
     index, *rest = operands
     batched = tuple(d is not None for d in dims[1:])
-    found = [batch_jaxpr(b, size, batched)[1] for b in p.branches]
+    axes = axes_in_front(rest, dims[1:])
+    found = [batch_jaxpr(b, size, batched, axes=axes)[1] for b in p.branches]
     out_batched = tuple(any(masks) for masks in zip(*found, strict=True))
     # branch : [*ins] -> [*outs], batched in axis 0
-    branches = tuple(batch_jaxpr(b, size, batched, out_batched)[0] for b in p.branches)
-    moved = [
-        move_batch(x, size, d) if d is not None else x for x, d in zip(rest, dims[1:], strict=True)
-    ]
+    branches = tuple(batch_jaxpr(b, size, batched, out_batched, axes=axes)[0] for b in p.branches)
+    moved = in_front(size, rest, dims[1:])
     outs = bind(cond_p, index, *moved, params=replace(p, branches=branches))
     return outs, [0 if b else None for b in out_batched]
 

@@ -18,6 +18,7 @@ from fiveloop.core import (
     Value,
     argsort,
     at_source,
+    axes_in_front,
     axes_of,
     batch_axis,
     batch_jaxpr,
@@ -26,8 +27,8 @@ from fiveloop.core import (
     current_source,
     ds,
     eval_jaxpr,
+    in_front,
     iota,
-    move_batch,
     stage_closed,
     zeros_of,
 )
@@ -46,7 +47,7 @@ def in_groups(
     if any(b.effects for b in p.branches):
         return in_series(size, operands, dims, p)
     _check_axes(size, p)
-    index, *rest = _in_front(size, operands, dims)
+    index, *rest = in_front(size, operands, dims)
     batched = tuple(d is not None for d in dims[1:])
     block = max(1, min(_LARGEST_BLOCK, size // _FEWEST_BLOCKS))
     branches = [batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
@@ -127,42 +128,40 @@ def in_series(
     _check_axes(size, p)
     batched = tuple(d is not None for d in dims)
     _check_writes(p, batched[1:])
-    given = _in_front(size, operands, dims)
+    given = in_front(size, operands, dims)
+    axes = axes_in_front(operands, dims)
     outs = [zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
     states = [x for b, x in zip(batched, given, strict=True) if b and not isinstance(x, Ref)]
 
     def body(lane: Value, *refs: Value) -> list[Value]:
         rows = iter(refs)
-        mine = [_of_lane(x, b, lane, rows) for b, x in zip(batched, given, strict=True)]
+        at = [(*[slice(None)] * axis, lane) for axis in axes]
+        mine = [_of_lane(x, b, k, rows) for b, x, k in zip(batched, given, at, strict=True)]
         found = bind(cond_p, *mine, params=p)
         for ref, x in zip(refs[len(states) :], found, strict=True):
             ref[lane] = x
-        for b, x, y in zip(batched, given, mine, strict=True):
+        for b, x, y, k in zip(batched, given, mine, at, strict=True):
             if b and isinstance(x, Ref):
-                x[lane] = freeze(y)
+                x[k] = freeze(y)
         return []
 
     return _loop(size, body, [*states, *outs])[len(states) :]
 
 
-def _of_lane(x: Value, batched: bool, lane: Value, rows: Any) -> Value:
-    """A lane's own part of an operand; of a Ref, a copy that is written back."""
+def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
+    """A lane's own part of an operand, which is `at` there; of a Ref, a copy that is written back."""
     if not batched:
         return x
     if isinstance(x, Ref):
-        own: Value = new_ref(x[lane])
+        own: Value = new_ref(x[at])
         return own
-    row: Value = next(rows)[lane]
+    row: Value = next(rows)[at]
     return row
 
 
 def _loop(steps: int, body: Any, states: Sequence[Value]) -> list[Value]:
     avals = [AbstractRef(x.aval) for x in states]
     return loop_of(steps, trace_body(body, avals, body), False, 1).run(states)
-
-
-def _in_front(size: int, operands: Sequence[Value], dims: Sequence[int | None]) -> list[Value]:
-    return [x if d is None else move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
 
 
 def _check_axes(size: int, p: CondParams) -> None:

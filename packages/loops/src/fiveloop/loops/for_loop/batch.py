@@ -10,9 +10,11 @@ from fiveloop.core import (
     PositionalEffect,
     Value,
     Var,
+    axes_in_front,
     batch_axis,
     batch_jaxpr,
     bind,
+    in_front,
     jaxprs_in,
     move_batch,
     over_axis,
@@ -25,7 +27,7 @@ from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, statef
 def for_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ForParams
 ) -> tuple[list[Value], list[int | None]]:
-    """Loop once for the whole batch, in axis 0 of each batched operand.
+    """Loop once for the whole batch.
 
     A state is each lane's own. If it is the same in all lanes it needs no batch axis: what accumulates into it does so
     once. Only where an equation of the body that holds a jaxpr accumulates into it is it given one, for in there a Ref
@@ -40,10 +42,11 @@ def for_batch(
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
     reached = taint(p.body, seeds, fixed=fixed, created=True)
     batched = tuple(v in reached for v in binders)
-    body, _ = batch_jaxpr(p.body, size, (False, *batched), own=(False, *states))
+    axes = (0, *axes_in_front(operands, dims))
+    body, _ = batch_jaxpr(p.body, size, (False, *batched), own=(False, *states), axes=axes)
     moved = [
-        move_batch(x, size, d) if b and (d is not None or s) else x
-        for x, d, b, s in zip(operands, dims, batched, states, strict=True)
+        move_batch(x, size, None) if b and s and d is None else x
+        for x, d, b, s in zip(in_front(size, operands, dims), dims, batched, states, strict=True)
     ]
     outs = bind(for_p, *moved, params=replace(p, body=body))
     return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]

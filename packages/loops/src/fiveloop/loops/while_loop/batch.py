@@ -9,12 +9,14 @@ from fiveloop.core import (
     Jaxpr,
     Mask,
     Value,
+    axes_in_front,
     batch_flat,
     batch_jaxpr,
     bind,
     bitwise_and,
     eval_jaxpr,
     fixpoint,
+    in_front,
     move_batch,
     reduce_or,
     select,
@@ -30,24 +32,25 @@ def while_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
 ) -> tuple[list[Value], list[int | None]]:
     """Loop for as long as the condition holds, or as it holds in some lane."""
-    batched = _batched_in_body(size, p, tuple(d is not None for d in dims))
-    cond, (lanes_differ,) = batch_jaxpr(p.cond, size, batched)
+    axes = axes_in_front(operands, dims)
+    batched = _batched_in_body(size, p, tuple(d is not None for d in dims), axes)
+    cond, (lanes_differ,) = batch_jaxpr(p.cond, size, batched, axes=axes)
     if lanes_differ:
         return _until_all_are_done(size, operands, dims, p)
     carry = parts(p, batched)[1]
     # body : [*consts, *carry, *refs], batched in axis 0 -> [*carry]
-    body, _ = batch_jaxpr(p.body, size, batched, carry)
-    moved = [_moved(x, size, d, b) for x, d, b in zip(operands, dims, batched, strict=True)]
+    body, _ = batch_jaxpr(p.body, size, batched, carry, axes=axes)
+    moved = _moved(size, operands, dims, batched)
     outs = bind(while_p, *moved, params=replace(p, cond=cond, body=body))
     return outs, [0 if b else None for b in carry]
 
 
-def _batched_in_body(size: int, p: WhileParams, batched: Mask) -> Mask:
+def _batched_in_body(size: int, p: WhileParams, batched: Mask, axes: tuple[int, ...]) -> Mask:
     """Which operands are batched in some step; only carried values become so."""
     consts, carry, refs = parts(p, batched)
 
     def step(mask: Mask) -> Mask:
-        return batch_jaxpr(p.body, size, (*consts, *mask, *refs))[1]
+        return batch_jaxpr(p.body, size, (*consts, *mask, *refs), axes=axes)[1]
 
     return (*consts, *fixpoint(step, carry, "the batched values of a while"), *refs)
 
@@ -63,13 +66,14 @@ def _until_all_are_done(
     step = p.body.remember(("masked step", p), lambda: _masked_step(p))
     dims_known = tuple(d is not None for d in dims)
     consts, carry, refs = parts(p, dims_known)
+    axes = (0, *axes_in_front(operands, dims))
 
     def grow(mask: Mask) -> Mask:
-        return batch_jaxpr(step, size, (True, *consts, *mask, *refs))[1][1:]
+        return batch_jaxpr(step, size, (True, *consts, *mask, *refs), axes=axes)[1][1:]
 
     carry = list(fixpoint(grow, carry, "the batched values of a while"))
     batched = (True, *consts, *carry, *refs)
-    stepped, _ = batch_jaxpr(step, size, batched, (True, *carry))
+    stepped, _ = batch_jaxpr(step, size, batched, (True, *carry), axes=axes)
     going, *binders = stepped.invars
     first, rest = split_list(binders, [p.num_consts])
     body = stepped.replace(invars=[*first, going, *rest])
@@ -77,7 +81,7 @@ def _until_all_are_done(
         lambda *args: [reduce_or(args[p.num_consts])], [v.aval for v in body.invars], p.cond.name
     )
     pred = _first_pred(size, operands, dims, p)
-    moved = [_moved(x, size, d, b) for x, d, b in zip(operands, dims, batched[1:], strict=True)]
+    moved = _moved(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
     outs = bind(while_p, *args, params=replace(p, cond=cond, body=body))
     return outs[1:], [0 if b else None for b in carry]
@@ -111,5 +115,11 @@ def _first_pred(
     return move_batch(pred, size, dim)
 
 
-def _moved(x: Value, size: int, dim: int | None, batched: bool) -> Value:
-    return move_batch(x, size, dim) if batched else x
+def _moved(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], batched: Sequence[bool]
+) -> list[Value]:
+    """The operands with the batch in front, also those that only a step makes different."""
+    return [
+        move_batch(x, size, None) if b and d is None else x
+        for x, d, b in zip(in_front(size, operands, dims), dims, batched, strict=True)
+    ]
