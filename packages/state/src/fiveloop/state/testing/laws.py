@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, typecheck
+from fiveloop.core import Jaxpr, batch_jaxpr, call_jaxpr, stage_closed, typecheck
 from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.cube import TRANSFORMS
 from fiveloop.core.testing.laws import (
     check_laws,
     float_inputs,
@@ -18,7 +19,15 @@ from fiveloop.core.testing.laws import (
     run_jvp,
 )
 from fiveloop.core.testing.oracle import Cell
-from fiveloop.core.testing.samples import HostArray, Sample, contents, run_purely, sample
+from fiveloop.core.testing.samples import (
+    Argument,
+    HostArray,
+    Sample,
+    contents,
+    like,
+    run_purely,
+    sample,
+)
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.engine import discharge_state, jaxpr_holds_state
 
@@ -46,6 +55,31 @@ def law_discharge(s: Sample, seed: int = 0) -> None:
         want_outs, want_dots = run_jvp(s, tangents)
         assert_all_close(outs, want_outs, "discharge, jvp: value")
         assert_all_close(dots, want_dots, "discharge, jvp: tangent")
+
+
+def law_discharge_commutes(s: Sample, seed: int = 0) -> None:
+    """Discharge comes to the same before and after a batch and a call, and obeys its laws after every transform."""
+    rng = np.random.default_rng(seed)
+    pure = discharged(s)
+    every = (True,) * len(s.args)
+    batched = Sample(batch_jaxpr(s.jaxpr, 2, every, True)[0], _two_lanes(s.args, rng))
+    late = Sample(batch_jaxpr(pure.jaxpr, 2, every, True)[0], tuple(map(contents, batched.args)))
+    assert_all_close(discharged(batched).run(), late.run(), "discharge, batch: result")
+    called = Sample(stage_closed(lambda *xs: call_jaxpr(s.jaxpr, xs), s.jaxpr.in_avals), s.args)
+    assert_all_close(discharged(called).run(), pure.run(), "discharge, call: result")
+    for transform in TRANSFORMS.values():
+        transformed = transform(s, rng)
+        law_discharge(transformed, seed)
+        law_partial_discharge(transformed, seed, most=1)
+
+
+def _two_lanes(args: Sequence[Argument], rng: np.random.Generator) -> tuple[Argument, ...]:
+    """Each argument, and one like it beside it."""
+    arrays = [np.atleast_1d(contents(x)) for x in args]
+    others = [
+        rng.permutation(a).reshape(contents(x).shape) for a, x in zip(arrays, args, strict=True)
+    ]
+    return tuple(like(x, np.stack([contents(x), y])) for x, y in zip(args, others, strict=True))
 
 
 def law_partial_discharge(s: Sample, seed: int = 0, most: int = 3) -> None:
