@@ -31,6 +31,8 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace",),
     ("primitives",),
     (
+        "index_apart",
+        "index_compose",
         "index_parse",
         "index_block",
         "index_windows",
@@ -38,6 +40,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "index_ops",
         "indexer",
         "indexing",
+        "views",
     ),
     ("complex_order", "operators", "methods", "ufuncs", "keys"),
     ("transforms",),

@@ -7,6 +7,7 @@ from . import operators as _operators
 from . import ufuncs as _ufuncs
 from .array import OPS as OPS
 from .array import Array as Array
+from .array import InplaceNote as InplaceNote
 from .array import ArrayLike as ArrayLike
 from .array import Scalar as Scalar
 from .array import Value as Value
@@ -80,6 +81,8 @@ from .ir.taint import taint as taint
 from .passes import Pass as Pass
 from .passes import register_pass as register_pass
 from .primitives.broadcast import broadcast_in_dim as broadcast_in_dim
+from .primitives.check import canonical_dtype as canonical_dtype
+from .primitives.check import canonical_shape as canonical_shape
 from .primitives.broadcast import move_axis as move_axis
 from .primitives.broadcast import reduce_sum as reduce_sum
 from .primitives.elementwise import add as add
@@ -236,6 +239,7 @@ from .rule_types import SAVE as SAVE
 from .api.flatten import function_name as function_name
 from .api.staging import stage_user as stage_user
 from .api.staging import stage_call as stage_call
+from .dims import broadcast_shapes as broadcast_shapes
 from .dims import Dim as Dim
 from .dims import is_more as is_more
 from .dims import size_of as size_of
@@ -251,7 +255,14 @@ from .primitives.index import resolve_index_p as resolve_index_p
 from .index_eager import put_now as put_now
 from .index_eager import take_now as take_now
 from .trace.tracer import is_eager as is_eager
-from .api.flatten import refuse_aliases as refuse_aliases
+from .api.operands import base_of as base_of
+from .api.mutable import is_given as is_given
+from .api.operands import flatten_arguments as flatten_arguments
+from .api.operands import refuse_closed_over as refuse_closed_over
+from .index_compose import compose as compose
+from .index_eager import swap_now as swap_now
+from .index_parse import Normal as Normal
+from .views import View as View
 from .errors import UnboundAxisError as UnboundAxisError
 from .ir.axes import NamedAxis as NamedAxis
 from .ir.axes import NamedAxisEffect as NamedAxisEffect

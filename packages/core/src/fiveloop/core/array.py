@@ -23,9 +23,14 @@ _INT32, _INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 
 
 class InplaceNote(Protocol):
-    """A mark that reading a Ref leaves on the value read, so that `ref[i] += x` is one accumulation."""
+    """A mark that reading a Ref leaves on it and on the value read, so that `ref[i] += x` is one accumulation.
+
+    `handed_on` tells what is left of it when the value goes into another program, which may change it.
+    """
 
     def inplace_add(self, value: Value, x: Any, /) -> Value: ...
+
+    def handed_on(self, value: Value, /) -> InplaceNote | None: ...
 
 
 class Value(Methods):

@@ -24,6 +24,8 @@ from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import is_concrete
 
 Flags: TypeAlias = tuple[bool, bool]
+LARGE = 2**18
+"""From about this many elements on, copying an array takes longer than two more calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,9 @@ def put_now(
     plan = _plan(x.shape, index)
     value = as_value(v, "the value written")
     check_kind(x.aval, kind)
-    unique, ascending = flags
     if not isinstance(plan, _Plan) or not is_concrete(value):
         indexer, operands = plan if isinstance(plan, tuple) else normalize(x.shape, index)
+        unique, ascending = flags
         return put_kind(
             x,
             indexer,
@@ -64,12 +66,58 @@ def put_now(
             unique_indices=unique,
             indices_are_sorted=ascending,
         )
+    written = _written(x, plan, value)
+    if donate and x.size > LARGE and _keeps_some(plan.indexer, kind):
+        return _put_in_steps(x, plan, written, kind)
+    write = _writer(plan.indexer, kind, flags, donate)
+    return Array(write(x.buffer, written, *plan.positions))
+
+
+def _keeps_some(indexer: Indexer, kind: str) -> bool:
+    """Whether what is written depends on what stands there, and is a block of more than one element."""
+    strided = any(isinstance(e, Span) and e.stride != 1 for e in indexer.entries)
+    several = any(isinstance(e, Span) for e in indexer.entries)
+    return indexer.is_block and several and (strided or kind != "set")
+
+
+def _put_in_steps(x: Array, plan: _Plan, written: Buffer, kind: str) -> Value:
+    """Read a block, combine, write the block: one program that does it all would copy the array."""
+    around, within = _around(plan.indexer)
+    block = _reader(around)(x.buffer, *plan.positions)
+    new = _writer(within, kind, (False, False), False)(block, written)
+    return Array(_writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions))
+
+
+@lru_cache(maxsize=4096)
+def _around(indexer: Indexer) -> tuple[Indexer, Indexer]:
+    """The block that an index lies in, strides filled up, and the index into that block."""
+    outer: list[Entry] = []
+    inner: list[Entry] = []
+    for e in indexer.entries:
+        if not isinstance(e, Span):
+            outer.append(e)
+            continue
+        low = None if e.start is None else e.low
+        first = 0 if e.stride > 0 else (e.size - 1) * -e.stride
+        outer.append(Span(low, e.extent))
+        inner.append(Span(first, e.size, e.stride))
+    return Indexer(tuple(outer)), Indexer(tuple(inner), new_axes=indexer.new_axes)
+
+
+def swap_now(x: Array, index: Any, v: Any, *, donate: bool = False) -> tuple[Value, Value]:
+    """What a concrete array holds at an index, and the array with a value there, in the same memory if `donate`."""
+    # One program that reads and writes would copy the array, since what it reads is a result.
+    old = take_now(x, index)
+    return old, put_now(x, index, v, "set", donate=donate)
+
+
+def _written(x: Array, plan: _Plan, value: Value) -> Buffer:
+    """What is written, on the device, after checks."""
     check_write(x.aval, plan.result_shape, value.aval)
     if isinstance(value, Scalar):
         value = host_scalar(value.exact, Typed(x.dtype), "the value written")
     check_narrowing(Typed(value.dtype, value.weak_type), x.dtype, "the value written")
-    write = _writer(plan.indexer, kind, flags, donate)
-    return Array(write(x.buffer, to_array(value).buffer, *plan.positions))
+    return to_array(value).buffer
 
 
 def _plan(shape: Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:

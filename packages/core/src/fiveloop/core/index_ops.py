@@ -38,10 +38,6 @@ class AtView:
     __slots__ = ("_x",)
 
     def __init__(self, x: Value) -> None:
-        if x.aval.accumulates:
-            bad_type(
-                f"at: expected `x` to be an array, got {x.aval}; write to a Ref directly: `ref[i] = v`"
-            )
         self._x = x
 
     if not TYPE_CHECKING:
@@ -125,6 +121,11 @@ def _setitem(x: Value, index: Any, v: Any) -> None:
     type_rules(x.aval).setitem(x, index, v)
 
 
+def _at(x: Value) -> Any:
+    at = type_rules(x.aval).at
+    return AtView(x) if at is None else at(x)
+
+
 OPS["getitem"] = _getitem
 OPS["setitem"] = _setitem
-METHODS["at"] = AtView  # type: ignore[assignment]  # the one that gives no value
+METHODS["at"] = _at

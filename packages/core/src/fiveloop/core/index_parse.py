@@ -20,11 +20,21 @@ from fiveloop.core.primitives.check import bad_type, bad_value
 HostArray = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """An index that is in its normal form already."""
+
+    indexer: Indexer
+    operands: list[Value]
+
+
 def normalize(shape: Shape, index: Any) -> tuple[Indexer, list[Value]]:
     """The normal form of an index into an array of the given shape, and the values of its dynamic parts.
 
     The operands are integers, one for each entry that takes one, in the order of the entries.
     """
+    if type(index) is Normal:
+        return index.indexer, index.operands
     parser = _Parser(shape)
     for item in expand_ellipsis(shape, index):
         parser.add(item)
@@ -78,6 +88,8 @@ def _item(i: Any) -> Any:
             + ("; use a tuple for several axes, or numpy.array(...)" if isinstance(i, list) else "")
         )
     x = i if isinstance(i, (Value, np.ndarray)) else _converted(i)
+    if isinstance(x, Value) and x.aval.accumulates:
+        bad_type(f"expected an index, got {x.aval}; read a Ref first: `ref[...]`")
     if isinstance(x, Scalar) or (isinstance(x, np.ndarray) and not x.ndim):
         return _item(_host_scalar(np.asarray(x)))
     if x.dtype != np.bool_ and x.dtype.kind not in "iu":

@@ -189,7 +189,8 @@ class TypeRules:
 
     Zeros, sums, what indexing a value means, the buffer that a concrete value passes to a program, the one that
     it passes to a program that updates it in place, and how new contents are written back; for types that
-    accumulate, a new accumulator and what it holds in the end.
+    accumulate, a new accumulator, what it holds in the end, a new value that holds what it is given, how something
+    is added to all that it holds, and `at`.
     """
 
     zeros: Callable[[Aval], Value]
@@ -201,6 +202,9 @@ class TypeRules:
     write_back: Callable[[Any, Value], None]
     new_accumulator: Callable[[Aval], Value] | None = None
     accumulated: Callable[[Value], Value] | None = None
+    holding: Callable[[Value], Value] | None = None
+    accumulate: Callable[[Value, Value], None] | None = None
+    at: Callable[[Any], Any] | None = None
 
 
 _TYPES: dict[type[Aval], TypeRules] = {}

@@ -4,8 +4,11 @@ from . import passes as passes
 from .handlers import passes as _handle_pass
 from .predicate import state_rules as _state_rules
 from . import pretty as pretty
+from fiveloop.core import ds as ds
+
 from .api import accumulate as accumulate
 from .api import addupdate as addupdate
+from .api import empty_ref as empty_ref
 from .api import freeze as freeze
 from .api import get as get
 from .api import new_ref as new_ref

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeGuard, TypeVar, overload
+
+import numpy as np
 
 from fiveloop.core import (
     OPS,
     ArrayLike,
     Indexer,
+    InplaceNote,
     ShapedArray,
     Tracer,
     Value,
     as_value,
     at_source,
+    base_of,
     bind,
     bind1,
     call_user,
+    canonical_dtype,
+    canonical_shape,
     cast_for_write,
     check_callable,
     current_source,
     is_eager,
+    is_given,
     normalize,
     put_now,
+    select,
+    swap_now,
     take_now,
     tree_map,
+    zeros_of,
 )
-from fiveloop.state.errors import frozen
+from fiveloop.state.errors import frozen, not_frozen
+from fiveloop.state.masks import Masked, MaskedRead, MaskedSum, masked
 from fiveloop.state.monoids import monoid_of
 from fiveloop.state.primitives.common import (
     AccumulateParams,
@@ -40,6 +51,7 @@ from fiveloop.state.primitives.common import (
 )
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 from fiveloop.state.refs import EagerRef, Ref
+from fiveloop.state.views import through
 
 T = TypeVar("T")
 
@@ -63,6 +75,19 @@ def new_ref(init: Any) -> Any:
     Array(5., dtype=float32)
     """
     return tree_map(_new_ref, init)
+
+
+def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
+    """A Ref of a shape and dtype, for contents that are to be written; they are zero until then.
+
+    >>> empty_ref((2,))
+    Ref([0. 0.], dtype=float32)
+    """
+    return new_ref(
+        zeros_of(
+            ShapedArray(canonical_shape("empty_ref", shape), canonical_dtype("empty_ref", dtype))
+        )
+    )
 
 
 def _new_ref(init: Any) -> Value:
@@ -91,18 +116,33 @@ def freeze(ref: Any) -> Any:
 
 
 def _freeze(ref: Any) -> Value:
-    out = bind1(freeze_p, _check_ref("freeze", ref))
-    if isinstance(ref, Tracer):
-        ref._note = FrozenNote(current_source() or "an unknown place")
+    base = _check_ref("freeze", ref)
+    if base is not ref:
+        raise not_frozen(
+            ref.aval, "a part of another", "freeze that one, or read the part: `part[...]`"
+        )
+    if is_given(base):
+        raise not_frozen(
+            ref.aval,
+            "made outside of the traced function",
+            "freeze it there, and read it here: `ref[...]`",
+        )
+    out = bind1(freeze_p, base)
+    if isinstance(base, Tracer):
+        base._note = FrozenNote(current_source() or "an unknown place")
     return out
 
 
 def get(ref: Any, index: Any = ...) -> Value:
     """What the Ref holds at an index: `ref[index]`."""
-    if _is_now(ref):
-        return ref.share() if index is ... else take_now(ref.array, index)
-    indexer, operands = _index("get", ref, index)
-    return bind1(get_p, ref, *operands, params=IndexParams(indexer))
+    chosen = _chosen("get", ref, index)
+    if chosen is not None and not chosen.is_known:
+        raise chosen.unreadable()
+    base, place = through(ref, index)
+    if _is_now(base):
+        return base.share() if place is ... else take_now(base.array, place)
+    indexer, operands = normalize(base.shape, place)
+    return bind1(get_p, base, *operands, params=IndexParams(indexer))
 
 
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
@@ -110,32 +150,51 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
 
     `x` must broadcast to what the index selects, and its dtype must fit the Ref's.
     """
-    indexer, operands = _index("swap", ref, index)
-    value = _element(ref, indexer, x)
-    _touch(ref)
-    return bind1(swap_p, ref, value, *operands, params=SwapParams(indexer))
+    chosen = _chosen("swap", ref, index)
+    if chosen is not None and not chosen.is_known:
+        raise chosen.unreadable()
+    base, place = through(ref, index)
+    if _is_now(base):
+        old, new = swap_now(base.array, place, x, donate=not base.is_shared)
+        base.write_back(new)
+        return old
+    indexer, operands = normalize(base.shape, place)
+    value = _element(base, indexer, x)
+    _touch(base)
+    return bind1(swap_p, base, value, *operands, params=SwapParams(indexer))
 
 
 def set(ref: Any, index: Any, x: ArrayLike) -> None:
     """Write `x` at an index: `ref[index] = x`."""
-    if _is_now(ref):
-        _write_now(ref, index, x, "set")
+    chosen = _chosen("set", ref, index)
+    if chosen is not None and (not chosen.is_known or chosen.fits(x)):
+        part = chosen.part
+        set(part, ..., select(chosen.wide(), chosen.everywhere(x), get(part)))
         return
-    indexer, operands = _index("set", ref, index)
-    value = _element(ref, indexer, x)
-    _touch(ref)
-    bind(swap_p, ref, value, *operands, params=SwapParams(indexer, returns_old=False))
+    base, place = through(ref, index)
+    if _is_now(base):
+        _write_now(base, place, x, "set")
+        return
+    indexer, operands = normalize(base.shape, place)
+    value = _element(base, indexer, x)
+    _touch(base)
+    bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
 
 
 def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     """Add `x` at an index: `ref[index] += x`; an index that names an element twice adds twice."""
-    if _is_now(ref):
-        _write_now(ref, index, x, "add")
+    chosen = _chosen("addupdate", ref, index)
+    if chosen is not None and (not chosen.is_known or chosen.fits(x)):
+        addupdate(chosen.part, ..., chosen.or_neutral(x, monoid_of("add", ref.aval)))
         return
-    indexer, operands = _index("addupdate", ref, index)
-    value = _element(ref, indexer, x)
-    _touch(ref)
-    bind(addupdate_p, ref, value, *operands, params=IndexParams(indexer))
+    base, place = through(ref, index)
+    if _is_now(base):
+        _write_now(base, place, x, "add")
+        return
+    indexer, operands = normalize(base.shape, place)
+    value = _element(base, indexer, x)
+    _touch(base)
+    bind(addupdate_p, base, value, *operands, params=IndexParams(indexer))
 
 
 def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
@@ -149,16 +208,23 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     >>> r[...]
     Array([7., 5., 2.], dtype=float32)
     """
-    monoid_of(monoid, _check_ref("accumulate", ref).aval)
+    _check_ref("accumulate", ref)
+    combining = monoid_of(monoid, ref.aval)
     if monoid == "add":
         addupdate(ref, index, x)
-    elif _is_now(ref):
-        _write_now(ref, index, x, monoid)
-    else:
-        indexer, operands = _index("accumulate", ref, index)
-        value = _element(ref, indexer, x)
-        _touch(ref)
-        bind(accumulate_p, ref, value, *operands, params=AccumulateParams(indexer, monoid))
+        return
+    chosen = _chosen("accumulate", ref, index)
+    if chosen is not None and (not chosen.is_known or chosen.fits(x)):
+        accumulate(chosen.part, ..., chosen.or_neutral(x, combining), monoid)
+        return
+    base, place = through(ref, index)
+    if _is_now(base):
+        _write_now(base, place, x, monoid)
+        return
+    indexer, operands = normalize(base.shape, place)
+    value = _element(base, indexer, x)
+    _touch(base)
+    bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, monoid))
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
@@ -192,13 +258,20 @@ class _ReadNote:
     ref: Value
     index: Any
     version: object
+    chosen: Masked | None
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """The sum, marked as an accumulation if it is written back at once."""
+        if self.chosen is not None:
+            x = self.chosen.only(x)
         out: Value = OPS["add"](value, x)
         if out.aval is value.aval:
             out._note = _SumNote(self, x)
         return out
+
+    def handed_on(self, value: Value) -> InplaceNote:
+        """Still true: the value is no Ref."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -212,6 +285,10 @@ class _SumNote:
         """A plain sum: more than one addition is no single accumulation."""
         return OPS["add"](value, x)  # type: ignore[no-any-return]
 
+    def handed_on(self, value: Value) -> InplaceNote:
+        """Still true: the value is no Ref."""
+        return self
+
 
 @dataclass(frozen=True)
 class FrozenNote:
@@ -223,6 +300,10 @@ class FrozenNote:
         """Refused: the Ref is at its end."""
         raise frozen(value.aval, self.where)
 
+    def handed_on(self, value: Value) -> InplaceNote:
+        """Refused: the Ref is at its end."""
+        raise frozen(value.aval, self.where)
+
 
 class _Version:
     """The state of a Ref between two writes, as far as the trace that holds it can tell."""
@@ -231,19 +312,28 @@ class _Version:
         """Refused, as any arithmetic on a Ref itself."""
         return OPS["add"](value, x)  # type: ignore[no-any-return]
 
+    def handed_on(self, value: Value) -> None:
+        """The other program may write to the Ref."""
+
 
 def get_item(ref: Any, index: Any) -> Value:
     """`ref[index]`, marked so that `ref[index] += x` is one accumulation."""
-    _check_ref("get", ref)
-    if not isinstance(ref._note, _Version):
-        ref._note = _Version()
+    chosen = _chosen("get", ref, index)
+    if chosen is not None and not chosen.is_known:
+        return MaskedRead(chosen)
+    base = base_of(ref)
+    if not isinstance(base._note, _Version):
+        base._note = _Version()
     out = get(ref, index)
-    out._note = _ReadNote(ref, index, ref._note)
+    out._note = _ReadNote(ref, index, base._note, chosen)
     return out
 
 
 def set_item(ref: Any, index: Any, x: Any) -> None:
     """`ref[index] = x`, or the last part of `ref[index] += x`."""
+    if isinstance(x, MaskedSum):
+        addupdate(ref, index, x.x)
+        return
     note = getattr(x, "_note", None)
     if isinstance(note, _SumNote) and _is_current(note.read, ref, index):
         addupdate(ref, index, note.x)
@@ -252,10 +342,10 @@ def set_item(ref: Any, index: Any, x: Any) -> None:
 
 
 def _is_current(read: _ReadNote, ref: Value, index: Any) -> bool:
-    return read.ref is ref and read.index is index and read.version is ref._note
+    return read.ref is ref and read.index is index and read.version is base_of(ref)._note
 
 
-def _is_now(ref: Any) -> bool:
+def _is_now(ref: Any) -> TypeGuard[EagerRef]:
     """Whether a Ref exists and nothing is being traced, so that its array is read and replaced at once."""
     return type(ref) is EagerRef and is_eager()
 
@@ -272,18 +362,22 @@ def _touch(ref: Value) -> None:
 
 
 def _check_ref(what: str, ref: Any) -> Value:
+    """The Ref that something is, or is a part of."""
     if not isinstance(ref, Ref):
         raise TypeError(
             f"{what}: expected a Ref, got {ref!r} of type {type(ref).__name__}; make one with new_ref"
             f"{at_source(current_source())}"
         )
-    if isinstance(ref._note, FrozenNote):
-        raise frozen(ref.aval, ref._note.where)
-    return ref
+    base = base_of(ref)
+    if isinstance(base._note, FrozenNote):
+        raise frozen(base.aval, base._note.where)
+    return base
 
 
-def _index(what: str, ref: Any, index: Any) -> tuple[Indexer, Sequence[Value]]:
-    return normalize(_check_ref(what, ref).shape, index)
+def _chosen(what: str, ref: Any, index: Any) -> Masked | None:
+    """The part and the mask, if an index is a mask; something that is no Ref is refused."""
+    _check_ref(what, ref)
+    return masked(ref, index)
 
 
 def _element(ref: Value, indexer: Indexer, x: Any) -> Value:

@@ -31,6 +31,14 @@ def frozen(aval: object, where: object) -> FrozenRefError:
     )
 
 
+def not_frozen(aval: object, what: str, advice: str) -> TypeError:
+    """A Ref was frozen by someone who did not make it."""
+    return TypeError(
+        f"freeze: expected a Ref that was made here, got one of type {aval}, which is {what}; {advice}"
+        f"{at_source(current_source())}"
+    )
+
+
 def lost(aval: object) -> RuntimeError:
     """A Ref was used whose memory went to a program that did not give it back."""
     return RuntimeError(

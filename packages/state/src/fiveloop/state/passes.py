@@ -17,12 +17,13 @@ from fiveloop.core import (
     whole_indexer,
     zeros_of,
 )
-from fiveloop.state.api import get_item, set_item
+from fiveloop.state.api import addupdate, get_item, new_ref, set_item
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.engine import discharge_jaxpr, jaxpr_holds_state
 from fiveloop.state.primitives.common import IndexParams, addupdate_p, get_p
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 from fiveloop.state.refs import EagerRef
+from fiveloop.state.views import At
 
 
 def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
@@ -41,6 +42,10 @@ def _add(x: Value, y: Value) -> Value:
     contents = bind1(get_p, y, params=IndexParams(whole_indexer(y.shape)))
     bind1(addupdate_p, x, contents, params=IndexParams(whole_indexer(x.shape)))
     return x
+
+
+def _accumulate(ref: Value, x: Value) -> None:
+    addupdate(ref, ..., x)
 
 
 def _accumulated(ref: Value) -> Value:
@@ -71,6 +76,9 @@ define_type(
         write_back=_write_back,
         new_accumulator=_zeros,
         accumulated=_accumulated,
+        holding=new_ref,
+        accumulate=_accumulate,
+        at=At,
     ),
 )
 register_pass(

@@ -8,12 +8,13 @@ from operator import index
 from typing import Any
 
 from fiveloop.core.api.flatten import (
-    FlatFunction,
     argument_name,
     argument_naming,
     flatten_values,
     function_name,
 )
+from fiveloop.core.api.lending import LendingFunction, lending
+from fiveloop.core.api.operands import check_places
 from fiveloop.core.array import Value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
@@ -29,7 +30,7 @@ class Chosen:
 
     values: list[Value]
     tree: TreeDef
-    flat: FlatFunction
+    flat: LendingFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ class Differentiation:
         for (path, _), x in zip(paths, values, strict=True):
             name = argument_name(self.fun, wanted[path[0].idx])
             self._check(f"{self.of}: argument {name}{keystr(path[1:])}", x.aval)
-        return Chosen(values, tree, FlatFunction(of_chosen, tree, self.has_aux, self.fun))
+        check_places((args, kwargs), argument_naming(self.what, self.fun))
+        flat, contents = lending(of_chosen, tree, values, self.has_aux, self.fun)
+        return Chosen(contents, tree, flat)
 
     @property
     def of(self) -> str:
@@ -84,8 +87,6 @@ class Differentiation:
         return wanted
 
     def _check(self, name: str, aval: Aval) -> None:
-        if aval.accumulates:
-            raise not_a_value(name, aval)
         if self.holomorphic and aval.dtype.kind != "c":
             raise TypeError(
                 f"{name} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "
@@ -101,11 +102,3 @@ class Differentiation:
                 f"{name} must be real, got {aval}; say holomorphic=True if the function is, or use `jvp`"
                 f"{at_source(current_source())}"
             )
-
-
-def not_a_value(what: str, aval: Aval) -> TypeError:
-    """An argument whose contents change has no gradient of its own: what it holds has one."""
-    return TypeError(
-        f"{what} must be an array to be differentiated, got a Ref of type {aval}; pass what it holds, `ref[...]`, and "
-        f"make the Ref in the function{at_source(current_source())}"
-    )

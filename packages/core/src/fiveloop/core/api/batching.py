@@ -13,6 +13,8 @@ from fiveloop.core.api.flatten import (
     flatten_values,
     function_name,
 )
+from fiveloop.core.api.mutable import stand_in
+from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.array import Value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
@@ -21,6 +23,7 @@ from fiveloop.core.trace.axes import new_axis
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.batch import batch_over, move_batch
+from fiveloop.core.views import View
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,9 +64,19 @@ def vmap(
         names = [called(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
         dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
         size = _batch_size(fun, values, dims, names, axis_size)
+        check_mutable((args, kwargs), values, called)
+        borrowed = {
+            k: (x, stand_in(x[...], x.aval))
+            for k, (x, d) in enumerate(zip(values, dims, strict=True))
+            if isinstance(x, View) and d is not None
+        }
+        values = [borrowed[k][1].value if k in borrowed else x for k, x in enumerate(values)]
         flat = FlatFunction(fun, tree)
         axis = None if axis_name is None else new_axis(axis_name, size)
         outs, out_dims = batch_over(axis, flat, size, values, dims, fun)
+        for lender, standing in borrowed.values():
+            if standing.is_changed:
+                lender[...] = standing.value[...]
         assert flat.out_tree is not None, "unreachable: the function has run"
         skeleton = tree_unflatten(flat.out_tree, outs)
         wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton)

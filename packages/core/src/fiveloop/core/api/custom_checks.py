@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.api.flatten import flatten_values
+from fiveloop.core.api.operands import spread
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.dims import Shape
 from fiveloop.core.errors import at_source
@@ -133,7 +134,8 @@ def check_cotangents(
         raise name.error(
             f"must return a tuple with a cotangent for each of {count} arguments, got one of length {len(cts)}"
         )
-    full = _filled(name, "the cotangent of argument ", "arguments", tuple(cts), tree, args)
+    leaves = _filled(name, "the cotangent of argument ", "arguments", tuple(cts), tree, args)
+    full = spread(tree, leaves, len(args), ("", None))
     return [
         check_like(name, f"the cotangent of argument {path}", "the argument", ct, x)
         for (path, ct), x in zip(full, args, strict=True)

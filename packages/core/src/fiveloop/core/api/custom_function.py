@@ -14,10 +14,10 @@ from fiveloop.core.api.flatten import (
     FlatFunction,
     argument_naming,
     check_callable,
-    flatten_values,
     function_name,
-    refuse_aliases,
 )
+from fiveloop.core.api.mutable import innermost
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure, closed_over
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
@@ -29,8 +29,6 @@ from fiveloop.core.trace.axes import axis_scope
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTracer, stage
 from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace
-from fiveloop.core.transforms.batch import BatchTracer
-from fiveloop.core.transforms.jvp import JvpTracer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,7 +63,7 @@ class Call:
         static = {k: args[k] for k in nums}
         numbers = [k for k in range(len(args)) if k not in static]
         dynamic = tuple([args[k] for k in numbers])
-        values, tree = flatten_values((dynamic, {}), argument_naming("calling", fun, numbers))
+        values, tree = flatten_arguments((dynamic, {}), argument_naming("calling", fun, numbers))
 
         def of_dynamic(*given: Any) -> Any:
             return fun(*_merged(static, given))
@@ -158,7 +156,7 @@ def run_custom(
     invars = [*staged.jaxpr.invars[:n], *[Var(x.aval) for x in extra], *staged.jaxpr.invars[n:]]
     jaxpr = staged.jaxpr.replace(invars=invars)
     operands = [*closed, *extra]
-    refuse_aliases(f"{owner.what} of {call.name}", operands, values)
+    refuse_closed_over(argument_naming(owner.what, call.fun), operands, values, call.tree)
     rule = make_rule(Closure((*held, *extra)), None)
     params = CustomRuleParams(
         rule,
@@ -188,9 +186,7 @@ def _found_by(
 
 def _is_known(x: Value) -> bool:
     """Whether a value's elements are known while operations run one by one, tangents aside."""
-    while isinstance(x, (JvpTracer, BatchTracer)):
-        x = x.primal if isinstance(x, JvpTracer) else x.value
-    return not isinstance(x, StageTracer)
+    return not isinstance(innermost(x), StageTracer)
 
 
 def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:

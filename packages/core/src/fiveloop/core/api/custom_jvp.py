@@ -13,6 +13,7 @@ from fiveloop.core.api.custom_checks import (
 )
 from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
 from fiveloop.core.api.flatten import check_callable
+from fiveloop.core.api.operands import with_tangents
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
@@ -146,7 +147,8 @@ def flat_jvp(rule: Any, call: Call, symbolic_zeros: bool) -> FlatJvp:
         primals: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[list[Value], list[Tangent]]:
         given = [_given(t, symbolic_zeros) for t in tangents]
-        result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(given))
+        dots = with_tangents(call.tree, primals, given)
+        result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(dots))
         out, dots = name.pair(result, "(result, tangent of the result)")
         outs, tree = check_outs(name, out, call.flat.out_tree, call.out_avals)
         call.flat.out_tree = tree

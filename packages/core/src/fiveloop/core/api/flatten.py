@@ -96,22 +96,6 @@ def argument_name(fun: object, k: int) -> str:
     return f"`{parameters[k].name}`" if named else str(k)
 
 
-def refuse_aliases(what: str, captured: Sequence[Value], args: Sequence[Value]) -> None:
-    """Raise ValueError if one mutable value goes into a call in two places: writes through one would be lost."""
-    places: dict[int, str] = {}
-    named = [*[(x, "a Ref that it closes over") for x in captured]]
-    named += [(x, f"leaf {k} of its arguments") for k, x in enumerate(args)]
-    for x, place in named:
-        if not x.aval.accumulates:
-            continue
-        if id(x) in places:
-            raise ValueError(
-                f"{what}: one {x.aval} goes in twice, as {places[id(x)]} and as {place}, so that what is written "
-                f"through one would be lost; pass it once{at_source(current_source())}"
-            )
-        places[id(x)] = place
-
-
 def as_result(x: Value) -> Value:
     """A value as users are given it: a number on the host becomes an array."""
     return to_array(x) if isinstance(x, Scalar) else x

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Differentiation
-from fiveloop.core.api.autodiff import pull_back
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
+from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_unflatten
@@ -87,8 +87,11 @@ def value_and_grad(
         values, tree, flat = chosen.values, chosen.tree, chosen.flat
         nonzero = tuple([x.aval.differentiable for x in values])
         outs, linear = linearize_flat(flat, values, nonzero, fun)
+        flat.give_back(outs)
         ct = _unit_cotangent(asked, flat, outs)
-        in_cts = iter(pull_back(linear, values, nonzero, [ct, *map(zero_like, outs[1:])]))
+        in_cts = iter(
+            pull_back(linear, [x.aval for x in values], nonzero, [ct, *map(zero_like, outs[1:])])
+        )
         leaves = [
             as_result(instantiate(next(in_cts) if nz else zero_like(x)))
             for x, nz in zip(values, nonzero, strict=True)

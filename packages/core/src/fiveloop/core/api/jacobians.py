@@ -9,8 +9,8 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Chosen, Differentiation
-from fiveloop.core.api.autodiff import pull_back
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
+from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Value
 from fiveloop.core.dims import size_of
 from fiveloop.core.errors import at_source
@@ -20,8 +20,8 @@ from fiveloop.core.primitives.elementwise import equal
 from fiveloop.core.primitives.shape import concatenate, iota, reshape
 from fiveloop.core.pytree import tree_unflatten
 from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.trace.tracer import current_source
-from fiveloop.core.transforms.batch import move_batch
+from fiveloop.core.trace.tracer import current_source, current_trace
+from fiveloop.core.transforms.batch import BatchTracer, move_batch
 from fiveloop.core.transforms.directions import batch_directions
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import linearize_flat
@@ -61,14 +61,16 @@ def jacfwd(
     def jacfwd_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
-        found: list[Value] = []
+        lanes: list[Callable[[], Value]] = []
 
         def push(*dots: Value) -> list[Value]:
             outs, outs_dot = jvp_flat(flat, values, dots, fun)
-            found[:] = outs[flat.num_outs :]
+            lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
             return [instantiate(t) for t in outs_dot[: flat.num_outs]]
 
         columns = _all_directions(push, values, chunk, fun, side=-1)
+        found = [lane() for lane in lanes]
+        flat.give_back(found)
         # columns : for each result, [*result, all tangents]
         jacobian = _nested(flat, [_cut(x, values, first=False) for x in columns], asked, chosen)
         return (jacobian, flat.unflatten_aux(found)) if has_aux else jacobian
@@ -105,11 +107,14 @@ def jacrev(
         values, flat = chosen.values, chosen.flat
         nonzero = tuple([x.aval.differentiable for x in values])
         outs, linear = linearize_flat(flat, values, nonzero, fun)
+        flat.give_back(outs)
         results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
         _check_results(asked, results)
 
         def pull(*cts: Value) -> list[Value]:
-            in_cts = iter(pull_back(linear, values, nonzero, [*cts, *map(zero_like, aux)]))
+            in_cts = iter(
+                pull_back(linear, [x.aval for x in values], nonzero, [*cts, *map(zero_like, aux)])
+            )
             given: list[Tangent] = [
                 next(in_cts) if nz else zero_like(x) for x, nz in zip(values, nonzero, strict=True)
             ]
@@ -208,6 +213,14 @@ def _basis(start: int, size: int, along: Sequence[Value]) -> Iterator[Value]:
             ones = convert(equal(rows, columns + offset), x.dtype)
             yield reshape(ones, (size, *x.shape))
         offset += count
+
+
+def _of_one_lane(x: Value) -> Callable[[], Value]:
+    """How to get, after the batch, a value that is the same in all lanes."""
+    if not isinstance(x, BatchTracer) or x.owner is not current_trace():
+        return lambda: x
+    whole, dim = x.value, x.dim
+    return lambda: whole[(*[slice(None)] * dim, 0)]
 
 
 def _cut(x: Value, along: Sequence[Value], first: bool) -> list[Value]:

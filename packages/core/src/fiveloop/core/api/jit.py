@@ -9,15 +9,15 @@ from operator import call
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from fiveloop.core.api.flatten import (
-    FlatFunction,
+    Naming,
     argument_naming,
     call_as_python,
     check_callable,
     flatten_located,
-    flatten_values,
     function_name,
-    refuse_aliases,
 )
+from fiveloop.core.api.making import MakingFunction
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, spread
 from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.api.static import chosen_arguments, static_key
 from fiveloop.core.array import Array, Value
@@ -27,7 +27,7 @@ from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
-from fiveloop.core.pytree import tree_flatten, tree_leaves
+from fiveloop.core.pytree import keystr, tree_flatten, tree_leaves
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.leaks import checks_leaks
@@ -46,7 +46,7 @@ class _Entry:
     """A function traced for one structure and types of its arguments."""
 
     staged: Staged
-    flat: FlatFunction
+    flat: MakingFunction
     donated: tuple[bool, ...]
     uses_context: bool = False
 
@@ -157,8 +157,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         )
 
     def _call_as_python(self, args: Any, kwargs: Any) -> Any:
-        numbers = [k for k in range(len(args)) if k not in self._nums]
-        naming = argument_naming("jit", self._fun, numbers)
+        naming = self._naming(len(args))
         positional, named = self._dynamic(args, kwargs)
         of_dynamic = self._of_dynamic(args, kwargs)
         return call_as_python(of_dynamic, positional, named, naming, self._fun)
@@ -177,14 +176,16 @@ class JitFunction(Retargetable, Generic[P, R]):
         entry, values = self._entry(args, kwargs)
         staged = entry.staged
         operands = [*staged.captured, *values]
-        refuse_aliases(f"jit of {self._name}", staged.captured, values)
+        refuse_closed_over(self._naming(len(args)), staged.captured, values, entry.flat.in_tree)
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
             outs = call_jaxpr(staged.jaxpr, operands, self._name, self._inline)
             return entry.flat.unflatten(outs), None
         program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(program.run(operands))
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]
-        if entry.uses_context:  # the fast path knows the arguments alone
+        if (
+            entry.uses_context or entry.flat.makes
+        ):  # the fast path knows the arguments alone, and arrays
             return result, None
         special = staged.captured or program.written or program.returning
         if special or not all(type(x) is Array for x in leaves):
@@ -205,8 +206,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             values: list[Value] = []
             avals = [aval_of(x) for x in leaves]
         else:
-            numbers = [k for k in range(len(args)) if k not in self._nums]
-            values = flatten_values(dynamic, argument_naming("jit", self._fun, numbers))[0]
+            values, tree = flatten_arguments(dynamic, self._naming(len(args)))
             avals = [x.aval for x in values]
         key = (tree, *avals, self._static_key(args, kwargs), trace_context())
         entry = self._entries.get(key)
@@ -217,17 +217,11 @@ class JitFunction(Retargetable, Generic[P, R]):
         return entry, values
 
     def _trace(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
-        flat = FlatFunction(self._of_dynamic(args, kwargs), tree, user_fun=self._fun)
+        flat = MakingFunction(self._of_dynamic(args, kwargs), tree, self._fun)
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
         uses_context = context_uses() != uses
-        for aval in staged.jaxpr.out_avals:
-            if aval.accumulates:
-                raise TypeError(
-                    f"jit of {self._name}: a result is a Ref of type {aval}; return what it holds, `freeze(ref)` or "
-                    f"`ref[...]`{at_source(current_source())}"
-                )
-        donated = self._donated_mask(args, kwargs, len(staged.captured))
+        donated = self._donated_mask(args, kwargs, staged, tree)
         return _Entry(staged, flat, donated, uses_context)
 
     def _of_dynamic(self, args: Any, kwargs: Any) -> Callable[..., Any]:
@@ -241,8 +235,8 @@ class JitFunction(Retargetable, Generic[P, R]):
 
         return of_dynamic
 
-    def _donated_mask(self, args: Any, kwargs: Any, num_captured: int) -> tuple[bool, ...]:
-        """One flag a leaf; nothing at all if no argument is donated."""
+    def _donated_mask(self, args: Any, kwargs: Any, staged: Staged, tree: Any) -> tuple[bool, ...]:
+        """One flag an operand; nothing at all if no argument is donated."""
         if not self._donate:
             return ()
         positional, named = self._dynamic(args, kwargs)
@@ -251,7 +245,14 @@ class JitFunction(Retargetable, Generic[P, R]):
         flags = [
             d for d, arg in zip(donated, positional, strict=True) for _ in tree_leaves(arg, is_spec)
         ]
-        return (*[False] * num_captured, *flags, *[False] * len(tree_leaves(named, is_spec)))
+        flags += [False] * len(tree_leaves(named, is_spec))
+        num = len(staged.captured)
+        return (*[False] * num, *spread(tree, flags, len(staged.jaxpr.invars) - num, False))
+
+    def _naming(self, num_args: int) -> Naming:
+        """What the leaves of the arguments that are not static are called."""
+        numbers = [k for k in range(num_args) if k not in self._nums]
+        return argument_naming("jit", self._fun, numbers)
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         if not self._nums and not self._names:
@@ -315,7 +316,8 @@ class CompiledCall(Generic[R]):
         self._entry = entry
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        values, tree = flatten_values((args, kwargs), "compiled call: argument")
+        naming = lambda path: f"compiled call: argument{keystr(path)}"
+        values, tree = flatten_arguments((args, kwargs), naming)
         self._check(tree, values)
         outs = self._program.run([*self._entry.staged.captured, *values])
         result: R = self._entry.flat.unflatten(outs)

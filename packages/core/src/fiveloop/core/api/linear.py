@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVarTuple
 
-from fiveloop.core.api.autodiff import like_values
 from fiveloop.core.api.flatten import argument_naming, as_result, check_callable
+from fiveloop.core.api.pullback import like_values
 from fiveloop.core.api.staging import is_spec, stage_user
 from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_flatten_with_path, tree_unflatten

@@ -15,10 +15,10 @@ from fiveloop.core.api.flatten import (
     call_as_python,
     check_callable,
     flatten_located,
-    flatten_values,
     function_name,
-    refuse_aliases,
 )
+from fiveloop.core.api.making import MakingFunction
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.api.static import with_static
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call.bind import call_jaxpr
@@ -73,7 +73,7 @@ def stage_call(
     avals = tuple([x.aval for x in values])
 
     def trace() -> tuple[Staged, FlatFunction]:
-        flat = FlatFunction(fun, tree)
+        flat = MakingFunction(fun, tree)
         return stage(flat, avals, function_name(fun), fun), flat
 
     return traced_once((tree, avals), [fun], trace)
@@ -143,9 +143,9 @@ def closed_call(
     @guarded
     @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, tree = flatten_values((args, kwargs), naming)
+        values, tree = flatten_arguments((args, kwargs), naming)
         staged, flat = stage_call(fun, values, tree)
-        refuse_aliases(f"closed_call of {function_name(fun)}", staged.captured, values)
+        refuse_closed_over(naming, staged.captured, values, tree)
         called = name or function_name(fun)
         outs = call_jaxpr(staged.jaxpr, [*staged.captured, *values], called, inline)
         result: R = flat.unflatten(outs)

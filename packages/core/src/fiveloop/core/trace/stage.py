@@ -91,7 +91,8 @@ class StageTrace(Trace):
         check_live(x)
         check_reached(x, self.parent)
         if id(x) not in self._captured:
-            x._note = None
+            if x._note is not None:
+                x._note = x._note.handed_on(x)
             self._captured[id(x)] = (x, _as_held(x, original), Var(x.aval))
         return self._captured[id(x)][2]
 

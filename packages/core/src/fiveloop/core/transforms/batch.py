@@ -6,15 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
+from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
 from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import abstract_eval_rules, batch_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import Trace, Tracer, bind, current_trace, running, use_trace
+from fiveloop.core.trace.tracer import (
+    Trace,
+    Tracer,
+    bind,
+    current_source,
+    current_trace,
+    running,
+    use_trace,
+)
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.util import Mask
 
@@ -70,6 +80,7 @@ class BatchTrace(Trace):
         # Traces of one tag are one batch: a rule runs under a kin of the trace that called it, and may close
         # over values of that one.
         self.tag: object = self if kin is None else kin.tag
+        self._split: frozenset[int] = frozenset()
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
@@ -99,7 +110,18 @@ class BatchTrace(Trace):
             home = x.owner
             if home is self or (isinstance(home, BatchTrace) and home.tag is self.tag):
                 return x.value, x.dim
+        if id(x) in self._split:
+            raise ValueError(
+                f"vmap of {function_source(self.fun)}: it closes over {x.aval}, which is also an argument, an element "
+                f"for each lane; pass it, or close over it{at_source(current_source())}"
+            )
         return x, None
+
+    def enter(self, values: Sequence[Value], dims: Sequence[BatchDim]) -> list[Value]:
+        """The arguments of the function; mutable ones that are batched are to be reached through these alone."""
+        pairs = list(zip(values, dims, strict=True))
+        self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
+        return [self.wrap(x, d) for x, d in pairs]
 
     def wrap(self, value: Value, dim: BatchDim) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
@@ -148,7 +170,7 @@ def run_batch(
     dims: Sequence[BatchDim],
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function under a trace, which ends with it, and their batch axes."""
-    args = [trace.wrap(x, d) for x, d in zip(values, dims, strict=True)]
+    args = trace.enter(values, dims)
     with running(trace):
         outs = [as_value(out, "a result") for out in fun(*args)]
         pairs = [trace.pair(out) for out in outs]

@@ -24,6 +24,7 @@ from fiveloop.core import (
     clamp,
     convert,
     current_source,
+    flatten_arguments,
     flatten_values,
     function_name,
     function_source,
@@ -150,7 +151,7 @@ def _traced_choice(
     named = list(zip(_names(what, len(funs)), funs, strict=True))
     for name, fun in named:
         check_callable(f"{what}: {name}", fun)
-    leaves, tree = flatten_values(operands, f"{what}: operands")
+    leaves, tree = flatten_arguments(operands, lambda path: f"{what}: operands{keystr(path)}")
     args = [x for x in leaves if not isinstance(x, Ref)]
     if len(args) < len(leaves):
         # The branches close over the operands that are Refs.

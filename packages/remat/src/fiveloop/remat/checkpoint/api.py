@@ -14,11 +14,11 @@ from fiveloop.core import (
     call_as_python,
     check_callable,
     current_source,
-    flatten_values,
+    flatten_arguments,
     function_name,
     guarded,
     python_form,
-    refuse_aliases,
+    refuse_closed_over,
     stage_call,
     with_static,
 )
@@ -65,9 +65,9 @@ def checkpoint(
     @guarded
     @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
     def checkpointed(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, tree = flatten_values((args, kwargs), naming)
+        values, tree = flatten_arguments((args, kwargs), naming)
         staged, flat = stage_call(fun, values, tree)
-        refuse_aliases(f"checkpoint of {function_name(fun)}", staged.captured, values)
+        refuse_closed_over(naming, staged.captured, values, tree)
         params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
         out: R = flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))
         return out

@@ -23,10 +23,10 @@ from fiveloop.core import (
     check_callable,
     closed_call_p,
     current_source,
-    flatten_values,
+    flatten_arguments,
     function_name,
     guarded,
-    refuse_aliases,
+    refuse_closed_over,
     stage_call,
 )
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
@@ -151,9 +151,10 @@ def _traced(
     what: str, fun: Callable[..., Any], args: Any, kwargs: Any, kinds: Checks
 ) -> tuple[Jaxpr, list[Value], FlatFunction]:
     """A function's jaxpr with checks in it, its operands, and how its results are put together."""
-    values, tree = flatten_values((args, kwargs), argument_naming(what, fun))
+    naming = argument_naming(what, fun)
+    values, tree = flatten_arguments((args, kwargs), naming)
     staged, flat = stage_call(fun, values, tree)
-    refuse_aliases(f"{what} of {function_name(fun)}", staged.captured, values)
+    refuse_closed_over(naming, staged.captured, values, tree)
     return insert_checks(staged.jaxpr, kinds - {USER}), [*staged.captured, *values], flat
 
 

@@ -1,0 +1,68 @@
+"""Mutable values that stand for others during a call, and give back what they hold if it has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core.array import Value
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.effects import mutated_positions
+from fiveloop.core.rules import type_rules
+from fiveloop.core.trace.stage import StageTrace, StageTracer
+from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
+from fiveloop.core.transforms.batch import BatchTracer
+from fiveloop.core.transforms.jvp import JvpTracer
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A mutable value made of some contents; `before` is the buffer of these, if it exists now."""
+
+    value: Value
+    before: Any
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something may have been written to it."""
+        x = innermost(self.value)
+        if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
+            eqns = x.owner.eqns
+            written = [eqn.invars[k] for eqn in eqns for k in mutated_positions(eqn.effects)]
+            return any(atom is x.binder for atom in written)
+        return _buffer(x) is not self.before
+
+
+def stand_in(contents: Value, aval: Aval) -> StandIn:
+    """A new mutable value of the kind of a type, with these contents."""
+    value = holding(contents, aval)
+    return StandIn(value, _buffer(innermost(value)))
+
+
+def holding(contents: Value, aval: Aval) -> Value:
+    """A new mutable value of the kind of a type, with these contents."""
+    make = type_rules(aval).holding
+    assert make is not None, "unreachable: the value can change"
+    return make(contents)
+
+
+def innermost(x: Value) -> Value:
+    """What a value is to the trace that writes down, or to nobody: without tangents and batch axes."""
+    while isinstance(x, JvpTracer | BatchTracer):
+        x = x.primal if isinstance(x, JvpTracer) else x.value
+    return x
+
+
+def is_given(x: Value) -> bool:
+    """Whether a value comes from outside of what is being staged, as an argument or closed over."""
+    trace: Trace | None = current_trace()
+    while trace is not None and type(trace) is not StageTrace:
+        trace = trace.parent
+    if trace is None:
+        return False
+    x = innermost(x)
+    return not isinstance(x, StageTracer) or x.owner is not trace or x.source is ARGUMENT
+
+
+def _buffer(x: Value) -> Any:
+    return None if isinstance(x, Tracer) else type_rules(x.aval).buffer(x)

@@ -1,0 +1,188 @@
+"""The arguments of a call as operands: a mutable value goes in once, and a view as its base and its index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, TypeVar, cast
+
+from fiveloop.core.api.flatten import Naming, flatten_values
+from fiveloop.core.array import Value
+from fiveloop.core.errors import at_source
+from fiveloop.core.index_apart import overlap
+from fiveloop.core.indexer import Indexer, whole_indexer
+from fiveloop.core.pytree import (
+    KeyPath,
+    TreeDef,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_unflatten,
+)
+from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.views import View
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A leaf of the arguments: the operand that it is; for a view, the base, and the operands of its index."""
+
+    operand: int
+    kind: type[View] | None = None
+    indexer: Indexer | None = None
+    index: tuple[int, ...] = ()
+
+    def of(self, operands: Sequence[Any]) -> Any:
+        """The leaf, from the operands."""
+        if self.kind is None or self.indexer is None:
+            return operands[self.operand]
+        return self.kind(operands[self.operand], self.indexer, [operands[k] for k in self.index])
+
+
+@dataclass(frozen=True, slots=True)
+class OperandTree:
+    """The structure of arguments some of which are views: it stands where a `TreeDef` does."""
+
+    tree: TreeDef
+    leaves: tuple[_Leaf, ...]
+
+    def unflatten(self, operands: Iterable[Any]) -> Any:
+        """The arguments, from their operands."""
+        given = list(operands)
+        return self.tree.unflatten([leaf.of(given) for leaf in self.leaves])
+
+    def children(self) -> list[TreeDef]:
+        """The structures of the parts."""
+        return self.tree.children()
+
+
+def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], TreeDef]:
+    """The operands of a call with these arguments, and their structure.
+
+    Raises ValueError if one mutable value goes in twice, unless as views that lie apart.
+    """
+    leaves, treedef = flatten_values(tree, naming)
+    if not any(x.aval.accumulates for x in leaves):
+        return leaves, treedef
+    check_mutable(tree, leaves, naming)
+    if not any(isinstance(x, View) for x in leaves):
+        return leaves, treedef
+    operands: list[Value] = []
+    numbers: dict[int, int] = {}
+
+    def number(x: Value) -> int:
+        if id(x) not in numbers:
+            numbers[id(x)] = len(operands)
+            operands.append(x)
+        return numbers[id(x)]
+
+    places = tuple([_leaf(x, number) for x in leaves])
+    # What is asked of a TreeDef is asked of this.
+    return operands, cast(TreeDef, OperandTree(treedef, places))
+
+
+def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
+    if not isinstance(x, View):
+        return _Leaf(number(x))
+    return _Leaf(number(x.base), type(x), x.indexer, tuple([number(i) for i in x.operands]))
+
+
+def check_places(tree: Any, naming: Naming) -> None:
+    """Raise ValueError if one mutable value is in two places of a tree, unless as views that lie apart."""
+    leaves = tree_leaves(tree)
+    if any(isinstance(x, Value) and x.aval.accumulates for x in leaves):
+        check_mutable(tree, flatten_values(tree, naming)[0], naming)
+
+
+def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
+    """What is given for each leaf as something for each of `num` operands: `none` for what views are made of."""
+    if not isinstance(tree, OperandTree):
+        return list(given)
+    out = [none] * num
+    for leaf, x in zip(tree.leaves, given, strict=True):
+        if leaf.kind is None:
+            out[leaf.operand] = x
+    return out
+
+
+def with_tangents(tree: TreeDef, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """The operands that make the tangents of arguments: the index of a view is that of its tangent."""
+    out = list(tangents)
+    for leaf in tree.leaves if isinstance(tree, OperandTree) else ():
+        for k in leaf.index:
+            out[k] = primals[k]
+    return out
+
+
+def base_of(x: Value) -> Value:
+    """What a view is a part of; any other value is its own base."""
+    return x.base if isinstance(x, View) else x
+
+
+def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
+    """Hand the mutable values among the leaves of a tree on to a function.
+
+    Raises ValueError if two of them are, or may be, the same part of one.
+    """
+    mutable = [(k, x) for k, x in enumerate(leaves) if x.aval.accumulates]
+    for base in [base_of(x) for _, x in mutable]:
+        if base._note is not None:
+            base._note = base._note.handed_on(base)
+    for (k, x), (m, y) in combinations(mutable, 2):
+        if base_of(x) is not base_of(y):
+            continue
+        found = overlap(*_place(x), *_place(y), base_of(x).shape)
+        if found != "apart":
+            paths = [path for path, _ in tree_flatten_with_path(tree)[0]]
+            raise _goes_in_twice(naming, (paths[k], x), (paths[m], y), found)
+
+
+def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:
+    return (x.indexer, x.operands) if isinstance(x, View) else (whole_indexer(x.shape), ())
+
+
+def _goes_in_twice(
+    naming: Naming, one: tuple[KeyPath, Value], other: tuple[KeyPath, Value], found: str
+) -> ValueError:
+    what, first = naming(one[0]).split(": ", 1)
+    second = naming(other[0]).split(": ", 1)[1]
+    x, y = _shown(one[1]), _shown(other[1])
+    if not isinstance(one[1], View) and not isinstance(other[1], View):
+        told, advice = f"are one {x}", "pass it once"
+    elif found == "overlap":
+        told, advice = (
+            f"are parts of one Ref that overlap, {x} and {y}",
+            "pass parts that lie apart",
+        )
+    else:
+        told = f"may overlap: they are {x} and {y} of one Ref, and where these lie is known only at run time"
+        advice = "pass the Ref once, and the indices beside it"
+    return ValueError(
+        f"{what}: {first} and {second} {told}, so that what is written through one would change the other; {advice}"
+        f"{at_source(current_source())}"
+    )
+
+
+def _shown(x: Value) -> str:
+    if not isinstance(x, View):
+        return str(x.aval)
+    names = ["i"] if len(x.operands) == 1 else [f"i{k}" for k in range(len(x.operands))]
+    return f"{x.base.aval}.at[{x.indexer.pretty(names, x.base.shape)}]"
+
+
+def refuse_closed_over(
+    naming: Naming, captured: Sequence[Value], operands: Sequence[Value], tree: TreeDef
+) -> None:
+    """Raise ValueError if a mutable value is an argument of a function that also closes over it."""
+    held = {id(x) for x in captured if x.aval.accumulates}
+    if not any(id(x) in held for x in operands):
+        return
+    for path, x in tree_flatten_with_path(tree_unflatten(tree, operands))[0]:
+        if id(base_of(x)) in held:
+            what, name = naming(path).split(": ", 1)
+            raise ValueError(
+                f"{what}: {name} is {_shown(x)}, which the function also closes over, so that what is written "
+                f"through one would be lost; pass it, or close over it{at_source(current_source())}"
+            )

@@ -1,0 +1,157 @@
+"""What `vjp` gives: the function from a cotangent of the result to cotangents of the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from fiveloop.core.api.flatten import FlatFunction, as_result, flatten_values
+from fiveloop.core.array import Value
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.primitives.convert import convert
+from fiveloop.core.pytree import (
+    TreeDef,
+    broadcast_prefix,
+    keystr,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
+from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import type_rules
+from fiveloop.core.trace.boundary import boundary
+from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.transforms.linearize import Linear
+from fiveloop.core.transforms.transpose import backward_pass
+from fiveloop.core.transforms.zeros import Tangent, instantiate
+
+A = TypeVar("A")
+
+
+class Pullback(Generic[A]):
+    """A derivative turned round: call it with a cotangent of the result."""
+
+    def __init__(
+        self, linear: Linear, flat: FlatFunction, primals: Sequence[Value], outs: Sequence[Value]
+    ) -> None:
+        self._linear = linear
+        self._flat = flat
+        self._primals = [x.aval for x in primals]
+        self._outs = [x.aval for x in outs]
+
+    @boundary
+    def __call__(self, ct: Any) -> A:
+        """The cotangents of the arguments."""
+        return self._arguments([as_result(instantiate(x)) for x in self._pulled(ct)])
+
+    def with_refs(self, *refs: Any) -> Callable[[Any], A]:
+        """A function that adds cotangents to Refs, and gives the Refs in their place.
+
+        `refs` are like the arguments, or like prefixes of them: a Ref where the cotangent is to be added to it, and
+        None where it is to be given.
+        """
+        count = len(self._flat.in_tree.children()[0].children())
+        if len(refs) != count:
+            raise TypeError(
+                f"with_refs: expected a Ref or None for each of {count} arguments, got {len(refs)}"
+                f"{at_source(current_source())}"
+            )
+        skeleton = self._arguments(self._primals)
+        try:
+            targets = broadcast_prefix(refs, skeleton, is_leaf=lambda x: x is None)
+        except ValueError as error:
+            where = str(error).removeprefix("the tree does not fit")
+            raise TypeError(
+                f"with_refs: the Refs must have the structure of the arguments, which differs{where}"
+                f"{at_source(current_source())}"
+            ) from None
+        for target, aval in zip(targets, self._primals, strict=True):
+            _check_target(target, aval)
+
+        @boundary
+        def add_to_refs(ct: Any) -> A:
+            pairs = zip(targets, self._pulled(ct), strict=True)
+            return self._arguments([_settled(target, x) for target, x in pairs])
+
+        return add_to_refs
+
+    def _pulled(self, ct: Any) -> list[Tangent]:
+        """A cotangent for each leaf of the arguments."""
+        flat, n = self._flat, self._flat.num_outs
+        assert flat.out_tree is not None, "unreachable: the function has run"
+        checked = like_values("vjp: cotangent", ct, flat.out_tree, self._outs[:n], "result")
+        cts = [*checked, *[Zero(a.tangent()) for a in self._outs[n:]]]
+        nonzero = [a.differentiable for a in self._primals]
+        found = iter(pull_back(self._linear, self._primals, nonzero, cts))
+        return [next(found) if a.differentiable else Zero(a.tangent()) for a in self._primals]
+
+    def _arguments(self, leaves: Sequence[Any]) -> A:
+        args: A = tree_unflatten(self._flat.in_tree, leaves)[0]
+        return args
+
+
+def _check_target(target: Any, aval: Aval) -> None:
+    if target is None:
+        return
+    if not isinstance(target, Value) or not target.aval.accumulates:
+        shown = target.aval if isinstance(target, Value) else type(target).__name__
+        raise TypeError(
+            f"with_refs: expected Refs and None, got {shown}; make a Ref with `new_ref(zeros_like(x))`"
+            f"{at_source(current_source())}"
+        )
+    if target.shape != aval.shape or target.dtype != aval.dtype:
+        raise TypeError(
+            f"with_refs: the Ref for an argument of type {aval} must have its shape and dtype, got {target.aval}"
+            f"{at_source(current_source())}"
+        )
+
+
+def _settled(target: Value | None, ct: Tangent) -> Value:
+    """A cotangent as it is given: added to its Ref, if there is one."""
+    if target is None:
+        return as_result(instantiate(ct))
+    if not isinstance(ct, Zero):
+        accumulate = type_rules(target.aval).accumulate
+        assert accumulate is not None, "unreachable: the target can change"
+        accumulate(target, ct)
+    return target
+
+
+def like_values(
+    what: str, given: Any, wanted: TreeDef, avals: Sequence[Aval], likes: str
+) -> list[Tangent]:
+    """The leaves of tangents or cotangents, checked against the types of the values that they belong to.
+
+    `wanted` is the structure of these values, and `likes` is what they are called.
+    """
+    leaves, tree = flatten_values(given, what)
+    if tree != wanted:
+        raise TypeError(
+            f"{what} must have the structure of the {likes}, {wanted}, got {tree}{at_source(current_source())}"
+        )
+    return [
+        _check_like(what, given, k, aval, t, likes)
+        for k, (aval, t) in enumerate(zip(avals, leaves, strict=True))
+    ]
+
+
+def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) -> Tangent:
+    if not aval.differentiable:
+        return Zero(aval.tangent())
+    if t.weak_type and not t.shape and t.dtype != aval.dtype:
+        t = convert(t, aval.dtype)
+    if t.shape != aval.shape or t.dtype != aval.dtype:
+        path = keystr(tree_flatten_with_path(tree)[0][k][0])
+        raise TypeError(
+            f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}{at_source(current_source())}"
+        )
+    return t
+
+
+def pull_back(
+    linear: Linear, avals: Sequence[Aval], nonzero: Sequence[bool], cts: Sequence[Tangent]
+) -> list[Tangent]:
+    """The cotangents of the differentiated inputs, from those of all results."""
+    unknowns = [UndefinedPrimal(a.tangent()) for a, nz in zip(avals, nonzero, strict=True) if nz]
+    given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
+    return backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given)

@@ -1,0 +1,95 @@
+"""Views: parts of a Ref that are Refs, made by `ref.at[index]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fiveloop.core import (
+    Aval,
+    Indexer,
+    Normal,
+    ShapedArray,
+    Value,
+    View,
+    at_source,
+    base_of,
+    compose,
+    current_source,
+    normalize,
+)
+from fiveloop.state.avals import AbstractRef
+
+_INSTEAD = {
+    "get": "ref[index]",
+    "set": "ref[index] = x",
+    "add": "ref[index] += x",
+    "multiply": "ref[index] *= x",
+}
+"""What is written for the methods of `x.at[index]` of an array."""
+
+
+class RefView(View):
+    """A part of a Ref. It is a Ref: what is written to it is written to the Ref that it is a part of."""
+
+    __slots__ = ("_aval",)
+
+    def __init__(self, base: Value, indexer: Indexer, operands: Sequence[Value]) -> None:
+        super().__init__(base, indexer, operands)
+        self._aval = AbstractRef(ShapedArray(indexer.result_shape, base.dtype))
+
+    @property
+    def aval(self) -> Aval:
+        return self._aval
+
+    if not TYPE_CHECKING:  # a type checker is to see what exists
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name not in _INSTEAD:
+                super().__getattr__(name)
+            raise AttributeError(
+                f"a part of a Ref, `ref.at[index]`, has no attribute {name!r}: write `{_INSTEAD[name]}`"
+                f"{at_source(current_source())}",
+                name=name,
+                obj=self,
+            )
+
+    def __iadd__(self, x: Any) -> NoReturn:
+        raise TypeError(
+            f"a Ref of type {self.aval} is no number to add to: write `ref[index] += x`, or, on a part, `part[...] += "
+            f"x`{at_source(current_source())}"
+        )
+
+    def __repr__(self) -> str:
+        names = [str(i) if not i.ndim else str(i.aval) for i in self.operands]
+        return f"{self.base!r}.at[{self.indexer.pretty(names, self.base.shape)}]"
+
+
+class At:
+    """What `ref.at` is: index it to name a part of the Ref."""
+
+    __slots__ = ("_ref",)
+
+    def __init__(self, ref: Value) -> None:
+        self._ref = ref
+
+    def __getitem__(self, index: Any) -> RefView:
+        base, place = through(self._ref, index)
+        return RefView(base, *normalize(base.shape, place))
+
+    def __setitem__(self, index: Any, x: Any) -> NoReturn:
+        raise TypeError(
+            f"`ref.at` names parts of a Ref of type {self._ref.aval}, and is not written: write `ref[index] = x`"
+            f"{at_source(current_source())}"
+        )
+
+
+def through(ref: Value, index: Any) -> tuple[Value, Any]:
+    """A Ref and an index; of a view, the Ref that it is a part of, and where in that."""
+    base = base_of(ref)
+    if not isinstance(ref, View):
+        return base, index
+    if index is ...:
+        return base, Normal(ref.indexer, list(ref.operands))
+    inner = normalize(ref.shape, index)
+    return base, Normal(*compose(base.shape, ref.indexer, ref.operands, *inner))

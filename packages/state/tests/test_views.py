@@ -1,0 +1,276 @@
+"""Views: parts of Refs that are Refs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import as_value, closed_call, custom_vjp, grad, jit, make_jaxpr, to_array, vmap
+from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.state import Ref, ds, freeze, new_ref, swap
+
+BASE = np.arange(60.0).reshape(5, 4, 3)
+TWO = to_array(as_value(np.int32(2)))
+OUTER: dict[str, tuple[Any, Any]] = {
+    "slice": (np.s_[1:4], np.s_[1:4]),
+    "backward": (np.s_[::-1], np.s_[::-1]),
+    "stride": (np.s_[::2, 1:], np.s_[::2, 1:]),
+    "column": (np.s_[:, 2], np.s_[:, 2]),
+    "last": (np.s_[..., 1], np.s_[..., 1]),
+    "new axis": (np.s_[None], np.s_[None]),
+    "rows": (np.array([3, 0, 0]), np.array([3, 0, 0])),
+    "columns": (np.s_[:, np.array([1, 2])], np.s_[:, np.array([1, 2])]),
+    "span": (ds(TWO, 3), np.s_[2:5]),
+    "span with a stride": (ds(TWO, 2, 2), np.s_[2:5:2]),
+    "one at run time": (TWO, 2),
+    "nothing": (np.s_[0:0], np.s_[0:0]),
+}
+INNER: list[Any] = [
+    0,
+    -1,
+    np.s_[::-1],
+    np.s_[1:],
+    np.s_[..., 0],
+    None,
+    np.array([0, -1]),
+    np.s_[:, np.array([0, 1, 0])],
+    np.s_[np.array([0, 1]), :, np.array([1, 0])],
+    np.s_[:, None, 0],
+    np.s_[0, np.array([[0], [1]])],
+]
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jit])
+@pytest.mark.parametrize("name", OUTER)
+def test_a_view_of_a_view_is_one_index(name: str, transform: Callable[..., Any]) -> None:
+    library, host = OUTER[name]
+    possible = [index for index in INNER if _fits(BASE[host], index)]
+
+    def run(ref: Any) -> list[Any]:
+        return [ref.at[library].at[index][...] for index in possible]
+
+    found = transform(run)(new_ref(BASE))
+    for index, got in zip(possible, found, strict=True):
+        want = BASE[host][index]
+        assert got.shape == want.shape, index
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def _fits(x: Any, index: Any) -> bool:
+    try:
+        x[index]
+    except IndexError:
+        return False
+    return True
+
+
+def test_an_index_into_a_view_is_clamped_to_the_view() -> None:
+    ref = new_ref(np.arange(8.0))
+    read = jit(lambda part, i: (part[i], part[ds(i, 2)]))
+    one, two = read(ref.at[2:5], 9)
+    assert (float(one), two.tolist()) == (4.0, [3.0, 4.0])
+    assert float(read(ref.at[2:5], -1)[0]) == 4.0
+    assert float(read(ref.at[6:1:-2], 1)[0]) == 4.0
+
+
+def test_a_view_is_a_ref_and_writes_to_the_ref() -> None:
+    ref = new_ref(BASE)
+    part = ref.at[1:3].at[..., 0]
+    assert isinstance(part, Ref)
+    assert (part.shape, str(part.dtype), part.ndim) == ((2, 4), "float64", 2)
+    part[0] = 7.0
+    part[:, 1] += 1.0
+    old = swap(part, (1, 2), 9.0)
+    want = BASE.copy()
+    want[1, :, 0] = 7.0
+    want[1:3, 1, 0] += 1.0
+    want[2, 2, 0] = 9.0
+    np.testing.assert_array_equal(np.asarray(ref[...]), want)
+    assert float(old) == BASE[2, 2, 0]
+    assert repr(new_ref(np.zeros(2)).at[1]) == "Ref([0. 0.], dtype=float64).at[1]"
+
+
+def move(a: Any, b: Any) -> Any:
+    """Works on two Refs."""
+    a[0] = b[1] * 2.0
+    b[0] += 1.0
+    return a[...].sum()
+
+
+@pytest.mark.parametrize(
+    "transform", [lambda f: f, jit, closed_call, lambda f: jit(closed_call(f))]
+)
+def test_parts_that_lie_apart_go_in_together(transform: Callable[..., Any]) -> None:
+    ref = new_ref(BASE)
+    total = transform(move)(ref.at[0], ref.at[3:, ::2].at[-1])
+    want = BASE.copy()
+    want[0, 0] = want[4, 2] * 2.0
+    want[4, 0] += 1.0
+    np.testing.assert_array_equal(np.asarray(ref[...]), want)
+    assert float(total) == want[0].sum()
+
+
+def test_parts_of_one_ref_are_one_operand() -> None:
+    ref = new_ref(np.zeros((3, 2), np.float32))
+    jaxpr = make_jaxpr(lambda r: jit(move)(r.at[0], r.at[1]))(ref)
+    (call,) = jaxpr.eqns[:1]
+    assert len(call.invars) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+@pytest.mark.parametrize("transform", [lambda f: f, jit])
+def test_lanes_over_a_view(axis: int | None, transform: Callable[..., Any]) -> None:
+    ref = new_ref(BASE)
+    size = 3 if axis is None else None
+
+    def run(part: Any, x: Any) -> Any:
+        before = part[...].sum()
+        part[0] += x
+        return before
+
+    part = ref.at[1:4, :3, 1]
+    outs = transform(vmap(run, in_axes=(axis, 0), axis_size=size))(part, np.arange(3.0))
+    want = BASE.copy()
+    lanes = [want[1:4, :3, 1]] * 3
+    if axis is not None:
+        lanes = [np.moveaxis(want[1:4, :3, 1], axis, 0)[k] for k in range(3)]
+    befores = [lane.sum() for lane in lanes]
+    for k, lane in enumerate(lanes):
+        lane[0] += k
+    np.testing.assert_array_equal(np.asarray(outs), befores)
+    np.testing.assert_array_equal(np.asarray(ref[...]), want)
+
+
+def test_lanes_that_only_read_a_view_leave_no_write() -> None:
+    ref = new_ref(BASE)
+
+    def total(w: Any) -> Any:
+        return vmap(lambda part: w * part[...])(ref.at[1:3]).sum()
+
+    assert float(grad(total)(2.0)) == BASE[1:3].sum()
+    assert float(jit(grad(total))(2.0)) == BASE[1:3].sum()
+
+
+def test_a_custom_rule_takes_views() -> None:
+    @custom_vjp
+    def scaled(part: Any, w: Any) -> Any:
+        part[0] += 1.0
+        return w * 3.0
+
+    def forward(part: Any, w: Any) -> Any:
+        return scaled(part, w), None
+
+    scaled.defvjp(forward, lambda _, ct: (None, ct * 10.0))
+    ref = new_ref(BASE)
+    slope = grad(lambda w: scaled(ref.at[ds(TWO, 2), 1], w))(1.0)
+    assert (float(slope), ref[2, 1].tolist()) == (10.0, (BASE[2, 1] + 1).tolist())
+
+
+R = new_ref(np.zeros((4, 3), np.float32))
+SO = "so that what is written through one would change the other"
+CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "one Ref twice": (
+        lambda: jit(move)(R, R),
+        ValueError,
+        f"jit of move: argument `a` and argument `b` are one Ref{{f32[4,3]}}, {SO}; pass it once",
+    ),
+    "one Ref in a tree": (
+        lambda: closed_call(lambda t: None)({"x": [R], "y": R}),
+        ValueError,
+        f"closed_call of <lambda>: argument `t`['x'][0] and argument `t`['y'] are one Ref{{f32[4,3]}}, {SO}; pass it "
+        "once",
+    ),
+    "parts that overlap": (
+        lambda: jit(move)(R.at[0:2], b=R.at[1:]),
+        ValueError,
+        "jit of move: argument `a` and argument `b` are parts of one Ref that overlap, Ref{f32[4,3]}.at[0:2, :] and "
+        f"Ref{{f32[4,3]}}.at[1:4, :], {SO}; pass parts that lie apart",
+    ),
+    "a Ref and its part": (
+        lambda: vmap(move, (None, 0))(R, R.at[0]),
+        ValueError,
+        "vmap of move: argument `a` and argument `b` are parts of one Ref that overlap, Ref{f32[4,3]} and "
+        f"Ref{{f32[4,3]}}.at[0, :], {SO}; pass parts that lie apart",
+    ),
+    "parts that may overlap": (
+        lambda: jit(lambda i: jit(move)(R.at[i], R.at[ds(i, 2), 1]))(0),
+        ValueError,
+        "jit of move: argument `a` and argument `b` may overlap: they are Ref{f32[4,3]}.at[i, :] and "
+        f"Ref{{f32[4,3]}}.at[ds(i, 2), 1] of one Ref, and where these lie is known only at run time, {SO}; pass the "
+        "Ref once, and the indices beside it",
+    ),
+    "parts of a differentiated function": (
+        lambda: grad(lambda x, a, b: x)(1.0, R.at[0], R.at[:, 1]),
+        ValueError,
+        "grad of <lambda>: argument `a` and argument `b` are parts of one Ref that overlap, Ref{f32[4,3]}.at[0, :] "
+        f"and Ref{{f32[4,3]}}.at[:, 1], {SO}; pass parts that lie apart",
+    ),
+    "an argument that is closed over": (
+        lambda: jit(lambda part: part[0] + R[0, 0])(R.at[1]),
+        ValueError,
+        "jit of <lambda>: argument `part` is Ref{f32[4,3]}.at[1, :], which the function also closes over, so that "
+        "what is written through one would be lost; pass it, or close over it",
+    ),
+    "a part frozen": (
+        lambda: freeze(R.at[0]),
+        TypeError,
+        "freeze: expected a Ref that was made here, got one of type Ref{f32[3]}, which is a part of another; freeze "
+        "that one, or read the part: `part[...]`",
+    ),
+    "out of bounds of a view": (
+        lambda: R.at[1:3][2],
+        IndexError,
+        "index 2 is out of bounds for axis 0 of size 2",
+    ),
+    "a view out of bounds": (
+        lambda: R.at[4],
+        IndexError,
+        "index 4 is out of bounds for axis 0 of size 4",
+    ),
+    "a view written": (
+        lambda: R.at.__setitem__(0, 1.0),
+        TypeError,
+        "`ref.at` names parts of a Ref of type Ref{f32[4,3]}, and is not written: write `ref[index] = x`",
+    ),
+    "a view added to": (
+        lambda: R.at[0].__iadd__(1.0),
+        TypeError,
+        "a Ref of type Ref{f32[3]} is no number to add to: write `ref[index] += x`, or, on a part, `part[...] += x`",
+    ),
+    "a Ref as an index": (
+        lambda: R[new_ref(np.int32(1))],
+        TypeError,
+        "expected an index, got Ref{i32[]}; read a Ref first: `ref[...]`",
+    ),
+    "a traced slice": (
+        lambda: jit(lambda i: R.at[i : i + 2])(1),
+        TypeError,
+        "expected the start of a slice of axis 0 to be known, got the traced value Traced<i32*[]>; use `ds(start, "
+        "size)` for a run-time start, or if it comes from an argument, name that one in static_argnums",
+    ),
+    "a traced mask read": (
+        lambda: jit(lambda m: R[m] + 1.0)(np.ones(4, np.bool_)),
+        TypeError,
+        "expected a mask whose elements are known to read Ref{f32[4,3]} at it, got the traced mask Traced<bool[4]>: "
+        "the size of the result must be static; read all, and use `where(mask, ref[...], other)`",
+    ),
+    "a traced mask swapped": (
+        lambda: jit(lambda m: swap(R, m, 1.0))(np.ones(4, np.bool_)),
+        TypeError,
+        "expected a mask whose elements are known to read Ref{f32[4,3]} at it, got the traced mask Traced<bool[4]>: "
+        "the size of the result must be static; read all, and use `where(mask, ref[...], other)`",
+    ),
+    "a mask that does not fit": (
+        lambda: R.__setitem__(np.ones(3, np.bool_), 1.0),
+        IndexError,
+        "expected a mask of shape (4,) for the first axes of Ref{f32[4,3]}, got (3,)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)
+def test_bad_use(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    assert_misuse(call, kind, message)
