@@ -40,6 +40,7 @@ REFUSALS: dict[tuple[str, str], str] = {
     ("accumulate", "lower"): DISCHARGE,
     ("new_ref", "lower"): DISCHARGE,
     ("freeze", "lower"): DISCHARGE,
+    ("callback", "transpose"): "call it where values are computed",
     ("while", "transpose"): "use `for_loop`, `scan` or `fori_loop`",
 }
 """Every refusal there is, by primitive and column, with a part of its reason."""

@@ -300,4 +300,8 @@ from .custom_rule.masked import Masked as Masked
 from .custom_rule.primitive import rule_transpose as rule_transpose
 from .api.flatten import FlatFunction as FlatFunction
 from .primitives.elementwise import bitwise_not as bitwise_not
+from .transforms.replay import happens_once as happens_once
 from .transforms.replay import replayed as replayed
+from .api.staging import aval_of as aval_of
+from .api.staging import is_spec as is_spec
+from .primitives.check import array_aval as array_aval

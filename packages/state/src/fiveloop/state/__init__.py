@@ -60,6 +60,16 @@ from .predicate.engine import predicated as predicated
 from .monoids import MONOIDS as MONOIDS
 from .monoids import Monoid as Monoid
 from .primitives.common import AccumulateParams as AccumulateParams
+from .io import rules as _io_rules
+from .io.api import callback as callback
+from .io.api import debug_callback as debug_callback
+from .io.api import debug_print as debug_print
+from .io.api import pure_callback as pure_callback
+from .io.effects import IOEffect as IOEffect
+from .io.effects import OrderedIOEffect as OrderedIOEffect
+from .io.effects import PureCallEffect as PureCallEffect
+from .io.primitive import CallbackParams as CallbackParams
+from .io.primitive import callback_p as callback_p
 from .primitives.common import IndexParams as IndexParams
 from .primitives.common import SwapParams as SwapParams
 from .primitives.common import accumulate_p as accumulate_p

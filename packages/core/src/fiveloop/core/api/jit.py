@@ -187,8 +187,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             entry.uses_context or entry.flat.makes
         ):  # the fast path knows the arguments alone, and arrays
             return result, None
-        special = staged.captured or program.written or program.returning
-        if special or not all(type(x) is Array for x in leaves):
+        if staged.captured or program.needs_python or not all(type(x) is Array for x in leaves):
             return result, None
         return result, self._fast_path(program, entry, len(leaves))
 

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
+from .host_calls import HostFunction as HostFunction
+from .host_calls import attached, module_of, raised_by
 from .native import hlo_types, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
@@ -229,6 +231,7 @@ class Executable:
     """A compiled program, loaded on the device."""
 
     __slots__ = ("handlers", "out_avals", "raw")
+    calls_host: ClassVar[bool] = False
 
     def __init__(self, raw: Any, out_avals: Sequence[AvalLike]) -> None:
         self.raw = raw
@@ -270,17 +273,47 @@ class Executable:
         return bytes(default_client().raw.serialize_executable(self.raw))
 
 
+class CallingExecutable(Executable):
+    """A compiled program that calls Python functions, to which it holds on."""
+
+    __slots__ = ()
+    calls_host: ClassVar[bool] = True
+
+    def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
+        """Run the program to its end; what a function raises comes out as it is."""
+        try:
+            results = self.raw.execute_sharded(args, with_tokens=True)
+            results.consume_token().block_until_ready()
+            outs: list[Buffer] = results.consume_with_handlers(self.handlers)
+            return outs
+        except xla.JaxRuntimeError as error:
+            raised = raised_by(error)
+            if raised is None:
+                require_alive(args, error)
+                raise
+        # Not within the handler, where XLA's error would become its context.
+        raise raised
+
+
 def compile_text(
-    text: str, out_avals: Sequence[AvalLike], *, options: CompileChoices | None = None
+    text: str,
+    out_avals: Sequence[AvalLike],
+    *,
+    options: CompileChoices | None = None,
+    host_functions: Sequence[HostFunction] = (),
 ) -> Executable:
-    """Compile StableHLO text; results carry the given avals."""
+    """Compile StableHLO text; results carry the given avals, and the program may call the functions by number."""
     client = default_client()
     choices = compile_options(options or CompileChoices(), client.platform, client.device.id)
+    load = client.raw.compile_and_load
     try:
-        raw = client.raw.compile_and_load(text, client.device_list, choices)
+        if not host_functions:
+            return Executable(load(text, client.device_list, choices), out_avals)
+        functions = [attached(fun) for fun in host_functions]
+        raw = load(module_of(text), client.device_list, choices, host_callbacks=functions)
+        return CallingExecutable(raw, out_avals)
     except xla.JaxRuntimeError as error:
         raise RuntimeError(_compile_message(str(error), text)) from None
-    return Executable(raw, out_avals)
 
 
 def load_executable(

@@ -38,6 +38,18 @@ def mlir_dialects() -> ModuleType:
 
 
 @cache
+def stablehlo() -> ModuleType:
+    """The module that registers the dialect of the programs."""
+    return import_module("jaxlib.mlir._mlir_libs._stablehlo")
+
+
+@cache
+def chlo() -> ModuleType:
+    """The module that registers the dialect of operations that XLA expands."""
+    return import_module("jaxlib.mlir._mlir_libs._chlo")
+
+
+@cache
 def lapack() -> ModuleType:
     """LAPACK, with its targets registered for `custom_call` on the CPU; it imports SciPy."""
     module = import_module("jaxlib.cpu._lapack")

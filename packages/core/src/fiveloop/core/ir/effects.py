@@ -16,8 +16,9 @@ class Effect:
 
     `droppable`: an equation whose results are unused and whose effects are all droppable may go.
     `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
-    `recomputable`: an equation with this effect may run again in a recomputation. `returns`: a pass gives a program
-    with this effect one more result, which `at_return` takes when the program has run.
+    `recomputable`: an equation with this effect may run again in a recomputation. `may_fail`: a program with this
+    effect may stop half-way, and then leaves its arguments as they were. `returns`: a pass gives a program with this
+    effect one more result, which `at_return` takes when the program has run.
     `each_lane`: on what all lanes of a batch share, it happens once for each of them, even if they all do the same.
     `lanes_differ`: what it gives then is not the same in all lanes.
     """
@@ -26,6 +27,7 @@ class Effect:
     ordered: ClassVar[bool] = False
     in_loops: ClassVar[bool] = True
     recomputable: ClassVar[bool] = False
+    may_fail: ClassVar[bool] = False
     mutates: ClassVar[bool] = False
     each_lane: ClassVar[bool] = False
     lanes_differ: ClassVar[bool] = False

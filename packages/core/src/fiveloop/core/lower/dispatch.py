@@ -41,6 +41,7 @@ class Compiled:
     num_outs: int
     returning: list[type[Effect]]
     written: list[int]
+    in_place: bool
     emission: Emission
     copies: int
 
@@ -57,6 +58,11 @@ class Compiled:
             type_rules(args[position].aval).write_back(args[position], Array(new))
         return self.results(outs)
 
+    @property
+    def needs_python(self) -> bool:
+        """Whether more has to be done for a call than to run the executable on buffers."""
+        return bool(self.written or self.returning or self.executable.calls_host)
+
     def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
         """The program's own results, from all of them; every effect takes its own, whatever another does."""
         with ExitStack() as stack:
@@ -65,12 +71,13 @@ class Compiled:
         return [Array(out) for out in outs[: self.num_outs]]
 
     def _writable(self, args: Sequence[Value]) -> list[client.Buffer]:
-        """The buffers of arguments some of which the program updates in place."""
+        """The buffers of arguments some of which the program updates."""
         buffers = []
         for k, (a, kept) in enumerate(zip(args, self.kept, strict=True)):
             if kept:
                 rules = type_rules(a.aval)
-                buffers.append(rules.own_buffer(a) if k in self.written else rules.buffer(a))
+                updated = self.in_place and k in self.written
+                buffers.append(rules.own_buffer(a) if updated else rules.buffer(a))
         return buffers
 
 
@@ -90,6 +97,11 @@ class Prepared:
         return sorted(mutated_positions(self.jaxpr.effects))
 
     @property
+    def in_place(self) -> bool:
+        """Whether arguments are updated in place: not by a program that may fail, and then leaves them as they were."""
+        return not any(e.may_fail for e in self.jaxpr.effects)
+
+    @property
     def returning(self) -> list[type[Effect]]:
         """The effects that take a result when the program returns."""
         return returning(self.jaxpr.effects)
@@ -106,7 +118,8 @@ class Prepared:
         emission = emission or ladder(client.platform())[0]
         if emission not in self._lowered:
             first = len(self.jaxpr.outvars) + len(self.returning)
-            aliased = {position: first + k for k, position in enumerate(self.written)}
+            written = self.written if self.in_place else []
+            aliased = {position: first + k for k, position in enumerate(written)}
             # What is updated in place is still there after the call: it is never given away.
             in_avals = self.jaxpr.in_avals
             given = [d and not a.accumulates for d, a in zip(self.donated, in_avals, strict=False)]
@@ -129,7 +142,9 @@ class Prepared:
 
     def _compile_as(self, emission: Emission) -> Compiled:
         lowered = self.lowered(emission)
-        executable = client.compile_text(lowered.text, lowered.out_avals)
+        executable = client.compile_text(
+            lowered.text, lowered.out_avals, host_functions=lowered.host_functions
+        )
         copies = array_copies(executable.optimized_text()) if lowered.uses_order else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
         return Compiled(
@@ -139,6 +154,7 @@ class Prepared:
             len(self.jaxpr.outvars),
             self.returning,
             self.written,
+            self.in_place,
             emission,
             len(copies),
         )
@@ -254,7 +270,7 @@ def eager_program(
         )
         if program.returning:
             return [x.buffer for x in map(to_array, program.results(outs))], None
-        simple = all(program.kept) and not program.consts
+        simple = all(program.kept) and not program.consts and not program.needs_python
         fast = make_eager_fast(program.executable, len(buffers)) if simple else None
         return (outs[0] if len(outs) == 1 else outs), fast
 

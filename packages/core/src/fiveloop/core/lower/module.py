@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.backend import hlo
+from fiveloop.core.backend.host_calls import HostFunction, host_call
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Literal, Var, is_scalar, used_vars
 from fiveloop.core.lower.emission import Emission, emit_order
@@ -29,6 +30,7 @@ class _Module:
     functions: dict[Hashable, str] = field(default_factory=dict)
     uses_order: bool = False
     computed: set[object] = field(default_factory=set)
+    host_functions: list[HostFunction] = field(default_factory=list)
 
 
 class LowerContext:
@@ -76,6 +78,21 @@ class LowerContext:
             yield
         finally:
             self._module.computed = outside
+
+    def host_call(
+        self, fun: HostFunction, operands: Sequence[IRValue], *, has_side_effect: bool
+    ) -> list[IRValue]:
+        """Call a Python function when the program gets here; it gives arrays of the types of the equation's results."""
+        functions = self._module.host_functions
+        functions.append(fun)
+        return host_call(
+            self.b,
+            self.platform,
+            len(functions) - 1,
+            operands,
+            [(a.shape, a.dtype) for a in self.avals_out],
+            has_side_effect=has_side_effect,
+        )
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
@@ -144,6 +161,7 @@ class Lowered:
     in_avals: list[Aval]
     out_avals: list[Aval]
     uses_order: bool
+    host_functions: list[HostFunction]
 
 
 def lower_jaxpr(
@@ -175,7 +193,15 @@ def lower_jaxpr(
     specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
     attrs = [_argument_attr(k, donated, aliased or {}) for k, keep in enumerate(kept) if keep]
     b.function("main", specs, public=True, param_attrs=[*[None] * len(consts), *attrs], body=body)
-    return Lowered(b.text(), consts, kept, jaxpr.in_avals, jaxpr.out_avals, module.uses_order)
+    return Lowered(
+        b.text(),
+        consts,
+        kept,
+        jaxpr.in_avals,
+        jaxpr.out_avals,
+        module.uses_order,
+        module.host_functions,
+    )
 
 
 def _argument_attr(

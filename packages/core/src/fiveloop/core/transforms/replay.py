@@ -1,13 +1,13 @@
 """What may run again: an equation without the effects in it that must not happen twice.
 
-A recomputation is there for values. So an equation that gives none and changes no Ref, a check or a print, is left
-out of it, at any depth.
+A recomputation is there for values. So an equation that changes no Ref and gives nothing that is used, a check or a
+print, is left out of it, at any depth.
 """
 
 from __future__ import annotations
 
 from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in, with_jaxprs
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in, used_vars, with_jaxprs
 from fiveloop.core.rules import new_eqn
 
 
@@ -22,8 +22,7 @@ def replayed(eqn: Eqn) -> list[Eqn] | None:
         return [eqn]
     inner = jaxprs_in(eqn.params)
     if not inner:
-        gives = eqn.outvars or any(isinstance(e, PositionalEffect) for e in eqn.effects)
-        return None if gives else []
+        return None if eqn.outvars or _changes_refs(eqn) else []
     if any(_replayed_jaxpr(j) is None for j in inner):
         return None
     params = with_jaxprs(eqn.params, lambda j: _replayed_jaxpr(j) or j)
@@ -37,10 +36,16 @@ def _replayed_jaxpr(jaxpr: Jaxpr) -> Jaxpr | None:
 
 
 def _make_replayed(jaxpr: Jaxpr) -> Jaxpr | None:
+    used = used_vars(jaxpr.outvars)
     eqns: list[Eqn] = []
-    for eqn in jaxpr.eqns:
+    for eqn in reversed(jaxpr.eqns):
         found = replayed(eqn)
-        if found is None:
+        if found is None and (_changes_refs(eqn) or not used.isdisjoint(eqn.outvars)):
             return None
-        eqns += found
-    return jaxpr.replace(eqns=eqns)
+        eqns += found or []
+        used |= used_vars([a for again in found or [] for a in again.invars])
+    return jaxpr.replace(eqns=eqns[::-1])
+
+
+def _changes_refs(eqn: Eqn) -> bool:
+    return any(isinstance(e, PositionalEffect) for e in eqn.effects)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.rule_types import RECOMPUTE, SAVE, Verdict, Weigh
+from fiveloop.core.transforms.replay import happens_once
 
 Policy = Callable[[Eqn], Verdict | bool]
 
@@ -98,7 +98,7 @@ class SavingPlan:
 
     def verdict(self, eqn: Eqn) -> Verdict:
         """Whether an equation's results may be saved, or are to be computed again."""
-        if any(not isinstance(e, PositionalEffect) and not e.recomputable for e in eqn.effects):
+        if happens_once(eqn):
             return Verdict("save", "its effects must not happen twice")
         answer = self.policy(eqn)
         if isinstance(answer, Verdict):

@@ -16,6 +16,7 @@ from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import transpose_rules, type_rules
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import MISUSE, bind, keep_source, locate
+from fiveloop.core.transforms.replay import happens_once
 from fiveloop.core.transforms.zeros import Tangent, add_tangents, instantiate
 from fiveloop.core.util import Mask, select_by
 
@@ -96,7 +97,7 @@ class _Backward:
         touched = [
             a for a in eqn.invars if isinstance(a, Var) and a.aval.accumulates and a in self.cts
         ]
-        if all(isinstance(ct, Zero) for ct in cts) and not touched:
+        if all(isinstance(ct, Zero) for ct in cts) and not touched and not happens_once(eqn):
             return
         operands = [self._operand(a) for a in eqn.invars]
         cts_in = transpose_rules[eqn.primitive](cts, operands, eqn.params)

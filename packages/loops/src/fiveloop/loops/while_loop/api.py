@@ -28,7 +28,6 @@ from fiveloop.core import (
     function_source,
     keystr,
     leaf_paths,
-    mutated_positions,
     python_form,
     stage,
     stage_closed,
@@ -99,7 +98,8 @@ def traced_while(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_
         lambda: _plan(cond_fun, body_fun, tree, given),
     )
     carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
-    bind_loop = _bind_with_pred if mutated_positions(plan.cond.effects) else _bind
+    acts = any(not effect.droppable for effect in plan.cond.effects)
+    bind_loop = _bind_with_pred if acts else _bind
     outs = bind_loop(plan.cond, plan.body, plan.closures, carry)
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
@@ -134,7 +134,7 @@ def _bind(cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]) 
 def _bind_with_pred(
     cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]
 ) -> list[Value]:
-    """The same for a condition that writes: it is called before the loop and after each step, and carried.
+    """The same for a condition that writes or calls Python: it is called before the loop and after each step.
 
     cond    : [*consts, *carry, *refs]       -> [pred]
     body    : [*consts, *carry, *refs]       -> [*carry]

@@ -15,10 +15,13 @@ from fiveloop.core import (
     EqnSplit,
     Jaxpr,
     Mask,
+    RuleError,
     SavingPlan,
     Split,
     Var,
+    at_source,
     dce,
+    happens_once,
     mutated_positions,
     new_eqn,
     replayed,
@@ -26,6 +29,7 @@ from fiveloop.core import (
     split,
     whole_indexer,
 )
+from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams
 from fiveloop.state import IndexParams, NewRefParams, get_p, new_ref_p
@@ -53,16 +57,25 @@ def while_split(
     copies = _copies(eqn, p, known, inst)
     operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
     outvars = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
-    staged = new_eqn(eqn.primitive, operands, _again(eqn), outvars, eqn.source)
+    staged = _again(new_eqn(eqn.primitive, operands, p, outvars, eqn.source), known=carry)
     reads, refs = [c[0] for c in copies.values()], [c[1] for c in copies.values()]
     return EqnSplit([*reads, known_eqn], [*refs, staged], tuple(not k for k in carry))
 
 
-def _again(eqn: Eqn) -> WhileParams:
-    """The loop as the staged half makes it: without effects that must not happen twice, if it can be."""
-    (again,) = replayed(eqn) or [eqn]
-    p: WhileParams = again.params
-    return p
+def _again(eqn: Eqn, known: Sequence[bool]) -> Eqn:
+    """The loop as the staged half makes it, for what is not known: without effects that must not happen twice."""
+    if not happens_once(eqn):
+        return eqn
+    _, smaller = while_dce([not k for k in known], eqn)
+    assert smaller is not None, "unreachable: a loop with such an effect stays"
+    found = replayed(smaller)
+    if found is None:
+        raise RuleError(
+            "`while` cannot run a second time for its derivative: what a call in it gives, which must be made once, "
+            "would be needed again, and how many steps there are to keep it for is not known; use `for_loop`, `scan` "
+            f"or `fori_loop`{at_source(eqn.source)}"
+        )
+    return found[0]
 
 
 def _split_body(plan: SavingPlan, unknown: Mask, p: WhileParams) -> tuple[Split, Jaxpr] | None:

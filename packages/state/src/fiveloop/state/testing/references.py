@@ -163,6 +163,49 @@ def _check(values: Sequence[Any], p: Any) -> list[Any]:
     return []
 
 
+def _callback(values: Sequence[Any], p: Any) -> list[Any]:
+    """A call of Python is made: in each lane, or on a stack of all."""
+    token, rest = list(values[: p.has_token]), list(values[p.has_token :])
+    if not p.stacked:
+        return [*token, *_lane_by_lane(rest, p, p.batches)]
+    full = [_repeated(x, [b.batched[k] for b in p.batches], p) for k, x in enumerate(rest)]
+    lanes = full.pop(0) if p.conditional else np.ones(p.lead, bool)
+    if p.conditional and not p.batches:
+        return [*token, *_lane_by_lane(rest, p, ())]
+    lead = (int(lanes.sum()),) if p.conditional else p.lead
+    given = [x[lanes].reshape((*lead, *x.shape[len(p.lead) :])) for x in full]
+    outs = [np.zeros((*p.lead, *a.shape), a.dtype) for a in p.avals]
+    for out, made in zip(outs, p.call(given, lead) if lanes.any() else [], strict=False):
+        out[lanes] = made.reshape((-1, *out.shape[len(p.lead) :]))
+    return [*token, *outs]
+
+
+def _lane_by_lane(values: Sequence[Any], p: Any, batches: Sequence[Any]) -> list[Any]:
+    if batches:
+        *inner, outer = batches
+        outs = [
+            np.zeros((outer.size, *(b.size for b in inner[::-1]), *a.shape), a.dtype)
+            for a in p.avals
+        ]
+        for k in range(outer.size):
+            lane = [x[k] if b else x for x, b in zip(values, outer.batched, strict=True)]
+            for out, made in zip(outs, _lane_by_lane(lane, p, inner), strict=True):
+                out[k] = made
+        return outs
+    if p.conditional and not values[0]:
+        return [np.zeros(a.shape, a.dtype) for a in p.avals]
+    return list(p.call(values[1:] if p.conditional else values))
+
+
+def _repeated(x: Any, batched: Sequence[bool], p: Any) -> Any:
+    """An array with an axis for each batch, innermost last."""
+    for k, b in enumerate(reversed(batched)):
+        if not b:
+            x = np.expand_dims(x, k)
+    return np.broadcast_to(x, (*p.lead, *x.shape[len(p.lead) :]))
+
+
+define_reference("callback", _callback)
 define_reference("get", _get)
 define_reference("swap", _swap)
 define_reference("addupdate", _addupdate)

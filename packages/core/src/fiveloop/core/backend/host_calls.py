@@ -1,0 +1,112 @@
+"""Python functions that a program calls while it runs: how they are written, attached, and how they fail.
+
+XLA hands on the text of an exception, not the exception. So that is kept here, under a number that the text carries,
+and whoever runs the program raises it as it was.
+"""
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .hlo_builder import Builder, IRValue, TypeSpec
+from .hlo_control import custom_call
+from .lazy import chlo, mlir, mlir_dialects, stablehlo
+
+HostFunction: TypeAlias = Callable[..., Sequence[np.ndarray]]
+"""A function of NumPy arrays, which XLA lends it for the call; it gives arrays of exactly the types announced."""
+
+_TARGETS = {"cpu": "xla_ffi_python_cpu_callback", "cuda": "xla_ffi_python_gpu_callback"}
+
+
+def host_call(
+    b: Builder,
+    platform: str,
+    index: int,
+    operands: Sequence[IRValue],
+    results: Sequence[TypeSpec],
+    *,
+    has_side_effect: bool,
+) -> list[IRValue]:
+    """Call the function at `index` among those that are attached to the program."""
+    attrs = [
+        "api_version = 4 : i32",
+        f"backend_config = {{index = {index} : ui64}}",
+        f"has_side_effect = {'true' if has_side_effect else 'false'}",
+        # XLA may keep an array in any order unless it is told which one is read.
+        f"operand_layouts = [{', '.join(_row_major(len(x.shape)) for x in operands)}]",
+        f"result_layouts = [{', '.join(_row_major(len(shape)) for shape, _ in results)}]",
+    ]
+    return custom_call(b, _TARGETS[platform], operands, results, ", ".join(attrs))
+
+
+def _row_major(ndim: int) -> str:
+    axes = str([*reversed(range(ndim))]) if ndim else ""
+    return f"dense<{axes}> : tensor<{ndim}xindex>"
+
+
+def module_of(text: str) -> Any:
+    """A program's text as an MLIR module: functions can be attached to nothing else."""
+    context = _context()
+    with context:
+        return mlir().Module.parse(text)
+
+
+@cache
+def _context() -> Any:
+    """One context for all modules: to load the dialects takes longer than to parse."""
+    registry = mlir().DialectRegistry()
+    mlir_dialects().register_dialects(registry)
+    context = mlir().Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo().register_dialect(context)
+    chlo().register_dialect(context)
+    return context
+
+
+class _Kept(Exception):
+    """Stands for an exception that is kept."""
+
+
+_KEPT_AS = "an exception of a host function, kept as number "
+_KEPT_LIMIT = 64
+"""A run gives back one exception; those of other functions that failed in it at the same time are forgotten in turn."""
+
+_numbers = itertools.count()
+_kept: dict[int, BaseException] = {}
+_kept_lock = threading.Lock()
+
+
+def attached(fun: HostFunction) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The function as XLA calls it: what it raises is kept."""
+
+    def call(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        try:
+            return tuple(fun(*arrays))
+        except BaseException as error:
+            raise _Kept(f"{_KEPT_AS}{_keep(error)}") from None
+
+    return call
+
+
+def _keep(error: BaseException) -> int:
+    with _kept_lock:
+        number = next(_numbers)
+        _kept[number] = error
+        if len(_kept) > _KEPT_LIMIT:
+            del _kept[min(_kept)]
+        return number
+
+
+def raised_by(error: Exception) -> BaseException | None:
+    """The exception behind XLA's error, if a host function raised one; it is given once."""
+    found = re.search(f"{_KEPT_AS}(\\d+)", str(error))
+    if found is None:
+        return None
+    with _kept_lock:
+        return _kept.pop(int(found[1]), None)

@@ -1,0 +1,197 @@
+"""What users call: Python functions from inside programs, and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from typing import Literal as OneOf
+
+import numpy as np
+
+from fiveloop.core import (
+    ShapedArray,
+    Value,
+    as_result,
+    as_value,
+    at_source,
+    aval_of,
+    bind,
+    boundary,
+    check_callable,
+    current_source,
+    is_spec,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
+from fiveloop.state.io.host import ARRAY, HostCall, Results, call_key
+from fiveloop.state.io.primitive import CallbackParams, CallKind, callback_p
+from fiveloop.state.io.printing import Printer
+from fiveloop.state.refs import Ref
+
+Vmap = OneOf["lanes", "stacked"]
+
+
+@boundary
+def callback(
+    fun: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    ordered: bool = False,
+    vmap: Vmap = "lanes",
+    **kwargs: Any,
+) -> Any:
+    """Call a Python function when the program gets here: once each time, whatever is done with the program.
+
+    `fun` is given NumPy arrays of its own, in the structure of the arguments; leaves that are no arrays (strings,
+    Python numbers) are handed on as they are. It returns arrays of the structure, shapes and dtypes of
+    `result_shape_dtypes`, which holds `ShapeDtype`s or arrays, or is None; TypeError tells of a result that does not
+    fit. What it raises comes out of the call as it is.
+
+    It has no derivative: of values under differentiation it may be given those of which it gives no floats. With
+    `ordered`, such calls are made in the order of the program. Under `vmap` it is called once for each lane, in their
+    order, or with vmap="stacked" once with a leading axis of lanes in every array and every result; if no argument
+    differs between lanes, it is called once.
+
+    >>> from fiveloop.core import ShapeDtype, jit
+    >>> seen = []
+    >>> def half(x):
+    ...     seen.append(float(x))
+    ...     return x / 2
+    >>> jit(lambda x: callback(half, ShapeDtype((), "float32"), x) + 1.0)(3.0)
+    Array(2.5, dtype=float32)
+    >>> seen
+    [3.0]
+    """
+    kind: CallKind = "ordered" if ordered else "io"
+    return _called("callback", fun, result_shape_dtypes, args, kwargs, kind, vmap)
+
+
+@boundary
+def pure_callback(
+    fun: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    vmap: Vmap = "lanes",
+    **kwargs: Any,
+) -> Any:
+    """As `callback`, for a function without effects: its call may be left out, moved, or made again.
+
+    It has no derivative of its own; give it one with `custom_jvp` or `custom_vjp` around the call.
+
+    >>> import numpy as np
+    >>> from fiveloop.core import ShapeDtype, jit
+    >>> jit(lambda x: pure_callback(np.sort, ShapeDtype((3,), "int32"), x))(
+    ...     np.array([3, 1, 2], "int32")
+    ... )
+    Array([1, 2, 3], dtype=int32)
+    """
+    return _called("pure_callback", fun, result_shape_dtypes, args, kwargs, "pure", vmap)
+
+
+@boundary
+def debug_callback(
+    fun: Callable[..., object],
+    *args: Any,
+    ordered: bool = False,
+    vmap: Vmap = "lanes",
+    **kwargs: Any,
+) -> None:
+    """As `callback`, for a function whose result nobody wants; of values under differentiation it sees the primals.
+
+    >>> from fiveloop.core import grad
+    >>> def f(x):
+    ...     debug_callback(print, "x is", x)
+    ...     return x * x
+    >>> grad(f)(3.0)
+    x is 3.0
+    Array(6., dtype=float32, weak_type=True)
+    """
+    kind: CallKind = "ordered" if ordered else "io"
+    _called("debug_callback", fun, _NOTHING, args, kwargs, kind, vmap)
+
+
+@boundary
+def debug_print(
+    fmt: str, *args: Any, ordered: bool = False, vmap: Vmap = "lanes", **kwargs: Any
+) -> None:
+    """Print arguments by a format string, as `str.format` fills it in, when the program gets here.
+
+    A format specification is applied to each element of an array. A format string that does not fit the arguments is
+    refused at once. How often it prints, and in which order, is as for `callback`.
+
+    >>> from fiveloop.core import jit
+    >>> jit(lambda x: debug_print("{} and {twice:.2f}", x, twice=2 * x))(1.5)
+    1.5 and 3.00
+    """
+    if not isinstance(fmt, str):
+        raise TypeError(
+            f"debug_print: expected a format string first, got {fmt!r} of type {type(fmt).__name__}; write "
+            f'`debug_print("{{}}", x)`{at_source(current_source())}'
+        )
+    if "Traced<" in fmt:
+        raise ValueError(
+            f"debug_print: expected a format string, got {fmt!r}, into which a traced value has been formatted "
+            f'already; leave out the f in front, and write `debug_print("{{}}", x)`{at_source(current_source())}'
+        )
+    printer = Printer(fmt)
+    kind: CallKind = "ordered" if ordered else "io"
+    call, values = _host_call("debug_print", printer, _NOTHING, args, kwargs)
+    stand_ins = [np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in values]
+    printer.check(*call.arguments(stand_ins))
+    bind(callback_p, *values, params=_params(call, kind, vmap))
+
+
+_NOTHING = object()
+"""Stands for the results of a call whose result is ignored."""
+
+
+def _called(
+    what: str, fun: Any, spec: Any, args: Any, kwargs: Any, kind: CallKind, vmap: Vmap
+) -> Any:
+    call, values = _host_call(what, fun, spec, args, kwargs)
+    outs = bind(callback_p, *values, params=_params(call, kind, vmap))
+    tree = call.results.tree
+    return None if tree is None else tree_unflatten(tree, [as_result(x) for x in outs])
+
+
+def _params(call: HostCall, kind: CallKind, vmap: Vmap) -> CallbackParams:
+    if vmap not in ("lanes", "stacked"):
+        raise ValueError(
+            f'{call.results.what}: expected vmap to be "lanes" or "stacked", got {vmap!r}'
+            f"{at_source(current_source())}"
+        )
+    return CallbackParams(call, call.results.avals, kind, stacked=vmap == "stacked")
+
+
+def _host_call(
+    what: str, fun: Any, spec: Any, args: Any, kwargs: Any
+) -> tuple[HostCall, list[Value]]:
+    """The call, and the arrays among the arguments."""
+    check_callable(what, fun)
+    results = _results(what, spec)
+    leaves, tree = tree_flatten((args, kwargs))
+    is_array = [not isinstance(x, str) and hasattr(x, "__array__") for x in leaves]
+    constants = tuple(ARRAY if a else x for x, a in zip(leaves, is_array, strict=True))
+    values: list[Value] = []
+    for (path, x), a in zip(tree_flatten_with_path((args, kwargs))[0], is_array, strict=True):
+        if isinstance(x, Ref):
+            raise TypeError(
+                f"{what}: expected arrays, got a Ref of type {x.aval} as argument{keystr(path[1:])}; read it: "
+                f"`ref[...]`{at_source(current_source())}"
+            )
+        if a:
+            values.append(as_value(x, f"{what}: argument{keystr(path[1:])}"))
+    key = call_key(fun, tree, constants)
+    return HostCall(key, results, fun, tree, constants), values
+
+
+def _results(what: str, spec: Any) -> Results:
+    source = current_source()
+    if spec is _NOTHING:
+        return Results(what, source=source)
+    leaves, tree = tree_flatten(spec, is_spec)
+    avals = [aval_of(x, f"{what}: result_shape_dtypes") for x in leaves]
+    plain = tuple(ShapedArray(a.shape, a.dtype) for a in avals)
+    return Results(what, plain, tree, source)

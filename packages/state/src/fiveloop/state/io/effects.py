@@ -1,0 +1,41 @@
+"""The effects of calling Python: with and without consequences, in any order or in that of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from fiveloop.core import Effect, Scalar, Value
+from fiveloop.state.handlers.effect import HandledEffect
+
+
+@dataclass(frozen=True)
+class PureCallEffect(Effect):
+    """A Python function is called that has no effect, but may fail; it may be left out, or called again."""
+
+    droppable: ClassVar[bool] = True
+    recomputable: ClassVar[bool] = True
+    may_fail: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class IOEffect(Effect):
+    """A Python function is called that may do anything: neither left out nor called again."""
+
+    may_fail: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class OrderedIOEffect(HandledEffect):
+    """The same, and such calls keep their order: through a hidden Ref each hands a token on to the next."""
+
+    ordered: ClassVar[bool] = True
+    may_fail: ClassVar[bool] = True
+
+    @classmethod
+    def initial(cls, effects: Sequence[Self]) -> Value:
+        """The token of a program's first call."""
+        return Scalar(np.asarray(0, np.int32))

@@ -1,0 +1,68 @@
+"""The primitive: what an equation holds that calls Python, and its types and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+import numpy as np
+
+from fiveloop.core import Aval, Effect, Effects, Primitive, ShapedArray, array_aval
+from fiveloop.state.io.effects import IOEffect, OrderedIOEffect, PureCallEffect
+from fiveloop.state.io.host import HostCall
+
+CallKind = OneOf["pure", "io", "ordered"]
+PREDICATE = ShapedArray((), np.bool_)
+TOKEN = ShapedArray((), np.int32)
+_EFFECTS: dict[CallKind, Effect] = {
+    "pure": PureCallEffect(),
+    "io": IOEffect(),
+    "ordered": OrderedIOEffect(),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batching of a call: the number of lanes, and which operands have them, in front."""
+
+    size: int
+    batched: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class CallbackParams:
+    """A call of a Python function.
+
+    operands : [token if has_token, condition if conditional, *arrays]
+    results  : [token if has_token, *results]
+
+    `avals` are the types of one lane's results. `batches` come innermost first; the axes of operands and results
+    come outermost first. A call whose condition does not hold is not made, and gives zeros. If it is `stacked`, all
+    lanes are one call.
+    """
+
+    call: HostCall
+    avals: tuple[ShapedArray, ...]
+    kind: CallKind = "io"
+    stacked: bool = False
+    conditional: bool = False
+    has_token: bool = False
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The sizes of the batches, outermost first."""
+        return tuple(b.size for b in reversed(self.batches))
+
+
+callback_p: Primitive[CallbackParams] = Primitive("callback")
+
+
+def callback_abstract_eval(avals: Sequence[Aval], p: CallbackParams) -> tuple[list[Aval], Effects]:
+    """The types announced, for all lanes; the effect that the call was said to have."""
+    for k, aval in enumerate(avals):
+        array_aval("callback", aval, f"operand {k}")
+    tokens = [TOKEN] if p.has_token else []
+    outs = [ShapedArray((*p.lead, *a.shape), a.dtype) for a in p.avals]
+    return [*tokens, *outs], frozenset([_EFFECTS[p.kind]])

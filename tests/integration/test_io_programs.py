@@ -1,0 +1,45 @@
+"""Random programs of everything that call Python make each call once, whatever is done with them."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from fiveloop.core.testing.laws import check_laws
+from fiveloop.core.testing.programs import Program, programs
+from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
+from fiveloop.remat.testing.program_steps import with_checkpoints
+from fiveloop.state.testing.io import law_once, law_once_compiled, with_calls
+from fiveloop.state.testing.laws import law_discharge
+from fiveloop.state.testing.program_steps import read_all, with_refs
+
+EVERYTHING = with_checkpoints(with_calls(LOOP_KINDS))
+
+
+@settings(max_examples=15)
+@given(programs(EVERYTHING).map(read_all))
+def test_calls_in_loops_branches_and_checkpoints(program: Program) -> None:
+    s = program.sample()
+    law_once(s)
+    law_discharge(s)
+    assert s.jaxpr.invars
+
+
+@settings(max_examples=15)
+@given(programs(EVERYTHING, refs=True))
+def test_calls_beside_refs_from_outside(program: Program) -> None:
+    s = with_refs(program)
+    check_laws(s)
+    law_once(s)
+
+
+@settings(max_examples=15)
+@given(programs(with_calls(WHILE_KINDS, results=False)).map(read_all))
+def test_calls_in_while_loops(program: Program) -> None:
+    law_once(program.sample(), reverse=False)
+
+
+@settings(max_examples=3)
+@given(programs(EVERYTHING))
+def test_compiled_programs_that_call(program: Program) -> None:
+    s = program.sample("float32")
+    law_once_compiled(s.jaxpr, s)
