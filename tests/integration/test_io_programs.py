@@ -15,7 +15,7 @@ from fiveloop.state.testing.program_steps import read_all, with_refs
 EVERYTHING = with_checkpoints(with_calls(LOOP_KINDS))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(programs(EVERYTHING).map(read_all))
 def test_calls_in_loops_branches_and_checkpoints(program: Program) -> None:
     s = program.sample()
@@ -24,7 +24,7 @@ def test_calls_in_loops_branches_and_checkpoints(program: Program) -> None:
     assert s.jaxpr.invars
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(programs(EVERYTHING, refs=True))
 def test_calls_beside_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
@@ -32,13 +32,13 @@ def test_calls_beside_refs_from_outside(program: Program) -> None:
     law_once(s)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(programs(with_calls(WHILE_KINDS, results=False)).map(read_all))
 def test_calls_in_while_loops(program: Program) -> None:
     law_once(program.sample(), reverse=False)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(programs(EVERYTHING))
 def test_compiled_programs_that_call(program: Program) -> None:
     s = program.sample("float32")

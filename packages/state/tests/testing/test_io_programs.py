@@ -13,7 +13,7 @@ from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_ref
 CALLS = with_calls(STATE_KINDS)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(programs(CALLS).map(read_all))
 def test_calls_beside_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -22,13 +22,13 @@ def test_calls_beside_refs_made_inside(program: Program) -> None:
     law_once(s)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(programs(CALLS, refs=True))
 def test_calls_beside_refs_from_outside(program: Program) -> None:
     law_once(with_refs(program))
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(programs(CALLS))
 def test_compiled_programs_that_call(program: Program) -> None:
     s = program.sample("float32")

@@ -70,6 +70,7 @@ from .ir.jaxpr import Var as Var
 from .ir.jaxpr import jaxprs_in as jaxprs_in
 from .ir.jaxpr import with_jaxprs as with_jaxprs
 from .ir.jaxpr import used_vars as used_vars
+from .ir.prune import acts as acts
 from .ir.prune import must_stay as must_stay
 from .ir.prune import prune as prune
 from .ir.pretty import Names as Names

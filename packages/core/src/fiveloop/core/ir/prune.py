@@ -1,9 +1,10 @@
-"""Drop equations whose results nobody uses and whose effects may be dropped."""
+"""Equations whose results nobody uses: dropped, if their effects may be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Var, used_vars
 
 
@@ -21,3 +22,8 @@ def prune(eqns: Sequence[Eqn], outs: Sequence[Atom]) -> list[Eqn]:
 def must_stay(eqn: Eqn) -> bool:
     """Whether an equation does something besides computing its results."""
     return any(not effect.droppable for effect in eqn.effects)
+
+
+def acts(eqn: Eqn) -> bool:
+    """Whether an equation does something that is no change of a Ref, and that must happen."""
+    return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)

@@ -9,6 +9,7 @@ from fiveloop.core import (
     Eqn,
     Jaxpr,
     Var,
+    acts,
     dce,
     must_stay,
     mutated_positions,
@@ -70,7 +71,7 @@ def _walk_back(body: Jaxpr, needed: set[Var], refs: set[Var]) -> list[Eqn]:
     kept: list[Eqn] = []
     for eqn in reversed(body.eqns):
         changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) & refs
-        outside = must_stay(eqn) and not changed
+        outside = acts(eqn) or (must_stay(eqn) and not changed)
         if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
             kept.append(eqn)
             used |= used_vars(eqn.invars)

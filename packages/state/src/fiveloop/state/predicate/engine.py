@@ -20,12 +20,12 @@ from fiveloop.core import (
     Jaxpr,
     Literal,
     Mask,
-    PositionalEffect,
     Primitive,
     RuleTable,
     ShapedArray,
     Value,
     Var,
+    acts,
     bind,
     bind1,
     jaxprs_in,
@@ -129,7 +129,7 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
 def _run(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
     if not any(guard.refs) and not _matters(eqn):
         return bind(eqn.primitive, *operands, params=eqn.params)
-    if eqn.primitive in predicate_rules or _acts(eqn):
+    if eqn.primitive in predicate_rules or acts(eqn):
         return predicate_rules[eqn.primitive](pred, operands, guard, eqn.params)
     return _put_back(pred, eqn, operands, guard)
 
@@ -137,13 +137,8 @@ def _run(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list
 def _matters(eqn: Eqn) -> bool:
     """Whether the condition matters to an equation that has no Ref from outside."""
     return (
-        eqn.primitive in _always or _acts(eqn) or any(_holds_any(j) for j in jaxprs_in(eqn.params))
+        eqn.primitive in _always or acts(eqn) or any(_holds_any(j) for j in jaxprs_in(eqn.params))
     )
-
-
-def _acts(eqn: Eqn) -> bool:
-    """Whether an equation does something that is no change of a Ref and that must not happen in vain."""
-    return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)
 
 
 def _holds_any(jaxpr: Jaxpr) -> bool:
