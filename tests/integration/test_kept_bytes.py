@@ -23,9 +23,10 @@ DEAR_MEMORY = SavingPlan(MinimumCut(memory_cost=1e4, share=1e4))
 
 
 def stacked_bytes(jaxpr: Jaxpr, nonzero: tuple[bool, ...], plan: SavingPlan) -> int:
-    """The bytes that the loops of the outermost level keep of each step."""
+    """The bytes that the loops of the outermost level keep of each step; what else comes of them is used at once."""
     known, _, _, num_res = linearize_jaxpr(jaxpr, nonzero, plan)
     kept = set(known.outvars[len(known.outvars) - num_res :])
+    kept -= {a for e in known.eqns for a in e.invars}
     loops = [e for e in known.eqns if e.primitive.name == "for"]
     return int(bytes_of(v.aval for e in loops for v in e.outvars if v in kept))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fiveloop.state as st
 from fiveloop.core import (
     DEFAULT_PLAN,
     SAVE_EVERYTHING,
@@ -17,6 +18,7 @@ from fiveloop.core import (
     as_value,
     closed_call,
     eval_jaxpr,
+    grad,
     jit,
     linearize_jaxpr,
     make_jaxpr,
@@ -24,6 +26,7 @@ from fiveloop.core import (
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.broadcast import zeros
 from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, for_loop, scan
 
 STEPS, ROWS, WIDTH = 5, 3, 8
@@ -190,3 +193,40 @@ def run(jaxpr: Jaxpr, args: Any) -> list[Any]:
     """The results of a jaxpr, compiled."""
     call = jit(lambda *xs: list(eval_jaxpr(jaxpr, [as_value(x) for x in xs])))
     return [np.asarray(x) for x in call(*args)]
+
+
+def weights_in_a_ref(w: Any, h: Any, *, change: bool) -> Any:
+    """A recurrence whose weights are read from a Ref in every step."""
+    ref = st.new_ref(w)
+
+    def body(i: Any, state: Any) -> None:
+        state[...] = ew.tanh(ref[...] @ state[...])
+
+    out = for_loop(7, body, h)
+    if change:
+        ref[...] = 0.0
+    return (out**2).sum()
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_weights_read_from_a_ref_are_kept_once(change: bool) -> None:
+    w, h = np.linspace(-1, 1, 16).reshape(4, 4), np.ones(4)
+    printed = str(make_jaxpr(grad(lambda w: weights_in_a_ref(w, h, change=change)))(w))
+    assert "7,4,4]" not in printed
+    check_grads(lambda w: weights_in_a_ref(w, h, change=change), (w,), order=2, rtol=1e-5)
+
+
+def test_an_element_read_from_a_large_ref_is_kept_alone() -> None:
+    def total(x: Any, s: Any) -> Any:
+        ref = st.new_ref(x)
+
+        def body(i: Any, state: Any) -> None:
+            state[...] = ew.tanh(ref[i] * state[...])
+
+        out = for_loop(3, body, s)
+        return out + ref[0]
+
+    x = np.linspace(0.1, 1, 1000)
+    check_grads(total, (x, np.float64(0.5)), order=1, rtol=1e-5)
+    one = jit(grad(total, 1)).lower(x, np.float64(0.5)).compile().memory_analysis()
+    assert one.temp < 1000 * 8

@@ -37,6 +37,7 @@ from fiveloop.core import (
     zeros_of,
 )
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
+from fiveloop.loops.for_loop.snapshots import Snapshots, with_snapshots
 from fiveloop.state import AbstractRef
 
 
@@ -44,12 +45,33 @@ def for_split(
     plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
 ) -> EqnSplit:
     """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
+    snapshots = with_snapshots(eqn, unknown, inst)
+    if snapshots is None or not _keeps_less(snapshots, plan.plainly(), unknown, inst, eqn):
+        return _planned(plan, unknown, inst, eqn).split(unknown)
+    found = _planned(plan, unknown, inst, snapshots.eqn).split(unknown)
+    return EqnSplit(
+        [*snapshots.reads, *found.known],
+        found.staged,
+        tuple(select_by(snapshots.is_result, found.out_unknown)),
+    )
+
+
+def _keeps_less(
+    snapshots: Snapshots, plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> bool:
+    """Whether what Refs hold as a whole is no more than what is read of them; every plan decides alike."""
+    p = stateful(eqn.params)
+    there, here = _Loop(snapshots.eqn, p, plan, inst), _Loop(eqn, p, plan, inst)
+    return not there.keeps_more(here, tuple(unknown), snapshots.bytes)
+
+
+def _planned(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Loop:
+    """The loop under the plan, or saved plainly if that keeps less."""
     p = stateful(eqn.params)
     plain = _Loop(eqn, p, plan.plainly(), inst)
     chosen = _Loop(eqn, p, plan.at_boundary(body_work(p.body)), inst)
-    if chosen.plan == plain.plan or chosen.keeps_more(plain, tuple(unknown)):
-        chosen = plain
-    return chosen.split(unknown)
+    is_plain = chosen.plan == plain.plan or chosen.keeps_more(plain, tuple(unknown))
+    return plain if is_plain else chosen
 
 
 @dataclass(slots=True)
@@ -96,16 +118,17 @@ class _Loop:
                 return cut
             unknown = tuple(u or r for u, r in zip(unknown, cut.ref_unknown[1:], strict=True))
 
-    def keeps_more(self, other: _Loop, unknown: Mask) -> bool:
+    def keeps_more(self, other: _Loop, unknown: Mask, more: Dim = 0) -> bool:
         """Whether more bytes cross from the known loop to the staged one than in another way to split it.
 
-        A loop within may have found it cheaper to ask for its operands, which this one has to keep.
+        A loop within may have found it cheaper to ask for its operands, which this one has to keep. `more` are kept
+        besides.
         """
         (stacked, once), (others, others_once) = (
             self._kept_bytes(unknown),
             other._kept_bytes(unknown),
         )
-        return is_more(stacked, others) or is_more(stacked + once, others + others_once)
+        return is_more(stacked, others) or is_more(stacked + once + more, others + others_once)
 
     def _kept_bytes(self, unknown: Mask) -> tuple[Dim, Dim]:
         """The bytes of what is kept of each step, and of what is passed on once."""
