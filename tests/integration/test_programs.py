@@ -31,6 +31,7 @@ from fiveloop.state.testing.laws import (
     law_lower_discharged,
     law_partial_discharge,
 )
+from fiveloop.state.testing.noise_steps import with_noise
 from fiveloop.state.testing.program_steps import read_all, with_refs
 
 EVERYTHING = with_checkpoints(LOOP_KINDS)
@@ -49,6 +50,16 @@ def law_passes(s: Sample) -> None:
 @settings(max_examples=25)
 @given(programs(EVERYTHING).map(read_all))
 def test_all_laws(program: Program) -> None:
+    s = program.sample()
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
+    law_discharge(s)
+    law_passes(s)
+
+
+@settings(max_examples=15)
+@given(programs(with_noise(EVERYTHING)))
+def test_programs_with_noise(program: Program) -> None:
     s = program.sample()
     law_eval(s, program.twin(*program.arrays()))
     check_laws(s)

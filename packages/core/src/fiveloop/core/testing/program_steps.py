@@ -411,6 +411,7 @@ def draw_custom(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     name = draw(st.sampled_from(["custom_jvp", "custom_vjp", "custom_both"]))
     inner = scope.inner()
     inner.refs = inner.refs if name == "custom_jvp" else []
+    inner.streams = 0
     block = draw_block(draw, inner, kinds)
     scope.floats.extend(inner.floats[k] for k in block.outs)
     return Custom(name, block)

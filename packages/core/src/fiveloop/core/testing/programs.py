@@ -36,16 +36,21 @@ def define_operation(name: str, library: Operation, twin: Operation) -> None:
 
 @dataclass
 class Env:
-    """What a program has computed so far: floats, integers without axes, Refs; and the meaning of operations."""
+    """What a program has computed so far: floats, integers without axes, Refs, streams of random numbers.
+
+    And the meaning of operations.
+    """
 
     ops: dict[str, Operation]
     floats: list[Any]
     ints: list[Any]
     refs: list[Any] = field(default_factory=list)
+    streams: list[Any] = field(default_factory=list)
 
     def inner(self) -> Env:
-        """The same values, for a nested block; Refs are shared."""
-        return Env(self.ops, list(self.floats), list(self.ints), list(self.refs))
+        """The same values, for a nested block; Refs and streams are shared."""
+        lists = (self.floats, self.ints, self.refs, self.streams)
+        return Env(self.ops, *map(list, lists))
 
     def float(self, use: Use) -> Any:
         """A float operand, brought to the shape wanted."""
@@ -89,16 +94,17 @@ class Block:
 
 @dataclass
 class Scope:
-    """What a program that is being drawn has at hand: shapes of floats and Refs, the number of integers."""
+    """What a program that is being drawn has at hand: shapes of floats and Refs, how many integers and streams."""
 
     floats: list[Shape]
     ints: int
     refs: list[Shape] = field(default_factory=list)
     depth: int = 0
+    streams: int = 0
 
     def inner(self) -> Scope:
         """The scope of a nested block."""
-        return Scope(list(self.floats), self.ints, list(self.refs), self.depth + 1)
+        return Scope(list(self.floats), self.ints, list(self.refs), self.depth + 1, self.streams)
 
 
 StepKind: TypeAlias = "Callable[[Draw, Scope, Kinds], Step]"
