@@ -25,6 +25,7 @@ from fiveloop.core.testing.programs import Program, programs
 from fiveloop.core.testing.samples import Sample
 from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
 from fiveloop.remat.testing.program_steps import with_checkpoints
+from fiveloop.state.testing.check_steps import with_checks
 from fiveloop.state.testing.laws import (
     discharged,
     law_discharge,
@@ -65,6 +66,19 @@ def test_programs_with_noise(program: Program) -> None:
     check_laws(s)
     law_discharge(s)
     law_passes(s)
+
+
+@settings(max_examples=15)
+@given(programs(with_checks(EVERYTHING)).map(read_all))
+def test_programs_with_checks(program: Program) -> None:
+    s = program.sample()
+    law_eval(s, program.twin(*program.arrays()))
+    check_laws(s)
+    handled = run_passes(s.jaxpr)
+    assert not handled.effects
+    results = Sample(handled, s.args).run()
+    assert_all_close(results[: len(s.jaxpr.outvars)], s.run(), "passes: result")
+    assert not any(np.any(record) for record in results[len(s.jaxpr.outvars) :])
 
 
 @settings(max_examples=25)
