@@ -16,6 +16,7 @@ N = 40
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, N)
 J = RNG.integers(0, N, N)
+THREE = np.asarray([3, 5, 3])
 Step = Callable[[Any, Any], Any]
 
 
@@ -28,6 +29,8 @@ STEPS: dict[str, Step] = {
     "swap": lambda i, x: x.at[i].set(x[(7 * i) % N]).at[(7 * i) % N].set(x[i]),
     "histogram": lambda i, x: x.at[(i * i) % N].add(1.5),
     "index array": lambda i, x: x.at[np.asarray([3, 5, 3])].add(x[i] * np.asarray([0.1, 0.2, 0.3])),
+    "extremes": lambda i, x: x.at[(i + THREE) % N].max(x[i] * np.asarray([0.1, 0.2, 0.3])),
+    "factors": lambda i, x: x.at[(i + THREE) % N].multiply(1.0 + x[i] * 0.1),
     "slices": lambda i, x: x.at[2:6].set(x[4:8] * x[i]),
     "far out of range": lambda i, x: x.at[i - 3 * N].set(x[i + 2 * N] * 0.5),
     "from the end": lambda i, x: x.at[-i - 1].set(x[i] * 0.5),

@@ -26,7 +26,15 @@ from fiveloop.core import (
     slice_p,
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
-from fiveloop.state import IndexParams, SwapParams, addupdate_p, get_p, swap_p
+from fiveloop.state import (
+    AccumulateParams,
+    IndexParams,
+    SwapParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    swap_p,
+)
 
 Made = Mapping[Var, Eqn]
 
@@ -95,17 +103,20 @@ def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
 def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     _, indices, updates = eqn.invars
     place = _picks(eqn, indices, None, made)
-    if place is None or not eqn.params.in_bounds or eqn.params.kind not in ("set", "add"):
+    if place is None or not eqn.params.in_bounds:
         return None
     indexer, operands = place
     if indexer.result_shape != updates.aval.shape:
         return None
     args = [ref, updates, *operands]
-    write = (
-        new_eqn(swap_p, args, SwapParams(indexer, returns_old=False), (), eqn.source)
-        if eqn.params.kind == "set"
-        else new_eqn(addupdate_p, args, IndexParams(indexer), (), eqn.source)
-    )
+    match eqn.params.kind:
+        case "set":
+            write = new_eqn(swap_p, args, SwapParams(indexer, returns_old=False), (), eqn.source)
+        case "add":
+            write = new_eqn(addupdate_p, args, IndexParams(indexer), (), eqn.source)
+        case monoid:
+            params = AccumulateParams(indexer, monoid)
+            write = new_eqn(accumulate_p, args, params, (), eqn.source)
     return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars[0])
 
 
