@@ -28,7 +28,7 @@ from fiveloop.core import (
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
-from fiveloop.state import addupdate, freeze, new_ref, swap
+from fiveloop.state import accumulate, addupdate, freeze, new_ref, swap
 
 H = np.array([1.0, 2.0, 3.0])
 X = fnp.asarray(np.array([0.5, -1.0, 2.0]))
@@ -116,6 +116,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "written": lambda o: held(new_ref(X), lambda r: r.__setitem__(..., o)),
     "written while tracing": written,
     "added": lambda o: held(new_ref(X), lambda r: addupdate(r, ..., o)),
+    "accumulated": lambda o: held(new_ref(X), lambda r: accumulate(r, ..., o, "max")),
     "added in place": added_in_place,
     "swapped": lambda o: held(new_ref(X), lambda r: swap(r, ..., o)),
 }

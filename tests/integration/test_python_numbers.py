@@ -11,7 +11,7 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop.core import jit
 from fiveloop.loops import cond, for_loop, fori_loop, scan, switch, while_loop
-from fiveloop.state import addupdate, run_state, swap
+from fiveloop.state import accumulate, addupdate, run_state, swap
 
 ZEROS = np.zeros(3)
 OTHER: Any = np.float64(0.2)
@@ -27,6 +27,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "set": contents(lambda ref: ref.__setitem__(0, 0.1)),
     "set all": contents(lambda ref: ref.__setitem__(..., 0.1)),
     "addupdate": contents(lambda ref: addupdate(ref, 0, 0.1)),
+    "accumulate": contents(lambda ref: accumulate(ref, 0, 0.1, "max")),
     "swap": contents(lambda ref: swap(ref, 0, 0.1)),
     "at set": lambda: fnp.asarray(ZEROS).at[0].set(0.1)[0],
     "at add": lambda: fnp.asarray(ZEROS).at[0].add(0.1)[0],

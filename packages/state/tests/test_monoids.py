@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import as_value, ds, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import (
+    RuleError,
+    as_value,
+    ds,
+    grad,
+    jit,
+    jvp,
+    linear_transpose,
+    make_jaxpr,
+    vmap,
+)
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import accumulate, addupdate, freeze, new_ref
@@ -299,3 +309,33 @@ def test_a_differentiated_value_into_a_constant_ref() -> None:
         "`stop_gradient(x)`",
         within=fun,
     )
+
+
+def test_lanes_that_add_the_same_to_small_integers_wrap_around() -> None:
+    ref = new_ref(np.zeros(2, np.int8))
+    vmap(lambda x: addupdate(ref, 0, 1))(np.zeros(300))
+    assert np.asarray(ref[...]).tolist() == [300 - 256, 0]
+
+
+def test_no_lanes_and_no_places_change_nothing() -> None:
+    ref = new_ref(np.ones(3, np.float32))
+    accumulate(ref, np.zeros(0, int), np.zeros(0, np.float32), "mul")
+    vmap(lambda x: accumulate(ref, 0, x, "max"))(np.zeros(0, np.float32))
+    assert np.asarray(ref[...]).tolist() == [1, 1, 1]
+
+
+def test_a_product_by_what_is_known_is_linear() -> None:
+    factors = np.array([3.0, 5.0], np.float32)
+
+    def scaled(v: Any, monoid: str) -> Any:
+        ref = new_ref(v)
+        accumulate(ref, np.array([0, 0]), factors, monoid)
+        return freeze(ref)
+
+    ones = np.ones(2, np.float32)
+    (ct,) = linear_transpose(lambda v: scaled(v, "mul"), ones)(ones)
+    assert np.asarray(ct).tolist() == [15, 1]
+    with pytest.raises(
+        RuleError, match="`accumulate` by 'min' has no transpose here: it is not linear"
+    ):
+        linear_transpose(lambda v: scaled(v, "min"), ones)(ones)

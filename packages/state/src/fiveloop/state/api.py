@@ -203,10 +203,10 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     The monoids are "add" (as `ref[index] += x`), "mul", "max" and "min", and for bools and integers, bit by bit,
     "and" and "or". Accumulations by one monoid commute. Of equal extremes the first keeps the derivative.
 
-    >>> r = new_ref([1.0, 5.0, 2.0])
-    >>> accumulate(r, [0, 1, 0], [3.0, 4.0, 7.0], "max")
+    >>> r = new_ref(np.array([1.0, 5.0, 2.0]))
+    >>> accumulate(r, np.array([0, 1, 0]), np.array([3.0, 4.0, 7.0]), "max")
     >>> r[...]
-    Array([7., 5., 2.], dtype=float32)
+    Array([7., 5., 2.], dtype=float64)
     """
     _check_ref("accumulate", ref)
     combining = monoid_of(monoid, ref.aval)
