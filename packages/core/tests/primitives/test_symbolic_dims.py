@@ -1,7 +1,8 @@
-"""Every row is traced with one dim that is no number; those that need a number of it are listed."""
+"""Every row is traced with one dim that is no number."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,17 @@ import pytest
 
 from fiveloop.core import Jaxpr, ShapedArray, as_value, stage, tree_leaves, typecheck
 from fiveloop.core.dims import SymbolicDim
+from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
+from fiveloop.core.primitives.dot import matmul
+from fiveloop.core.primitives.joining import split
+from fiveloop.core.primitives.shape import iota
 from fiveloop.core.testing.misuse import raised
 from fiveloop.core.testing.primitive_samples import Case, core_cases
 
-NEED_A_NUMBER = {
-    "argmin",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "gather",
-    "pad",
-    "scatter",
-    "slice",
-}
-"""These compare a size with a number: with an index, with the size of a window, with zero."""
-MIX_SIZES = {"broadcast_in_dim", "dot_general", "iota", "reshape", "split"}
-"""Some of their samples write the size of the axis that is made symbolic as a number."""
+WRITE_SIZES = {"broadcast_in_dim", "dot_general", "iota", "reshape", "split"}
+"""Samples of these write the size of the axis that is made symbolic as a number; `SYMBOLIC` has others."""
+NEEDS_A_NUMBER = ("pad", 1)
+"""The sample that puts something between the elements: if there are none, it puts nothing."""
 
 
 class Dim(SymbolicDim):
@@ -78,16 +75,43 @@ def traced(case: Case) -> Jaxpr:
     return stage(lambda *xs: tree_leaves(fun(*xs)), symbolic(args)).jaxpr
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in core_cases() if case[0] not in NEED_A_NUMBER | MIX_SIZES],
-    ids=lambda case: str(case[0]),
-)
+SYMBOLIC: dict[str, Case] = {
+    name: (name, fun, (np.ones((5, 3)),))
+    for name, fun in {
+        "broadcast_in_dim": lambda x: broadcast_in_dim(x, (4, N, 3), (1, 2)),
+        "dot_general": lambda x: matmul(x, np.ones((3, 4))),
+        "iota": lambda x: x * iota(np.float64, (N, 3), 0),
+        "reshape": lambda x: reshape(x, (N * 3,)),
+        "split": lambda x: split(x, [1, 2], 1),
+    }.items()
+}
+
+
+def numbered() -> list[tuple[tuple[str, int], Case]]:
+    """The samples, each with its row and its number there."""
+    count: Counter[str] = Counter()
+    found = []
+    for case in core_cases():
+        found.append(((case[0], count[case[0]]), case))
+        count[case[0]] += 1
+    return found
+
+
+TRACED = [c for k, c in numbered() if c[0] not in WRITE_SIZES and k != NEEDS_A_NUMBER]
+
+
+@pytest.mark.parametrize("case", [*TRACED, *SYMBOLIC.values()], ids=lambda case: str(case[0]))
 def test_a_row_is_traced(case: Case) -> None:
     typecheck(traced(case))
 
 
-@pytest.mark.parametrize("name", sorted(NEED_A_NUMBER | MIX_SIZES))
+def test_every_row_is_among_them() -> None:
+    assert {name for name, *_ in core_cases()} == {
+        name for name, *_ in (*TRACED, *SYMBOLIC.values())
+    }
+
+
+@pytest.mark.parametrize("name", sorted({*WRITE_SIZES, NEEDS_A_NUMBER[0]}))
 def test_no_row_is_listed_for_nothing(name: str) -> None:
     def all_of_them() -> None:
         for case in core_cases():

@@ -71,4 +71,6 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> Shape | None:
 
 def strided_size(start: Dim, stop: Dim, stride: int) -> Dim:
     """How many elements `range(start, stop, stride)` has, for a positive stride."""
+    if stride == 1 and not (is_constant(start) and is_constant(stop)):
+        return stop + -1 * start
     return max(0, -(-(stop - start) // stride))

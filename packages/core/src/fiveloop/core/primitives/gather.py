@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from fiveloop.core.array import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape
+from fiveloop.core.dims import Dim, Shape, is_more
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
@@ -112,7 +112,7 @@ def check_blocks(name: str, x: Aval, indices: Aval, dims: WindowDims, sizes: Sha
         raise TypeError(f"{name}: expected integer indices, got {indices}")
     if not indices.ndim or indices.shape[-1] != len(dims.index_map) or len(sizes) != x.ndim:
         raise TypeError(f"{name}: indices {indices} and blocks {sizes} do not fit {x} under {dims}")
-    if any(k > d for k, d in zip(sizes, x.shape, strict=True)):
+    if any(map(is_more, sizes, x.shape)):
         raise ValueError(f"{name}: a block of shape {sizes} does not fit into {x}")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, same_dim, strided_size
+from fiveloop.core.dims import Dim, Shape, is_more, same_dim, strided_size
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
@@ -142,7 +142,8 @@ def _slice_aval(avals: Sequence[Aval], p: SliceParams) -> list[Aval]:
     if not len(p.start) == len(p.limit) == len(p.strides) == x.ndim:
         raise TypeError(f"slice of {x}: expected {x.ndim} bounds, got {p}")
     for axis, (lo, hi, by) in enumerate(zip(p.start, p.limit, p.strides, strict=True)):
-        if lo < 0 or hi < lo or hi > x.shape[axis] or by < 1:
+        outside = is_more(0, lo) or is_more(lo, hi) or is_more(hi, x.shape[axis])
+        if outside or by < 1:
             raise ValueError(f"slice {lo}:{hi}:{by} does not fit axis {axis} of {x}")
     bounds = zip(p.start, p.limit, p.strides, strict=True)
     return [_reshaped(x, tuple(strided_size(lo, hi, by) for lo, hi, by in bounds))]
@@ -205,7 +206,7 @@ def _check_starts(name: str, x: Aval, starts: Sequence[Aval], sizes: Shape) -> N
             raise TypeError(
                 f"{name} of {x}: starts must be integers of one dtype without axes, got {list(starts)}"
             )
-    if any(k > d for k, d in zip(sizes, x.shape, strict=True)):
+    if any(map(is_more, sizes, x.shape)):
         raise ValueError(f"{name}: a block of shape {shape_str(sizes)} does not fit into {x}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import Builder, IRValue
-from fiveloop.core.dims import size_of
+from fiveloop.core.dims import is_more, size_of
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
@@ -209,7 +209,7 @@ def _arg_aval(name: str) -> Callable[[Sequence[Aval], ArgParams], list[Aval]]:
         size = x.shape[p.axis]
         if size == 0:
             bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
-        if size - 1 > np.iinfo(p.index_dtype).max:
+        if is_more(size, int(np.iinfo(p.index_dtype).max) + 1):
             bad_value(
                 f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`"
             )

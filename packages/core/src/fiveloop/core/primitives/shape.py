@@ -11,7 +11,7 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape
+from fiveloop.core.dims import Dim, Shape, is_more
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
@@ -153,7 +153,7 @@ def _pad_aval(avals: Sequence[Aval], p: PadParams) -> list[Aval]:
         padded_size(d, lo, hi, mid)
         for d, lo, hi, mid in zip(x.shape, p.low, p.high, p.interior, strict=True)
     )
-    if any(d < 0 for d in shape):
+    if any(is_more(0, d) for d in shape):
         bad_value(
             f"pad: cannot cut more elements than there are: {x} would become {shape_str(shape)}"
         )
@@ -162,7 +162,7 @@ def _pad_aval(avals: Sequence[Aval], p: PadParams) -> list[Aval]:
 
 def padded_size(size: Dim, low: Dim, high: Dim, interior: int) -> Dim:
     """The size of an axis after padding."""
-    return low + high + size + max(size - 1, 0) * interior
+    return size + (low + high) + (max(size - 1, 0) * interior if interior else 0)
 
 
 def _pad_lower(ctx: Any, xs: Sequence[IRValue], p: PadParams) -> list[IRValue]:
