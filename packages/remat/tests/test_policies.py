@@ -7,7 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import RECOMPUTE, SAVE, Eqn, MinimumCut, Policy, Verdict, closed_call, jit
+from fiveloop.core import (
+    RECOMPUTE,
+    SAVE,
+    Eqn,
+    Jaxpr,
+    MinimumCut,
+    Policy,
+    Verdict,
+    closed_call,
+    grad,
+    jaxprs_in,
+    jit,
+    linearize_jaxpr,
+    make_jaxpr,
+    typecheck,
+)
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
@@ -106,3 +121,39 @@ def test_a_cut_within_another_checkpoint() -> None:
 def test_policies_with_a_choice_are_values() -> None:
     assert MinimumCut() == policies.minimum_cut
     assert MinimumCut(memory_cost=1.0) != policies.minimum_cut
+
+
+def names_in(jaxpr: Jaxpr) -> list[str]:
+    inner = [name for e in jaxpr.eqns for j in jaxprs_in(e.params) for name in names_in(j)]
+    return [*[e.primitive.name for e in jaxpr.eqns], *inner]
+
+
+def labelled_twice(x: Any) -> Any:
+    return ew.sin(checkpoint_name(checkpoint_name(ew.exp(x), "other"), "hidden"))
+
+
+def labelled_within(x: Any) -> Any:
+    return closed_call(lambda y: ew.sin(checkpoint_name(ew.exp(y), "hidden")))(ew.cos(x))
+
+
+def labelled_late(x: Any) -> Any:
+    y = ew.exp(x)
+    z = ew.sin(y)
+    return z * checkpoint_name(y, "hidden")
+
+
+@pytest.mark.parametrize("function", [labelled_twice, labelled_within, labelled_late])
+def test_a_label_serves_the_derivative_of_what_made_its_value(function: Any) -> None:
+    """`exp` is its own derivative: where its result is saved under a name, it is not computed again."""
+    policy = policies.save_only_these_names("hidden")
+    jaxpr = make_jaxpr(checkpoint(function, policy=policy))(X)
+    known, linear, _, _ = linearize_jaxpr(jaxpr, (True,))
+    typecheck(known)
+    typecheck(linear)
+    assert names_in(known).count("exp") == 1
+    assert "exp" not in names_in(linear)
+    np.testing.assert_allclose(
+        np.asarray(grad(lambda x: checkpoint(function, policy=policy)(x).sum())(X)),
+        np.asarray(grad(lambda x: function(x).sum())(X)),
+        rtol=1e-6,
+    )

@@ -16,6 +16,7 @@ from fiveloop.core import (
     select_by,
     split,
 )
+from fiveloop.remat.checkpoint.labels import labels_first
 from fiveloop.remat.checkpoint.primitive import CheckpointParams
 from fiveloop.remat.policies import both_save
 
@@ -30,7 +31,7 @@ def checkpoint_split(
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
     inner = SavingPlan(both_save(p.policy, plan.policy)).at_boundary(body_work(p.jaxpr))
-    cut = split(p.jaxpr, unknown, at_hand, inner)
+    cut = split(labels_first(p.jaxpr), unknown, at_hand, inner)
     known_ins, _ = partition(unknown, eqn.invars)
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
