@@ -108,6 +108,11 @@ def deferred_checks() -> Iterator[DeferredChecks]:
     checks.raise_if_any()
 
 
+def are_deferred() -> bool:
+    """Whether checks are deferred here and now."""
+    return _waiting.checks is not None
+
+
 def report(record: Value) -> None:
     """Raise what a record tells of, or keep it, if checks are deferred."""
     if _waiting.checks is not None:

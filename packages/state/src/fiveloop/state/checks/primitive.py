@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fiveloop.core import (
     Aval,
     Effects,
@@ -23,7 +25,7 @@ from fiveloop.core import (
     move_batch,
     select,
 )
-from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, report
+from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, are_deferred, report
 from fiveloop.state.checks.record import empty_record, record_aval, record_of
 from fiveloop.state.checks.site import CheckSite
 from fiveloop.state.handlers.thread import Handling, define_handler
@@ -55,8 +57,9 @@ def check_abstract_eval(avals: Sequence[Aval], p: CheckParams) -> tuple[list[Ava
 
 
 def check_impl(operands: Sequence[Value], p: CheckParams) -> list[Value]:
-    """Raise now, or keep the failure, if checks are deferred."""
-    report(_record(operands, p, record_aval(p.site.num_words)))
+    """Raise now if something has failed; if checks are deferred, nobody looks yet."""
+    if are_deferred() or not np.asarray(operands[0]).all():
+        report(_record(operands, p, record_aval(p.site.num_words)))
     return []
 
 
