@@ -169,6 +169,7 @@ def check(s: Sample, *, reverse: bool) -> None:
     law_partial_discharge(s)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("first", TRANSFORMS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_three_transforms_deep(name: str, first: str) -> None:

@@ -221,6 +221,7 @@ def test_laws() -> None:
         check_function(fun, X)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("names", list(product(sorted(TRANSFORMS), repeat=2)), ids="-".join)
 def test_pairs_of_transforms(names: tuple[str, ...]) -> None:
     check_chain(sample(with_refs, X), names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def law_passes(s: Sample) -> None:
         assert_all_close(Sample(run_passes(s.jaxpr), s.args).run(), s.run(), "passes: result")
 
 
+@pytest.mark.oracle
 @settings(max_examples=25)
 @given(programs(EVERYTHING).map(read_all))
 def test_all_laws(program: Program) -> None:
@@ -81,6 +83,7 @@ def test_programs_with_checks(program: Program) -> None:
     assert not any(np.any(record) for record in results[len(s.jaxpr.outvars) :])
 
 
+@pytest.mark.oracle
 @settings(max_examples=25)
 @given(programs(EVERYTHING, refs=True))
 def test_all_laws_on_refs(program: Program) -> None:
@@ -92,6 +95,7 @@ def test_all_laws_on_refs(program: Program) -> None:
     law_passes(s)
 
 
+@pytest.mark.oracle
 @settings(max_examples=20)
 @given(programs(with_transforms(EVERYTHING)).map(read_all))
 def test_programs_that_transform_blocks(program: Program) -> None:
@@ -101,6 +105,7 @@ def test_programs_that_transform_blocks(program: Program) -> None:
     law_discharge(s)
 
 
+@pytest.mark.oracle
 @settings(max_examples=20)
 @given(
     programs(EVERYTHING).map(read_all),
@@ -110,6 +115,7 @@ def test_chains_of_transforms(program: Program, names: list[str]) -> None:
     law_discharge(check_chain(program.sample(), names))
 
 
+@pytest.mark.oracle
 @settings(max_examples=30)
 @given(programs(WHILE_KINDS, refs=True))
 def test_while_loops(program: Program) -> None:

@@ -99,17 +99,20 @@ def test_laws(fun: Callable[..., Any]) -> None:
     law_lower(s)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("names", list(product(sorted(TRANSFORMS), repeat=2)), ids="-".join)
 def test_pairs_of_transforms(names: tuple[str, ...]) -> None:
     for fun in (true_jvp, true_vjp, solved):
         check_chain(sample(fun, A, B), names)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("names", list(product(["jvp", "vjp", "batch"], repeat=3)), ids="-".join)
 def test_three_deep(names: tuple[str, ...]) -> None:
     check_chain(sample(true_both, A, B), names)
 
 
+@pytest.mark.oracle
 @settings(max_examples=12)
 @given(programs(with_custom_rules(CORE_KINDS)))
 def test_random_programs(program: Program) -> None:

@@ -15,17 +15,20 @@ CASES = collective_cases()
 IDS = [f"{case.name}-{k}" for k, case in enumerate(CASES)]
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_lanes(case: CollectiveCase) -> None:
     law_lanes(case.sample(), case.named)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_transforms(case: CollectiveCase) -> None:
     with lanes(*case.named):
         check_laws(case.sample())
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("names", list(product(TRANSFORMS, repeat=2)), ids="-".join)
 def test_chains_of_transforms(names: tuple[str, str]) -> None:
     seen: set[str] = set()

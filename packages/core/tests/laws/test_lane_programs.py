@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
@@ -11,6 +12,7 @@ from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import Program, programs
 
 
+@pytest.mark.oracle
 @settings(max_examples=20)
 @given(programs(with_collectives(CORE_KINDS)))
 def test_programs_of_lanes(program: Program) -> None:

@@ -18,6 +18,7 @@ IDS = [f"{name}-{k}" for k, (name, _, _) in enumerate(CASES)]
 HIGHER_ORDER = {"closed_call", "custom_rule"}
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_transforms(case: Case) -> None:
     name, fun, args = case

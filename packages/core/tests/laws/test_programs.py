@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from fiveloop.core.testing.laws import check_laws, law_eval, law_lower
@@ -9,6 +10,7 @@ from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import Program, programs
 
 
+@pytest.mark.oracle
 @settings(max_examples=60)
 @given(programs(CORE_KINDS))
 def test_transformed_programs(program: Program) -> None:

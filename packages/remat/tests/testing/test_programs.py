@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from fiveloop.core.testing.compare import assert_all_close
@@ -14,6 +15,7 @@ from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_ref
 KINDS = with_checkpoints(STATE_KINDS)
 
 
+@pytest.mark.oracle
 @settings(max_examples=60)
 @given(programs(KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
@@ -23,6 +25,7 @@ def test_refs_made_inside(program: Program) -> None:
     law_discharge(s)
 
 
+@pytest.mark.oracle
 @settings(max_examples=40)
 @given(programs(KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:

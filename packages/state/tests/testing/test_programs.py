@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from fiveloop.core.testing.compare import assert_all_close
@@ -11,6 +12,7 @@ from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law
 from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
 
 
+@pytest.mark.oracle
 @settings(max_examples=40)
 @given(programs(STATE_KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
@@ -20,6 +22,7 @@ def test_refs_made_inside(program: Program) -> None:
     law_discharge(s)
 
 
+@pytest.mark.oracle
 @settings(max_examples=40)
 @given(programs(STATE_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
