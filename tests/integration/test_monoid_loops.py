@@ -143,3 +143,30 @@ def test_lanes_that_go_their_own_ways(program: Any, monoid: str) -> None:
     lanes = [np.asarray(fun(as_value(a), as_value(b))) for a, b in zip(x, share, strict=True)]
     for run in (vmap(fun), jit(vmap(fun))):
         assert_all_close([np.asarray(run(as_value(x), as_value(share)))], [np.stack(lanes)])
+
+
+def shared_by_lanes(w: Any, xs: Any) -> Any:
+    """Lanes that accumulate into one Ref what is the same in all of them, and differentiable."""
+    total = new_ref(0.0 * w)
+
+    def lane(x: Any) -> Any:
+        def body(i: Any, own: Any) -> None:
+            total[...] += w * w
+            own[...] += x * w
+
+        out = for_loop(3, body, 0.0 * w)
+        accumulate(total, ..., w, "max")
+        accumulate(total, ..., w, "mul")
+        return out
+
+    return vmap(lane)(xs).sum() + freeze(total)
+
+
+def test_derivatives_of_what_all_lanes_do_alike() -> None:
+    def by_hand(w: Any, xs: Any) -> Any:
+        return 3.0 * xs.sum() * w + 3.0 * len(xs) * w**2 * w ** len(xs)
+
+    w, xs = as_value(np.float64(1.3)), as_value(np.arange(4.0))
+    for transform in (lambda f: f, grad, lambda f: grad(grad(f)), lambda f: jit(grad(f))):
+        got, want = (np.asarray(transform(f)(w, xs)) for f in (shared_by_lanes, by_hand))
+        np.testing.assert_allclose(got, want, rtol=1e-12)
