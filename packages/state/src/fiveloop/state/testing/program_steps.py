@@ -19,6 +19,7 @@ from fiveloop.core.testing.programs import (
     Program,
     Scope,
     Step,
+    StepKind,
     Use,
     define_operation,
     draw_use,
@@ -27,6 +28,7 @@ from fiveloop.core.testing.samples import Sample
 from fiveloop.state import api
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.testing.indices import Index, draw_index
+from fiveloop.state.testing.part_steps import draw_masked, draw_part
 
 
 def _set(ref: Any, index: Any, x: Any) -> None:
@@ -171,4 +173,19 @@ def with_refs(program: Program, dtype: Any = np.float64) -> Sample:
     return Sample(jaxpr, (*arrays[:first_ref], *cells))
 
 
-STATE_KINDS = CORE_KINDS.plus(draw_new_ref, draw_frozen, *[draw_touch] * 6)
+def _of_some_ref(step: StepKind) -> StepKind:
+    """A step that works on a Ref; the Ref is made first if there is none."""
+
+    def drawn(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+        return step(draw, scope, kinds) if scope.refs else draw_new_ref(draw, scope, kinds)
+
+    return drawn
+
+
+STATE_KINDS = CORE_KINDS.plus(
+    draw_new_ref,
+    draw_frozen,
+    *[draw_touch] * 6,
+    *[_of_some_ref(draw_part)] * 2,
+    _of_some_ref(draw_masked),
+)

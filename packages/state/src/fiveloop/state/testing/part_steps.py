@@ -1,0 +1,187 @@
+"""The steps of random programs that work on parts of Refs, and at masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fiveloop.core import closed_call, equal
+from fiveloop.core.primitives.elementwise import add, bitwise_and
+from fiveloop.core.testing.programs import (
+    LIBRARY,
+    Draw,
+    Env,
+    Kinds,
+    Scope,
+    Step,
+    Use,
+    define_operation,
+    draw_int,
+    draw_use,
+)
+from fiveloop.state import api
+from fiveloop.state.testing.indices import Index, draw_index
+
+HostArray = np.ndarray[Any, Any]
+Action = Callable[[Any, Any, Any], Any]
+
+
+class HostPart:
+    """A part of a NumPy array, which NumPy has no views for: the numbers of its elements in the array."""
+
+    def __init__(self, base: HostArray, numbers: HostArray) -> None:
+        self.base = base
+        self.numbers = numbers
+
+    def at(self, index: Any) -> HostPart:
+        """A part of the part."""
+        return HostPart(self.base, np.asarray(self.numbers[index]))
+
+    def read(self) -> HostArray:
+        """What it holds."""
+        return np.asarray(self.base.flat[self.numbers.ravel()]).reshape(self.numbers.shape)
+
+    def write(self, x: HostArray) -> None:
+        """Write to it; of several writes to one element the last stays."""
+        self.base.flat[self.numbers.ravel()] = np.broadcast_to(x, self.numbers.shape).ravel()
+
+    def accumulate(self, x: HostArray) -> None:
+        """Add to it, as often as it names an element."""
+        shares = np.broadcast_to(x, self.numbers.shape).ravel()
+        for number, share in zip(self.numbers.ravel(), shares, strict=True):
+            self.base.flat[number] += share
+
+    def swap(self, x: HostArray) -> HostArray:
+        """Write to it, and give what it held."""
+        old = self.read()
+        self.write(x)
+        return old
+
+
+def _host_part(ref: HostArray, indices: Sequence[Any]) -> HostPart:
+    part = HostPart(ref, np.arange(ref.size).reshape(ref.shape))
+    for index in indices:
+        part = part.at(index)
+    return part
+
+
+def _act(name: str, part: Any, index: Any, x: Any) -> Any:
+    """What is done at an index of a part."""
+    if name == "read":
+        return part[index]
+    if name == "swap":
+        return api.swap(part, index, x)
+    if name == "write":
+        part[index] = x
+    else:
+        part[index] += x
+    return None
+
+
+def _on_part(name: str, ref: Any, indices: Sequence[Any], x: Any) -> Any:
+    *outer, last = indices
+    for index in outer:
+        ref = ref.at[index]
+    return _act(name, ref, last, x)
+
+
+def _in_call(name: str, ref: Any, indices: Sequence[Any], x: Any) -> Any:
+    """As `_on_part`, in a call that takes the part."""
+    *outer, last = indices
+    for index in outer:
+        ref = ref.at[index]
+    return closed_call(lambda part, x: _act(name, part, last, x))(ref, x)
+
+
+def _on_host(name: str, ref: HostArray, indices: Sequence[Any], x: Any) -> Any:
+    part = _host_part(ref, indices)
+    return part.read() if name == "read" else getattr(part, name)(x)
+
+
+define_operation("on part", _on_part, _on_host)
+define_operation("part in call", _in_call, _on_host)
+
+
+@dataclass(frozen=True)
+class TouchPart:
+    """Read, write, swap or accumulate at the last index of a part that the others make."""
+
+    how: str
+    name: str
+    ref: int
+    indices: tuple[Index, ...]
+    use: Use | None = None
+
+    def run(self, env: Env) -> None:
+        """Touch the part, and append what was read."""
+        x = None if self.use is None else env.ops["sin"](env.float(self.use))
+        library = env.ops is LIBRARY
+        indices = [
+            index.library(env.ints) if library else index.twin(env.ints) for index in self.indices
+        ]
+        if x is None and library:
+            x = 0.0
+        out = env.ops[self.how](self.name, env.refs[self.ref], indices, x)
+        if self.name in ("read", "swap"):
+            env.floats.append(out)
+
+
+def draw_part(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """Something done to a part of a Ref; a Ref without elements is left alone."""
+    ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
+    shape = scope.refs[ref]
+    indices: list[Index] = []
+    for _ in range(draw(st.integers(2, 3))):
+        indices.append(draw_index(draw, scope, shape))
+        shape = indices[-1].result_shape
+    name = draw(st.sampled_from(["read", "write", "accumulate", "swap"]))
+    use = None if name == "read" else draw_use(draw, scope, shape)
+    if name in ("read", "swap"):
+        scope.floats.append(shape)
+    how = draw(st.sampled_from(["on part", "part in call"]))
+    return TouchPart(how, name, ref, tuple(indices), use)
+
+
+def _mask(rows: int, start: Any) -> Any:
+    """Every other row, from a run-time one on."""
+    return equal(bitwise_and(add(np.arange(rows, dtype=np.int32), start), np.int32(1)), np.int32(0))
+
+
+def _masked(ref: Any, start: Any, x: Any) -> None:
+    mask = _mask(ref.shape[0], start)
+    ref[mask] = x
+    ref[mask] += x
+
+
+def _host_masked(ref: HostArray, start: Any, x: HostArray) -> None:
+    mask = (np.arange(ref.shape[0]) + int(start)) % 2 == 0
+    ref[mask] = 2 * np.broadcast_to(x, ref.shape)[mask]
+
+
+define_operation("masked", _masked, _host_masked)
+
+
+@dataclass(frozen=True)
+class TouchMasked:
+    """Write and accumulate at a mask over the rows of a Ref."""
+
+    ref: int
+    integer: int
+    use: Use
+
+    def run(self, env: Env) -> None:
+        """Touch the rows."""
+        env.ops["masked"](env.refs[self.ref], env.ints[self.integer], env.float(self.use))
+
+
+def draw_masked(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """Something written where a mask holds; to a scalar, in a part of it."""
+    ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
+    shape = scope.refs[ref]
+    if not shape:
+        return draw_part(draw, scope, kinds)
+    return TouchMasked(ref, draw_int(draw, scope), draw_use(draw, scope, shape))
