@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fiveloop.core import Aval, Source, Value, copied, current_source, to_array
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.errors import frozen, lost
 
+if TYPE_CHECKING:
+    from fiveloop.state.views import At
+
 
 class _RefType(type):
     def __instancecheck__(cls, x: object) -> bool:
+        if cls is not Ref:
+            return super().__instancecheck__(x)
         return isinstance(x, Value) and isinstance(x.aval, AbstractRef)
 
 
 class Ref(Value, metaclass=_RefType):
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[i] += x` accumulates, `ref[...]` reads all.
 
-    Made by `new_ref`. Inside a traced function a Ref is a tracer, and `isinstance(x, Ref)` is still true.
+    Made by `new_ref`; `ref.at[i]` is a part of it, which is a Ref too. Inside a traced function a Ref is a tracer, and
+    `isinstance(x, Ref)` is still true.
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def at(self) -> At:  # type: ignore[override]  # what an array has here are updates that give new arrays
+            """Parts of the Ref: `ref.at[i]`."""
 
 
 class EagerRef(Value):

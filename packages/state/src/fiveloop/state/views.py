@@ -19,6 +19,7 @@ from fiveloop.core import (
     normalize,
 )
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.refs import Ref
 
 _INSTEAD = {
     "get": "ref[index]",
@@ -29,7 +30,7 @@ _INSTEAD = {
 """What is written for the methods of `x.at[index]` of an array."""
 
 
-class RefView(View):
+class RefView(View, Ref):
     """A part of a Ref. It is a Ref: what is written to it is written to the Ref that it is a part of."""
 
     __slots__ = ("_aval",)
@@ -73,7 +74,7 @@ class At:
     def __init__(self, ref: Value) -> None:
         self._ref = ref
 
-    def __getitem__(self, index: Any) -> RefView:
+    def __getitem__(self, index: Any) -> Ref:
         base, place = through(self._ref, index)
         return RefView(base, *normalize(base.shape, place))
 
