@@ -158,7 +158,7 @@ CASES: dict[str, Case] = {
         "sum: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
     ),
     "a functional update of a Ref": (
-        lambda: new_ref(X).at[0].set(1.0),
+        lambda: new_ref(X).at[0].set(1.0),  # type: ignore[attr-defined]  # that is the point
         AttributeError,
         "a part of a Ref, `ref.at[index]`, has no attribute 'set': write `ref[index] = x`",
     ),
