@@ -28,8 +28,14 @@ from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.laws import check_laws, law_eval, law_lower
-from fiveloop.core.testing.program_steps import CORE_KINDS, with_custom_rules
-from fiveloop.core.testing.programs import Program, programs
+from fiveloop.core.testing.program_steps import (
+    CORE_KINDS,
+    Apply,
+    Custom,
+    Integer,
+    with_custom_rules,
+)
+from fiveloop.core.testing.programs import Block, Program, Use, programs
 from fiveloop.core.testing.samples import sample
 
 A, B = np.array([0.3, -0.7, 1.1]), np.array([0.5, 0.2, -0.4])
@@ -119,6 +125,15 @@ def test_random_programs(program: Program) -> None:
     s = program.sample()
     law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
+
+
+def test_a_rule_that_runs_after_its_program_sees_the_integers_that_were_there() -> None:
+    inner = Block(
+        (Integer("int_neg", (0,)), Integer("int_add", (0, 1)), Apply("bell", (Use(0),))), (1,)
+    )
+    steps = (Custom("custom_jvp", inner), Integer("int_add", (0, 0)))
+    program = Program(Block(steps, (1,)), shapes=((),), ints=(2,))
+    check_laws(program.sample())
 
 
 @custom_jvp
