@@ -11,9 +11,9 @@ from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in, used_vars, with_jaxprs
 from fiveloop.core.rules import new_eqn
 
 
-def happens_once(eqn: Eqn) -> bool:
-    """Whether an equation has an effect that must not happen twice, at any depth."""
-    return any(not isinstance(e, PositionalEffect) and not e.recomputable for e in eqn.effects)
+def happens_once(holder: Eqn | Jaxpr) -> bool:
+    """Whether an equation or a jaxpr has an effect that must not happen twice, at any depth."""
+    return any(not isinstance(e, PositionalEffect) and not e.recomputable for e in holder.effects)
 
 
 def replayed(eqn: Eqn) -> list[Eqn] | None:

@@ -38,7 +38,7 @@ from fiveloop.state import IndexParams, NewRefParams, get_p, new_ref_p
 def while_split(
     plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
 ) -> EqnSplit:
-    """Cut the loop in two; if the condition is unknown, nothing is known."""
+    """Cut the loop in two; nothing is known if the condition is unknown, or if both halves do what must happen once."""
     p: WhileParams = eqn.params
     # Nothing is kept of a step, so that there is nothing to choose.
     found = _split_body(plan.plainly(), tuple(unknown), p)
@@ -54,18 +54,21 @@ def while_split(
     params = replace(p, cond=cond, body=body, num_consts=sum(consts))
     outs = select_by(carry, eqn.outvars)
     known_eqn = new_eqn(eqn.primitive, select_by(known, eqn.invars), params, outs, eqn.source)
+    acts = happens_once(known_eqn)
+    if acts and happens_once(cut.staged):
+        return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     copies = _copies(eqn, p, known, inst)
     operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
     outvars = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
-    staged = _again(new_eqn(eqn.primitive, operands, p, outvars, eqn.source), known=carry)
+    staged = new_eqn(eqn.primitive, operands, p, outvars, eqn.source)
+    if acts:
+        staged = _again(staged, known=carry)
     reads, refs = [c[0] for c in copies.values()], [c[1] for c in copies.values()]
     return EqnSplit([*reads, known_eqn], [*refs, staged], tuple(not k for k in carry))
 
 
 def _again(eqn: Eqn, known: Sequence[bool]) -> Eqn:
     """The loop as the staged half makes it, for what is not known: without effects that must not happen twice."""
-    if not happens_once(eqn):
-        return eqn
     _, smaller = while_dce([not k for k in known], eqn)
     assert smaller is not None, "unreachable: a loop with such an effect stays"
     found = replayed(smaller)
