@@ -20,7 +20,7 @@ from benchmarks.model import Benchmark, Case
 from benchmarks.pool import Pool
 from benchmarks.verdicts import Finding, findings, growths
 
-NAMES = ("inplace", "transformer")
+NAMES = ("inplace", "state", "transformer")
 QUICK = Settings(rounds=3, round_seconds=0.01, lower_rounds=1, pace=0.3)
 
 
