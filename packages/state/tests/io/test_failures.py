@@ -172,3 +172,20 @@ def test_many_failures_of_one_run_are_forgotten() -> None:
     with pytest.raises(Mishap) as caught:
         jit(lambda x: debug_callback(fails, x))(np.float32(99))
     assert caught.value.code == 99
+
+
+def test_a_run_that_waits_for_its_arguments() -> None:
+    """Such a run goes on in a thread of XLA's."""
+
+    def fails(x: Any) -> None:
+        if x > 1:
+            raise Mishap(int(x), "late")
+
+    slow = jit(lambda x: (x @ x @ x @ x)[0, 0])
+    fun = jit(lambda x: debug_callback(fails, x))
+    x = np.full((400, 400), 0.1, "float32")
+    for _ in range(3):
+        fun(slow(0 * x))
+        with pytest.raises(Mishap) as caught:
+            fun(slow(x))
+        assert caught.value.code == int(slow(x))
