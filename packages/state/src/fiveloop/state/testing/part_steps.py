@@ -131,12 +131,12 @@ class TouchPart:
 
 
 def draw_part(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
-    """Something done to a part of a Ref; a Ref without elements is left alone."""
+    """Something done to a part of a Ref; a scalar has no part but itself."""
     ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
-    shape = scope.refs[ref]
+    shape = whole = scope.refs[ref]
     indices: list[Index] = []
     for _ in range(draw(st.integers(2, 3))):
-        indices.append(draw_index(draw, scope, shape))
+        indices.append(draw_index(draw, scope, shape) if whole else Index((), ()))
         shape = indices[-1].result_shape
     name = draw(st.sampled_from(["read", "write", "accumulate", "swap"]))
     use = None if name == "read" else draw_use(draw, scope, shape)
