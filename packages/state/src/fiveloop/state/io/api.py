@@ -106,7 +106,7 @@ def debug_callback(
     ...     return x * x
     >>> grad(f)(3.0)
     x is 3.0
-    Array(6., dtype=float32, weak_type=True)
+    Array(6., dtype=float32)
     """
     kind: CallKind = "ordered" if ordered else "io"
     _called("debug_callback", fun, _NOTHING, args, kwargs, kind, vmap)
