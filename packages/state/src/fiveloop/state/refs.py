@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveloop.core import Aval, Source, Value, copied, current_source, to_array
+from fiveloop.core import Aval, Source, Value, convert, copied, current_source, to_array
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.errors import frozen, lost
 
@@ -44,7 +44,8 @@ class EagerRef(Value):
     __slots__ = ("__weakref__", "_array", "_aval", "_frozen_at", "_is_shared")
 
     def __init__(self, init: Value) -> None:
-        self._array = to_array(init)
+        # What a Ref holds is of its type, also if it came as a Python number.
+        self._array = to_array(convert(init, init.dtype))
         self._is_shared = True
         self._aval = AbstractRef(init.aval)
         self._frozen_at: Source | str | None = None
