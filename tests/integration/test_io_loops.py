@@ -319,3 +319,42 @@ def test_a_backward_rule_calls_in_each_step() -> None:
         way(looped(f))(X)
         assert len(seen) == 3
         assert seen == sorted(seen)
+
+
+def said(x: Any) -> Any:
+    """The same value, of which Python is told nothing."""
+    debug_callback(lambda: seen.append(None))
+    return x
+
+
+ALIKE: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "a call": (lambda x: x * x + said(X), 1),
+    "jit": (lambda x: x * jit(said)(X), 1),
+    "checkpoint": (lambda x: x * checkpoint(said)(X), 1),
+    "a loop": (lambda x: fori_loop(0, 4, lambda i, y: said(y), x), 4),
+    "a loop that lanes share": (lambda x: x * fori_loop(0, 4, lambda i, y: said(y), X), 4),
+    "a branch": (lambda x: cond(x > 0, said, lambda x: x, x), 1),
+    "a branch that lanes share": (lambda x: x * cond(np.bool_(True), said, lambda x: x, X), 1),
+    "while": (lambda x: while_loop(lambda y: y < 3, lambda y: said(y) + 1, x), 3),
+    "while that lanes share": (
+        lambda x: x + while_loop(lambda y: y < 3, lambda y: said(y) + 1, X),
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_each_lane_makes_calls_that_are_alike(name: str) -> None:
+    fun, steps = ALIKE[name]
+    xs = np.full(5, X)
+    ways: list[Callable[[], Any]] = [
+        lambda: vmap(fun)(xs),
+        lambda: jit(vmap(fun))(xs),
+        lambda: jvp(vmap(fun), (xs,), (xs,)),
+    ]
+    if "while" not in name:
+        ways += [lambda: vmap(grad(fun))(xs), lambda: jit(vmap(grad(fun)))(xs)]
+    for way in ways:
+        seen.clear()
+        way()
+        assert len(seen) == 5 * steps

@@ -208,11 +208,18 @@ def test_stacked_lanes_are_one_call(way: Any) -> None:
 
 
 @either_way
-def test_what_lanes_share_is_called_once(way: Any) -> None:
+def test_what_lanes_share_is_called_for_each(way: Any) -> None:
     calls = Calls()
     fun = vmap(lambda x, y: x * callback(calls, FLOAT, y), (0, None))
     assert_all_close([way(fun)(np.ones(4, "float32"), X)], [np.full(4, 2.0, "float32")])
-    assert len(calls.seen) == 1
+    assert len(calls.seen) == 4
+
+
+@either_way
+def test_results_without_arguments_are_those_of_each_lane(way: Any) -> None:
+    numbers = iter(np.arange(20, dtype="float32"))
+    fun = vmap(lambda x: x + callback(lambda: next(numbers), FLOAT))
+    assert_all_close([way(fun)(np.zeros(3, "float32"))], [np.arange(3, dtype="float32")])
 
 
 def test_no_lanes() -> None:

@@ -176,11 +176,26 @@ def define(
             table.define(prim, cell)
 
 
+@dataclass(frozen=True, slots=True)
+class PureAbstractEval(Generic[P]):
+    """An abstract_eval without effects, whatever the types."""
+
+    types: Callable[[Sequence[Aval], P], Sequence[Aval]]
+
+    def __call__(self, avals: Sequence[Aval], p: P, /) -> tuple[list[Aval], Effects]:
+        return list(self.types(avals, p)), NO_EFFECTS
+
+
 def pure(
     abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]],
-) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
+) -> PureAbstractEval[P]:
     """An abstract_eval without effects, from one that gives only the types."""
-    return lambda avals, p: (list(abstract_eval(avals, p)), NO_EFFECTS)
+    return PureAbstractEval(abstract_eval)
+
+
+def is_pure(prim: Primitive[Any]) -> bool:
+    """Whether no equation of a primitive has an effect."""
+    return isinstance(abstract_eval_rules.cell(prim), PureAbstractEval)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.shape import bdim_at
-from fiveloop.core.rules import abstract_eval_rules, batch_rules
+from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
@@ -53,8 +53,8 @@ class BatchTrace(Trace):
     if no operand is batched. They find it in the params as `batch_axis(size)`, whatever its name, and `batch_jaxpr`
     finds it in the jaxprs that they hand on.
 
-    What is done to a Ref once for each lane (`Effect.each_lane`) is for the batch rules too, unless each lane has a
-    Ref of its own: one with a batch axis, or one of `own`, whose contents are the same in all lanes.
+    What is done once for each lane (`Effect.each_lane`) is for the batch rules too, unless it is done to a Ref of
+    which each lane has its own: one with a batch axis, or one of `own`, whose contents are the same in all lanes.
     """
 
     parent: Trace
@@ -95,13 +95,15 @@ class BatchTrace(Trace):
 
     def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
-        if prim.creates_state or not any(x.aval.accumulates for x in values):
-            return prim.creates_state
+        if prim.creates_state:
+            return True
+        if is_pure(prim):
+            return False
         effects = abstract_eval_rules[prim]([x.aval for x in values], params)[1]
         return any(
-            id(values[e.position]) not in self.own
+            not isinstance(e, PositionalEffect) or id(values[e.position]) not in self.own
             for e in effects
-            if isinstance(e, PositionalEffect) and e.each_lane
+            if e.each_lane
         )
 
     def pair(self, x: Value) -> tuple[Value, BatchDim]:

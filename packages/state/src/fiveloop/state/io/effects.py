@@ -23,9 +23,11 @@ class PureCallEffect(Effect):
 
 @dataclass(frozen=True)
 class IOEffect(Effect):
-    """A Python function is called that may do anything: neither left out nor called again."""
+    """A Python function is called that may do anything: neither left out nor called again, and for every lane."""
 
     may_fail: ClassVar[bool] = True
+    each_lane: ClassVar[bool] = True
+    lanes_differ: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class OrderedIOEffect(HandledEffect):
 
     ordered: ClassVar[bool] = True
     may_fail: ClassVar[bool] = True
+    each_lane: ClassVar[bool] = True
+    lanes_differ: ClassVar[bool] = True
 
     @classmethod
     def initial(cls, effects: Sequence[Self]) -> Value:
