@@ -199,9 +199,10 @@ def tests_newest(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Run 100,000 random programs by the oracle and compile 2,000; arguments go to `tests/fuzz.py`."""
+    """Run 100,000 random programs by the oracle, compile 2,000, and 300 loops; arguments go to `tests/fuzz.py`."""
     session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES, *TEST_TOOLS)
-    counts = ["--oracle", "100000", "--compiled", "2000", "--processes", str(os.cpu_count() or 1)]
+    counts = ["--oracle", "100000", "--compiled", "2000", "--gate", "300"]
+    counts += ["--processes", str(os.cpu_count() or 1)]
     session.run("python", "tests/fuzz.py", *(session.posargs or counts), env=source_env())
 
 

@@ -1,11 +1,13 @@
 """The fuzz session: counts of fresh random programs, by their seeds, on the oracle and compiled.
 
-    python tests/fuzz.py --oracle 100000 --compiled 2000
+    python tests/fuzz.py --oracle 100000 --compiled 2000 --gate 300
 
 A program is run by its twin in NumPy and by the oracle; then a random chain of transforms is taken of it, and the
 law of one more transform holds on the result. A compiled program is its vjp's jvp, or itself, as a module, against
-the oracle. The work is cut into chunks, each with a seed of its own: `--seed S --oracle 1` is the chunk of seed S
-alone. A failure prints its seed and the smallest program that fails; the other chunks go on.
+the oracle. For the gate, random loops and their derivatives are compiled and read for copies of arrays.
+
+The work is cut into chunks, each with a seed of its own: `--seed S --oracle 1` is the chunk of seed S alone. A failure
+prints its seed and the smallest program that fails; the other chunks go on.
 """
 
 from __future__ import annotations
@@ -21,11 +23,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.integration import random_gate
 
 from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.compare import assert_all_close
@@ -58,7 +66,7 @@ from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_ref
 
 Law = Callable[[Sample, int], None]
 
-CHUNKS = {"oracle": 250, "compiled": 20}
+CHUNKS = {"oracle": 250, "compiled": 20, "gate": 20}
 """How many programs a seed stands for."""
 DIFFERENCES = 1e5
 """How much looser a twin is compared that takes derivatives by differences."""
@@ -197,6 +205,8 @@ def property_of(chunk: Chunk) -> Any:
 
 def run_chunk(chunk: Chunk) -> tuple[int, str]:
     """How many programs agreed, or 0 and the failure, for which programs are drawn again until they are small."""
+    if chunk.tier == "gate":
+        return run_gate(chunk)
     agrees, counted = property_of(chunk)
     try:
         agrees()
@@ -205,12 +215,23 @@ def run_chunk(chunk: Chunk) -> tuple[int, str]:
     return counted["programs"], ""
 
 
-def chunks(oracle: int, compiled: int, first_seed: int) -> Iterator[Chunk]:
+def run_gate(chunk: Chunk) -> tuple[int, str]:
+    """How many random loops stay in place, or 0 and the first that does not."""
+    try:
+        for number in range(chunk.count):
+            random_gate.check(chunk.seed * CHUNKS["gate"] + number)
+    except BaseException:
+        return 0, traceback.format_exc()
+    return chunk.count, ""
+
+
+def chunks(oracle: int, compiled: int, gate: int, first_seed: int) -> Iterator[Chunk]:
     """The work, tier by tier, families in turn."""
     number = first_seed
     for tier, total, names in (
         ("oracle", oracle, tuple(FAMILIES)),
         ("compiled", compiled, COMPILED),
+        ("gate", gate, ("random loops",)),
     ):
         size = CHUNKS[tier]
         for k in range(-(-total // size)):
@@ -262,11 +283,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--oracle", type=int, default=0, help="how many programs the oracle runs")
     parser.add_argument("--compiled", type=int, default=0, help="how many are compiled")
+    parser.add_argument("--gate", type=int, default=0, help="how many are read for copies")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="the first seed")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no chunk later")
     given = parser.parse_args(arguments)
-    work = chunks(given.oracle, given.compiled, given.seed)
+    work = chunks(given.oracle, given.compiled, given.gate, given.seed)
     report = run(work, given.processes, given.seconds)
     print(f"{dict(report.counts)} programs; {len(report.failures)} chunks failed", flush=True)
     return 1 if report.failures else 0
