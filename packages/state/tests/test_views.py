@@ -274,3 +274,53 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 @pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)
 def test_bad_use(call: Callable[[], object], kind: type[Exception], message: str) -> None:
     assert_misuse(call, kind, message)
+
+
+def summed_twice(mask: Any) -> Any:
+    ref = new_ref(np.zeros(3))
+    part = ref[mask]
+    part += 1.0
+    part += 2.0
+    part -= 0.5
+    ref[mask] = part
+    ref[mask] *= 2.0
+    return ref[...]
+
+
+def test_what_a_traced_mask_chooses_may_be_changed_twice() -> None:
+    mask = np.asarray([True, False, True])
+    for fun in (summed_twice, jit(summed_twice)):
+        np.testing.assert_array_equal(np.asarray(fun(mask)), [5.0, 0.0, 5.0])
+
+
+def written_elsewhere(mask: Any) -> None:
+    ref, other = new_ref(np.zeros(3)), new_ref(np.ones(3))
+    part = ref[mask]
+    part += 1.0
+    other[mask] = part
+
+
+def written_late(mask: Any) -> None:
+    ref = new_ref(np.zeros(3))
+    part = ref[mask]
+    ref[...] = 5.0
+    part += 1.0
+    ref[mask] = part
+
+
+def changed_late(mask: Any) -> None:
+    ref = new_ref(np.zeros(3))
+    part = ref[mask]
+    ref[...] = 5.0
+    part *= 2.0
+
+
+@pytest.mark.parametrize("fun", [written_elsewhere, written_late, changed_late])
+def test_what_a_traced_mask_chooses_belongs_back_at_once(fun: Any) -> None:
+    assert_misuse(
+        lambda: jit(fun)(np.asarray([True, False, True])),
+        TypeError,
+        "what a traced mask chooses from Ref{f64[3]} can only be changed and written back at the same mask, before any "
+        "other write; write `ref[mask] += x`, or read all and use `where(mask, ref[...] + x, other)`",
+        within=fun,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import fori_loop, scan
 
@@ -155,3 +155,15 @@ def test_a_constant_gathered_from_costs_the_elements() -> None:
     np.add.at(want, picks, 2 * table[picks])
     np.testing.assert_allclose(np.asarray(jit(grad(total))(table)), want, rtol=1e-12)
     assert jit(grad(total)).lower(table).compile().copies == 0
+
+
+def test_an_inner_loop_may_have_an_array_under_two_names() -> None:
+    def outer(i: Any, x: Any) -> Any:
+        same, s = fori_loop(0, 3, lambda j, c: (c[0], c[1] + c[0][j]), (x, 0.0))
+        *_, s = fori_loop(0, 3, lambda j, c: (c[0], c[1], c[2] + c[0][j] * c[1][j]), (x, same, s))
+        return x.at[i].set(s)
+
+    got = fori_loop(0, 3, outer, np.arange(1.0, 6.0))
+    with disable_jit():
+        want = fori_loop(0, 3, outer, np.arange(1.0, 6.0))
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want))

@@ -230,6 +230,9 @@ from .pytree import register_dataclass as register_dataclass
 from .pytree import register_node as register_node
 from .closed_call.primitive import call_abstract_eval as call_abstract_eval
 from .primitives.dot import dot_general_p as dot_general_p
+from .primitives.broadcast import transpose_p as transpose_p
+from .primitives.elementwise_arithmetic import neg_p as neg_p
+from .primitives.family import add_p as add_p
 from .transforms.saving import EverythingSaveable as EverythingSaveable
 from .transforms.saving import MinimumCut as MinimumCut
 from .transforms.saving import NothingSaveable as NothingSaveable

@@ -319,19 +319,22 @@ class _Version:
 def get_item(ref: Any, index: Any) -> Value:
     """`ref[index]`, marked so that `ref[index] += x` is one accumulation."""
     chosen = _chosen("get", ref, index)
-    if chosen is not None and not chosen.is_known:
-        return MaskedRead(chosen)
     base = base_of(ref)
     if not isinstance(base._note, _Version):
         base._note = _Version()
+    note = _ReadNote(ref, index, base._note, chosen)
+    if chosen is not None and not chosen.is_known:
+        return MaskedRead(chosen, note)
     out = get(ref, index)
-    out._note = _ReadNote(ref, index, base._note, chosen)
+    out._note = note
     return out
 
 
 def set_item(ref: Any, index: Any, x: Any) -> None:
     """`ref[index] = x`, or the last part of `ref[index] += x`."""
     if isinstance(x, MaskedSum):
+        if not isinstance(x.read, _ReadNote) or not _is_current(x.read, ref, index):
+            raise x.elsewhere()
         addupdate(ref, index, x.x)
         return
     note = getattr(x, "_note", None)

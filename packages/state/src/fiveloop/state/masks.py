@@ -7,7 +7,7 @@ element, or of the shape of what the mask does not cover, or of the shape of all
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from fiveloop.core import (
     Value,
     as_value,
     at_source,
+    base_of,
     broadcast_in_dim,
     broadcast_shapes,
     cast_for_write,
@@ -74,13 +75,21 @@ class Masked:
         return broadcast_in_dim(self.mask, self.part.shape, range(self.mask.ndim))
 
 
+class Read(Protocol):
+    """When a Ref was read."""
+
+    @property
+    def version(self) -> object: ...
+
+
 class MaskedRead(Value):
     """What `ref[mask]` gives if the mask is traced: it has no shape, but `ref[mask] += x` and its kin work."""
 
-    __slots__ = ("masked",)
+    __slots__ = ("masked", "read")
 
-    def __init__(self, masked: Masked) -> None:
+    def __init__(self, masked: Masked, read: Read) -> None:
         self.masked = masked
+        self.read = read
         self._note = None
 
     @property
@@ -91,7 +100,7 @@ class MaskedRead(Value):
         return f"{self.masked.part!r}[{self.masked.mask!r}]"
 
     def __iadd__(self, x: Any) -> Value:
-        return MaskedSum(self.masked, x)
+        return MaskedSum(self.masked, self.read, x)
 
     def __isub__(self, x: Any) -> Value:
         return self._all() - self.masked.everywhere(x)
@@ -103,7 +112,18 @@ class MaskedRead(Value):
         return self._all() / self.masked.everywhere(x)
 
     def _all(self) -> Value:
+        if base_of(self.masked.part)._note is not self.read.version:
+            raise self.elsewhere()
         return self.masked.part[...]
+
+    def elsewhere(self) -> TypeError:
+        """It is written to another place, or the Ref has been written since."""
+        return TypeError(
+            f"what a traced mask chooses from {self.masked.part.aval} can only be changed and written back at the same "
+            f"mask, before any other write; write `ref[mask] += x`, or read all and use "
+            f"`where(mask, ref[...] + x, other)`"
+            f"{at_source(current_source())}"
+        )
 
 
 class MaskedSum(MaskedRead):
@@ -111,9 +131,18 @@ class MaskedSum(MaskedRead):
 
     __slots__ = ("x",)
 
-    def __init__(self, masked: Masked, x: Any) -> None:
-        super().__init__(masked)
+    def __init__(self, masked: Masked, read: Read, x: Any) -> None:
+        super().__init__(masked, read)
         self.x = x
+
+    def __iadd__(self, x: Any) -> Value:
+        return MaskedSum(self.masked, self.read, as_value(self.x) + x)
+
+    def __isub__(self, x: Any) -> Value:
+        return MaskedSum(self.masked, self.read, as_value(self.x) - x)
+
+    def _all(self) -> Value:
+        return super()._all() + self.masked.everywhere(self.x)
 
 
 def masked(ref: Value, index: Any) -> Masked | None:

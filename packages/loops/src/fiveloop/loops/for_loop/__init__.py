@@ -2,3 +2,4 @@
 
 from . import ranges as ranges
 from . import rules as rules
+from . import sink as sink

@@ -95,7 +95,7 @@ class _Life:
                 if eqn is self.last:
                     continue
                 here = access(eqn, name, self.ref, self.made)
-                if here is None:
+                if here is None or id(eqn) in self.replaced:  # under two of its names at once
                     return None
                 self.replaced[id(eqn)] = here.instead
                 found.append(here)

@@ -15,6 +15,7 @@ from fiveloop.core import (
     ShapedArray,
     Value,
     eval_jaxpr,
+    jaxprs_in,
     map_positions,
     stage_closed,
 )
@@ -115,3 +116,13 @@ def _stateful_body(p: ForParams) -> Jaxpr:
     return stage_closed(
         run, [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]], p.body.name
     )
+
+
+def holds_loop(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr has a loop, at any depth."""
+
+    def found() -> bool:
+        inner = (any(map(holds_loop, jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
+        return any(eqn.primitive is for_p for eqn in jaxpr.eqns) or any(inner)
+
+    return jaxpr.remember("holds a loop", found)

@@ -24,7 +24,7 @@ from fiveloop.core import (
     resolve_index_p,
     with_jaxprs,
 )
-from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.for_loop.primitive import for_p, holds_loop
 
 Range = tuple[int, int]
 """The least and the greatest value that an integer can have."""
@@ -162,10 +162,4 @@ _RULES: dict[str, Callable[[Sequence[Range], Any], Range | None]] = {
 }
 
 
-def _holds_loop(jaxpr: Jaxpr) -> bool:
-    return any(
-        eqn.primitive is for_p or any(map(_holds_loop, jaxprs_in(eqn.params))) for eqn in jaxpr.eqns
-    )
-
-
-register_pass(Pass("ranges", after=("discharge",), applies=_holds_loop, run=drop_resolving))
+register_pass(Pass("ranges", after=("discharge",), applies=holds_loop, run=drop_resolving))

@@ -16,7 +16,6 @@ from fiveloop.core import (
     Dim,
     Eqn,
     EqnSplit,
-    Jaxpr,
     Literal,
     Mask,
     SavingPlan,
@@ -34,10 +33,10 @@ from fiveloop.core import (
     split,
     stage_closed,
     used_vars,
-    zeros_of,
 )
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
 from fiveloop.loops.for_loop.snapshots import Snapshots, with_snapshots
+from fiveloop.loops.for_loop.stacks import zeros_eqn
 from fiveloop.state import AbstractRef
 
 
@@ -192,7 +191,7 @@ class _Loop:
 
         stack_avals = [self._stack_aval(v.aval) for v in stacked]
         body = stage_closed(run, [*core.in_avals, *map(AbstractRef, stack_avals)], self.p.body.name)
-        empties = [_empty(a) for a in stack_avals]
+        empties = [zeros_eqn(a) for a in stack_avals]
         operands = [*select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
         stacks = [Var(a) for a in stack_avals]
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
@@ -263,10 +262,3 @@ class _Loop:
 
 def _renamed(rename: dict[Var, Var | Literal], atom: Var | Literal) -> Var | Literal:
     return rename[atom] if isinstance(atom, Var) else atom
-
-
-def _empty(aval: Aval) -> Eqn:
-    """An equation that makes an array to be filled."""
-    made: Jaxpr = stage_closed(lambda: [zeros_of(aval)], [])
-    (eqn,) = made.eqns
-    return eqn

@@ -1,0 +1,113 @@
+"""Sums of products that a loop would add up, as contractions after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.state as st
+from fiveloop.core import grad, jit, make_jaxpr, vmap
+from fiveloop.core.passes import all_passes, run_passes
+from fiveloop.core.primitives.elementwise import tanh
+from fiveloop.loops import for_loop, scan
+from fiveloop.loops.for_loop.sink import plan
+
+STEPS, WIDTH, ROWS = 12, 40, 3
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(WIDTH, WIDTH)) / WIDTH**0.5
+H: Any = RNG.normal(size=WIDTH)
+MANY: Any = np.ones((64, WIDTH))
+XS: Any = RNG.normal(size=(STEPS, WIDTH))
+
+
+def recurrent(w: Any) -> Any:
+    return (scan(lambda h, x: (tanh(w @ h + x), None), H, XS)[0] ** 2).sum()
+
+
+def transposed(w: Any) -> Any:
+    return (scan(lambda h, x: (tanh(h @ w - x @ w), None), H, XS)[0] ** 2).sum()
+
+
+def of_a_batch(w: Any) -> Any:
+    start: Any = np.stack([H] * ROWS)
+    return (scan(lambda h, x: (tanh(h @ w + x), h), start, XS)[1] ** 2).sum()
+
+
+def in_a_ref(w: Any) -> Any:
+    ref = st.new_ref(w)
+
+    def body(i: Any, h: Any) -> None:
+        h[...] = tanh(ref[...] @ h[...])
+
+    return (for_loop(STEPS, body, H) ** 2).sum()
+
+
+def backward(w: Any) -> Any:
+    return (scan(lambda h, x: (tanh(w @ h + x), None), H, XS, reverse=True)[0] ** 2).sum()
+
+
+def in_lanes(w: Any) -> Any:
+    return vmap(recurrent)(w[None] * np.ones((2, 1, 1))).sum()
+
+
+MODELS = [recurrent, transposed, of_a_batch, in_a_ref, backward, in_lanes]
+
+
+def without_plan(fun: Callable[..., Any], *args: Any) -> Any:
+    """A jaxpr that is not planned: what the passes make of it, but for that one."""
+    jaxpr = make_jaxpr(fun)(*args)
+    for step in all_passes():
+        if step.name != "plan" and step.applies(jaxpr):
+            jaxpr = step.run(jaxpr)
+    return jaxpr
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_are_those_of_the_plain_loop(model: Callable[[Any], Any]) -> None:
+    got = np.asarray(jit(grad(model))(W))
+    difference = RNG.normal(size=W.shape)
+    step = 1e-5 * difference
+    slope = (float(jit(model)(W + step)) - float(jit(model)(W - step))) / 2e-5
+    np.testing.assert_allclose((got * difference).sum(), slope, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_loop_adds_to_the_weights(model: Callable[[Any], Any]) -> None:
+    def carried(jaxpr: Any) -> int:
+        loops = [e for e in jaxpr.eqns if e.primitive.name == "for"]
+        shapes = [v.aval.shape for e in loops for v in e.outvars]
+        return sum(shape[-2:] == (WIDTH, WIDTH) for shape in shapes)
+
+    assert carried(without_plan(grad(model), W)) == 1
+    assert carried(run_passes(make_jaxpr(grad(model))(W))) == 0
+
+
+LEFT: dict[str, Callable[[Any], Any]] = {
+    "small sums": lambda w: recurrent_of(w[:8, :8], H[:8], XS[:, :8]),
+    "steps that contract enough themselves": lambda w: (
+        scan(lambda h, x: (tanh(h @ w), None), MANY, XS)[0] ** 2
+    ).sum(),
+    "sums that are read": lambda w: (
+        scan(lambda v, x: (v + x[:, None] * x[None, :] * v.mean(), None), w, XS)[0] ** 2
+    ).sum(),
+}
+
+
+def recurrent_of(w: Any, h: Any, xs: Any) -> Any:
+    return (scan(lambda h, x: (tanh(w @ h + x), None), h, xs)[0] ** 2).sum()
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_other_loops_stay_as_they_are(name: str) -> None:
+    jaxpr = make_jaxpr(grad(LEFT[name]))(W)
+    assert str(plan(jaxpr)) == str(jaxpr)
+
+
+def test_factors_kept_anyway_are_not_kept_twice() -> None:
+    # The states of all steps are there for the derivative of tanh; only their cotangents are new.
+    ready = run_passes(make_jaxpr(grad(recurrent))(W))
+    stacks = [v.aval.shape for e in ready.eqns if e.primitive.name == "for" for v in e.outvars]
+    assert stacks.count((STEPS, WIDTH)) == 3
