@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any, Literal
 
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.rules import COLUMNS, Refusal, RuleTable, abstract_eval_rules
+from fiveloop.core.rules import COLUMNS, PureAbstractEval, Refusal, RuleTable, abstract_eval_rules
 
 Status = Literal["rule", "default", "refused", "blank"]
 
@@ -125,6 +125,8 @@ def _cell(column: RuleTable[Any], prim: Primitive[Any]) -> Cell:
 
 def places(rule: Callable[..., Any]) -> list[Place]:
     """Where a rule is written: itself, and what it was made from if that stands in another file."""
+    if isinstance(rule, PureAbstractEval):
+        rule = rule.types
     code = _code(rule)
     if code is None:
         return [Place(type(rule).__name__, "<built in>", 0)]
