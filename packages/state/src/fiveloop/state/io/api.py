@@ -51,8 +51,7 @@ def callback(
 
     It has no derivative: of values under differentiation it may be given those of which it gives no floats. With
     `ordered`, such calls are made in the order of the program. Under `vmap` it is called once for each lane, in their
-    order, or with vmap="stacked" once with a leading axis of lanes in every array and every result; if no argument
-    differs between lanes, it is called once.
+    order, or with vmap="stacked" once with a leading axis of lanes in every array and every result.
 
     >>> from fiveloop.core import ShapeDtype, jit
     >>> seen = []
