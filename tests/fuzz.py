@@ -219,7 +219,7 @@ def run_gate(chunk: Chunk) -> tuple[int, str]:
     """How many random loops stay in place, or 0 and the first that does not."""
     try:
         for number in range(chunk.count):
-            random_gate.check(chunk.seed * CHUNKS["gate"] + number)
+            random_gate.assert_in_place(chunk.seed * CHUNKS["gate"] + number)
     except BaseException:
         return 0, traceback.format_exc()
     return chunk.count, ""

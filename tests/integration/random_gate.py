@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -126,7 +127,7 @@ def arguments(loop: Loop, seed: int) -> tuple[Any, Any]:
 
 def forms(loop: Loop, k: Any) -> dict[str, Callable[[Any], Any]]:
     """The primal, its gradient, and the jvp of that, of the arrays."""
-    k, one = fnp.asarray(k), lambda xs, k: run(loop, xs, k)
+    k, one = fnp.asarray(k), partial(run, loop)
 
     def primal(xs: Any) -> Any:
         return vmap(one)(xs, k) if loop.batched else one(xs, k)
@@ -140,8 +141,8 @@ def forms(loop: Loop, k: Any) -> dict[str, Callable[[Any], Any]]:
     return {"primal": primal, "gradient": gradient, "jvp of gradient": jvp_of_gradient}
 
 
-def check(seed: int) -> None:
-    """The values are those of NumPy, and no form copies an array in a step."""
+def assert_in_place(seed: int) -> None:
+    """The values of a seed's loop are those of NumPy, and no form of it copies an array in a step."""
     loop = draw(seed)
     xs, k = arguments(loop, seed)
     compiled = {name: jit(form).lower(xs).compile() for name, form in forms(loop, k).items()}

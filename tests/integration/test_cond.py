@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.laws import check_laws
+from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, scan, switch, while_loop
 from fiveloop.loops.testing import references
@@ -366,21 +368,37 @@ def test_writes_inside_loops_and_calls_of_a_branch_not_taken(inner: str) -> None
     np.testing.assert_allclose(np.asarray(got), inits + np.array([[1.0], [0.0], [1.0]]))
 
 
-def test_refs_as_operands_and_one_ref_twice() -> None:
-    def bump(a: Any, b: Any, x: Any) -> Any:
-        a[0] = x
-        b[1] = a[0] + 1.0
-        return b[0]
+def bump(a: Any, b: Any, x: Any) -> Any:
+    a[0] = x
+    b[0] = a[0] + 1.0
+    return b[0]
 
+
+def test_parts_of_one_ref_as_operands() -> None:
     def f(x: Any) -> Any:
         r = new_ref(fnp.zeros(2))
-        y = cond(x > 0, bump, lambda a, b, x: a[1], r, r, x)
+        y = cond(x > 0, bump, lambda a, b, x: a[0], r.at[:1], r.at[1:], x)
         return y, freeze(r)
 
     for way in (lambda g: g, jit):
         y, r = way(f)(3.0)
-        assert float(y) == 3.0
+        assert float(y) == 4.0
         np.testing.assert_array_equal(np.asarray(r), [3.0, 4.0])
+
+
+def test_one_ref_as_two_operands_is_refused() -> None:
+    def f(x: Any) -> Any:
+        r = new_ref(fnp.zeros(2))
+        return cond(x > 0, bump, lambda a, b, x: a[0], r, r, x)
+
+    for fun in (f, jit(f)):
+        assert_misuse(
+            partial(fun, 3.0),
+            ValueError,
+            "cond: operands[0] and operands[1] are one Ref{f32[2]}, so that what is written through one would "
+            "change the other; pass it once",
+            within=f,
+        )
 
 
 def test_a_ref_outside_any_trace() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.random_gate import check
+from tests.integration.random_gate import assert_in_place
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_no_step_of_a_random_loop_copies_an_array(seed: int) -> None:
-    check(seed)
+    assert_in_place(seed)
