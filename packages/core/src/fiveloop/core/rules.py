@@ -188,7 +188,7 @@ class PureAbstractEval(Generic[P]):
 
 def pure(
     abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]],
-) -> PureAbstractEval[P]:
+) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
     """An abstract_eval without effects, from one that gives only the types."""
     return PureAbstractEval(abstract_eval)
 
