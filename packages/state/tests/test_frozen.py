@@ -109,3 +109,13 @@ def test_lives_within_transforms() -> None:
     assert grad(f)(X).tolist() == [1.0, 2.0, 2.0]
     assert vmap(f)(np.stack([X, X])).tolist() == [11.0, 11.0]
     assert repr(empty_ref((2,))) == "Ref([0. 0.], dtype=float32)"
+
+
+def returned_frozen(x: Any) -> Any:
+    ref = new_ref(x)
+    return freeze(ref), ref
+
+
+def test_a_frozen_ref_is_not_returned_alive() -> None:
+    with pytest.raises(FrozenRefError, match="after it had been frozen at"):
+        jit(returned_frozen)(np.ones(3))

@@ -250,3 +250,19 @@ def test_jit_of_a_partial_function_takes_its_arguments() -> None:
     power = jit(partial(pow, 2.0))
     for _ in range(2):
         assert_close(power(X), 2.0**X)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, 1.0, True),
+        (0.0, -0.0),
+        ((1,), (1.0,), (True,)),
+        ((0.0, (2,)), (-0.0, (2,)), (0.0, (2.0,))),
+    ],
+)
+def test_static_arguments_that_are_equal_may_differ(values: Any) -> None:
+    seen = jit(lambda x, s: x * 0 + len(repr(s)) + 100 * repr(s).count("-"), static_argnums=1)
+    for value in values:
+        text = repr(value)
+        assert int(seen(1, value)) == len(text) + 100 * text.count("-")

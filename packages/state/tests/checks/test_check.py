@@ -19,6 +19,7 @@ from fiveloop.core import (
     jit,
     jvp,
     make_jaxpr,
+    select,
     typecheck,
     value_and_grad,
     vmap,
@@ -27,6 +28,7 @@ from fiveloop.core.testing.misuse import raised
 from fiveloop.state import (
     CheckError,
     ErrorValue,
+    accumulate,
     all_checks,
     check,
     checked,
@@ -38,6 +40,7 @@ from fiveloop.state import (
     index_checks,
     nan_checks,
     new_ref,
+    swap,
     user_checks,
 )
 
@@ -403,3 +406,25 @@ def test_an_error_value_is_a_container() -> None:
     assert isinstance(again, ErrorValue)
     assert again.get() == error.get()
     assert isinstance(raised(again.throw), CheckError)
+
+
+def test_a_nan_that_a_ref_held_was_not_made_by_reading_it() -> None:
+    xs = np.asarray([1.0, np.nan, 3.0])
+
+    def total(xs: Any) -> Any:
+        ref = new_ref(xs)
+        old = swap(ref, 1, 2.0)
+        return ref[0] + freeze(ref)[1] + 0.0 * select(old != old, 0.0, old)
+
+    assert float(jit(checked(total, errors=nan_checks))(xs)) == 3.0
+
+
+@pytest.mark.parametrize(("monoid", "x", "share"), [("add", np.inf, -np.inf), ("mul", 0.0, np.inf)])
+def test_a_nan_that_an_accumulation_makes(monoid: str, x: float, share: float) -> None:
+    def run(x: Any, share: Any) -> Any:
+        ref = new_ref(x)
+        accumulate(ref, ..., share, monoid)
+        return freeze(ref)
+
+    with pytest.raises(CheckError, match="made a nan"):
+        jit(checked(run, errors=nan_checks))(x, share)

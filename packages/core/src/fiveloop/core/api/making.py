@@ -46,6 +46,8 @@ class MakingFunction(FlatFunction):
         return super().unflatten(leaves)
 
     def _check(self, k: int, x: Value, outs: Sequence[Value]) -> None:
+        if x._note is not None:
+            x._note = x._note.handed_on(x)
         if isinstance(x, View):
             why = "is a part of another; return what it holds, `part[...]`, or all of the other"
         elif is_given(x):

@@ -64,9 +64,9 @@ def _places(what: str, fun: object, nums: int | Sequence[int]) -> tuple[int, ...
 def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kwargs: Any) -> Any:
     """What tells calls with different static arguments apart: their places or names, types and values."""
     nums, names = chosen
-    found = [(k, type(args[k]), args[k]) for k in nums if k < len(args)]
-    named = [(k, type(kwargs[k]), kwargs[k]) for k in names if k in kwargs]
-    for k, kind, x in (*found, *named):
+    found = [(k, args[k]) for k in nums if k < len(args)]
+    named = [(k, kwargs[k]) for k in names if k in kwargs]
+    for k, x in (*found, *named):
         try:
             if not isinstance(x, Tracer):
                 hash(x)
@@ -79,9 +79,16 @@ def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kw
             advice = "leave it out of the static ones"
         raise TypeError(
             f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
-            f"{kind.__name__}; {advice}{at_source(current_source())}"
+            f"{type(x).__name__}; {advice}{at_source(current_source())}"
         ) from None
-    return (*found, *named)
+    return tuple((k, _exact(x)) for k, x in (*found, *named))
+
+
+def _exact(x: Any) -> Any:
+    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, in tuples or not."""
+    if type(x) is tuple:
+        return tuple(map(_exact, x))
+    return type(x), repr(x) if type(x) in (float, complex) else x
 
 
 def with_static(

@@ -15,6 +15,7 @@ from fiveloop.core import (
     Value,
     Var,
     bind,
+    bind1,
     bitwise_and,
     bitwise_not,
     jaxprs_in,
@@ -25,13 +26,17 @@ from fiveloop.core import (
 )
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.primitives.common import accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.state.primitives.common import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.state.primitives.lifetime import freeze_p
 
 Checks = frozenset[str]
 USER = "user"
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 _FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 _DIVISIONS = ("div", "rem")
+_MOVES = (get_p, swap_p, freeze_p)
+"""What gives what a Ref held: a nan in it was made before."""
+_ACCUMULATES = (addupdate_p, accumulate_p)
 
 
 def insert_checks(jaxpr: Jaxpr, kinds: Checks) -> Jaxpr:
@@ -66,10 +71,13 @@ def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks) -> list[Value]:
         _check_indices(eqn, operands)
     if "div" in kinds and eqn.primitive.name in _DIVISIONS:
         _check(eqn, operands[1] != 0, f"`{eqn.primitive}` divides by zero")
+    if "nan" not in kinds or eqn.primitive in _MOVES:
+        return bind(eqn.primitive, *operands, params=eqn.params)
+    if eqn.primitive in _ACCUMULATES:
+        return _accumulate(eqn, operands)
     outs = bind(eqn.primitive, *operands, params=eqn.params)
-    if "nan" in kinds:
-        for out in outs:
-            _check_nan(eqn, operands, out)
+    for out in outs:
+        _check_nan(eqn, operands, out)
     return outs
 
 
@@ -122,6 +130,16 @@ def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value) -> None:
             alike = x.shape in ((), out.shape)
             made = bitwise_and(made, bitwise_not(found if alike else found.any()))
     _check(eqn, bitwise_not(made), f"`{eqn.primitive}` made a nan")
+
+
+def _accumulate(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+    """Accumulate, and check that no nan is in the Ref then that was in neither it nor the value."""
+    ref, x, *index = operands
+    place = IndexParams(eqn.params.indexer)
+    before = bind1(get_p, ref, *index, params=place)
+    outs = bind(eqn.primitive, *operands, params=eqn.params)
+    _check_nan(eqn, [before, x], bind1(get_p, ref, *index, params=place))
+    return outs
 
 
 def _may_hold_nan(x: Value) -> bool:
