@@ -189,3 +189,8 @@ def test_a_choice_that_lanes_share_stays_one() -> None:
     printed = str(make_jaxpr(vmap(one, (None, 0)))(True, np.ones(5)))
     assert printed.count(" cond[") == 1
     assert " for[" not in printed
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_there_may_be_no_lanes(way: Any) -> None:
+    assert vmap(choice(way), (0, None))(np.zeros(0), 1.3).shape == (0,)

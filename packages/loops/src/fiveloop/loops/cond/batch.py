@@ -35,7 +35,7 @@ def cond_batch(
     """Choose once for all lanes if they choose alike, else for each."""
     if dims[0] is None:
         return _one_choice(size, operands, dims, p)
-    if p.vmap != "select":
+    if p.vmap != "select" and size:
         run = in_groups if p.vmap == "group" else in_series
         outs = run(size, operands, dims, p)
         return outs, [0] * len(outs)
