@@ -54,10 +54,15 @@ def check_steps(what: str, nsteps: Any) -> int:
     try:
         steps = index(nsteps)
     except TypeError:
-        static = f"{STATIC}, or " if isinstance(nsteps, Tracer) else ""
+        known, advice = "", ""
+        if isinstance(nsteps, Tracer):
+            known = " known while tracing"
+            advice = (
+                f"; {STATIC}, or for one that is not, use `for_loop`, `fori_loop` or `while_loop`"
+            )
         raise TypeError(
-            f"{what}: the number of steps must be an integer known while tracing, got {nsteps!r}; {static}for one that "
-            f"is not, use `while_loop`{at_source(current_source())}"
+            f"{what}: the number of steps must be an integer{known}, got {nsteps!r}{advice}"
+            f"{at_source(current_source())}"
         ) from None
     if steps < 0:
         raise ValueError(

@@ -28,8 +28,8 @@ define(
     batch=while_batch,
     transpose=Refusal(
         "how many steps it makes is not known before it runs, so what they compute cannot be kept for the way "
-        "back; use `for_loop`, `scan` or `fori_loop` with a number of steps known while tracing (a `cond` in "
-        "the body can leave the steps after the last one undone), or forward mode (`jvp`)"
+        "back; use `for_loop`, `scan` or `fori_loop` with a number of steps known while tracing (`scan(until=)` "
+        "ends early), or forward mode (`jvp`)"
     ),
     split=while_split,
     dce=while_dce,
