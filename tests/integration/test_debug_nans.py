@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
+from fiveloop import random
 from fiveloop.core import NanError, debug_nans, grad, jit, make_jaxpr, to_array
 from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
-from fiveloop.state import new_ref
+from fiveloop.state import KeyStream, new_ref
 
 X = fnp.asarray(np.array([1.0, 0.0, -1.0], np.float32))
 
@@ -115,3 +116,54 @@ def test_a_compiled_call_that_was_fast_is_looked_at() -> None:
         f(X)
     assert "`log` made a nan" in error_of(lambda: f(X))
     assert to_array(f(X)).shape == (3,)
+
+
+def advance(ref: Any) -> Any:
+    ref[0] += 1.0
+    return fnp.log(ref[0] - 5.0)
+
+
+def write_nan(ref: Any) -> None:
+    ref[1] = fnp.log(ref[0] - 5.0)
+
+
+def write_nan_in_a_loop(ref: Any) -> None:
+    for_loop(2, lambda i, _: ref.__setitem__(i, fnp.log(ref[i] - 5.0)), ())
+
+
+@pytest.mark.parametrize(
+    ("fun", "after"),
+    [
+        (jit(advance), [2.0, 1.0]),
+        (jit(write_nan), [1.0, 1.0]),
+        (write_nan_in_a_loop, [1.0, 1.0]),
+        (jit(write_nan_in_a_loop), [1.0, 1.0]),
+    ],
+)
+def test_refs_change_once_up_to_the_operation(
+    fun: Callable[[Any], Any], after: list[float]
+) -> None:
+    ref = new_ref(fnp.ones(2))
+    assert error_of(lambda: fun(ref)).startswith("`log` made a nan")
+    np.testing.assert_array_equal(np.asarray(ref[...]), after)
+
+
+def test_a_ref_may_hold_a_nan_that_was_there() -> None:
+    ref = new_ref(np.asarray([np.nan, 1.0]))
+
+    @jit
+    def double(ref: Any) -> None:
+        ref[1] *= 2.0
+
+    with debug_nans():
+        double(ref)
+    np.testing.assert_array_equal(np.asarray(ref[...]), [np.nan, 2.0])
+
+
+def test_a_stream_counts_once() -> None:
+    stream = KeyStream(0)
+    draw = jit(lambda x: fnp.log(random.normal(stream.key()) * 0.0 - x))
+    assert error_of(lambda: draw(1.0)).startswith("`log` made a nan")
+    other = KeyStream(0)
+    other.key()
+    np.testing.assert_array_equal(np.asarray(stream.key()), np.asarray(other.key()))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, jvp, vmap
+from fiveloop.core import as_value, grad, jit, jvp, vmap
 from fiveloop.core.primitives.elementwise import sin
 from fiveloop.core.pytree import tree_leaves
 from fiveloop.core.testing.compare import assert_all_close, assert_close
@@ -86,3 +86,13 @@ def test_integers_and_wide_types() -> None:
     x = np.arange(4, dtype=np.int64)
     assert_close(vmap(lambda a: a * 2 + 1)(x), x * 2 + 1)
     assert_close(vmap(lambda a: a * 2)(x.astype(np.float64)), x * 2.0)
+
+
+@pytest.mark.parametrize("way", [lambda f: f, jit])
+def test_no_lanes_with_an_index_of_their_own(way: Any) -> None:
+    x, k = np.zeros((0, 4)), np.zeros(0, np.int32)
+    assert way(vmap(lambda x, k: x[k]))(x, k).shape == (0,)
+    assert way(vmap(lambda x, k: as_value(x).at[k].set(1.0)))(x, k).shape == (0, 4)
+    shared = as_value(np.ones(4))
+    assert way(vmap(lambda k: shared.at[k].add(1.0)))(k).shape == (0, 4)
+    assert way(vmap(grad(lambda x, k: x[k] * 2.0)))(x, k).shape == (0, 4)

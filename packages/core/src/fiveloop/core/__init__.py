@@ -136,6 +136,8 @@ from .trace.boundary import boundary as boundary
 from .trace.boundary import full_tracebacks as full_tracebacks
 from .trace.boundary import guarded as guarded
 from .trace.modes import branches_as_python as branches_as_python
+from .trace.modes import has_nan as has_nan
+from .trace.modes import note_change as note_change
 from .trace.modes import checking_leaks as checking_leaks
 from .trace.modes import debug_nans as debug_nans
 from .trace.modes import disable_jit as disable_jit

@@ -19,6 +19,11 @@ def is_dim(x: object) -> bool:
     return isinstance(x, (int, SymbolicDim))
 
 
+def is_empty(shape: Iterable[Dim]) -> bool:
+    """Whether arrays of a shape are known to have no elements."""
+    return any(same_dim(n, 0) for n in shape)
+
+
 def size_of(shape: Iterable[Dim]) -> Dim:
     """The number of elements of a shape."""
     product: Dim = 1

@@ -9,10 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value
-from fiveloop.core.dims import Dim, Shape
+from fiveloop.core.dims import Dim, Shape, is_empty
 from fiveloop.core.index_block import inverse, permuted
 from fiveloop.core.indexer import At, Entry, Indexer, Lane, Pick, Span, is_dynamic
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
+from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, zeros_of
 from fiveloop.core.primitives.elementwise import add, mul
 from fiveloop.core.primitives.gather import (
     GatherParams,
@@ -149,6 +150,8 @@ def _stacked(components: Sequence[Value], shape: Shape) -> Value:
 
 def take_many(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
     """What an indexer with picks or paired lanes reads from `x`; the operands are resolved."""
+    if is_empty(indexer.result_shape):  # of no lanes, even an empty array
+        return zeros_of(ShapedArray(indexer.result_shape, x.dtype, x.aval.weak_type))
     w = _windows(x.shape, indexer, operands)
     params = GatherParams(w.dims, w.sizes, unique_indices=w.separate, in_bounds=True)
     return reshape(permuted(gather(x, w.indices, params), w.perm), indexer.result_shape)
@@ -163,6 +166,8 @@ def put_many(
     flags: tuple[bool, bool],
 ) -> Value:
     """`x` with `v` combined in; `flags` say whether indices are known to be unique, and sorted."""
+    if is_empty(v.shape):
+        return x
     w = _windows(x.shape, indexer, operands)
     v = permuted(reshape(v, w.shape), inverse(w.perm))
     unique, indices_are_sorted = flags

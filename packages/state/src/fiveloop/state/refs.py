@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveloop.core import Aval, Source, Value, convert, copied, current_source, to_array
+from fiveloop.core import (
+    Aval,
+    Source,
+    Value,
+    convert,
+    copied,
+    current_source,
+    has_nan,
+    note_change,
+    to_array,
+)
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.errors import frozen, lost
 
@@ -78,6 +88,7 @@ class EagerRef(Value):
     def own_array(self) -> Any:
         """What the Ref holds, in memory that nobody else has, so that it may be updated in place."""
         array = self.array
+        note_change(lambda: _Change(self, self.share()))
         if self._is_shared:
             self._array, self._is_shared = copied(array), False
         return self._array
@@ -107,3 +118,19 @@ class EagerRef(Value):
         if self._array.buffer.is_deleted():
             return "Ref(lost)"
         return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
+
+
+class _Change:
+    """A Ref that a program changes, and what it held."""
+
+    def __init__(self, ref: EagerRef, before: Value) -> None:
+        self.ref = ref
+        self.before = before
+
+    def restore(self) -> None:
+        """Let the Ref hold what it held."""
+        self.ref.write_back(self.before, shared=True)
+
+    def has_new_nan(self) -> bool:
+        """Whether the Ref holds a nan, and held none."""
+        return has_nan(self.ref.array) and not has_nan(self.before)

@@ -64,8 +64,19 @@ class Special:
 SPECIAL = Special()
 
 
+class Changed(Protocol):
+    """A mutable value that a program changes, with what it held before."""
+
+    def restore(self) -> None:
+        """Give the value its old contents back."""
+
+    def has_new_nan(self) -> bool:
+        """Whether there is a nan in the contents, and there was none."""
+
+
 class _Modes(threading.local):
     python: bool = False
+    changes: list[Changed] | None = None
 
 
 _modes = _Modes()
@@ -184,7 +195,7 @@ _NAN_TRACE = _NanTrace(None)
 def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Array) -> str:
     at = tuple(int(k) for k in np.argwhere(np.isnan(out.numpy()))[0])
     where = f" at [{', '.join(map(str, at))}]" if at else ""
-    already = [k for k, x in enumerate(args) if isinstance(x, Array) and _has_nan(x)]
+    already = [k for k, x in enumerate(args) if isinstance(x, Array) and has_nan(x)]
     given = f"its operand {already[0]} holds one already" if already else "its operands hold none"
     types = ", ".join(str(x.aval) for x in args)
     return (
@@ -194,7 +205,8 @@ def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Array) -> str
     )
 
 
-def _has_nan(x: Array) -> bool:
+def has_nan(x: Any) -> bool:
+    """Whether there is a nan in a concrete array."""
     return is_inexact(x.dtype) and bool(np.isnan(x.numpy()).any())
 
 
@@ -257,10 +269,32 @@ def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
 
 
 def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) -> R:
-    """What `compiled` gives; if it raises NanError, `python` is run for an error that says more."""
+    """What `compiled` gives; if a nan is in it or in what it has changed, `python` is run for an error that says more.
+
+    Before that, what `compiled` has changed is as it was.
+    """
+    before, _modes.changes = _modes.changes, []
     try:
-        return compiled()
-    except NanError:
-        with disable_jit():
-            python()
-        raise
+        error: NanError | None = None
+        try:
+            out = compiled()
+            if not any(change.has_new_nan() for change in _modes.changes):
+                return out
+        except NanError as found:
+            error = found
+        for change in reversed(_modes.changes):
+            change.restore()
+    finally:
+        _modes.changes = before
+    with disable_jit():
+        python()
+    raise error or NanError(
+        f"a compiled program wrote a nan to a Ref, but its functions run as Python wrote none; leave `debug_nans`"
+        f"{at_source(current_source())}"
+    )
+
+
+def note_change(make: Callable[[], Changed]) -> None:
+    """Tell that a mutable value is about to be changed by a program; `make` keeps what it holds."""
+    if SPECIAL.count and _modes.changes is not None:
+        _modes.changes.append(make())

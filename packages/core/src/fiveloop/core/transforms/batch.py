@@ -12,6 +12,7 @@ from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, param
 from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.ir.source import function_source
+from fiveloop.core.primitives.broadcast import zeros_of
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
 from fiveloop.core.trace.leaks import leak_checked
@@ -90,8 +91,19 @@ class BatchTrace(Trace):
                 params = params_with_axes(params, dict.fromkeys(over, self._batch_axis))
             elif all(d is None for d in dims) and not self._once_a_lane(prim, values, params):
                 return bind(prim, *values, params=params)
+            elif self.size == 0 and is_pure(prim):
+                return self._of_no_lanes(prim, values, dims, params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
         return [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+
+    def _of_no_lanes(
+        self, prim: Primitive[Any], values: Sequence[Value], dims: Sequence[BatchDim], params: Any
+    ) -> list[Value]:
+        """The results of no lanes, whose types are all that there is to know of them."""
+        pairs = zip(values, dims, strict=True)
+        avals = [x.aval if d is None else x.aval.unbatched(d) for x, d in pairs]
+        outs, _ = abstract_eval_rules[prim](avals, params)
+        return [self.wrap(zeros_of(a.batched(0)), 0) for a in outs]
 
     def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
