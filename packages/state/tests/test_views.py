@@ -324,3 +324,17 @@ def test_what_a_traced_mask_chooses_belongs_back_at_once(fun: Any) -> None:
         "other write; write `ref[mask] += x`, or read all and use `where(mask, ref[...] + x, other)`",
         within=fun,
     )
+
+
+def test_a_sum_with_what_was_read_before_a_write_is_no_accumulation() -> None:
+    total = new_ref(np.ones(()))
+
+    @jit
+    def late(x: Any) -> None:
+        y = total[...]
+        total[...] = 5.0
+        y += x
+        total[...] = y
+
+    late(2.0)
+    assert float(total[...]) == 3.0

@@ -319,15 +319,19 @@ class _Version:
 def get_item(ref: Any, index: Any) -> Value:
     """`ref[index]`, marked so that `ref[index] += x` is one accumulation."""
     chosen = _chosen("get", ref, index)
+    if chosen is not None and not chosen.is_known:
+        return MaskedRead(chosen, _note_of(ref, index, chosen))
+    out = get(ref, index)
+    out._note = _note_of(ref, index, chosen)
+    return out
+
+
+def _note_of(ref: Any, index: Any, chosen: Masked | None) -> _ReadNote:
+    """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
     base = base_of(ref)
     if not isinstance(base._note, _Version):
         base._note = _Version()
-    note = _ReadNote(ref, index, base._note, chosen)
-    if chosen is not None and not chosen.is_known:
-        return MaskedRead(chosen, note)
-    out = get(ref, index)
-    out._note = note
-    return out
+    return _ReadNote(ref, index, base._note, chosen)
 
 
 def set_item(ref: Any, index: Any, x: Any) -> None:
