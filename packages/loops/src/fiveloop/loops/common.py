@@ -1,8 +1,8 @@
-"""What `cond` and `while` share: what functions close over, made operands; results brought to one type."""
+"""What loops and branches share: closures made operands, results brought to one type, conditions checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,19 @@ from fiveloop.core import (
     Typed,
     Value,
     Var,
+    as_value,
     at_source,
+    call_user,
     convert,
     current_source,
     eval_jaxpr,
+    function_source,
     join,
     keystr,
     stage_closed,
     tree_flatten_with_path,
 )
-from fiveloop.state import Ref
+from fiveloop.state import PREDICATE, Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,19 @@ def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
         return [as_type(x, a) for x, a in zip(outs, avals, strict=True)]
 
     return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+
+
+def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:
+    """What a function of the user says of a value, which must be a bool scalar."""
+    out = call_user(what, takes, fun, x)
+    try:
+        value = as_value(out, "the condition's result")
+    except TypeError:
+        value = None
+    if value is None or isinstance(value, Ref) or value.aval.strong() is not PREDICATE:
+        given = value.aval if value is not None else f"{out!r} of type {type(out).__name__}"
+        raise TypeError(
+            f"{what} must return a bool scalar, but `{function_source(fun)}` returns {given}; compare (`x > 0`), or "
+            f"reduce with `all` or `any`{at_source(current_source())}"
+        )
+    return value

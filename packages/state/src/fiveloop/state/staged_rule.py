@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from fiveloop.core import CustomRuleParams, Jaxpr, Masked, Tangent, Value, rule_jvp, stage
+from fiveloop.core import (
+    AxisScope,
+    CustomRuleParams,
+    Jaxpr,
+    Masked,
+    Operand,
+    Rule,
+    Tangent,
+    Value,
+    rule_jvp,
+    rule_transpose,
+    stage,
+)
 
 
 @dataclass(frozen=True)
@@ -32,3 +44,26 @@ def staged_jvp(
     args = [*values, *flat.dots]
     staged = stage(flat, [x.aval for x in args], p.name)
     return StagedJvp(staged.jaxpr, staged.captured, [*staged.captured, *args], flat)
+
+
+class LedRule(Rule):
+    """The rule of an equation that is given one more operand, in front: what another rule does, and more."""
+
+    def __init__(self, inner: CustomRuleParams) -> None:
+        self.inner = inner
+        self.kind = inner.rule.kind
+        self.transposes = inner.rule.transposes
+        self.ignores_closed = inner.rule.ignores_closed
+
+    def transpose(
+        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
+    ) -> list[Tangent | None]:
+        """The rule's transpose; the operand in front has no cotangent."""
+        return [None, *rule_transpose(self.inner, cts, operands[1:])]
+
+
+def with_lead(p: CustomRuleParams, jaxpr: Jaxpr, rule: LedRule) -> CustomRuleParams:
+    """The params of the equation with one more operand: its jaxpr, and its rule."""
+    return replace(
+        p, jaxpr=jaxpr, rule=rule, num_closed=p.num_closed + 1, scope=AxisScope(p.axes, p.axes)
+    )

@@ -41,7 +41,7 @@ from fiveloop.loops.common import check_values
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
-from fiveloop.loops.scan.as_python import scan_as_python, stopped_as_python
+from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
 from fiveloop.state import AbstractRef, Ref
 
@@ -125,9 +125,7 @@ def scan(
     steps = _steps(xs, slices, length)
     turn = check_unroll("scan", unroll, steps)
     step = _WithoutIndex(f)
-    if until is None:
-        return indexed_scan("scan", step, init, xs, steps, reverse, turn)
-    return stopped_scan("scan", step, init, xs, steps, reverse, turn, until)
+    return indexed_scan("scan", step, init, xs, steps, reverse, turn, until)
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,10 @@ class _WithoutIndex:
         return self.f
 
 
-def _scan_as_python(*args: Any) -> tuple[Any, Any]:
-    """As `indexed_scan`; without steps the types of the outputs are found by tracing."""
-    run = scan_as_python if args[4] else traced_scan
+def _scan_as_python(*args: Any) -> tuple[Any, ...]:
+    """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
+    has_end = len(args) > 7 and args[7] is not None
+    run = scan_as_python if args[4] and (branches_as_python() or not has_end) else traced_scan
     return run(*args)
 
 
@@ -159,29 +158,9 @@ def indexed_scan(
     steps: int,
     reverse: bool,
     unroll: int,
-) -> tuple[Any, Any]:
+    until: Callable[[Any], Any] | None = None,
+) -> tuple[Any, ...]:
     """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages."""
-    return traced_scan(what, f, init, xs, steps, reverse, unroll)
-
-
-def _stopped_as_python(*args: Any) -> tuple[Any, Any, Any]:
-    """As `stopped_scan`; without steps the types of the outputs are found by tracing."""
-    run = stopped_as_python if args[4] and branches_as_python() else traced_scan
-    return run(*args)
-
-
-@python_form(_stopped_as_python)
-def stopped_scan(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    reverse: bool,
-    unroll: int,
-    until: Callable[[Any], Any],
-) -> tuple[Any, Any, Any]:
-    """`indexed_scan` that ends after the first step whose carry `until` holds for, with the number of steps."""
     return traced_scan(what, f, init, xs, steps, reverse, unroll, until)
 
 

@@ -32,22 +32,9 @@ def scan_as_python(
     steps: int,
     reverse: bool,
     unroll: int,
-) -> tuple[Any, Any]:
+    until: Callable[[Any], Any] | None = None,
+) -> tuple[Any, ...]:
     """As `indexed_scan`, for at least one step."""
-    return stopped_as_python(what, f, init, xs, steps, reverse, unroll, None)[:2]
-
-
-def stopped_as_python(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    reverse: bool,
-    unroll: int,
-    until: Callable[[Any], Any] | None,
-) -> tuple[Any, Any, Any]:
-    """As `stopped_scan`, for at least one step; without a condition all steps are taken."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     rows: list[list[Value]] = []
@@ -69,8 +56,8 @@ def stopped_as_python(
     rows += [[zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
     stacked = [_stack(column[::-1] if reverse else column) for column in zip(*rows, strict=True)]
     final = [_strong(x) for x in carry]
-    count = as_result(as_value(np.int32(taken)))
-    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), count
+    count = [] if until is None else [as_result(as_value(np.int32(taken)))]
+    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), *count
 
 
 def _strong(x: Value) -> Value:

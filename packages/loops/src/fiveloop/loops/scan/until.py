@@ -10,39 +10,24 @@ import numpy as np
 from fiveloop.core import (
     ShapedArray,
     Value,
-    as_value,
-    at_source,
     bind,
-    call_user,
     convert,
-    current_source,
     eval_jaxpr,
-    function_source,
     stage_closed,
 )
+from fiveloop.loops.common import condition
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import TracedBody
-from fiveloop.state import AbstractRef, Ref
+from fiveloop.state import PREDICATE, AbstractRef
 
-FLAG = ShapedArray((), np.bool_)
+FLAG = PREDICATE
 COUNT = ShapedArray((), np.int32)
 
 
 def holds(what: str, until: Callable[[Any], Any], carry: Any) -> Value:
     """What the condition says of a carry, a bool scalar."""
-    out = call_user(f"{what}: until", "(carry)", until, carry)
-    try:
-        value = as_value(out, "the condition's result")
-    except TypeError:
-        value = None
-    if value is None or isinstance(value, Ref) or value.aval.strong() is not FLAG:
-        given = value.aval if value is not None else f"{out!r} of type {type(out).__name__}"
-        raise TypeError(
-            f"{what}: until must return a bool scalar, but `{function_source(until)}` returns {given}; compare "
-            f"(`x > 0`), or reduce with `all` or `any`{at_source(current_source())}"
-        )
-    return value
+    return condition(f"{what}: until", "(carry)", until, carry)
 
 
 def until_stopped(body: TracedBody) -> TracedBody:

@@ -13,7 +13,6 @@ from fiveloop.core import (
     Staged,
     TreeDef,
     Value,
-    as_value,
     at_source,
     bind,
     boundary,
@@ -39,6 +38,7 @@ from fiveloop.loops.common import (
     Closures,
     as_type,
     check_values,
+    condition,
     joined,
     share_captured,
     with_results,
@@ -212,17 +212,6 @@ def _grown(given: Aval, out: Aval) -> Aval | None:
 
 def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[Aval]) -> Staged:
     def run(*leaves: Value) -> list[Value]:
-        out = call_user("while_loop: cond_fun", "(val)", fun, tree_unflatten(tree, leaves))
-        try:
-            pred = as_value(out, "the condition's result")
-        except TypeError:
-            pred = None
-        if pred is None or isinstance(pred, Ref) or pred.aval.strong() is not PREDICATE:
-            given = pred.aval if pred is not None else f"{out!r} of type {type(out).__name__}"
-            raise TypeError(
-                f"while_loop: cond_fun must return a bool scalar, but `{function_source(fun)}` returns {given}; "
-                f"compare (`x > 0`), or reduce with `all` or `any`{at_source(current_source())}"
-            )
-        return [pred]
+        return [condition("while_loop: cond_fun", "(val)", fun, tree_unflatten(tree, leaves))]
 
     return stage(run, avals, function_name(fun), fun)

@@ -8,21 +8,17 @@ from functools import partial
 from typing import Any
 
 from fiveloop.core import (
-    AxisScope,
     CustomRuleParams,
-    Operand,
     Primitive,
-    Rule,
     Tangent,
     Value,
     Zero,
     bind,
     closed_call_p,
     custom_rule_p,
-    rule_transpose,
 )
 from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predicated, predicated
-from fiveloop.state.staged_rule import staged_jvp
+from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
 
 
 def call_predicate(
@@ -38,25 +34,16 @@ def custom_rule_predicate(
     """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
     if p.jaxpr is None:
         return bind(custom_rule_p, *operands, params=p)
-    params = replace(
-        p,
-        jaxpr=predicated(p.jaxpr, guard),
-        rule=PredicatedRule(p, guard),
-        num_closed=p.num_closed + 1,
-        scope=AxisScope(p.axes, p.axes),
-    )
+    params = with_lead(p, predicated(p.jaxpr, guard), PredicatedRule(p, guard))
     return bind(custom_rule_p, pred, *operands, params=params)
 
 
-class PredicatedRule(Rule):
+class PredicatedRule(LedRule):
     """The rule of an equation that runs on condition: what the user's rule does is done on condition, too."""
 
     def __init__(self, inner: CustomRuleParams, guard: Guard) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.guard = guard
-        self.kind = inner.rule.kind
-        self.transposes = inner.rule.transposes
-        self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(
         self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
@@ -71,12 +58,6 @@ class PredicatedRule(Rule):
         )
         guard = Guard(refs, own).after(len(staged.captured))
         return staged.apart(eval_predicated(pred, staged.jaxpr, staged.args, guard))
-
-    def transpose(
-        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
-        """The rule's transpose; the condition has no cotangent."""
-        return [None, *rule_transpose(self.inner, cts, operands[1:])]
 
 
 define_predicate(closed_call_p, partial(call_predicate, closed_call_p))
