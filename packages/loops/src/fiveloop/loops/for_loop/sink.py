@@ -37,9 +37,9 @@ from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
 from fiveloop.state import AbstractRef, IndexParams, addupdate_p, get_p
 
 LEAST_SUM = 1024
-"""Elements of a sum below which it is added up in the loop: it stays in the cache."""
+"""Elements of a sum below which it is added up in the loop."""
 MOST_TERMS = 8
-"""Terms that a step's own contraction adds up, beyond which it keeps the processor busy by itself."""
+"""Terms that a step's own contraction adds up, beyond which it stays in the loop."""
 MOST_KEPT = 16
 """How many times the room of the sum the factors may take that have not been kept anyway."""
 
