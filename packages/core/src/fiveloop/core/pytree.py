@@ -185,6 +185,7 @@ def register_node(
 def register_dataclass(cls: C, data_fields: Sequence[str], meta_fields: Sequence[str] = ()) -> C:
     """Make a dataclass a container of its data fields; meta fields belong to the structure.
 
+    >>> import dataclasses
     >>> @dataclasses.dataclass
     ... class Layer:
     ...     w: object

@@ -111,6 +111,11 @@ def freeze(ref: Any) -> Any:
     """The array that a Ref holds, or a pytree of them; the Ref cannot be used afterwards.
 
     Raises FrozenRefError, with the place where it was frozen, if the Ref has been frozen before.
+
+    >>> r = new_ref(np.zeros(2))
+    >>> r[1] = 3.0
+    >>> freeze(r)
+    Array([0., 3.], dtype=float64)
     """
     return tree_map(_freeze, ref)
 
@@ -134,7 +139,13 @@ def _freeze(ref: Any) -> Value:
 
 
 def get(ref: Any, index: Any = ...) -> Value:
-    """What the Ref holds at an index: `ref[index]`."""
+    """What the Ref holds at an index: `ref[index]`, an array of the index's shape and the Ref's dtype.
+
+    Raises IndexError if a known index is out of bounds; a traced one is clamped.
+
+    >>> get(new_ref(np.arange(3)), 1)
+    Array(1, dtype=int64)
+    """
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
@@ -148,7 +159,11 @@ def get(ref: Any, index: Any = ...) -> Value:
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     """Write `x` at an index, and give what was there before.
 
-    `x` must broadcast to what the index selects, and its dtype must fit the Ref's.
+    `x` must broadcast to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
+
+    >>> r = new_ref(np.arange(3))
+    >>> swap(r, 0, 7), r[...]
+    (Array(0, dtype=int64), Array([7, 1, 2], dtype=int64))
     """
     chosen = _chosen("swap", ref, index)
     if chosen is not None and not chosen.is_known:
@@ -165,7 +180,15 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
 
 
 def set(ref: Any, index: Any, x: ArrayLike) -> None:
-    """Write `x` at an index: `ref[index] = x`."""
+    """Write `x` at an index: `ref[index] = x`.
+
+    `x` must broadcast to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
+
+    >>> r = new_ref(np.arange(3))
+    >>> set(r, slice(1, None), 5)
+    >>> r[...]
+    Array([0, 5, 5], dtype=int64)
+    """
     chosen = _chosen("set", ref, index)
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         part = chosen.part
@@ -182,7 +205,15 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
 
 
 def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
-    """Add `x` at an index: `ref[index] += x`; an index that names an element twice adds twice."""
+    """Add `x` at an index: `ref[index] += x`; an index that names an element twice adds twice.
+
+    `x` must broadcast to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
+
+    >>> r = new_ref(np.zeros(3))
+    >>> addupdate(r, np.array([0, 2, 0]), 1.0)
+    >>> r[...]
+    Array([2., 0., 1.], dtype=float64)
+    """
     chosen = _chosen("addupdate", ref, index)
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         addupdate(chosen.part, ..., chosen.or_neutral(x, monoid_of("add", ref.aval)))

@@ -122,7 +122,7 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
 
     >>> y, f_lin = linearize(lambda x: x * x, 3.0)
     >>> f_lin(1.0)
-    Array(6., dtype=float32)
+    Array(6., dtype=float32, weak_type=True)
     """
     check_callable("linearize", fun)
     values, tree = flatten_values((primals, {}), argument_naming("linearize", fun))
@@ -164,7 +164,7 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
 
     >>> y, f_vjp = vjp(lambda x: x * x, 3.0)
     >>> f_vjp(1.0)
-    (Array(6., dtype=float32),)
+    (Array(6., dtype=float32, weak_type=True),)
     """
     check_callable("vjp", fun)
     name = argument_naming("vjp", fun)

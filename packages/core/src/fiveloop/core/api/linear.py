@@ -31,7 +31,7 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
 
     >>> transposed = linear_transpose(lambda x: 3.0 * x, 1.0)
     >>> transposed(2.0)
-    (Array(6., dtype=float32),)
+    (Array(6., dtype=float32, weak_type=True),)
     """
     check_callable("linear_transpose", fun)
     staged, flat = stage_user(fun, primals, {})

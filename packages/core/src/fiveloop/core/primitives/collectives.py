@@ -114,12 +114,20 @@ def _sum(fun: str, x: Any, axes: tuple[NamedAxis, ...], groups: Groups) -> Any:
 
 
 def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
-    """The greatest over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally."""
+    """The greatest over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally.
+
+    >>> vmap(lambda x: pmax(x, "i"), axis_name="i")(np.array([1, 3, 2]))
+    Array([3, 3, 3], dtype=int64)
+    """
     return _extreme(pmax_p, x, axis_name, axis_index_groups)
 
 
 def pmin(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
-    """The least over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally."""
+    """The least over the lanes of a named axis; NaN wins. Lanes that tie share its derivative equally.
+
+    >>> vmap(lambda x: pmin(x, "i"), axis_name="i")(np.array([1, 3, 2]))
+    Array([1, 1, 1], dtype=int64)
+    """
     return _extreme(pmin_p, x, axis_name, axis_index_groups)
 
 

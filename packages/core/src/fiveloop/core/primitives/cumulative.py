@@ -59,27 +59,57 @@ linear_recurrence_p: Primitive[CumulativeParams] = Primitive("linear_recurrence"
 
 
 def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The sums of all elements up to each place; from the end if `reverse`."""
+    """The sums of all elements up to each place; from the end if `reverse`.
+
+    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+
+    >>> cumsum(np.array([1, 2, 3]))
+    Array([1, 3, 6], dtype=int64)
+    """
     return _run(cumsum_p, operand("cumsum", "x", x), axis, reverse)
 
 
 def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The products of all elements up to each place; from the end if `reverse`."""
+    """The products of all elements up to each place; from the end if `reverse`.
+
+    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+
+    >>> cumprod(np.array([1, 2, 3]))
+    Array([1, 2, 6], dtype=int64)
+    """
     return _run(cumprod_p, operand("cumprod", "x", x), axis, reverse)
 
 
 def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The greatest element up to each place. The first of equals has the derivative."""
+    """The greatest element up to each place. The first of equals has the derivative.
+
+    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+
+    >>> cummax(np.array([1, 3, 2]))
+    Array([1, 3, 3], dtype=int64)
+    """
     return _run(cummax_p, operand("cummax", "x", x), axis, reverse)
 
 
 def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The least element up to each place. The first of equals has the derivative."""
+    """The least element up to each place. The first of equals has the derivative.
+
+    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+
+    >>> cummin(np.array([2, 1, 3]))
+    Array([2, 1, 1], dtype=int64)
+    """
     return _run(cummin_p, operand("cummin", "x", x), axis, reverse)
 
 
 def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The logarithms of the sums of exponentials up to each place, without overflow."""
+    """The logarithms of the sums of exponentials up to each place, without overflow.
+
+    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+
+    >>> cumlogsumexp(np.array([1000.0, 1000.0]))
+    Array([1000.        , 1000.69314718], dtype=float64)
+    """
     (value,) = promote("cumlogsumexp", x, inexact=True)
     return _run(cumlogsumexp_p, value, axis, reverse)
 

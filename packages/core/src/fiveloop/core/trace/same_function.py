@@ -61,7 +61,10 @@ _traced: BoundedTable[Any] = BoundedTable(512)
 
 
 def forget_traces() -> None:
-    """Forget what has been traced outside of traces."""
+    """Forget what has been traced outside of traces: functions are traced again when they are called next.
+
+    >>> forget_traces()
+    """
     _traced.clear()
 
 

@@ -268,7 +268,13 @@ def is_eager() -> bool:
 
 
 def is_concrete(x: Value) -> bool:
-    """Whether a value's elements are known now."""
+    """Whether a value's elements are known now.
+
+    >>> seen = []
+    >>> y = jit(lambda x: seen.append(is_concrete(x)) or x)(1.0)
+    >>> seen, is_concrete(y)
+    ([False], True)
+    """
     return isinstance(x, Concrete)
 
 

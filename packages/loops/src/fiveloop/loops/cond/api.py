@@ -68,7 +68,7 @@ def cond(
     Raises TypeError if `pred` is no scalar, or if the results differ, with the leaf's path and both types.
 
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 3)
-    Array(4, dtype=int32)
+    Array(4, dtype=int32, weak_type=True)
     """
     value = as_value(pred, "cond: pred")
     if isinstance(value, Ref) or value.ndim:
@@ -92,7 +92,7 @@ def switch(
     As `cond` in every other way.
 
     >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
-    Array(30, dtype=int32)
+    Array(30, dtype=int32, weak_type=True)
     """
     if not isinstance(branches, Iterable):
         raise TypeError(

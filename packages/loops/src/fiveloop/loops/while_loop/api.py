@@ -75,7 +75,7 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     and both types.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
-    Array(192, dtype=int32)
+    Array(192, dtype=int32, weak_type=True)
     """
     return traced_while(cond_fun, body_fun, init_val)
 
