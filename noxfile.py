@@ -60,7 +60,8 @@ nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_external_run = True
-nox.options.sessions = ["tests", "tests-newest", "types", "lint", "build", "docs"]
+# `build` runs each package's tests, from its wheel; `tests` would run them again.
+nox.options.sessions = ["lint", "types", "build", "together", "tests-newest", "docs"]
 
 
 def use_pip_settings_for_uv() -> None:
@@ -184,8 +185,16 @@ def train(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests with the oldest jaxlib allowed; arguments go to pytest."""
+    """Run all tests on the sources with the oldest jaxlib allowed; arguments go to pytest."""
     run_pytest(session, f"jaxlib=={OLDEST_JAXLIB}")
+
+
+@nox.session
+def together(session: nox.Session) -> None:
+    """Run the tests that need several packages, and the examples, with the oldest jaxlib allowed."""
+    # `docs` runs the documents' code.
+    apart = "--ignore=tests/test_docs_code.py"
+    run_pytest(session, f"jaxlib=={OLDEST_JAXLIB}", "tests", "examples", apart)
 
 
 @nox.session(name="tests-newest", python=newest_python() or False)
@@ -193,7 +202,7 @@ def tests_newest(session: nox.Session) -> None:
     """Run the tests that compile with the newest jaxlib allowed, on the newest Python found."""
     if newest_python() is None:
         session.skip(f"no Python {', '.join(NEWEST_PYTHONS)} was found on this machine")
-    # What compiles nothing has been run by `tests`.
+    # What compiles nothing has been run on the oldest.
     run_pytest(session, f"jaxlib{NEWEST_JAXLIB}", "-m", "not oracle")
 
 
