@@ -62,7 +62,7 @@ def derivatives(f: Callable[..., Any]) -> Callable[..., Any]:
     return jit(
         lambda ws, x: [
             f(ws, x),
-            *grad(f, argnums=[0, 1])(ws, x),
+            *grad(f, argnums=(0, 1))(ws, x),
             jvp(lambda v: grad(f)(ws, v), (x,), (x,))[1],
             vmap(grad(f, argnums=1), in_axes=(None, 0))(ws, fnp.stack([x, x * 0.5])),
         ]

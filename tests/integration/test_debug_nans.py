@@ -15,7 +15,7 @@ from fiveloop.core import NanError, debug_nans, grad, jit, make_jaxpr, to_array
 from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
-from fiveloop.state import KeyStream, new_ref
+from fiveloop.state import KeyStream, new_ref, swap
 
 X = fnp.asarray(np.array([1.0, 0.0, -1.0], np.float32))
 
@@ -76,6 +76,26 @@ def test_the_message() -> None:
 def test_a_nan_that_comes_in() -> None:
     nan = fnp.asarray(np.array([np.nan], np.float32))
     assert "its operand 0 holds one already" in error_of(lambda: nan + 1.0)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda nan: new_ref(nan)[...],
+        lambda nan: new_ref(nan).at[1:][...],
+        lambda nan: jit(lambda: nan * 2.0)(),
+        lambda nan: jit(lambda ref: ref[0] + ref[1])(new_ref(nan)),
+    ],
+)
+def test_a_nan_that_a_ref_or_a_constant_holds(use: Callable[[Any], Any]) -> None:
+    nan = fnp.asarray(np.array([1.0, np.nan], np.float32))
+    assert "its operand 0 holds one already" in error_of(lambda: use(nan))
+
+
+def test_a_nan_that_python_knows() -> None:
+    assert "its operand 1 holds one already" in error_of(lambda: X + float("nan"))
+    swapped = error_of(lambda: swap(new_ref(np.array([np.nan])), 0, 1.0))
+    assert "none after it, and operand 0 may have held one before" in swapped
 
 
 def test_a_nan_of_a_derivative() -> None:

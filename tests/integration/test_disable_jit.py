@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import freeze, new_ref
@@ -186,3 +188,23 @@ def test_static_arguments_stay_what_they_are() -> None:
 def test_bad_bodies(call: Callable[[], Any], message: str) -> None:
     with disable_jit(), pytest.raises(TypeError, match=message):
         call()
+
+
+def both(a: Any, b: Any) -> Any:
+    a[0], b[0] = 1.0, 2.0
+    return a[0] + b[0]
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [jit(both), checkpoint(both), closed_call(both), lambda a, b: cond(True, both, both, a, b)],
+)
+def test_parts_that_overlap_are_refused_as_well(fun: Callable[[Any, Any], Any]) -> None:
+    ref = new_ref(fnp.zeros(6))
+    for pair in ((ref, ref), (ref.at[:4], ref.at[3:])):
+        message = str(raised(partial(fun, *pair))).partition("\n")[0]
+        with disable_jit():
+            assert str(raised(partial(fun, *pair))).partition("\n")[0] == message
+        assert "so that what is written through one would change the other" in message
+    with disable_jit():
+        assert float(fun(ref.at[:3], ref.at[3:])) == 3.0

@@ -6,19 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, assert_type
+from typing import Any, NamedTuple, assert_type, cast
 
 import numpy as np
 
 import fiveloop.numpy as fnp
 from fiveloop.core import (
     Jaxpr,
+    Pytree,
+    ShapeDtype,
     Value,
     as_value,
     closed_call,
     custom_jvp,
     custom_root,
+    eval_shape,
     grad,
+    hessian,
+    jacfwd,
+    jacrev,
     jit,
     jvp,
     linear_transpose,
@@ -182,6 +188,94 @@ def test_more_transforms_keep_types() -> None:
     assert_type(make_jaxpr(square)(x), Jaxpr)
     assert float(grad(halfway)(x)) == 0.5
     assert float(compiled(back)) == 36.0
+
+
+class Model:
+    """An object with a jitted method."""
+
+    def __init__(self, scale: Value) -> None:
+        self.scale = scale
+
+    @jit(static_argnums=0)
+    def scaled(self, x: Value) -> Params:
+        return Params(self.scale * x, x)
+
+
+def of_params(params: Params) -> Value:
+    return params.cell * params.read
+
+
+def to_params(x: Value) -> Params:
+    return Params(x * x, 3.0 * x)
+
+
+def to_params_with_aux(x: Value) -> tuple[Params, Value]:
+    return to_params(x), x
+
+
+def of_params_with_aux(params: Params) -> tuple[Value, dict[str, Value]]:
+    return of_params(params), {"cell": params.cell}
+
+
+def params_to_params(params: Params) -> Params:
+    return Params(params.cell * params.read, params.read)
+
+
+def mixed(scale: Value, params: Params, x: Value) -> Value:
+    return scale * params.cell * params.read * x
+
+
+def test_jacobians_keep_types() -> None:
+    x = as_value(3.0)
+    params = Params(x, x * 2.0)
+    for jacobian in (jacfwd, jacrev):
+        assert_type(jacobian(square)(x), Value)
+        assert_type(jacobian(of_params)(params), Params)
+        assert_type(jacobian(to_params)(x), Params)
+        slopes, aux = jacobian(of_params_with_aux, has_aux=True)(params)
+        assert_type(slopes, Params)
+        assert_type(aux, dict[str, Value])
+        both = jacobian(to_params_with_aux, has_aux=True)(x)
+        assert_type(both, tuple[Params, Value])
+        assert_type(jacobian(product, argnums=1)(x, x), Value)
+        assert_type(jacobian(product, argnums=(0, 1))(x, x), tuple[Value, Value])
+        nested = jacobian(params_to_params)(params)
+        assert_type(nested, Pytree)
+        assert float(cast(tuple[Params, Params], nested)[0].read) == 3.0
+    assert_type(hessian(square)(x), Value)
+    assert_type(hessian(to_params)(x), Params)
+    assert_type(hessian(of_params)(params), Pytree)
+    assert_type(hessian(to_params_with_aux, has_aux=True)(x), tuple[Params, Value])
+    assert float(hessian(square, chunk=1)(x)) == 2.0
+
+
+def test_argnums_choose_types() -> None:
+    x = as_value(3.0)
+    params = Params(x, x)
+    assert_type(grad(mixed)(x, params, x), Value)
+    assert_type(grad(mixed, 1)(x, params, x), Params)
+    assert_type(grad(mixed, argnums=2)(x, params, x), Value)
+    assert_type(grad(mixed, argnums=(0, 1))(x, params, x), tuple[Value, Params])
+    assert_type(grad(mixed, argnums=(0, 1, 2))(x, params, x), tuple[Value, Params, Value])
+    value, slopes = value_and_grad(mixed, argnums=1)(x, params, x)
+    assert_type(value, Value)
+    assert_type(slopes, Params)
+    last = grad(mixed, argnums=-1)(x, params, x)
+    assert_type(last, Pytree)
+    assert float(cast(Value, last)) == 27.0
+
+
+def test_descriptions_and_methods_keep_types() -> None:
+    spec = ShapeDtype((), "float64")
+    assert_type(eval_shape(square, spec), ShapeDtype)
+    described = eval_shape(to_params, spec)
+    assert_type(described, Params)
+    assert described.cell.shape == ()
+    assert_type(jvp(square, [2.0], [1.0]), tuple[Value, Value])
+    model = Model(as_value(2.0))
+    scaled = model.scaled(as_value(3.0))
+    assert_type(scaled, Params)
+    assert float(scaled.cell) == 6.0
 
 
 def test_loops_keep_types() -> None:

@@ -46,7 +46,7 @@ def test_matmul_equals_numpy(a: Any, b: Any) -> None:
     x, y = RNG.normal(size=a), RNG.normal(size=b)
     np.testing.assert_allclose(host(matmul(x, y)), x @ y, rtol=1e-12)
     w = RNG.normal(size=(x @ y).shape)
-    by_x, by_y = grad(lambda u, v: reduce_sum(matmul(u, v) * w), argnums=[0, 1])(x, y)
+    by_x, by_y = grad(lambda u, v: reduce_sum(matmul(u, v) * w), argnums=(0, 1))(x, y)
     t, step = RNG.normal(size=a), 1e-6
     want = ((x + step * t) @ y * w - (x - step * t) @ y * w).sum() / (2 * step)
     np.testing.assert_allclose((host(by_x) * t).sum(), want, rtol=1e-6, atol=1e-8)

@@ -167,7 +167,7 @@ def test_broadcasting_keeps_scalars_small() -> None:
     assert "broadcast" not in text
     assert e.add(np.ones((3, 1)), np.ones((2, 1, 4))).shape == (2, 3, 4)
     scale, x = as_value(np.float32(2.0)), as_value(np.ones((2, 3), np.float32))
-    dots = grad(lambda s, y: reduce_sum(e.mul(s, y)), argnums=[0, 1])(scale, x)
+    dots = grad(lambda s, y: reduce_sum(e.mul(s, y)), argnums=(0, 1))(scale, x)
     assert dots[0].shape == () and dots[0].item() == 6.0
     assert np.asarray(dots[1]).tolist() == [[2.0] * 3] * 2
 

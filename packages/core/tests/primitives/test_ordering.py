@@ -31,7 +31,7 @@ def test_values_and_derivatives_pass(f: object) -> None:
     np.testing.assert_allclose(np.asarray(jit(f)(x, y)), np.sin(x) * y, rtol=1e-12)
     _, dot = jvp(f, (x, y), (np.ones(2), np.zeros(2)))
     np.testing.assert_allclose(np.asarray(dot), np.cos(x) * y, rtol=1e-12)
-    by_x, by_y = grad(lambda u, v: reduce_sum(f(u, v)), argnums=[0, 1])(x, y)
+    by_x, by_y = grad(lambda u, v: reduce_sum(f(u, v)), argnums=(0, 1))(x, y)
     np.testing.assert_allclose(np.asarray(by_x), np.cos(x) * y, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(by_y), np.sin(x), rtol=1e-12)
     got = vmap(f, in_axes=(0, None))(np.stack([x, -x]), y)

@@ -81,7 +81,7 @@ def test_pad(low: Any, high: Any, interior: Any) -> None:
     np.testing.assert_array_equal(host(s.pad(X, -5.0, low, high, interior)), want)
     # The derivative by an element is 1 where it is kept, that by the value counts what is left.
     by_x, by_value = grad(
-        lambda x, v: s.reduce_sum(s.pad(x, v, low, high, interior)), argnums=[0, 1]
+        lambda x, v: s.reduce_sum(s.pad(x, v, low, high, interior)), argnums=(0, 1)
     )(X, np.float64(-5.0))
     kept = host(s.pad(np.ones_like(X), 0.0, low, high, interior)).sum()
     assert host(by_x).sum() == kept and set(np.unique(host(by_x))) <= {0.0, 1.0}
@@ -111,7 +111,7 @@ def test_concatenate_and_stack() -> None:
     np.testing.assert_array_equal(host(s.stack([X, X], -1)), np.stack([X, X], -1))
     weights = np.arange(3.0)
     by_a, by_b = grad(
-        lambda a, b: s.reduce_sum(mul(s.concatenate([a, b]), weights)), argnums=[0, 1]
+        lambda a, b: s.reduce_sum(mul(s.concatenate([a, b]), weights)), argnums=(0, 1)
     )(np.ones(1), np.ones(2))
     assert host(by_a).tolist() == [0.0] and host(by_b).tolist() == [1.0, 2.0]
 

@@ -137,13 +137,14 @@ from .trace.boundary import full_tracebacks as full_tracebacks
 from .trace.boundary import guarded as guarded
 from .trace.modes import branches_as_python as branches_as_python
 from .trace.modes import has_nan as has_nan
-from .trace.modes import note_change as note_change
 from .trace.modes import checking_leaks as checking_leaks
 from .trace.modes import debug_nans as debug_nans
 from .trace.modes import disable_jit as disable_jit
 from .trace.modes import ensure_compile_time_eval as ensure_compile_time_eval
 from .trace.modes import python_form as python_form
 from .trace.modes import runs_as_python as runs_as_python
+from .trace.replay import made_once as made_once
+from .trace.replay import note_change as note_change
 from .trace.same_function import forget_traces as forget_traces
 from .trace.same_function import traced_once as traced_once
 from .trace.stage import Staged as Staged
@@ -202,7 +203,6 @@ from .api.staging import eval_shape as eval_shape
 from .api.staging import make_jaxpr as make_jaxpr
 from .api.static import with_static as with_static
 from .api.flatten import argument_naming as argument_naming
-from .api.flatten import call_as_python as call_as_python
 from .api.flatten import flatten_values as flatten_values
 from .array import Concrete as Concrete
 from .ir.jaxpr import is_scalar as is_scalar
@@ -219,6 +219,7 @@ from .primitives.sort import argsort as argsort
 from .primitives.shape import reshape as reshape
 from .promotion import Typed as Typed
 from .promotion import join as join
+from .pytree import Pytree as Pytree
 from .pytree import TreeDef as TreeDef
 from .pytree import keystr as keystr
 from .pytree import leaf_paths as leaf_paths
@@ -262,6 +263,7 @@ from .index_eager import put_now as put_now
 from .index_eager import take_now as take_now
 from .trace.tracer import is_eager as is_eager
 from .api.operands import base_of as base_of
+from .api.operands import call_as_python as call_as_python
 from .api.mutable import is_given as is_given
 from .api.operands import flatten_arguments as flatten_arguments
 from .api.operands import refuse_closed_over as refuse_closed_over

@@ -7,7 +7,7 @@ Everything else is a leaf until its class is registered with `register_node` or 
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from .backend.tree import (
     LEAF,
@@ -22,6 +22,9 @@ from .backend.tree import (
     register_record,
 )
 
+Pytree: TypeAlias = object
+"""A tree of arrays of which the type checker cannot know the structure; `typing.cast` tells it."""
+
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
@@ -29,6 +32,7 @@ __all__ = [
     "LEAF",
     "IsLeaf",
     "KeyPath",
+    "Pytree",
     "TreeDef",
     "broadcast_prefix",
     "keystr",

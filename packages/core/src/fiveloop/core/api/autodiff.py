@@ -52,8 +52,22 @@ def jvp(
 
 @overload
 def jvp(
-    fun: Callable[..., Any], primals: list[Any], tangents: list[Any], *, has_aux: bool = False
-) -> Any: ...
+    fun: Callable[..., R],
+    primals: list[Any],
+    tangents: list[Any],
+    *,
+    has_aux: Literal[False] = False,
+) -> tuple[R, R]: ...
+
+
+@overload
+def jvp(
+    fun: Callable[..., tuple[R, Aux]],
+    primals: list[Any],
+    tangents: list[Any],
+    *,
+    has_aux: Literal[True],
+) -> tuple[R, R, Aux]: ...
 
 
 @boundary

@@ -163,14 +163,5 @@ class FlatFunction:
         return out[0], out[1]
 
 
-def call_as_python(
-    fun: Callable[..., Any], args: Any, kwargs: Any, what: Naming, user_fun: object = None
-) -> Any:
-    """A function run as it is, with its arguments and results made arrays as if it had been traced."""
-    values, tree = flatten_values((args, kwargs), what)
-    flat = FlatFunction(fun, tree, user_fun=user_fun)
-    return flat.unflatten(flat(*map(as_result, values)))
-
-
 def _shown(x: object) -> str:
     return str(x.aval) if isinstance(x, Value) else type(x).__name__

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any
 
 import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Differentiation
+from fiveloop.core.api.derivative_types import as_gradient, as_value_and_gradient
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Scalar, Value
@@ -19,46 +20,8 @@ from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 
-P = ParamSpec("P")
-R = TypeVar("R")
-X = TypeVar("X")
-Y = TypeVar("Y")
-Aux = TypeVar("Aux")
 
-
-@overload
-def value_and_grad(
-    fun: Callable[Concatenate[X, P], R],
-    argnums: Literal[0] = 0,
-    *,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
-
-
-@overload
-def value_and_grad(
-    fun: Callable[Concatenate[X, Y, P], R],
-    argnums: tuple[Literal[0], Literal[1]],
-    *,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[Concatenate[X, Y, P], tuple[R, tuple[X, Y]]]: ...
-
-
-@overload
-def value_and_grad(
-    fun: Callable[..., R],
-    argnums: Argnums,
-    *,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[..., tuple[R, Any]]: ...
-
-
+@as_value_and_gradient
 def value_and_grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -103,50 +66,7 @@ def value_and_grad(
     return value_and_grad_fun
 
 
-@overload
-def grad(
-    fun: Callable[Concatenate[X, P], object],
-    argnums: Literal[0] = 0,
-    *,
-    has_aux: Literal[False] = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[Concatenate[X, P], X]: ...
-
-
-@overload
-def grad(
-    fun: Callable[Concatenate[X, P], tuple[object, Aux]],
-    argnums: Literal[0] = 0,
-    *,
-    has_aux: Literal[True],
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[Concatenate[X, P], tuple[X, Aux]]: ...
-
-
-@overload
-def grad(
-    fun: Callable[Concatenate[X, Y, P], object],
-    argnums: tuple[Literal[0], Literal[1]],
-    *,
-    has_aux: Literal[False] = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[Concatenate[X, Y, P], tuple[X, Y]]: ...
-
-
-@overload
-def grad(
-    fun: Callable[..., Any],
-    argnums: Argnums,
-    *,
-    has_aux: bool = False,
-    holomorphic: bool = False,
-    allow_int: bool = False,
-) -> Callable[..., Any]: ...
-
-
+@as_gradient
 def grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,

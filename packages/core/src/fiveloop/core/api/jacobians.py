@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Chosen, Differentiation
+from fiveloop.core.api.derivative_types import as_jacobian, as_second_derivatives
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Value
@@ -27,20 +28,19 @@ from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like, zeros_of
 
-P = ParamSpec("P")
-
 Pushed = Callable[..., Sequence[Value]]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
 
 
+@as_jacobian
 def jacfwd(
-    fun: Callable[P, Any],
+    fun: Callable[..., Any],
     argnums: Argnums = 0,
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk: int | None = None,
-) -> Callable[P, Any]:
+) -> Callable[..., Any]:
     """A function that gives the Jacobian of `fun`, column by column: forward mode, for few inputs.
 
     The Jacobian has the structure of the result, with that of the argument in place of each leaf (a tuple of them
@@ -58,7 +58,7 @@ def jacfwd(
 
     @wraps(fun)
     @guarded
-    def jacfwd_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def jacfwd_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
         lanes: list[Callable[[], Value]] = []
@@ -78,15 +78,16 @@ def jacfwd(
     return jacfwd_fun
 
 
+@as_jacobian
 def jacrev(
-    fun: Callable[P, Any],
+    fun: Callable[..., Any],
     argnums: Argnums = 0,
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     chunk: int | None = None,
-) -> Callable[P, Any]:
+) -> Callable[..., Any]:
     """A function that gives the Jacobian of `fun`, row by row: reverse mode, for few results.
 
     The Jacobian is that of `jacfwd`. `fun` runs once; `chunk` cotangents are pulled back at a time, all at once if
@@ -102,7 +103,7 @@ def jacrev(
 
     @wraps(fun)
     @guarded
-    def jacrev_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def jacrev_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
         nonzero = tuple([x.aval.differentiable for x in values])
@@ -130,14 +131,15 @@ def jacrev(
     return jacrev_fun
 
 
+@as_second_derivatives
 def hessian(
-    fun: Callable[P, Any],
+    fun: Callable[..., Any],
     argnums: Argnums = 0,
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk: int | None = None,
-) -> Callable[P, Any]:
+) -> Callable[..., Any]:
     """A function that gives the second derivatives of `fun`: forward mode over reverse mode.
 
     The result is the Jacobian of the Jacobian; for a scalar result and one array argument it is a square, shape

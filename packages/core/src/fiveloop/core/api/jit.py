@@ -6,18 +6,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from operator import call
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
 from fiveloop.core.api.flatten import (
     Naming,
     argument_naming,
-    call_as_python,
     check_callable,
     flatten_located,
     function_name,
 )
 from fiveloop.core.api.making import MakingFunction
-from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, spread
+from fiveloop.core.api.operands import call_as_python, flatten_arguments, refuse_closed_over, spread
 from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.api.static import chosen_arguments, static_key
 from fiveloop.core.array import Array, Value
@@ -36,6 +45,8 @@ from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, context_uses, current_source, is_eager
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 R = TypeVar("R")
 MANY_LEAVES = 8
 """From this many leaves on, a dictionary on types is faster than the C++ path (measured)."""
@@ -54,6 +65,10 @@ class _Entry:
     def is_self_contained(self) -> bool:
         """Whether it closes over nothing that is traced, so that it may be used again."""
         return not any(isinstance(x, Tracer) for x in self.staged.captured)
+
+
+class _Untyped:
+    """Nothing is one: to the type checker, the result of a function without types alone."""
 
 
 class JitFunction(Retargetable, Generic[P, R]):
@@ -120,7 +135,20 @@ class JitFunction(Retargetable, Generic[P, R]):
             self.modes_changed()
         return out
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+
+    @overload
+    def __get__(
+        self: JitFunction[..., _Untyped], instance: object, owner: type | None = None
+    ) -> _Bound[..., Any]: ...
+
+    @overload
+    def __get__(
+        self: JitFunction[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> _Bound[Q, R]: ...
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Bound(self, instance)
 
     @property
@@ -263,17 +291,17 @@ class JitFunction(Retargetable, Generic[P, R]):
         return static_key("jit", self._fun, (self._nums, self._names), args, kwargs)
 
 
-class _Bound:
+class _Bound(Generic[Q, R]):
     """A jitted method bound to its object, which is passed as the first argument."""
 
-    def __init__(self, function: JitFunction[Any, Any], instance: object) -> None:
+    def __init__(self, function: JitFunction[..., R], instance: object) -> None:
         self._function = function
         self._instance = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
         return self._function(self._instance, *args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> LoweredCall[Any]:
+    def lower(self, *args: Q.args, **kwargs: Q.kwargs) -> LoweredCall[R]:
         """The program for these arguments before compilation."""
         return self._function.lower(self._instance, *args, **kwargs)
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from functools import partial, wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from fiveloop.core.api.flatten import (
     FlatFunction,
     argument_naming,
-    call_as_python,
     check_callable,
     flatten_located,
     function_name,
 )
 from fiveloop.core.api.making import MakingFunction
-from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
+from fiveloop.core.api.operands import call_as_python, flatten_arguments, refuse_closed_over
 from fiveloop.core.api.static import with_static
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call.bind import call_jaxpr
@@ -115,9 +114,19 @@ def make_jaxpr(
     return jaxpr_maker
 
 
+@overload
+def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
+
+
+@overload
+def eval_shape(fun: Callable[..., R], *args: Any, **kwargs: Any) -> R: ...
+
+
 @boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of what `fun` would return, without computing anything.
+
+    A pytree is, to the type checker, of the type of the result; its leaves have `shape` and `dtype` alone.
 
     >>> eval_shape(lambda x: x.sum(), ShapeDtype((3,), "float32"))
     ShapeDtype(shape=(), dtype=dtype('float32'))

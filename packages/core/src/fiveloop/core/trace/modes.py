@@ -11,11 +11,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from fiveloop.core.array import Array, Value
+from fiveloop.core.array import Concrete, Value
 from fiveloop.core.errors import NanError, at_source
 from fiveloop.core.ir.avals import is_inexact
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.trace.leaks import noting_ended
+from fiveloop.core.trace.replay import noting, replaying
 from fiveloop.core.trace.stage import StageTrace
 from fiveloop.core.trace.tracer import (
     EvalTrace,
@@ -64,19 +65,8 @@ class Special:
 SPECIAL = Special()
 
 
-class Changed(Protocol):
-    """A mutable value that a program changes, with what it held before."""
-
-    def restore(self) -> None:
-        """Give the value its old contents back."""
-
-    def has_new_nan(self) -> bool:
-        """Whether there is a nan in the contents, and there was none."""
-
-
 class _Modes(threading.local):
     python: bool = False
-    changes: list[Changed] | None = None
 
 
 _modes = _Modes()
@@ -184,7 +174,7 @@ class _NanTrace(EvalTrace):
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         outs = super().process(prim, args, params)
         for x in outs:
-            if isinstance(x, Array) and is_inexact(x.dtype) and np.isnan(x.numpy()).any():
+            if isinstance(x, Concrete) and has_nan(x):
                 raise NanError(_nan_message(prim, args, x))
         return outs
 
@@ -192,17 +182,32 @@ class _NanTrace(EvalTrace):
 _NAN_TRACE = _NanTrace(None)
 
 
-def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Array) -> str:
+def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Concrete) -> str:
     at = tuple(int(k) for k in np.argwhere(np.isnan(out.numpy()))[0])
     where = f" at [{', '.join(map(str, at))}]" if at else ""
-    already = [k for k, x in enumerate(args) if isinstance(x, Array) and has_nan(x)]
-    given = f"its operand {already[0]} holds one already" if already else "its operands hold none"
+    already = [k for k, x in enumerate(args) if _holds_nan(x)]
+    mutable = [k for k, x in enumerate(args) if x.aval.accumulates]
+    given = "its operands hold none"
+    if already:
+        given = f"its operand {already[0]} holds one already"
+    elif mutable:
+        given = (
+            f"its operands hold none after it, and operand {mutable[0]} may have held one before"
+        )
     types = ", ".join(str(x.aval) for x in args)
     return (
         f"`{prim.name}` made a nan{where} of {out.aval} from operands ({types}): {given}; keep the operands where the "
         f"operation is defined, also in the part that `where` does not choose, or leave `debug_nans`"
         f"{at_source(current_source())}"
     )
+
+
+def _holds_nan(x: Value) -> bool:
+    """Whether there is a nan in an operand; one that can change is read."""
+    if x.aval.accumulates and is_inexact(x.dtype):
+        with use_trace(EvalTrace(None)):
+            x = x[...]
+    return isinstance(x, Concrete) and has_nan(x)
 
 
 def has_nan(x: Any) -> bool:
@@ -271,30 +276,20 @@ def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
 def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) -> R:
     """What `compiled` gives; if a nan is in it or in what it has changed, `python` is run for an error that says more.
 
-    Before that, what `compiled` has changed is as it was.
+    Before that, what `compiled` has changed is as it was; calls of Python that it has made are not made again.
     """
-    before, _modes.changes = _modes.changes, []
-    try:
+    with noting() as notes:
         error: NanError | None = None
         try:
             out = compiled()
-            if not any(change.has_new_nan() for change in _modes.changes):
+            if not any(change.has_new_nan() for change in notes.changes):
                 return out
         except NanError as found:
             error = found
-        for change in reversed(_modes.changes):
-            change.restore()
-    finally:
-        _modes.changes = before
-    with disable_jit():
+        notes.restore()
+    with disable_jit(), replaying(notes):
         python()
     raise error or NanError(
         f"a compiled program wrote a nan to a Ref, but its functions run as Python wrote none; leave `debug_nans`"
         f"{at_source(current_source())}"
     )
-
-
-def note_change(make: Callable[[], Changed]) -> None:
-    """Tell that a mutable value is about to be changed by a program; `make` keeps what it holds."""
-    if SPECIAL.count and _modes.changes is not None:
-        _modes.changes.append(make())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import split_list
+from fiveloop.core import made_once, split_list
 from fiveloop.state.io.host import HostArray
 from fiveloop.state.io.primitive import CallbackParams
 
@@ -15,9 +15,19 @@ def make_calls(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArr
     """The results of an equation on NumPy arrays; a token comes out as it went in."""
     token, rest = split_list(operands, [int(p.has_token)])
     if not p.batches and not p.conditional:
-        return [*token, *p.call(rest)]
+        return [*token, *_called(p, rest)]
     calls = _one_stacked if p.stacked and p.batches else _one_a_lane
     return [*token, *calls(p, rest)]
+
+
+def _called(
+    p: CallbackParams, arrays: Sequence[HostArray], lead: tuple[int, ...] = ()
+) -> list[HostArray]:
+    """One call; it is made once also where a mode runs the program again."""
+    if p.kind == "pure":
+        return p.call(arrays, lead)
+    results = p.call.results
+    return made_once((results.what, results.source), arrays, lambda: p.call(arrays, lead))
 
 
 def _one_a_lane(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
@@ -26,7 +36,7 @@ def _one_a_lane(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostAr
         mine = [x[_place(p, k, lane)] for k, x in enumerate(operands)]
         if p.conditional and not mine.pop(0):
             continue
-        for out, result in zip(outs, p.call(mine), strict=True):
+        for out, result in zip(outs, _called(p, mine), strict=True):
             out[lane] = result
     return outs
 
@@ -40,11 +50,12 @@ def _one_stacked(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostA
     """One call on the lanes whose condition holds, if there are any; with a condition they are in one axis."""
     full = [_in_all_lanes(p, k, x) for k, x in enumerate(operands)]
     if not p.conditional:
-        return p.call(full, p.lead)
+        return _called(p, full, p.lead)
     taken, outs = full.pop(0), _zeros(p)
     count = int(taken.sum())
     if count:
-        for out, result in zip(outs, p.call([x[taken] for x in full], (count,)), strict=True):
+        results = _called(p, [x[taken] for x in full], (count,))
+        for out, result in zip(outs, results, strict=True):
             out[taken] = result
     return outs
 
