@@ -102,6 +102,7 @@ from .primitives.convert import convert_p as convert_p
 from .primitives.elementwise import select as select
 from .primitives.ordering import barrier as barrier
 from .primitives.ordering import order as order
+from .primitives.ordering import order_p as order_p
 from .pytree import tree_flatten as tree_flatten
 from .pytree import tree_leaves as tree_leaves
 from .pytree import tree_map as tree_map
@@ -145,6 +146,7 @@ from .trace.modes import python_form as python_form
 from .trace.modes import runs_as_python as runs_as_python
 from .trace.replay import made_once as made_once
 from .trace.replay import note_change as note_change
+from .trace.settings import Setting as Setting
 from .trace.same_function import forget_traces as forget_traces
 from .trace.same_function import traced_once as traced_once
 from .trace.stage import Staged as Staged

@@ -19,6 +19,12 @@ from .cond.api import cond as cond
 from .cond.api import switch as switch
 from .cond.primitive import CondParams as CondParams
 from .cond.primitive import cond_p as cond_p
+from .planning import steps as _planning_steps
+from .planning.options import Planning as Planning
+from .planning.options import planning as planning
+from .planning.explain import explain as explain
+from .planning.report import Explanation as Explanation
+from .planning.report import LoopReport as LoopReport
 from .accumulate import accumulate_grads as accumulate_grads
 from .associative import associative_scan as associative_scan
 from .while_loop.api import while_loop as while_loop

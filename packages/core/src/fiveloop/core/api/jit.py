@@ -41,6 +41,7 @@ from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
+from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, context_uses, current_source, is_eager
 
@@ -179,7 +180,8 @@ class JitFunction(Retargetable, Generic[P, R]):
             )
             return again._call_slowly(*args, **kwargs)
         if not finds_nans():
-            return self._checked(*args, **kwargs)
+            slowly = chosen_settings()  # the fast way knows the arguments alone
+            return (self._call_slowly if slowly else self._checked)(*args, **kwargs)
         return looking_for_nans(
             lambda: self._call_slowly(*args, **kwargs), lambda: self._call_as_python(args, kwargs)
         )

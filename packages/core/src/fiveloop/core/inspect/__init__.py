@@ -10,3 +10,6 @@ from .stage_list import StageRule as StageRule
 from .stage_list import Stages as Stages
 from .stage_list import register_stage as register_stage
 from .stage_list import stages as stages
+from .in_place import InPlace as InPlace
+from .in_place import in_place as in_place
+from .in_place import ready_jaxpr as ready_jaxpr

@@ -11,6 +11,7 @@ from fiveloop.core.array import Value
 from fiveloop.core.errors import UnboundAxisError, at_source
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.tracer import (
     Trace,
     bind,
@@ -53,10 +54,11 @@ def _as_outside(axis: NamedAxis, trace: Trace | None) -> NamedAxis:
 def trace_context() -> tuple[Any, ...]:
     """All that a trace depends on besides the function and its arguments: part of every key of kept traces.
 
-    This is the one place that lists it: the named axes that are bound. What is asked of it is noted
-    (`note_context`), so that a program that has asked is not run by the fast path, which knows no context.
+    This is the one place that lists it: the named axes that are bound, and the settings of the block. What is asked
+    of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
+    no context; where a setting is changed no program is.
     """
-    return visible_axes()
+    return (*visible_axes(), *chosen_settings())
 
 
 def new_axis(name: Hashable, size: int) -> NamedAxis:

@@ -73,7 +73,8 @@ _modes = _Modes()
 
 
 @contextmanager
-def _counted() -> Iterator[None]:
+def counted() -> Iterator[None]:
+    """Within the block, fast ways that know no modes are not taken."""
     SPECIAL.change(1)
     try:
         yield
@@ -96,7 +97,7 @@ def disable_jit() -> Iterator[None]:
     """
     before, _modes.python = _modes.python, True
     try:
-        with _counted():
+        with counted():
             yield
     finally:
         _modes.python = before
@@ -117,7 +118,7 @@ def checking_leaks() -> Iterator[None]:
     ...
     fiveloop.core.errors.LeakError: a traced value of type f32*[]...
     """
-    with _counted(), noting_ended():
+    with counted(), noting_ended():
         yield
 
 
@@ -139,7 +140,7 @@ def debug_nans() -> Iterator[None]:
             "debug_nans: it must be entered outside of traced functions, around their calls"
             f"{at_source(current_source())}"
         )
-    with _counted(), use_trace(_NAN_TRACE):
+    with counted(), use_trace(_NAN_TRACE):
         yield
 
 

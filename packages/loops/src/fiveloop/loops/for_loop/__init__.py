@@ -2,4 +2,3 @@
 
 from . import ranges as ranges
 from . import rules as rules
-from . import sink as sink

@@ -12,6 +12,7 @@ from fiveloop.core import (
     boundary,
     check_callable,
     flatten_values,
+    leaf_paths,
     python_form,
     traced_once,
     tree_unflatten,
@@ -73,7 +74,8 @@ def for_loop(
     avals = tuple([AbstractRef(x.aval) for x in values])
 
     def trace() -> Loop:
-        return loop_of(steps, trace_body(flat_body, avals, body), reverse, turn)
+        names = [f"state{path}" for path in leaf_paths(tree)]
+        return loop_of(steps, trace_body(flat_body, avals, body), reverse, turn, names)
 
     loop = traced_once(("for_loop", tree, avals, steps, reverse, turn), [body], trace)
     return tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]

@@ -19,6 +19,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.for_loop.own_slots import drop_dead_writes
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
+from fiveloop.loops.planning.derived import of_dce
 
 
 def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
@@ -49,7 +50,8 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
         return [False] * len(kept), None
     # body : [i, *kept operands as the body has them] -> []
     body = body.replace(invars=[body.invars[0], *select_by(kept, body.invars[1:])])
-    params = replace(p, body=body, num_consts=sum(kept[: p.num_consts]))
+    num_consts = sum(kept[: p.num_consts])
+    params = replace(p, body=body, num_consts=num_consts, record=of_dce(p, kept))
     return kept, new_eqn(for_p, select_by(kept, eqn.invars), params, outvars, eqn.source)
 
 

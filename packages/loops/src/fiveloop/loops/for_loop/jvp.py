@@ -16,6 +16,7 @@ from fiveloop.core import (
     zero_like,
 )
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
+from fiveloop.loops.planning.derived import of_jvp
 
 
 def for_jvp(
@@ -41,9 +42,9 @@ def for_jvp(
         *primals[p.num_consts :],
         *dots[num_const_dots:],
     ]
-    results = bind(
-        for_p, *operands, params=replace(p, body=body, num_consts=p.num_consts + num_const_dots)
-    )
+    num_consts = p.num_consts + num_const_dots
+    params = replace(p, body=body, num_consts=num_consts, record=of_jvp(p, nonzero))
+    results = bind(for_p, *operands, params=params)
     num_outs = sum(states)
     outs, rest = results[:num_outs], iter(results[num_outs:])
     out_nonzero = [nz for nz, state in zip(nonzero, states, strict=True) if state]

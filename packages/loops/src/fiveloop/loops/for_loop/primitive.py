@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from fiveloop.core import (
     map_positions,
     stage_closed,
 )
+from fiveloop.loops.planning.options import DEFAULT, Planning
+from fiveloop.loops.planning.record import EMPTY, Record
 from fiveloop.state import AbstractRef
 
 INDEX = ShapedArray((), np.int32)
@@ -35,7 +37,7 @@ class ForParams:
     The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents
     before the loop, and its contents after the loop are a result. Carried values are there after discharge.
     `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the
-    loop may end.
+    loop may end. `planning` are the planning steps that are on, and `record` tells what they did, if it is asked for.
     """
 
     nsteps: int
@@ -44,6 +46,8 @@ class ForParams:
     reverse: bool = False
     unroll: int = 1
     end: int | None = None
+    planning: Planning = DEFAULT
+    record: Record = field(default=EMPTY, compare=False)
 
     @property
     def num_carry(self) -> int:

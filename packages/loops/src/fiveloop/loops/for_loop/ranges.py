@@ -62,6 +62,8 @@ def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
     """The equation with its nested jaxprs simplified; the body of a loop knows its counter and constants."""
     if eqn.primitive is for_p:
         p = eqn.params
+        if not p.planning.ranges:
+            return eqn
         consts = [_range(a, ranges) for a in eqn.invars[: p.num_consts]]
         rest = (None,) * (len(eqn.invars) - p.num_consts)
         counter = (0, max(p.nsteps - 1, 0))

@@ -37,6 +37,7 @@ from fiveloop.core import (
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
 from fiveloop.loops.for_loop.snapshots import Snapshots, with_snapshots
 from fiveloop.loops.for_loop.stacks import zeros_eqn
+from fiveloop.loops.planning.derived import of_known, of_staged
 from fiveloop.state import AbstractRef
 
 
@@ -195,7 +196,8 @@ class _Loop:
         operands = [*select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
         stacks = [Var(a) for a in stack_avals]
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
-        params = replace(self.p, body=body, num_consts=num_consts)
+        record = of_known(self.p, known, core, stacked)
+        params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,
             new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
@@ -245,7 +247,8 @@ class _Loop:
         for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
             if take and state and out is not None:
                 outs.append(out if unk else Var(out.aval))
-        params = replace(self.p, body=body, num_consts=num_inv + num_consts)
+        record = of_staged(self.p, taken, invariant, num_stacks)
+        params = replace(self.p, body=body, num_consts=num_inv + num_consts, record=record)
         return new_eqn(for_p, operands, params, outs, self.eqn.source)
 
     def _stack_aval(self, aval: Aval) -> Aval:

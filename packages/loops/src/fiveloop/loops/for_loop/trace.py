@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
@@ -18,20 +18,28 @@ from fiveloop.core import (
     partition,
     stage,
 )
-from fiveloop.loops.for_loop.carried_arrays import carried_arrays_as_refs
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
-from fiveloop.loops.for_loop.promote import promote_constants
 from fiveloop.loops.for_loop.unroll import steps_a_turn
+from fiveloop.loops.planning.constants import decisions as constants_told
+from fiveloop.loops.planning.constants import promote_constants
+from fiveloop.loops.planning.names import closure_names
+from fiveloop.loops.planning.options import STEPS, Planning, current_planning
+from fiveloop.loops.planning.promote import promote
+from fiveloop.loops.planning.record import OFF, Decision, Record
 from fiveloop.state import Ref
 
 
 @dataclass(frozen=True, slots=True)
 class TracedBody:
-    """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over."""
+    """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over.
+
+    `fun` is the user's function that it was traced from.
+    """
 
     jaxpr: Jaxpr
     consts: list[Value]
     refs: list[Value]
+    fun: object = None
 
 
 def trace_body(
@@ -46,7 +54,7 @@ def trace_body(
     i, *args = staged.jaxpr.invars[num:]
     # staged : [*captured, i, *args] -> [*outs];  jaxpr : [i, *consts, *refs, *args] -> [*outs]
     jaxpr = staged.jaxpr.replace(invars=[i, *[v for _, v in consts], *[v for _, v in refs], *args])
-    return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs])
+    return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs], user_fun)
 
 
 def check_steps(what: str, nsteps: Any) -> int:
@@ -85,15 +93,51 @@ class Loop:
         return outs[self.num_promoted :]
 
 
-def loop_of(nsteps: int, traced: TracedBody, reverse: bool, unroll: int) -> Loop:
-    """The loop of a traced body.
+def loop_of(
+    nsteps: int, traced: TracedBody, reverse: bool, unroll: int, states: Sequence[str] = ()
+) -> Loop:
+    """The loop of a traced body; `states` are the names of its states, as far as they have some.
 
     traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
-    indexed_body = carried_arrays_as_refs(traced.jaxpr)
-    body, promoted = promote_constants(indexed_body, len(traced.consts), len(traced.refs))
-    consts, indexed = partition(promoted, traced.consts)
+    chosen = current_planning()
+    num_consts, num_refs = len(traced.consts), len(traced.refs)
+    story = _Story(traced, states) if chosen.tell else None
+    body, mask = traced.jaxpr, [False] * num_consts
+    if chosen.promote:
+        body, told = promote(body, story.names if story else [""] * (len(body.invars) - 1))
+        if story:
+            story.told += told
+    if chosen.constants:
+        body, mask = promote_constants(body, num_consts, num_refs)
+    consts, indexed = partition(mask, traced.consts)
     turn = steps_a_turn(unroll, nsteps, body)
-    params = ForParams(nsteps, body, len(consts), reverse, turn)
+    params = ForParams(nsteps, body, len(consts), reverse, turn, planning=chosen)
+    if story:
+        params = replace(params, record=story.record(mask, num_refs, chosen))
     return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))
+
+
+class _Story:
+    """What is told of a loop while it is traced: the names of its operands, and what was done."""
+
+    def __init__(self, traced: TracedBody, states: Sequence[str]) -> None:
+        closed = closure_names(traced.fun, [*traced.consts, *traced.refs])
+        count = len(traced.jaxpr.invars) - 1 - len(closed)
+        names = [*closed, *states][: len(closed) + count]
+        self.names = [*names, *["state"] * (len(closed) + count - len(names))]
+        self.avals = traced.jaxpr.in_avals[1:]
+        self.told: list[Decision] = []
+
+    def record(self, promoted: Sequence[bool], num_refs: int, chosen: Planning) -> Record:
+        """The record of the loop, with names in the order of its operands."""
+        num_consts = len(promoted)
+        closed = self.names[:num_consts]
+        if chosen.constants:
+            self.told += constants_told(self.avals[:num_consts], closed, promoted)
+        kept, indexed = partition(promoted, closed)
+        rest = self.names[num_consts:]
+        names = [*kept, *rest[:num_refs], *indexed, *rest[num_refs:]]
+        off = [Decision(step, "", False, OFF) for step in STEPS if not getattr(chosen, step)]
+        return Record(names=tuple(names), decisions=(*self.told, *off))

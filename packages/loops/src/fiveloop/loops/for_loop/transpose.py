@@ -29,6 +29,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.for_loop.own_slots import sums_as_writes
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
+from fiveloop.loops.planning.derived import of_transpose
 from fiveloop.state import AbstractRef, addupdate
 
 
@@ -52,7 +53,13 @@ def for_transpose(
             for_p,
             *known,
             *gathered,
-            params=replace(p, body=body_t, num_consts=num_consts, reverse=not p.reverse),
+            params=replace(
+                p,
+                body=body_t,
+                num_consts=num_consts,
+                reverse=not p.reverse,
+                record=of_transpose(p, linear),
+            ),
         )
     )
     for lin, state in zip(linear, states, strict=True):

@@ -221,15 +221,27 @@ def _plan(
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
     num_outs = len(staged.jaxpr.outvars) - step.has_end
     ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
-    body = _as_for_body(staged, carry, x_avals, ys, step.has_end) if steps else None
+    body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end) if steps else None
     if body is not None and step.has_end:
         body = until_stopped(body)
-    loop = None if body is None else loop_of(steps, body, reverse, unroll)
+    loop = None if body is None else loop_of(steps, body, reverse, unroll, _state_names(step))
     return _Plan(carry, ys, ys_tree, loop)
 
 
+def _state_names(step: _Step) -> list[str]:
+    """What the states of the loop are called: those of the carry, the inputs and the outputs."""
+    trees = (("carry", step.carry_tree), ("xs", step.xs_tree), ("ys", step.ys_tree))
+    names = [f"{name}{path}" for name, tree in trees for path in leaf_paths(tree)]
+    return [*names, *["ended", "steps taken"] * step.has_end]
+
+
 def _as_for_body(
-    staged: Staged, carry: Sequence[Aval], xs: Sequence[Aval], ys: Sequence[Aval], has_end: bool
+    step: _Step,
+    staged: Staged,
+    carry: Sequence[Aval],
+    xs: Sequence[Aval],
+    ys: Sequence[Aval],
+    has_end: bool,
 ) -> TracedBody:
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
 
@@ -262,7 +274,8 @@ def _as_for_body(
         *[x.aval for x in refs],
         *map(AbstractRef, [*carry, *xs, *ys, *[FLAG] * has_end]),
     ]
-    return TracedBody(stage_closed(run, [INDEX, *avals], staged.jaxpr.name), consts, refs)
+    body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
+    return TracedBody(body, consts, refs, step.f)
 
 
 @dataclass(slots=True)

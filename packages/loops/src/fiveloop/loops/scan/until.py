@@ -51,4 +51,5 @@ def until_stopped(body: TracedBody) -> TracedBody:
         has_ended = convert(flag[...], INDEX.dtype)
         return bind(cond_p, has_ended, *args, params=CondParams((step, skip)))
 
-    return TracedBody(stage_closed(run, avals, body.jaxpr.name), body.consts, body.refs)
+    stopped = stage_closed(run, avals, body.jaxpr.name)
+    return TracedBody(stopped, body.consts, body.refs, body.fun)

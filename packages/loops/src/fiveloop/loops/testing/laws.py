@@ -1,3 +1,44 @@
-"""The laws, for functions with loops: those of state, once the oracle knows the loops."""
+"""The laws, for functions with loops: those of state, once the oracle knows the loops, and that of planning."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fiveloop.core import Jaxpr, typecheck, with_jaxprs
+from fiveloop.core.passes import run_passes
+from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.samples import Sample, contents
+from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.options import DEFAULT, STEPS, Planning
 from fiveloop.state.testing.laws import check_function as check_function
+
+UNPLANNED = Planning(**dict.fromkeys(STEPS, False))
+
+
+def with_planning(jaxpr: Jaxpr, planning: Planning) -> Jaxpr:
+    """The jaxpr with other planning steps on, in all its loops; what was done when they were traced stays."""
+    return jaxpr.remember(("with planning", planning), lambda: _with_planning(jaxpr, planning))
+
+
+def _with_planning(jaxpr: Jaxpr, planning: Planning) -> Jaxpr:
+    def changed(params: Any) -> Any:
+        return with_jaxprs(params, lambda inner: with_planning(inner, planning))
+
+    eqns = [eqn.replace(params=changed(eqn.params)) for eqn in jaxpr.eqns]
+    eqns = [
+        e.replace(params=replace(e.params, planning=planning)) if e.primitive is for_p else e
+        for e in eqns
+    ]
+    return jaxpr.replace(eqns=eqns)
+
+
+def law_planning(s: Sample, seed: int = 0) -> None:
+    """The passes give the same with all planning steps, with one of them off, and with none."""
+    step = STEPS[seed % len(STEPS)]
+    want = s.run()
+    for planning in (DEFAULT, replace(DEFAULT, **{step: False}), UNPLANNED):
+        ready = run_passes(with_planning(s.jaxpr, planning))
+        typecheck(ready)
+        got = Sample(ready, tuple(map(contents, s.args))).run()
+        assert_all_close(got, want, f"{planning}: result")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from fiveloop.core import (
     Atom,
+    Aval,
     Eqn,
     Jaxpr,
     Var,
@@ -17,12 +18,16 @@ from fiveloop.core import (
     used_vars,
     whole_indexer,
 )
-from fiveloop.loops.for_loop.array_access import Access, Made, access
 from fiveloop.loops.for_loop.primitive import for_p, is_state
+from fiveloop.loops.planning.array_access import Access, Made, access
+from fiveloop.loops.planning.record import Decision
 from fiveloop.state import AbstractRef, IndexParams, get_p
 
 Refs = Mapping[Var, Var]
 """The Ref that takes the place of each constant."""
+
+
+STEP = "constants"
 
 
 def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxpr, list[bool]]:
@@ -49,6 +54,23 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     kept = [v for v in consts if v not in refs]
     invars = [i, *kept, *rest[:num_refs], *refs.values(), *rest[num_refs:]]
     return Jaxpr(invars, eqns, outs, body.name), mask
+
+
+def decisions(
+    avals: Sequence[Aval], names: Sequence[str], promoted: Sequence[bool]
+) -> list[Decision]:
+    """What became of each constant that is an array, and why."""
+    return [
+        Decision(STEP, name, done, _READ_AT_INDICES if done else _NOT_INDEXED)
+        for aval, name, done in zip(avals, names, promoted, strict=True)
+        if aval.shape
+    ]
+
+
+_READ_AT_INDICES = (
+    "it is read at indices, so it is a Ref that nothing writes: its derivative costs what is read"
+)
+_NOT_INDEXED = "it stays a value: no step reads it at an index that is known only at run time"
 
 
 def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:

@@ -13,7 +13,7 @@ from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.passes import all_passes, run_passes
 from fiveloop.core.primitives.elementwise import tanh
 from fiveloop.loops import for_loop, scan
-from fiveloop.loops.for_loop.sink import plan
+from fiveloop.loops.planning.steps import plan
 
 STEPS, WIDTH, ROWS = 12, 40, 3
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Planning: products that a loop adds up become one contraction after it.
+"""Products that a loop adds up become one contraction after it.
 
 The derivative of weights that a loop uses in every step is a sum of outer products, each as large as the weights.
 Where nothing in the loop reads the sum, the factors are kept instead, and contracted over the steps in the end.
@@ -9,31 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from math import prod
-from operator import is_
 
 from fiveloop.core import (
     NO_PARAMS,
     Atom,
     Eqn,
     Jaxpr,
-    Pass,
     Var,
     add_p,
     bytes_of,
     dot_general_p,
-    jaxprs_in,
     mutated_positions,
     neg_p,
     new_eqn,
-    register_pass,
     select_by,
     size_of,
     transpose_p,
     whole_indexer,
-    with_jaxprs,
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
+from fiveloop.loops.planning.derived import without_operand
+from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef, IndexParams, addupdate_p, get_p
 
 LEAST_SUM = 1024
@@ -44,50 +41,75 @@ MOST_KEPT = 16
 """How many times the room of the sum the factors may take that have not been kept anyway."""
 
 
-def plan(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with the sums of its loops sunk, in nested jaxprs too; itself if there are none."""
-    return jaxpr.remember("planned", lambda: _plan(jaxpr))
+STEP = "sink"
+SUNK = "its terms are products: their factors are kept, and contracted after the loop"
 
 
-def _plan(jaxpr: Jaxpr) -> Jaxpr:
-    eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn)]
-    if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
-        return jaxpr
-    return Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
-
-
-def _planned(eqn: Eqn) -> list[Eqn]:
-    if any(map(is_changed, jaxprs_in(eqn.params))):
-        eqn = eqn.replace(params=with_jaxprs(eqn.params, plan))
-    return _sunk(eqn) if eqn.primitive is for_p else [eqn]
-
-
-def is_changed(jaxpr: Jaxpr) -> bool:
-    """Whether there is something to plan."""
-    return plan(jaxpr) is not jaxpr
-
-
-def _sunk(eqn: Eqn) -> list[Eqn]:
+def sink(eqn: Eqn) -> Planned:
     """A loop, and the contractions that take the place of what it would add up."""
+    done = Planned(eqn)
+    while True:
+        found = _next(done.loop, done.told)
+        if found is None:
+            return done
+        products, sums = found
+        before, loop, after = products.sink(sums)
+        told = Decision(STEP, _name(done.loop, products.ref), True, SUNK, sums[0].source)
+        done = Planned(loop, [*done.before, *before], [*after, *done.after], [*done.told, told])
+
+
+def _next(eqn: Eqn, told: list[Decision]) -> tuple[Products, list[Eqn]] | None:
+    """The products of the first sum that is worth it; `told` is given why others are not."""
     if eqn.params.num_carry:
-        return [eqn]
-    for ref in eqn.params.body.invars[1 + eqn.params.num_consts :]:
-        sums = _sums(eqn.params.body, ref)
-        products = Products(eqn, ref)
-        if sums and all(products.take(e.invars[1]) for e in sums) and products.pay:
-            before, loop, after = products.sink(sums)
-            return [*before, *_sunk(loop), *after]
-    return [eqn]
+        return None
+    body: Jaxpr = eqn.params.body
+    for ref in body.invars[1 + eqn.params.num_consts :]:
+        sums = _sums(body, ref)
+        if not sums:
+            continue
+        why = _why_never(body, ref, sums)
+        if not why:
+            products = Products(eqn, ref)
+            why = _why_not(products, sums)
+            if not why:
+                return products, sums
+        stays = Decision(STEP, _name(eqn, ref), False, f"it is added up in the loop: {why}")
+        if stays not in told:
+            told.append(stays)
+    return None
+
+
+def _name(eqn: Eqn, ref: Var) -> str:
+    p = eqn.params
+    name: str = p.record.names_of(len(eqn.invars))[p.body.invars.index(ref) - 1]
+    return name
+
+
+def _why_never(body: Jaxpr, ref: Var, sums: list[Eqn]) -> str:
+    """Why a sum stays in its loop whatever its terms are, if it does."""
+    if size_of(ref.aval.shape) < LEAST_SUM:
+        return f"it has fewer than {LEAST_SUM:,} elements"
+    others = len(sums) < sum(ref in e.invars for e in body.eqns)
+    return "the loop does more with it" if others else ""
+
+
+def _why_not(products: Products, sums: list[Eqn]) -> str:
+    """Why the products that a sum adds up are not kept, if they are not."""
+    if not all(products.take(e.invars[1]) for e in sums):
+        return products.why
+    return "" if products.pay else "the factors of all steps would take more room"
 
 
 def _sums(body: Jaxpr, ref: Var) -> list[Eqn]:
-    """The equations that add to a whole Ref, if that is all that is done with it."""
-    if not isinstance(ref.aval, AbstractRef) or size_of(ref.aval.shape) < LEAST_SUM:
+    """The equations that add to a whole Ref."""
+    if not isinstance(ref.aval, AbstractRef):
         return []
-    found = [e for e in body.eqns if ref in e.invars]
     whole = IndexParams(whole_indexer(ref.aval.shape))
-    are_sums = all(e.primitive is addupdate_p and e.params == whole for e in found)
-    return found if are_sums else []
+    return [
+        e
+        for e in body.eqns
+        if e.primitive is addupdate_p and e.invars[0] is ref and e.params == whole
+    ]
 
 
 class Products:
@@ -99,6 +121,7 @@ class Products:
         self.body: Jaxpr = eqn.params.body
         self.made = {v: e for e in self.body.eqns for v in e.outvars}
         self.uses = Counter(a for e in self.body.eqns for a in e.invars if isinstance(a, Var))
+        self.why = ""
         self.terms: list[Eqn] = []
         self.factors: dict[Var, int | None] = {}
 
@@ -106,11 +129,14 @@ class Products:
         """Take the equations that make `x`: products, and what is linear in them; whether there are no others."""
         eqn = self.made.get(x) if isinstance(x, Var) else None
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
+            self.why = "what a step adds is used for something else, too, or is not made in it"
             return False
         if eqn.primitive in (transpose_p, neg_p, add_p):
             taken = all(self.take(a) for a in eqn.invars)
         else:
             taken = eqn.primitive is dot_general_p and self._take_factors(eqn)
+            if eqn.primitive is not dot_general_p:
+                self.why = f"what a step adds is no product, but comes from `{eqn.primitive}`"
         self.terms.append(eqn)
         return taken
 
@@ -119,7 +145,11 @@ class Products:
         shape, axes = eqn.invars[0].aval.shape, eqn.params.contract[0]
         for x in factors:
             self.factors[x] = self._kept(x)
-        return len(factors) == 2 and prod(shape[k] for k in axes) <= MOST_TERMS
+        if len(factors) != 2:
+            self.why = "a factor is the same in all steps"
+        elif prod(shape[k] for k in axes) > MOST_TERMS:
+            self.why = f"a step's own product adds up more than {MOST_TERMS} terms"
+        return not self.why
 
     def _kept(self, x: Var) -> int | None:
         """The operand in whose slots a factor has been kept: it is read at the counter, and nothing changes it."""
@@ -174,7 +204,8 @@ class Products:
         outvars = [v for v, k in zip(results, keep, strict=True) if v is not None and k]
         invars = [body.invars[0], *select_by(keep, body.invars[1:]), *refs]
         operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in stacks]]
-        params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name))
+        record = without_operand(eqn.params.record, keep, len(stacks))
+        params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name), record=record)
         return new_eqn(for_p, operands, params, [*outvars, *filled], eqn.source), results[place]
 
     def _stack_after(self, place: int, after: list[Eqn]) -> Atom:
@@ -221,6 +252,3 @@ class Products:
 def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes, behind that of the steps."""
     return tuple(k + 1 for k in axes)
-
-
-register_pass(Pass("plan", after=("dce",), applies=is_changed, run=plan))

@@ -1,0 +1,78 @@
+"""The records of the loops that a loop's transforms are made of; nothing where no record is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fiveloop.core import Jaxpr, Mask, Var, bytes_of, select_by
+from fiveloop.loops.planning.record import Record, Saved, shown_type
+
+if TYPE_CHECKING:
+    from fiveloop.loops.for_loop.primitive import ForParams
+
+PUSHES = "values and tangents"
+KNOWN = "forward half of a derivative"
+LINEAR = "linear half of a derivative"
+BACKWARD = "backward half of a derivative"
+
+
+def of_jvp(p: ForParams, nonzero: Sequence[bool]) -> Record:
+    """The record of a loop over values and tangents."""
+    names, num = p.record.names, p.num_consts
+    if len(names) != len(nonzero):
+        return p.record
+    dots = [f"tangent of {name}" for name in select_by(nonzero, names)]
+    first = sum(nonzero[:num])
+    return p.record.moved(PUSHES, [*names[:num], *dots[:first], *names[num:], *dots[first:]])
+
+
+def of_known(p: ForParams, known: Sequence[bool], core: Jaxpr, stacked: Sequence[Var]) -> Record:
+    """The record of the half that keeps residuals, with what it keeps of each step."""
+    if not p.planning.tell:
+        return p.record
+    made = {v: eqn.source for eqn in core.eqns for v in eqn.outvars}
+    saved = [
+        Saved(shown_type(v.aval), p.nsteps * bytes_of([v.aval]), True, made.get(v)) for v in stacked
+    ]
+    names = select_by(known, p.record.names_of(len(known)))
+    return p.record.moved(KNOWN, [*names, *["residual"] * len(stacked)], saved)
+
+
+def of_staged(p: ForParams, taken: Mask, invariant: Sequence[Var], num_stacks: int) -> Record:
+    """The record of the half that comes later, with what it is given once."""
+    if not p.planning.tell:
+        return p.record
+    names = p.record.names_of(len(taken))
+    first = select_by(taken[: p.num_consts], names[: p.num_consts])
+    last = select_by(taken[p.num_consts :], names[p.num_consts :])
+    residuals = ["residual of all steps"] * len(invariant)
+    saved = [Saved(shown_type(v.aval), bytes_of([v.aval]), False, None) for v in invariant]
+    return p.record.moved(LINEAR, [*residuals, *first, *["residual"] * num_stacks, *last], saved)
+
+
+def of_transpose(p: ForParams, linear: Sequence[bool]) -> Record:
+    """The record of a loop over cotangents."""
+    names = p.record.names
+    if len(names) != len(linear):
+        return p.record
+    known = [name for name, lin in zip(names, linear, strict=True) if not lin]
+    gathered = [f"cotangent of {name}" for name in select_by(linear, names)]
+    gathered = [name.replace("cotangent of tangent of", "cotangent of") for name in gathered]
+    return p.record.moved(BACKWARD, [*known, *gathered], p.record.saved)
+
+
+def of_dce(p: ForParams, kept: Sequence[bool]) -> Record:
+    """The record of a loop with fewer operands."""
+    names = p.record.names
+    if len(names) != len(kept):
+        return p.record
+    return p.record.moved(p.record.role, select_by(kept, names), p.record.saved)
+
+
+def without_operand(record: Record, keep: Sequence[bool], new: int) -> Record:
+    """The record of a loop with some operands, and new ones that keep something of each step behind them."""
+    if len(record.names) != len(keep):
+        return record
+    names = [*select_by(keep, record.names), *["factor"] * new]
+    return record.moved(record.role, names, record.saved)

@@ -1,0 +1,189 @@
+"""`explain`: what was done to each loop of a function, what was not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core import (
+    Eqn,
+    Jaxpr,
+    Source,
+    boundary,
+    check_callable,
+    jaxprs_in,
+    order_p,
+    stage_user,
+)
+from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
+from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.options import telling
+from fiveloop.loops.planning.record import Decision, shown_type
+from fiveloop.loops.planning.report import (
+    Explanation,
+    LoopReport,
+    OperandReport,
+    SavedReport,
+    StepReport,
+    same_shape,
+)
+from fiveloop.loops.while_loop.primitive import while_p
+
+
+@boundary
+def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """What planning did to each loop of `f` on these arguments, or on descriptions of them: text, and data.
+
+    `f` may be any function: one that is jitted, a derivative, a `vmap`. It is traced anew and, if its loops need an
+    order of reads and writes, compiled; it is not run.
+
+    >>> import fiveloop.numpy as fnp
+    >>> from fiveloop.loops import fori_loop
+    >>> def shifted(x):
+    ...     return fori_loop(1, 4, lambda i, y: y.at[i].set(y[i - 1]), x)
+    >>> print(explain(shifted, fnp.arange(4.0)).loops[0].decision("promote").reason)
+    it is only indexed and updated at indices, so it is a Ref, read and written there
+    """
+    check_callable("explain", f)
+    with telling():
+        jaxpr = stage_user(f, args, kwargs)[0].jaxpr
+        found = in_place(jaxpr)
+        ready = ready_jaxpr(jaxpr)
+    loops = [_report(loop, found) for loop in _loops(ready, (), "")]
+    return Explanation(tuple(loops), found.emission, len(found.copies))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A loop, its number, and what is around it."""
+
+    eqn: Eqn
+    number: str
+    within: tuple[str, ...]
+
+
+def _loops(jaxpr: Jaxpr, within: tuple[str, ...], number: str) -> Iterator[_Found]:
+    """The loops of a jaxpr, each before those within it."""
+    count = 0
+    for eqn in jaxpr.eqns:
+        is_loop = _is_loop(eqn)
+        inner, around = number, within
+        if is_loop:
+            count += 1
+            inner, around = f"{number}{count}", ()
+            yield _Found(eqn, inner, within)
+            inner += "."
+        for k, body in enumerate(jaxprs_in(eqn.params)):
+            place = around if is_loop else (*around, _place(eqn, k))
+            found = list(_loops(body, place, inner if is_loop else f"{number}"))
+            yield from found if is_loop else _renumbered(found, number, count)
+            count += 0 if is_loop else sum(_depth(f.number) == _depth(number) + 1 for f in found)
+
+
+def _depth(number: str) -> int:
+    return len([part for part in number.split(".") if part])
+
+
+def _renumbered(found: Sequence[_Found], number: str, count: int) -> Iterator[_Found]:
+    """Loops of a call, counted on from those before it."""
+    for f in found:
+        first, dot, rest = f.number[len(number) :].partition(".")
+        yield _Found(f.eqn, f"{number}{int(first) + count}{dot}{rest}", f.within)
+
+
+def _place(eqn: Eqn, k: int) -> str:
+    """What a call or a branch is called."""
+    name = getattr(eqn.params, "name", "")
+    if len(jaxprs_in(eqn.params)) > 1:
+        return f"{eqn.primitive} branch {k}"
+    return f"{eqn.primitive} `{name}`" if name else str(eqn.primitive)
+
+
+def _report(found: _Found, program: InPlace) -> LoopReport:
+    report = _for_report if found.eqn.primitive is for_p else _while_report
+    return report(found, program)
+
+
+def _for_report(found: _Found, program: InPlace) -> LoopReport:
+    p = found.eqn.params
+    record = p.record
+    carried = [shown_type(a) for a in p.body.out_avals if a.shape]
+    copies = sum(same_shape(copy.shape, carried) for copy in program.copies)
+    updated = any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
+    return LoopReport(
+        number=found.number,
+        name=p.body.name or "body",
+        line=shown_line(found.eqn.source),
+        within=found.within,
+        role=record.role,
+        steps=p.nsteps,
+        reverse=p.reverse,
+        unroll=p.unroll,
+        operands=tuple(OperandReport(o.name, o.type, o.use) for o in record.operands),
+        decisions=tuple(map(_step_report, record.decisions)),
+        saved=tuple(
+            SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
+        ),
+        in_place=_in_place(_num_orders(p.body), updated, copies, program),
+        copies=copies,
+    )
+
+
+def _num_orders(jaxpr: Jaxpr) -> int:
+    """How often a step orders reads before writes, what loops within it do not counted."""
+    found = 0
+    for eqn in jaxpr.eqns:
+        found += eqn.primitive is order_p
+        if not _is_loop(eqn):
+            found += sum(map(_num_orders, jaxprs_in(eqn.params)))
+    return found
+
+
+def _is_loop(eqn: Eqn) -> bool:
+    return eqn.primitive is for_p or eqn.primitive is while_p
+
+
+def _in_place(orders: int, updated: bool, copies: int, program: InPlace) -> str:
+    if not updated and not orders:
+        return "no array changes at indices"
+    if not orders:
+        return "a step writes once, after all that it reads: nothing has to be ordered"
+    left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
+    times = "once" if orders == 1 else f"{orders} times"
+    return f"reads are ordered before writes {times} a step, by `{program.emission}`: {left}"
+
+
+def _while_report(found: _Found, program: InPlace) -> LoopReport:
+    p = found.eqn.params
+    why = "planning looks at loops whose number of steps is known when they are traced"
+    names = [*["constant"] * p.num_consts, *["carry"] * len(p.body.outvars)]
+    return LoopReport(
+        number=found.number,
+        name=p.body.name or "body",
+        line=shown_line(found.eqn.source),
+        within=found.within,
+        role="loop",
+        steps=None,
+        reverse=False,
+        unroll=1,
+        operands=tuple(
+            OperandReport(name, shown_type(a), "value, the same in all steps")
+            if name == "constant"
+            else OperandReport(name, shown_type(a), "carried as a value")
+            for name, a in zip(names, p.body.in_avals, strict=False)
+        ),
+        decisions=(StepReport("plan", "", False, why),),
+        saved=(),
+        in_place=_in_place(_num_orders(p.body), False, 0, program),
+        copies=0,
+    )
+
+
+def _step_report(d: Decision) -> StepReport:
+    return StepReport(d.step, d.subject, d.done, d.reason, shown_line(d.source))
+
+
+def shown_line(source: Source | None) -> str | None:
+    """A line of the user's program: the file's name and the number."""
+    return f"{source.file.rpartition('/')[2]}:{source.line}" if source is not None else None

@@ -1,0 +1,75 @@
+"""Which planning steps are on: one value, which a block may change, and which every loop traced there keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+from fiveloop.core import Setting, at_source, current_source
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """The planning steps of a loop, each of them on or off. Results are the same either way, but for rounding.
+
+    promote   : a carried array that is only indexed and updated at indices becomes a Ref
+    constants : a constant that is read at indices becomes a Ref, whose derivative costs what is read
+    sink      : products that a loop adds up, and does not read, become one contraction after it
+    ranges    : an index that the counter shows to be in range is not resolved again
+
+    `tell` keeps a record of what each step did, which `explain` prints.
+
+    >>> Planning(sink=False).sink
+    False
+    """
+
+    promote: bool = True
+    constants: bool = True
+    sink: bool = True
+    ranges: bool = True
+    tell: bool = False
+
+
+DEFAULT = Planning()
+STEPS = tuple(f.name for f in fields(Planning) if f.name != "tell")
+"""The names of the steps."""
+
+_setting = Setting("planning", DEFAULT)
+
+
+def current_planning() -> Planning:
+    """The steps that are on here."""
+    return _setting.value
+
+
+@contextmanager
+def planning(everything: bool | None = None, /, **steps: bool) -> Iterator[Planning]:
+    """Within the block, loops are traced with some planning steps on or off; `planning(False)` is none at all.
+
+    A loop keeps the choice through all transforms. What a jitted function has traced elsewhere is not used.
+
+    >>> from fiveloop.loops import fori_loop
+    >>> with planning(promote=False) as chosen:
+    ...     fori_loop(0, 3, lambda i, x: x + i, 0)
+    Array(3, dtype=int32)
+    >>> chosen.promote
+    False
+    """
+    given = dict.fromkeys(STEPS, everything) if everything is not None else {}
+    for name, value in {**given, **steps}.items():
+        if name not in STEPS or not isinstance(value, bool):
+            raise TypeError(
+                f"planning: expected True or False, for all steps or for one of {', '.join(STEPS)}; got "
+                f"{name}={value!r}{at_source(current_source())}"
+            )
+    chosen = replace(_setting.value, **{**given, **steps})
+    with _setting.to(chosen):
+        yield chosen
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Within the block, loops are traced anew and keep a record of what each step did."""
+    with _setting.to(replace(_setting.value, tell=True)):
+        yield

@@ -1,0 +1,91 @@
+"""The record of a loop: what each planning step did to it or did not do, and why. Kept only where `explain` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fiveloop.core import Aval, Dim, Eqn, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a step did with something in a loop (`done`), or why it did nothing, with the line that decides."""
+
+    step: str
+    subject: str
+    done: bool
+    reason: str
+    source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a loop takes, as it is before discharge: `use` is how each step uses it."""
+
+    name: str
+    type: str
+    use: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a loop keeps for its derivative."""
+
+    type: str
+    bytes: Dim
+    each_step: bool
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a loop besides what it computes.
+
+    `role` is the part of a derivative that the loop is; `names` has a name for each operand, or is empty.
+    """
+
+    role: str = "loop"
+    names: tuple[str, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    operands: tuple[Operand, ...] = ()
+    saved: tuple[Saved, ...] = ()
+
+    def with_decisions(self, decisions: Sequence[Decision]) -> Record:
+        """The record, longer by some decisions."""
+        return replace(self, decisions=(*self.decisions, *decisions))
+
+    def names_of(self, count: int) -> list[str]:
+        """The names of `count` operands; what is not known by name is known by its number."""
+        if len(self.names) == count:
+            return list(self.names)
+        return [f"operand {k}" for k in range(count)]
+
+    def moved(self, role: str, names: Sequence[str], saved: Sequence[Saved] = ()) -> Record:
+        """The record of a loop made from this one, with operands of its own."""
+        return replace(self, role=role, names=tuple(names), operands=(), saved=tuple(saved))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A loop after a step: what now comes before it, the loop, what comes after it, and what is told."""
+
+    loop: Eqn
+    before: Sequence[Eqn] = ()
+    after: Sequence[Eqn] = ()
+    told: list[Decision] = field(default_factory=list)
+
+    @property
+    def eqns(self) -> list[Eqn]:
+        """All equations."""
+        return [*self.before, self.loop, *self.after]
+
+
+EMPTY = Record()
+OFF = "it is turned off"
+
+
+def shown_type(aval: Aval) -> str:
+    """A type as people read it: what a Ref holds, for a Ref."""
+    inner: Aval = getattr(aval, "inner", aval)
+    return str(inner)

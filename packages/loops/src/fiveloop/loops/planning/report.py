@@ -1,0 +1,159 @@
+"""What `explain` gives: what was done to each loop of a program, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fiveloop.core import Dim
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a planning step did with something in a loop (`done`), or why it did nothing; the line that decides."""
+
+    step: str
+    subject: str
+    done: bool
+    reason: str
+    line: str | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.step}: " + (f"{self.subject}: " if self.subject else "")
+        return f"{what}{self.reason}" + (f", {self.line}" if self.line else "")
+
+
+@dataclass(frozen=True)
+class OperandReport:
+    """What a loop takes: its name as far as there is one, its type, and how the steps use it."""
+
+    name: str
+    type: str
+    use: str
+
+
+@dataclass(frozen=True)
+class SavedReport:
+    """What a loop keeps for its derivative, of each step or once, and the line that computes it."""
+
+    type: str
+    bytes: Dim
+    each_step: bool
+    line: str | None
+
+    def __str__(self) -> str:
+        often = "of each step" if self.each_step else "once"
+        line = f", {self.line}" if self.line else ""
+        return f"keeps {self.type} {often}: {self.bytes:,} bytes{line}"
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """One loop: where it is, what it takes, and what was done to it.
+
+    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it.
+    `steps` is None if that is known only at run time. `in_place` says how arrays that change at indices stay where
+    they are, and `copies` counts the instructions that copy such an array in every step all the same.
+    """
+
+    number: str
+    name: str
+    line: str | None
+    within: tuple[str, ...]
+    role: str
+    steps: Dim | None
+    reverse: bool
+    unroll: int
+    operands: tuple[OperandReport, ...]
+    decisions: tuple[StepReport, ...]
+    saved: tuple[SavedReport, ...]
+    in_place: str
+    copies: int
+
+    @property
+    def residual_bytes(self) -> Dim:
+        """How much is kept for the derivative."""
+        total: Dim = 0
+        for saved in self.saved:
+            total = total + saved.bytes
+        return total
+
+    def decision(self, step: str, subject: str = "") -> StepReport:
+        """What a step did with something, or on the whole.
+
+        Raises KeyError if it had nothing to decide.
+        """
+        for found in self.decisions:
+            if found.step == step and (not subject or found.subject == subject):
+                return found
+        known = ", ".join(f"{d.step} {d.subject}".rstrip() for d in self.decisions)
+        raise KeyError(f"expected a decision of loop {self.number}, one of {known}; got {step!r}")
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), *[f"  {line}" for line in self._lines()]])
+
+    def _title(self) -> str:
+        steps = "a number of steps known only at run time"
+        if self.steps is not None:
+            steps = f"{self.steps:,} steps" if self.steps != 1 else "1 step"
+        place = f", {self.line}" if self.line else ""
+        down = ", counting down" if self.reverse else ""
+        return f"loop {self.number}: {self.role}, `{self.name}`{place}, {steps}{down}"
+
+    def _lines(self) -> list[str]:
+        lines = [f"within {' / '.join(self.within)}"] if self.within else []
+        names = max([len(o.name) for o in self.operands], default=0)
+        types = max([len(o.type) for o in self.operands], default=0)
+        lines += [f"{o.name:<{names}}  {o.type:<{types}}  {o.use}" for o in self.operands]
+        lines += [("+ " if d.done else "- ") + str(d) for d in self.decisions]
+        lines += map(str, self.saved)
+        if self.unroll > 1:
+            lines.append(f"unroll: {self.unroll} steps are compiled into one turn")
+        lines.append(f"in place: {self.in_place}")
+        return lines
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All loops of a program; prints as text, `to_dict` gives plain data that `json` can write.
+
+    `emission` is how reads are ordered before writes, None if nothing needs it; `copies` counts the copies of whole
+    arrays in the loops of the compiled program.
+    """
+
+    loops: tuple[LoopReport, ...]
+    emission: str | None
+    copies: int
+
+    def __len__(self) -> int:
+        return len(self.loops)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as dictionaries, lists, strings and numbers."""
+        return {
+            "loops": [
+                {**asdict(loop), "residual_bytes": loop.residual_bytes} for loop in self.loops
+            ],
+            "emission": self.emission,
+            "copies": self.copies,
+        }
+
+    def __str__(self) -> str:
+        if not self.loops:
+            return "there are no loops"
+        return "\n".join([*map(str, self.loops), self._summary()])
+
+    __repr__ = __str__
+
+    def _summary(self) -> str:
+        if self.emission is None:
+            return "nothing in these loops needs an order, so none was written"
+        copies = f"{self.copies} copies of whole arrays are left" if self.copies else "no copies"
+        return f"reads are ordered before writes by `{self.emission}`: {copies}"
+
+
+def same_shape(hlo_shape: str, types: Sequence[str]) -> bool:
+    """Whether an array of the compiled program may be one of some types: it has the same sizes."""
+    sizes = hlo_shape.partition("[")[2]
+    return any(sizes == t.partition("[")[2] for t in types)

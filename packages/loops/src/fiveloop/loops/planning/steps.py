@@ -1,0 +1,67 @@
+"""The pass `plan`: the planning steps that come after all derivatives, for each loop, the inner ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import is_
+
+from fiveloop.core import Eqn, Jaxpr, Pass, jaxprs_in, register_pass, with_jaxprs
+from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.operands import operands_of
+from fiveloop.loops.planning.record import Planned
+from fiveloop.loops.planning.sink import sink
+
+_STEPS: tuple[tuple[str, Callable[[Eqn], Planned]], ...] = (("sink", sink),)
+"""The steps by name, in order."""
+
+
+def plan(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with its loops planned, in nested jaxprs too; itself if there is nothing to do."""
+    return jaxpr.remember("planned", lambda: _plan(jaxpr))
+
+
+def is_changed(jaxpr: Jaxpr) -> bool:
+    """Whether there is something to plan."""
+    return plan(jaxpr) is not jaxpr
+
+
+def _plan(jaxpr: Jaxpr) -> Jaxpr:
+    eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn)]
+    if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
+        return jaxpr
+    return Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
+
+
+def _planned(eqn: Eqn) -> list[Eqn]:
+    if any(map(is_changed, jaxprs_in(eqn.params))):
+        eqn = eqn.replace(params=with_jaxprs(eqn.params, plan))
+    return _loop(eqn).eqns if eqn.primitive is for_p else [eqn]
+
+
+def _loop(eqn: Eqn) -> Planned:
+    """A loop after all steps that are on for it."""
+    done = Planned(eqn)
+    for name, step in _STEPS:
+        if getattr(eqn.params.planning, name):
+            new = step(done.loop)
+            done = Planned(
+                new.loop,
+                [*done.before, *new.before],
+                [*new.after, *done.after],
+                [*done.told, *new.told],
+            )
+    return _told(done) if eqn.params.planning.tell else done
+
+
+def _told(done: Planned) -> Planned:
+    """The loop with all that is told of it, once."""
+    p = done.loop.params
+    if p.record.operands or p.num_carry:
+        return done
+    record = p.record.with_decisions(done.told)
+    loop = done.loop.replace(params=replace(p, record=replace(record, operands=operands_of(p))))
+    return replace(done, loop=loop)
+
+
+register_pass(Pass("plan", after=("dce",), applies=is_changed, run=plan))
