@@ -67,9 +67,7 @@ def decisions(
     ]
 
 
-_READ_AT_INDICES = (
-    "it is read at indices, so it is a Ref that nothing writes: its derivative costs what is read"
-)
+_READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
 _NOT_INDEXED = "it stays a value: no step reads it at an index that is known only at run time"
 
 

@@ -48,7 +48,8 @@ def of_staged(p: ForParams, taken: Mask, invariant: Sequence[Var], num_stacks: i
     last = select_by(taken[p.num_consts :], names[p.num_consts :])
     residuals = ["residual of all steps"] * len(invariant)
     saved = [Saved(shown_type(v.aval), bytes_of([v.aval]), False, None) for v in invariant]
-    return p.record.moved(LINEAR, [*residuals, *first, *["residual"] * num_stacks, *last], saved)
+    moved = p.record.moved(LINEAR, [*residuals, *first, *["residual"] * num_stacks, *last], saved)
+    return moved.without_decisions()
 
 
 def of_transpose(p: ForParams, linear: Sequence[bool]) -> Record:

@@ -43,7 +43,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     >>> def shifted(x):
     ...     return fori_loop(1, 4, lambda i, y: y.at[i].set(y[i - 1]), x)
     >>> print(explain(shifted, fnp.arange(4.0)).loops[0].decision("promote").reason)
-    it is only indexed and updated at indices, so it is a Ref, read and written there
+    it is indexed and updated at indices alone, so it runs as a Ref
     """
     check_callable("explain", f)
     with telling():

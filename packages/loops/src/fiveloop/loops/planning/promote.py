@@ -38,7 +38,7 @@ def promote(body: Jaxpr, names: Sequence[str]) -> tuple[Jaxpr, list[Decision]]:
     return body, told
 
 
-DONE = "it is only indexed and updated at indices, so it is a Ref, read and written there"
+DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
 
 
 class _Verdict(NamedTuple):

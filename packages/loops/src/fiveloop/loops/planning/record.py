@@ -65,6 +65,10 @@ class Record:
         """The record of a loop made from this one, with operands of its own."""
         return replace(self, role=role, names=tuple(names), operands=(), saved=tuple(saved))
 
+    def without_decisions(self) -> Record:
+        """The record of a loop that the decisions so far are not about."""
+        return replace(self, decisions=())
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:

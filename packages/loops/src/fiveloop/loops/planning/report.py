@@ -20,7 +20,8 @@ class StepReport:
     line: str | None = None
 
     def __str__(self) -> str:
-        what = f"{self.step}: " + (f"{self.subject}: " if self.subject else "")
+        mark = "+" if self.done else "-"
+        what = f"{mark} {self.step}: " + (f"{self.subject}: " if self.subject else "")
         return f"{what}{self.reason}" + (f", {self.line}" if self.line else "")
 
 
@@ -106,7 +107,7 @@ class LoopReport:
         names = max([len(o.name) for o in self.operands], default=0)
         types = max([len(o.type) for o in self.operands], default=0)
         lines += [f"{o.name:<{names}}  {o.type:<{types}}  {o.use}" for o in self.operands]
-        lines += [("+ " if d.done else "- ") + str(d) for d in self.decisions]
+        lines += map(str, self.decisions)
         lines += map(str, self.saved)
         if self.unroll > 1:
             lines.append(f"unroll: {self.unroll} steps are compiled into one turn")

@@ -42,7 +42,7 @@ MOST_KEPT = 16
 
 
 STEP = "sink"
-SUNK = "its terms are products: their factors are kept, and contracted after the loop"
+SUNK = "the factors of its terms are kept, and contracted after the loop"
 
 
 def sink(eqn: Eqn) -> Planned:
@@ -67,8 +67,8 @@ def _next(eqn: Eqn, told: list[Decision]) -> tuple[Products, list[Eqn]] | None:
         sums = _sums(body, ref)
         if not sums:
             continue
-        why = _why_never(body, ref, sums)
-        if not why:
+        why = f"it has fewer than {LEAST_SUM:,} elements"
+        if size_of(ref.aval.shape) >= LEAST_SUM:
             products = Products(eqn, ref)
             why = _why_not(products, sums)
             if not why:
@@ -85,14 +85,6 @@ def _name(eqn: Eqn, ref: Var) -> str:
     return name
 
 
-def _why_never(body: Jaxpr, ref: Var, sums: list[Eqn]) -> str:
-    """Why a sum stays in its loop whatever its terms are, if it does."""
-    if size_of(ref.aval.shape) < LEAST_SUM:
-        return f"it has fewer than {LEAST_SUM:,} elements"
-    others = len(sums) < sum(ref in e.invars for e in body.eqns)
-    return "the loop does more with it" if others else ""
-
-
 def _why_not(products: Products, sums: list[Eqn]) -> str:
     """Why the products that a sum adds up are not kept, if they are not."""
     if not all(products.take(e.invars[1]) for e in sums):
@@ -101,15 +93,13 @@ def _why_not(products: Products, sums: list[Eqn]) -> str:
 
 
 def _sums(body: Jaxpr, ref: Var) -> list[Eqn]:
-    """The equations that add to a whole Ref."""
+    """The equations that add to a whole Ref, if that is all that is done with it."""
     if not isinstance(ref.aval, AbstractRef):
         return []
+    found = [e for e in body.eqns if ref in e.invars]
     whole = IndexParams(whole_indexer(ref.aval.shape))
-    return [
-        e
-        for e in body.eqns
-        if e.primitive is addupdate_p and e.invars[0] is ref and e.params == whole
-    ]
+    are_sums = all(e.primitive is addupdate_p and e.params == whole for e in found)
+    return found if are_sums else []
 
 
 class Products:
