@@ -48,11 +48,13 @@ REFUSALS: dict[tuple[str, str], str] = {
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """The rows of the packages' own primitives; tests define others."""
+    """The rows of the packages' own primitives; tests and examples in docstrings define others."""
     for portion in PORTIONS:
         import_module(f"fiveloop.{portion}")
     own = [
-        row for row in matrix() if not any("/tests/" in p.file for p in row["abstract_eval"].places)
+        row
+        for row in matrix()
+        if not any(o in p.file for p in row["abstract_eval"].places for o in ("/tests/", "<doctest"))
     ]
     assert len(own) > len(NOT_LINEAR)
     return tuple(own)

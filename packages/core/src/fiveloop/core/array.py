@@ -498,7 +498,18 @@ def python_scalar(x: bool | int | float | complex) -> Scalar:
 
 
 def as_value(x: Any, what: str = "argument") -> Value:
-    """Anything that stands for an array, as a value; TypeError names `what` for anything else."""
+    """Anything that stands for an array, as a value; TypeError names `what` for anything else.
+
+    Values, tracers and Refs among them, come back as they are. A Python number is weakly typed: it takes the dtype of
+    what it meets. A list is no array.
+
+    >>> print(as_value(2).aval, as_value(np.ones(3, np.float32)).aval)
+    i32*[] f32[3]
+    >>> as_value("2", "softclip: x")
+    Traceback (most recent call last):
+    TypeError: softclip: x must be an array or a scalar, got '2' of type str
+      at ...
+    """
     if isinstance(x, Value):
         return x
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
@@ -532,7 +543,14 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
 
 
 def to_array(x: Value) -> Array:
-    """A concrete value on the device."""
+    """A concrete value on the device.
+
+    A Python number that was only on the host is copied there. TracerError for a traced value, which has no contents.
+
+    >>> x = to_array(as_value(2.0))
+    >>> type(x).__name__, x.item()
+    ('Array', 2.0)
+    """
     if isinstance(x, Array):
         return x
     if isinstance(x, Scalar):

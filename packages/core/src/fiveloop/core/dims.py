@@ -25,7 +25,11 @@ def is_empty(shape: Iterable[Dim]) -> bool:
 
 
 def size_of(shape: Iterable[Dim]) -> Dim:
-    """The number of elements of a shape."""
+    """The number of elements of a shape.
+
+    >>> size_of((2, 3)), size_of(())
+    (6, 1)
+    """
     product: Dim = 1
     for dim in shape:
         product = product * dim

@@ -23,7 +23,20 @@ _passes: list[Pass] = []
 
 
 def register_pass(new: Pass) -> None:
-    """Add a pass to the list, once; it comes after those that it names, also if they are added later."""
+    """Add a pass to the list, once; it comes after those that it names, also if they are added later.
+
+    It runs on whole programs, before they are lowered. CoreError if there is one of its name already.
+
+    >>> seen = []
+    >>> def note(jaxpr):
+    ...     seen.append(len(jaxpr.eqns))
+    ...     return jaxpr
+    >>> register_pass(Pass("note", after=("dce",), applies=lambda jaxpr: jaxpr.name == "noted", run=note))
+    >>> def noted(x):
+    ...     return x * 2.0 + 1.0
+    >>> jit(noted)(1.0).item(), seen
+    (3.0, [2])
+    """
     if any(p.name == new.name for p in _passes):
         raise CoreError(f"the pass {new.name!r} is registered twice")
     _passes.append(new)

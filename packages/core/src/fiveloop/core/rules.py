@@ -157,7 +157,24 @@ def define(
     cost: CostRule | None = None,
     bodies: Bodies | None = None,
 ) -> None:
-    """Fill a primitive's row. The required cells have no default, so that none is forgotten."""
+    """Fill a primitive's row. The required cells have no default, so that none is forgotten.
+
+    A cell is a rule, or a `Refusal` that says why there is none. RuleError if the primitive has a row already.
+
+    >>> twice_p = Primitive("twice")
+    >>> define(
+    ...     twice_p,
+    ...     abstract_eval=pure(lambda avals, p: avals),
+    ...     lower=lambda ctx, operands, p: [hlo.add(ctx.b, operands[0], operands[0])],
+    ...     jvp=lambda primals, tangents, p: (bind(twice_p, *primals), bind(twice_p, *tangents)),
+    ...     batch=lambda size, operands, dims, p: (bind(twice_p, *operands), list(dims)),
+    ...     transpose=lambda cts, operands, p: bind(twice_p, *cts),
+    ... )
+    >>> def twice(x):
+    ...     return bind1(twice_p, as_value(x, "twice: x"))
+    >>> jit(twice)(3.0).item(), grad(twice)(3.0).item(), vmap(twice)(np.ones(2))
+    (6.0, 2.0, Array([2., 2.], dtype=float64))
+    """
     abstract_eval_rules.define(prim, abstract_eval)
     lower_rules.define(prim, lower)
     jvp_rules.define(prim, jvp)
@@ -189,7 +206,12 @@ class PureAbstractEval(Generic[P]):
 def pure(
     abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]],
 ) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
-    """An abstract_eval without effects, from one that gives only the types."""
+    """An abstract_eval without effects, from one that gives only the types.
+
+    >>> same_types = pure(lambda avals, p: avals)
+    >>> same_types([ShapedArray((2,), np.float32)], NO_PARAMS)
+    ([f32[2]], frozenset())
+    """
     return PureAbstractEval(abstract_eval)
 
 
@@ -226,14 +248,28 @@ _TYPES: dict[type[Aval], TypeRules] = {}
 
 
 def define_type(kind: type[Aval], rules: TypeRules) -> None:
-    """Say how values of a kind of type behave, once."""
+    """Say how values of a kind of type behave, once; RuleError the second time.
+
+    Core's arrays and the Refs of `fiveloop.state` are defined so. What a type is made of is written in `TypeRules`.
+
+    >>> class Switch(Aval):
+    ...     shape, dtype, weak_type = (), np.dtype(bool), False
+    >>> define_type(Switch, type_rules(ShapedArray((), bool)))
+    >>> zeros_of(Switch()).item()
+    False
+    """
     if kind in _TYPES:
         raise RuleError(f"the type rules of {kind.__name__} are defined twice")
     _TYPES[kind] = rules
 
 
 def type_rules(aval: Aval) -> TypeRules:
-    """The rules of a type."""
+    """The rules of a type; KeyError if `define_type` was not called for it.
+
+    >>> rules = type_rules(ShapedArray((2,), np.float32))
+    >>> print(rules.add(as_value(1.0), as_value(2.0)), rules.new_accumulator)
+    3.0 None
+    """
     return _TYPES[type(aval)]
 
 
@@ -244,7 +280,15 @@ def new_eqn(
     outvars: Sequence[Var] | None = None,
     source: Source | None = None,
 ) -> Eqn:
-    """An equation whose types and effects are those of its abstract_eval; new output variables unless given."""
+    """An equation whose types and effects are those of its abstract_eval; new output variables unless given.
+
+    >>> x = Var(ShapedArray((3,), np.float32))
+    >>> eqn = new_eqn(add_p, [x, x], NO_PARAMS)
+    >>> print(Jaxpr([x], [eqn], eqn.outvars))
+    { lambda a:f32[3] ; let
+        b:f32[3] = add a a
+      in (b,) }
+    """
     avals, effects = abstract_eval_rules[prim]([a.aval for a in invars], params)
     return Eqn(
         prim,

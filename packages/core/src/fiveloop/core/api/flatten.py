@@ -27,7 +27,16 @@ def function_name(fun: object) -> str:
 
 
 def check_callable(what: str, fun: object) -> None:
-    """Raise TypeError if something that should be a function cannot be called."""
+    """Raise TypeError if something that should be a function cannot be called.
+
+    `what` names the caller in the message, which ends with the user's line.
+
+    >>> check_callable("apply", abs)
+    >>> check_callable("apply", 3)
+    Traceback (most recent call last):
+    TypeError: apply: expected a function, got 3 of type int
+      at ...
+    """
     if not callable(fun):
         raise TypeError(
             f"{what}: expected a function, got {fun!r} of type {type(fun).__name__}{at_source(current_source())}"

@@ -15,7 +15,16 @@ from fiveloop.core.transforms.batch import axes_in_front, batch_jaxpr, in_front
 def call_batch(
     prim: Primitive[Any], size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
 ) -> tuple[list[Value], list[int | None]]:
-    """Call once for the whole batch; for any primitive that calls `p.jaxpr`."""
+    """Call once for the whole batch; for any primitive that calls `p.jaxpr`.
+
+    `dims` are the operands' batch axes, or None; those given back are the results'. As a cell:
+    `partial(call_batch, prim)`.
+
+    >>> p = ClosedCallParams(make_jaxpr(lambda x, y: (x * y, y))(1.0, 1.0))
+    >>> outs, dims = call_batch(closed_call_p, 3, [as_value(np.arange(3, dtype="f4")), as_value(2.0)], [0, None], p)
+    >>> print(*outs, dims)
+    [0. 2. 4.] 2.0 [0, None]
+    """
     batched = tuple(d is not None for d in dims)
     axes = axes_in_front(operands, dims)
     jaxpr, out_batched = batch_jaxpr(p.jaxpr, size, batched, axes=axes)

@@ -48,6 +48,15 @@ def bind_call(prim: Primitive[Any], operands: Sequence[Value], p: Any) -> list[V
     """Bind a primitive that calls `p.jaxpr`; results that are at hand outside do not pass through it.
 
     So a derivative keeps them once, and never as the result of a call. A call of which nothing is left is none.
+
+    >>> inner = make_jaxpr(lambda x: (x, x * 2.0))(1.0)
+    >>> print(make_jaxpr(lambda x: bind_call(closed_call_p, [x], ClosedCallParams(inner)))(1.0))
+    { lambda a:f32*[] ; let
+        b:f32*[] = closed_call a
+          jaxpr { lambda c:f32*[] ; let
+              d:f32*[] = mul c 2.0*
+            in (d,) }
+      in (a, b) }
     """
     found = _forwarding(p.jaxpr)
     if found.jaxpr is p.jaxpr or [x.aval for x in operands] != p.jaxpr.in_avals:

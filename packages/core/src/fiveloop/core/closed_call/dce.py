@@ -12,7 +12,15 @@ from fiveloop.core.util import select_by
 
 
 def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
-    """The operands still used, and the smaller call; None if nothing is left of it."""
+    """The operands still used, and the smaller call; None if nothing is left of it.
+
+    For any primitive that calls `p.jaxpr`, as its cell `dce`. `used` has a mask of the results.
+
+    >>> jaxpr = make_jaxpr(lambda x, y: (x * 2.0, y * 3.0))(1.0, 1.0)
+    >>> used_ins, smaller = call_dce([False, True], new_eqn(closed_call_p, jaxpr.invars, ClosedCallParams(jaxpr)))
+    >>> used_ins, len(smaller.invars), len(smaller.params.jaxpr.eqns)
+    ([False, True], 1, 1)
+    """
     jaxpr, used_ins = dce(eqn.params.jaxpr, used, keep_ins=False)
     if not jaxpr.eqns and not any(used):
         return [False] * len(eqn.invars), None

@@ -18,7 +18,16 @@ from fiveloop.core.util import split_list
 def call_jvp(
     prim: Primitive[Any], primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
 ) -> tuple[list[Value], list[Tangent]]:
-    """Call once, for values and those tangents that may be nonzero; for any primitive that calls `p.jaxpr`."""
+    """Call once, for values and those tangents that may be nonzero; for any primitive that calls `p.jaxpr`.
+
+    A tangent is a value or `Zero`, and so are those given back. As a cell: `partial(call_jvp, prim)`.
+
+    >>> p = ClosedCallParams(make_jaxpr(lambda x, y: (x * x, y))(1.0, 1.0))
+    >>> x, y = as_value(3.0), as_value(4.0)
+    >>> outs, tangents = call_jvp(closed_call_p, [x, y], [as_value(1.0), zero_like(y)], p)
+    >>> [out.item() for out in outs], tangents[0].item(), tangents[1]
+    ([9.0, 4.0], 6.0, Zero(aval=f32[]))
+    """
     nonzero = nonzero_mask(tangents)
     # p.jaxpr   : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]

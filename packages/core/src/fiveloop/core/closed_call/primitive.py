@@ -24,7 +24,17 @@ closed_call_p: Primitive[ClosedCallParams] = Primitive("closed_call")
 
 
 def call_abstract_eval(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effects]:
-    """The types and effects of the jaxpr; the operands must fit its inputs."""
+    """The types and effects of the jaxpr; TypeError if the operands do not fit its inputs.
+
+    For any primitive that calls `p.jaxpr`, as its cell `abstract_eval`.
+
+    >>> p = ClosedCallParams(make_jaxpr(lambda x: x.sum())(np.ones(3)))
+    >>> call_abstract_eval([ShapedArray((3,), np.float64)], p)
+    ([f64[]], frozenset())
+    >>> call_abstract_eval([ShapedArray((4,), np.float64)], p)
+    Traceback (most recent call last):
+    TypeError: ClosedCall: operand 0 must be f64[3], got f64[4]
+    """
     check_operands(type(p).__name__.removesuffix("Params"), avals, p.jaxpr)
     return p.jaxpr.out_avals, p.jaxpr.effects
 

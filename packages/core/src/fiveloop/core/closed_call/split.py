@@ -17,7 +17,24 @@ from fiveloop.core.util import partition, select_by
 def call_split(
     plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
 ) -> EqnSplit:
-    """Call both halves; a residual that is an operand or a result of the call is not passed twice."""
+    r"""Call both halves; a residual that is an operand or a result of the call is not passed twice.
+
+    For any primitive that calls `p.jaxpr`, as its cell `split`.
+
+    >>> jaxpr = make_jaxpr(lambda x, t: (x * x) * t)(1.0, 1.0)
+    >>> eqn = new_eqn(closed_call_p, jaxpr.invars, ClosedCallParams(jaxpr))
+    >>> cut = call_split(DEFAULT_PLAN, [False, True], [False, False], eqn)
+    >>> print(cut.out_unknown, *cut.known, *cut.staged, sep="\n")
+    (True,)
+    b:f32*[] = closed_call a
+      jaxpr { lambda a:f32*[] ; let
+          c:f32*[] = mul a a
+        in (c,) }
+    c:f32*[] = closed_call a b
+      jaxpr { lambda d:f32*[] b:f32*[] ; let
+          e:f32*[] = mul d b
+        in (e,) }
+    """
     p: ClosedCallParams = eqn.params
     cut = split(p.jaxpr, unknown, inst, plan)
     known_ins, _ = partition(unknown, eqn.invars)

@@ -17,7 +17,16 @@ from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
 def call_transpose(
     prim: Primitive[Any], cts: Sequence[Tangent], operands: Sequence[Operand], p: Any
 ) -> list[Tangent | None]:
-    """Call the transpose on the values, the accumulators and the nonzero cotangents; for any that calls `p.jaxpr`."""
+    """Call the transpose on the values, the accumulators and the nonzero cotangents; for any that calls `p.jaxpr`.
+
+    Gives a cotangent for each linear operand (an `UndefinedPrimal` or an `Accumulator`), and None for each other.
+    As a cell: `partial(call_transpose, prim)`.
+
+    >>> p = ClosedCallParams(make_jaxpr(lambda x, y: x * y)(1.0, 1.0))
+    >>> x = UndefinedPrimal(ShapedArray((), np.float32))
+    >>> call_transpose(closed_call_p, [as_value(2.0)], [x, as_value(3.0)], p)
+    [Array(6., dtype=float32), None]
+    """
     linear = tuple(is_linear(x) for x in operands)
     # p.jaxpr : [*ins]                                        -> [*outs]
     # jaxpr_t : [*values and accumulators, *nonzero cts]      -> [*nonzero in cts]

@@ -50,7 +50,14 @@ class PositionalEffect(Effect):
 
 
 def map_positions(effects: Iterable[Effect], place: Callable[[int], int | None]) -> Effects:
-    """Move positional effects by `place`; those for which it answers None are dropped, all others kept."""
+    """Move positional effects by `place`; those for which it answers None are dropped, all others kept.
+
+    >>> class Fill(PositionalEffect):
+    ...     mutates = True
+    >>> moved = map_positions([Fill(0), Fill(1)], lambda k: None if k == 0 else k + 3)
+    >>> [e.position for e in moved]
+    [4]
+    """
     out: set[Effect] = set()
     for effect in effects:
         if isinstance(effect, PositionalEffect):
@@ -63,14 +70,29 @@ def map_positions(effects: Iterable[Effect], place: Callable[[int], int | None])
 
 
 def effects_at(effects: Iterable[Effect], position: int) -> Effects:
-    """The effects on one position."""
+    """The effects on one position.
+
+    >>> class Fill(PositionalEffect):
+    ...     mutates = True
+    >>> effects = frozenset([Fill(0), Fill(2)])
+    >>> effects_at(effects, 2), effects_at(effects, 1)
+    (frozenset({Fill(position=2)}), frozenset())
+    """
     return frozenset(
         e for e in effects if isinstance(e, PositionalEffect) and e.position == position
     )
 
 
 def mutated_positions(effects: Iterable[Effect]) -> frozenset[int]:
-    """The positions that some effect changes."""
+    """The positions that some effect changes.
+
+    >>> class Fill(PositionalEffect):
+    ...     mutates = True
+    >>> class Look(PositionalEffect):
+    ...     pass
+    >>> mutated_positions([Fill(0), Look(1), Fill(2)])
+    frozenset({0, 2})
+    """
     return frozenset(e.position for e in effects if isinstance(e, PositionalEffect) and e.mutates)
 
 

@@ -202,7 +202,14 @@ def _position(place: dict[Var, int], atom: Atom) -> int | None:
 
 
 def jaxprs_in(params: Any) -> list[Jaxpr]:
-    """The jaxprs that params hold, directly or in tuples."""
+    """The jaxprs that params hold, directly or in tuples.
+
+    >>> params = ClosedCallParams(make_jaxpr(lambda x: x * x)(1.0), "square")
+    >>> print(*jaxprs_in(params))
+    { lambda a:f32*[] ; let
+        b:f32*[] = mul a a
+      in (b,) }
+    """
     if not is_dataclass(params):
         return []
     found: list[Jaxpr] = []
@@ -215,7 +222,12 @@ def jaxprs_in(params: Any) -> list[Jaxpr]:
 
 
 def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:
-    """Params with `fun` of each jaxpr that they hold, directly or in tuples, in its place."""
+    """Params with `fun` of each jaxpr that they hold, directly or in tuples, in its place.
+
+    >>> params = ClosedCallParams(make_jaxpr(lambda x: (x, x * x))(1.0), "square")
+    >>> with_jaxprs(params, lambda jaxpr: dce(jaxpr, (True, False))[0])
+    ClosedCallParams(jaxpr={ lambda a:f32*[] ; let in (a,) }, name='square', inline=False)
+    """
     if not is_dataclass(params):
         return params
     changed: dict[str, Any] = {}

@@ -28,7 +28,15 @@ _DEFAULT_DTYPES = frozenset(map(np.dtype, ("bool", "int32", "float32", "complex6
 
 
 def format_jaxpr(jaxpr: Jaxpr, *, source: bool = False) -> str:
-    """A jaxpr as text; with `source`, each equation ends with the user's line that it comes from."""
+    """A jaxpr as text; with `source`, each equation ends with the user's line that it comes from.
+
+    >>> def square(x):
+    ...     return x * x
+    >>> print(format_jaxpr(make_jaxpr(square)(1.0), source=True))
+    { lambda a:f32*[] ; let
+        b:f32*[] = mul a a  # ...
+      in (b,) }
+    """
     writer = _Writer(Names(all_atoms(jaxpr)), source)
     return "\n".join(writer.jaxpr(jaxpr, consts=True))
 
@@ -108,7 +116,19 @@ _eqn_printers: dict[Primitive[Any], EqnPrinter] = {}
 
 
 def define_printer(prim: Primitive[Any], printer: EqnPrinter) -> None:
-    """Say how equations of a primitive print, where `outs = name[params] operands` reads badly."""
+    """Say how equations of a primitive print, where `outs = name[params] operands` reads badly.
+
+    `printer(eqn, names)` gives the text, with `names` (see `Names`) for what this print calls its variables. Jaxprs among
+    the params are printed below it.
+
+    >>> mark_p = Primitive("mark")
+    >>> define_printer(mark_p, lambda eqn, names: f"mark {names.atom(eqn.invars[0])} !")
+    >>> x = Var(ShapedArray((2,), np.float32))
+    >>> print(Jaxpr([x], [Eqn(mark_p, [x], [], NO_PARAMS)], [x]))
+    { lambda a:f32[2] ; let
+        mark a !
+      in (a,) }
+    """
     _eqn_printers[prim] = printer
 
 

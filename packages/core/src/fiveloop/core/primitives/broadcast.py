@@ -83,7 +83,14 @@ broadcast_in_dim_p: Primitive[BroadcastParams] = Primitive("broadcast_in_dim")
 
 
 def broadcast_in_dim(x: ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Value:
-    """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1."""
+    """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1.
+
+    ValueError if an axis of `x` has another size than 1 and than its axis of `shape`.
+
+    >>> print(broadcast_in_dim(np.array([1.0, 2.0]), (2, 3), (0,)))
+    [[1. 1. 1.]
+     [2. 2. 2.]]
+    """
     value = operand("broadcast_in_dim", "x", x)
     out = canonical_shape("broadcast_in_dim", shape)
     places = canonical_axes("broadcast_in_dim", dims, len(out), "dims")
@@ -199,7 +206,14 @@ reshape_p: Primitive[ReshapeParams] = Primitive("reshape")
 
 
 def reshape(x: ArrayLike, shape: Any) -> Value:
-    """The same elements, in row-major order, in another shape; one dim may be -1."""
+    """The same elements, in row-major order, in another shape; one dim may be -1.
+
+    ValueError if the shape has another number of elements.
+
+    >>> print(reshape(np.arange(6), (2, -1)))
+    [[0 1 2]
+     [3 4 5]]
+    """
     value = operand("reshape", "x", x)
     out = _fill_in(value.shape, shape)
     if same_shape(out, value.shape):
@@ -341,7 +355,12 @@ reduce_sum_p: Primitive[ReduceParams] = Primitive("reduce_sum")
 
 
 def reduce_sum(x: ArrayLike, axes: Any = None) -> Value:
-    """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32)."""
+    """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32).
+
+    >>> x = np.arange(6.0).reshape(2, 3)
+    >>> print(reduce_sum(x, 0), reduce_sum(x), reduce_sum(x > 1))
+    [3. 5. 7.] 15.0 4
+    """
     value = operand("reduce_sum", "x", x)
     if value.dtype == np.bool_:
         value = convert(value, np.int32)
@@ -408,7 +427,13 @@ define(
 
 
 def move_axis(x: Value, source: int, destination: int) -> Value:
-    """The axis at `source` moved to `destination`; the others keep their order."""
+    """The axis at `source` moved to `destination`; the others keep their order.
+
+    Both may count from the end.
+
+    >>> move_axis(as_value(np.ones((2, 3, 4))), 0, -1).shape
+    (3, 4, 2)
+    """
     start = canonical_axis("move_axis", source, x.ndim, "source")
     end = canonical_axis("move_axis", destination, x.ndim, "destination")
     if start == end:

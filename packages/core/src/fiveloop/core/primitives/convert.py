@@ -49,7 +49,16 @@ _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 
 
 def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
-    """The same elements in another dtype; complex numbers do not become real by themselves."""
+    """The same elements in another dtype; complex numbers do not become real by themselves.
+
+    TypeError for a complex array and a real dtype. A float becomes an integer towards zero. With `weak_type`, the
+    result takes the dtype of what it meets.
+
+    >>> print(convert(np.array([1.7, -1.7]), np.int32))
+    [ 1 -1]
+    >>> convert(2.0, np.float32, weak_type=True).aval
+    f32*[]
+    """
     typed = Typed(canonical_dtype("convert", dtype), weak_type)
     if is_python_number(x):
         return python_number(x, typed, "convert: argument `x`")

@@ -143,7 +143,12 @@ def is_nan(x: ArrayLike) -> Value:
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Value:
     """Elements of `on_true` where `pred` holds, of `on_false` elsewhere.
 
-    No derivative flows into the side not taken, whatever its values are.
+    TypeError if `pred` does not hold bools. The three are broadcast to one shape, and the last two brought to one
+    dtype. No derivative flows into the side not taken, whatever its values are.
+
+    >>> x = np.array([-1.0, 2.0])
+    >>> print(select(x > 0, x, 0.0), grad(lambda x: select(x > 0, x, 0.0).sum())(x))
+    [0. 2.] [0. 1.]
     """
     chosen = operand("select", "pred", pred)
     if chosen.dtype != BOOL:

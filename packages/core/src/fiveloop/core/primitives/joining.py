@@ -40,7 +40,15 @@ concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
 
 
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
-    """Arrays joined end to end along one axis, brought to one dtype."""
+    """Arrays joined end to end along one axis, brought to one dtype.
+
+    ValueError if there is none, or if other axes differ.
+
+    >>> print(concatenate([np.arange(3), np.array([0.5])]))
+    [0.  1.  2.  0.5]
+    >>> concatenate([np.ones((2, 3)), np.ones((2, 1))], axis=1).shape
+    (2, 4)
+    """
     if not hasattr(xs, "__len__"):
         bad_type(f"concatenate: expected a sequence of arrays, got {xs!r}")
     if not len(xs):

@@ -265,7 +265,12 @@ iota_p: Primitive[IotaParams] = Primitive("iota")
 
 
 def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
-    """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis."""
+    """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis.
+
+    >>> print(iota(np.int32, (2, 3), axis=1))
+    [[0 1 2]
+     [0 1 2]]
+    """
     out = canonical_shape("iota", shape)
     params = IotaParams(out, canonical_dtype("iota", dtype), canonical_axis("iota", axis, len(out)))
     return bind1(iota_p, params=params)

@@ -159,7 +159,20 @@ def stage(
     """Trace a flat function of as many values as `avals`; it returns a flat sequence of values.
 
     `closed` are values that the function closes over and that become arguments, in front of the others; where
-    the function uses one of them, it means that argument.
+    the function uses one of them, it means that argument. A tracer or a Ref of outside that it uses is captured: the
+    jaxpr takes those first, and is called on `staged.captured` and the arguments.
+
+    >>> def scaled(w):
+    ...     staged = stage(lambda x: [w * x], [w.aval], "scale")
+    ...     return call_jaxpr(staged.jaxpr, [*staged.captured, w + 1.0])
+    >>> print(make_jaxpr(scaled)(2.0))
+    { lambda a:f32*[] ; let
+        b:f32*[] = add a 1.0*
+        c:f32*[] = closed_call[name=scale] a b
+          jaxpr { lambda d:f32*[] e:f32*[] ; let
+              f:f32*[] = mul d e
+            in (f,) }
+      in (c,) }
     """
     trace = StageTrace(current_trace(), user_fun or fun)
     args = [trace.new_arg(aval) for aval in [*[x.aval for x in closed], *avals]]
@@ -175,5 +188,13 @@ def stage(
 
 
 def stage_closed(fun: FlatFunction, avals: Sequence[Aval], name: str = "") -> Jaxpr:
-    """Trace a flat function of the library's own, which closes over no tracer."""
+    """Trace a flat function of the library's own, which closes over no tracer.
+
+    CoreError if it captures one: see `stage`, which allows for it.
+
+    >>> print(stage_closed(lambda x: [x * x], [ShapedArray((), np.float32)], "square"))
+    { lambda a:f32[] ; let
+        b:f32[] = mul a a
+      in (b,) }
+    """
     return stage(fun, avals, name).closed()

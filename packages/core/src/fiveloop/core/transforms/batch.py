@@ -221,6 +221,12 @@ def batch_jaxpr(
 
     `inst` names outputs that are batched in any case; `own` inputs that are not batched, but stand for a Ref of each
     lane's own, with the same contents. The lanes share all other inputs that are not batched.
+
+    >>> jaxpr = make_jaxpr(lambda x, y: (x * y, y))(1.0, 1.0)
+    >>> print(*batch_jaxpr(jaxpr, 3, (True, False)))
+    { lambda a:f32*[3] b:f32*[] ; let
+        c:f32*[3] = mul a b
+      in (c, b) } (True, False)
     """
     places = tuple(axes) if axes else (0,) * len(batched)
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))

@@ -10,7 +10,12 @@ from fiveloop.core.trace.tracer import bind, keep_source
 
 
 def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-    """The results of a jaxpr on values; each operation is interpreted by the current trace."""
+    """The results of a jaxpr on values; each operation is interpreted by the current trace.
+
+    >>> jaxpr = make_jaxpr(lambda x, y: (x + y, x * y))(1.0, 1.0)
+    >>> eval_jaxpr(jaxpr, [as_value(2.0), as_value(3.0)])
+    [Array(5., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True)]
+    """
     env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
 
     def read(atom: Atom) -> Value:

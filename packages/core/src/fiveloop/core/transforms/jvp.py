@@ -114,10 +114,17 @@ def jvp_jaxpr(
 ) -> tuple[Jaxpr, Mask]:
     """The jaxpr of values and tangents, and which output tangents may be nonzero.
 
-    jaxpr     : [*ins]                  -> [*outs]
+    jaxpr     : [*ins]                   -> [*outs]
     jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
 
     `inst` names output tangents that are made real even if they are zero.
+
+    >>> jaxpr = make_jaxpr(lambda x, y: (x * y, y))(1.0, 1.0)
+    >>> print(*jvp_jaxpr(jaxpr, (True, False)))
+    { lambda a:f32*[] b:f32*[] c:f32[] ; let
+        d:f32*[] = mul a b
+        e:f32[] = mul c b
+      in (d, b, e) } (True, False)
     """
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
     return jaxpr.remember(("jvp", nonzero, wanted), lambda: _jvp_jaxpr(jaxpr, nonzero, wanted))

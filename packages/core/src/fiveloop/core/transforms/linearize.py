@@ -64,13 +64,25 @@ def linearize_flat(
 def linearize_jaxpr(
     jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = DEFAULT_PLAN
 ) -> tuple[Jaxpr, Jaxpr, Mask, int]:
-    """The known half, the linear half, which output tangents are nonzero, and the number of residuals.
+    r"""The known half, the linear half, which output tangents are nonzero, and the number of residuals.
 
     jaxpr  : [*ins]                           -> [*outs]
     known  : [*ins]                           -> [*outs, *residuals]
     linear : [*residuals, *nonzero in_dots]   -> [*nonzero out_dots]
 
     A Ref that the linear half takes, to use it when it is transposed, is given as a residual too.
+
+    >>> jaxpr = make_jaxpr(lambda x, y: x * y)(1.0, 1.0)
+    >>> known, linear, out_nonzero, num_res = linearize_jaxpr(jaxpr, (True, False))
+    >>> print(known, linear, out_nonzero, num_res, sep="\n")
+    { lambda a:f32*[] b:f32*[] ; let
+        c:f32*[] = mul a b
+      in (c, b) }
+    { lambda a:f32*[] b:f32[] ; let
+        c:f32[] = mul b a
+      in (c,) }
+    (True,)
+    1
     """
     # jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
     jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)

@@ -63,10 +63,23 @@ def split(
     ensure_out_inst: Sequence[bool] | bool = False,
     fixed_in: Sequence[bool] | bool = False,
 ) -> Split:
-    """Cut a jaxpr in two under a plan; remembered on the jaxpr.
+    r"""Cut a jaxpr in two under a plan; remembered on the jaxpr.
 
     `inst_in` says which known inputs are at hand in the staged half. `fixed_in` says which are the same every
-    time the jaxpr runs, so that keeping what is made of them alone costs nothing.
+    time the jaxpr runs, so that keeping what is made of them alone costs nothing. `ensure_out_unknown` and
+    `ensure_out_inst` name outputs that the staged half gives in any case.
+
+    >>> jaxpr = make_jaxpr(lambda x, t: (x + 1.0, (x * x) * t))(1.0, 1.0)
+    >>> cut = split(jaxpr, (False, True), (False, False), DEFAULT_PLAN)
+    >>> print(cut.known, cut.staged, cut.out_unknown, sep="\n")
+    { lambda a:f32*[] ; let
+        b:f32*[] = add a 1.0*
+        c:f32*[] = mul a a
+      in (b, c) }
+    { lambda a:f32*[] b:f32*[] ; let
+        c:f32*[] = mul a b
+      in (c,) }
+    (False, True)
     """
     num_outs = len(jaxpr.outvars)
     masks = (

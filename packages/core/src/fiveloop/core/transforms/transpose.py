@@ -24,14 +24,27 @@ Operand = Value | UndefinedPrimal | Accumulator
 
 
 def is_linear(x: Operand) -> bool:
-    """Whether an operand under transposition is linear."""
+    """Whether an operand under transposition is linear.
+
+    >>> is_linear(UndefinedPrimal(ShapedArray((), np.float32))), is_linear(as_value(2.0))
+    (True, False)
+    """
     return isinstance(x, (UndefinedPrimal, Accumulator))
 
 
 def backward_pass(
     jaxpr: Jaxpr, operands: Sequence[Operand], cts: Sequence[Tangent]
 ) -> list[Tangent]:
-    """The cotangents of the linear operands, in order; an accumulator has been added to, and gives Zero."""
+    """The cotangents of the linear operands, in order; an accumulator has been added to, and gives Zero.
+
+    An operand is linear if it is an `UndefinedPrimal` or an `Accumulator`; the others are values. `cts` has a value or
+    `Zero` for each output.
+
+    >>> jaxpr = make_jaxpr(lambda x, y: x * y)(1.0, 1.0)
+    >>> x = UndefinedPrimal(ShapedArray((), np.float32))
+    >>> backward_pass(jaxpr, [x, as_value(3.0)], [as_value(2.0)])
+    [Array(6., dtype=float32, weak_type=True)]
+    """
     return _Backward(jaxpr, operands).run(cts)
 
 
@@ -145,6 +158,12 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxp
 
     jaxpr   : [*ins]                                                      -> [*outs]
     jaxpr_t : [*ins: values or accumulators, linear values left out, *nonzero cts] -> [*nonzero in cts]
+
+    >>> jaxpr = make_jaxpr(lambda x, y: x * y)(1.0, 1.0)
+    >>> print(*transpose_jaxpr(jaxpr, linear=(True, False), cts_nonzero=(True,)))
+    { lambda a:f32*[] b:f32[] ; let
+        c:f32[] = mul b a
+      in (c,) } (True, False)
     """
     return jaxpr.remember(
         ("transpose", linear, cts_nonzero), lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero)

@@ -12,7 +12,16 @@ from fiveloop.core.rules import abstract_eval_rules, typecheck_rules
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
-    """Raise TypecheckError, with the equation, if a jaxpr is not well typed."""
+    """Raise TypecheckError, with the equation, if a jaxpr is not well typed.
+
+    >>> jaxpr = make_jaxpr(lambda x: x * 2.0)(1.0)
+    >>> typecheck(jaxpr)
+    >>> typecheck(jaxpr.replace(invars=[]))
+    Traceback (most recent call last):
+    fiveloop.core.errors.TypecheckError: a variable of type f32*[] is used before it is bound
+      in the equation b:f32*[] = mul a 2.0*
+      at ...
+    """
     bound: set[Var] = set()
     for v in jaxpr.invars:
         if v in bound:

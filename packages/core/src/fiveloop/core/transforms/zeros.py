@@ -14,22 +14,39 @@ Tangent = Value | Zero
 
 
 def zeros_of(aval: Aval) -> Value:
-    """A value of the given type that is zero everywhere."""
+    """A value of the given type that is zero everywhere.
+
+    >>> print(zeros_of(ShapedArray((3,), np.float32)))
+    [0. 0. 0.]
+    """
     return type_rules(aval).zeros(aval.strong())
 
 
 def instantiate(tangent: Tangent) -> Value:
-    """A symbolic zero as an array; anything else as it is."""
+    """A symbolic zero as an array; anything else as it is.
+
+    >>> print(instantiate(Zero(ShapedArray((3,), np.float32))), instantiate(as_value(2.0)))
+    [0. 0. 0.] 2.0
+    """
     return zeros_of(tangent.aval) if isinstance(tangent, Zero) else tangent
 
 
 def nonzero_mask(tangents: Sequence[Tangent]) -> Mask:
-    """Which tangents are not symbolic zeros."""
+    """Which tangents are not symbolic zeros.
+
+    >>> x = as_value(2.0)
+    >>> nonzero_mask([x, zero_like(x)])
+    (True, False)
+    """
     return tuple(not isinstance(t, Zero) for t in tangents)
 
 
 def zero_like(x: Value) -> Zero:
-    """The symbolic zero tangent of a value."""
+    """The symbolic zero tangent of a value.
+
+    >>> zero_like(as_value(np.ones(3)))
+    Zero(aval=f64[3])
+    """
     return Zero(x.aval.tangent())
 
 

@@ -41,6 +41,19 @@ def call_discharge(
 
     p.jaxpr    : [*ins]                            -> [*outs]
     discharged : [*ins, Refs as their contents]    -> [*outs, *contents changed]
+
+    As a cell: `define_discharge(prim, partial(call_discharge, prim))`.
+
+    >>> @jit
+    ... def double(r):
+    ...     r[...] = 2.0 * r[...]
+    >>> print(discharge_state(make_jaxpr(double)(new_ref(1.0))))
+    { lambda a:f32[] ; let
+        b:f32[] = closed_call[name=double] a
+          jaxpr { lambda c:f32[] ; let
+              d:f32[] = mul 2.0 c
+            in (d,) }
+      in (b,) }
     """
     which, results = _cells(operands, p)
     jaxpr = discharge_jaxpr(p.jaxpr, which, results)

@@ -50,7 +50,14 @@ def discharge_jaxpr(
 ) -> Jaxpr:
     """As `discharge_state`, giving only the final contents that `results` marks.
 
-    `counter` is the position of the loop counter if the jaxpr is the body of a loop.
+    `which` marks the Refs among the inputs that become values. `counter` is the position of the loop counter if the
+    jaxpr is the body of a loop.
+
+    >>> def copy(r, s):
+    ...     s[...] = r[...]
+    >>> jaxpr = make_jaxpr(copy)(new_ref(1.0), new_ref(2.0))
+    >>> print(discharge_jaxpr(jaxpr, (True, True), results=(False, True)))
+    { lambda a:f32[] _:f32[] ; let in (a,) }
     """
     key = ("discharge", tuple(which), tuple(results), counter)
     return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter))
@@ -140,7 +147,17 @@ class _Discharger:
 def discharge_eqn(
     ctx: DischargeContext, eqn: Eqn, operands: Sequence[Value | Cell]
 ) -> Sequence[Value | Cell]:
-    """The results of an equation on values and Cells: by its rule, or unchanged if it holds no Ref."""
+    """The results of an equation on values and Cells: by its rule, or unchanged if it holds no Ref.
+
+    For rules that run the equations of a jaxpr in place. Here is one of a primitive that holds a single equation:
+
+    >>> once_p, no = Primitive("once"), Refusal("discharge it first")
+    >>> define(once_p, abstract_eval=call_abstract_eval, lower=no, jvp=no, batch=no)
+    >>> define_discharge(once_p, lambda ctx, operands, p: discharge_eqn(ctx, p.jaxpr.eqns[0], operands))
+    >>> inner = ClosedCallParams(make_jaxpr(lambda r: r[...])(new_ref(1.0)))
+    >>> print(discharge_state(make_jaxpr(lambda r: bind(once_p, r, params=inner))(new_ref(1.0))))
+    { lambda a:f32[] ; let in (a, a) }
+    """
     rule = discharge_rules.find(eqn.primitive)
     touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is new_ref_p
     if rule is not None and (touches or holds_state(eqn.params)):
@@ -161,12 +178,23 @@ def _changing(jaxpr: Jaxpr) -> set[Any]:
 
 
 def holds_state(params: Any) -> bool:
-    """Whether a jaxpr among params takes a Ref or makes one."""
+    """Whether a jaxpr among params takes a Ref or makes one.
+
+    >>> reads = ClosedCallParams(make_jaxpr(lambda r: r[...])(new_ref(1.0)))
+    >>> holds_state(reads), holds_state(NO_PARAMS)
+    (True, False)
+    """
     return any(jaxpr_holds_state(j) for j in jaxprs_in(params))
 
 
 def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr takes a Ref or makes one, at any depth."""
+    """Whether a jaxpr takes a Ref or makes one, at any depth.
+
+    >>> jaxpr_holds_state(make_jaxpr(jit(lambda x: freeze(new_ref(x))))(1.0))
+    True
+    >>> jaxpr_holds_state(make_jaxpr(lambda x: x + 1.0)(1.0))
+    False
+    """
     return jaxpr.remember("holds_state", lambda: _holds_state(jaxpr))
 
 

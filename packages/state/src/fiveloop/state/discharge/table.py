@@ -88,5 +88,22 @@ discharge_rules: RuleTable[DischargeRule] = RuleTable(
 
 
 def define_discharge(prim: Primitive[Any], rule: DischargeRule) -> None:
-    """Say how a primitive is discharged, once."""
+    """Say how a primitive is discharged, once.
+
+    `rule(ctx, operands, p)` finds a `Cell` in the place of each Ref, reads and changes it by the methods of `ctx` (see
+    `DischargeContext`), and gives the results. A primitive without Refs needs no rule.
+
+    >>> clear_p, no = Primitive("clear"), Refusal("discharge it first")
+    >>> types = lambda avals, p: ([], frozenset([WriteEffect(0)]))
+    >>> define(clear_p, abstract_eval=types, lower=no, jvp=no, batch=no)
+    >>> def discharge(ctx, operands, p):
+    ...     (cell,) = operands
+    ...     ctx.assign(cell, zeros_of(ctx.contents(cell).aval))
+    ...     return []
+    >>> define_discharge(clear_p, discharge)
+    >>> print(discharge_state(make_jaxpr(lambda r: bind(clear_p, r))(new_ref(np.ones(3)))))
+    { lambda _:f64[3] ; let
+        a:f64[3] = broadcast_in_dim[shape=(3,) dims=()] 0.0:f64
+      in (a,) }
+    """
     discharge_rules.define(prim, rule)

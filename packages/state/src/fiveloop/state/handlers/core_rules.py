@@ -24,7 +24,18 @@ from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
 def call_handler(
     prim: Primitive[Any], handling: Handling, ref: Value, operands: Sequence[Value], p: Any
 ) -> list[Value]:
-    """Call the jaxpr with the Ref as its first operand; for any primitive that calls `p.jaxpr`."""
+    """Call the jaxpr with the Ref as its first operand; for any primitive that calls `p.jaxpr`.
+
+    As a cell: `define_handler(prim, partial(call_handler, prim))`.
+
+    >>> p = ClosedCallParams(make_jaxpr(lambda x: check(x > 0, "not positive"))(1.0))
+    >>> ref = new_ref(CheckEffect.initial(p.jaxpr.effects))
+    >>> outs = call_handler(closed_call_p, Handling(CheckEffect, ref.aval.inner), ref, [as_value(-1.0)], p)
+    >>> CheckEffect.at_return(ref[...])
+    Traceback (most recent call last):
+    fiveloop.state.checks.site.CheckError: not positive
+      at ...
+    """
     return bind(prim, ref, *operands, params=replace(p, jaxpr=handling.thread(p.jaxpr)))
 
 

@@ -59,6 +59,21 @@ def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
 
     A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
     the Ref on to them: `call_handler` does so for any that calls `p.jaxpr`.
+
+    >>> class Count(HandledEffect):
+    ...     pass
+    >>> count_p, no = Primitive("count"), Refusal("handle it first")
+    >>> define(count_p, abstract_eval=lambda avals, p: ([], frozenset([Count()])), lower=no, jvp=no, batch=no)
+    >>> def handler(handling, ref, operands, p):
+    ...     ref[...] += operands[0]
+    ...     return []
+    >>> define_handler(count_p, handler)
+    >>> jaxpr = make_jaxpr(lambda x: bind(count_p, x))(1.0)
+    >>> print(thread_effect(jaxpr, Count, ShapedArray((), np.float32)))
+    { lambda a:Ref{f32[]} b:f32*[] ; Accum<a> ; let
+        c:f32[] = convert[dtype=f32] b
+        a[] += c
+      in () }
     """
     handler_rules.define(prim, rule)
 
@@ -68,6 +83,14 @@ def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: Aval) -> Jaxp
 
     jaxpr    : [*ins]      -> [*outs]
     threaded : [ref, *ins] -> [*outs]
+
+    RuleError if a primitive with the effect has no handler (see `define_handler`).
+
+    >>> jaxpr = make_jaxpr(lambda x: check(x > 0, "not positive"))(1.0)
+    >>> record = CheckEffect.initial(jaxpr.effects)
+    >>> threaded = thread_effect(jaxpr, CheckEffect, record.aval)
+    >>> threaded.in_avals[0] is AbstractRef(record.aval), mutated_positions(threaded.effects)
+    (True, frozenset({0}))
     """
     handling = Handling(effect, aval)
     return jaxpr.remember(("threaded", handling), lambda: _thread(jaxpr, handling))

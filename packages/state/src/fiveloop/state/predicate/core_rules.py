@@ -24,7 +24,20 @@ from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
 def call_predicate(
     prim: Primitive[Any], pred: Value, operands: Sequence[Value], guard: Guard, p: Any
 ) -> list[Value]:
-    """Call the jaxpr on condition; for any primitive that calls `p.jaxpr`."""
+    """Call the jaxpr on condition; for any primitive that calls `p.jaxpr`.
+
+    The condition becomes the first operand. As a cell: `define_predicate(prim, partial(call_predicate, prim))`.
+
+    >>> def store(r, x):
+    ...     r[...] = x
+    >>> p, r = ClosedCallParams(make_jaxpr(store)(new_ref(0.0), 1.0)), new_ref(0.0)
+    >>> for pred, x in [(True, 5.0), (False, 7.0)]:
+    ...     outs = call_predicate(
+    ...         closed_call_p, as_value(pred), [r, as_value(x)], Guard((True, False), (True, False)), p
+    ...     )
+    >>> r[...].item()
+    5.0
+    """
     return bind(prim, pred, *operands, params=replace(p, jaxpr=predicated(p.jaxpr, guard)))
 
 

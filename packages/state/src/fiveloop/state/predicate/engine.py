@@ -79,7 +79,21 @@ def define_predicate(prim: Primitive[Any], rule: PredicateRule, *, always: bool 
     """Say how a primitive runs on condition, once; `always` if that matters even without Refs and effects.
 
     If the condition does not hold, it changes no Ref that `guard.refs` marks among its operands, and none of its other
-    effects takes place; what it gives then does not matter.
+    effects takes place; what it gives then does not matter. Here is an accumulation that adds zero then:
+
+    >>> grow_p, no = Primitive("grow"), Refusal("discharge it first")
+    >>> types = lambda avals, p: ([], frozenset([AccumEffect(0)]))
+    >>> define(grow_p, abstract_eval=types, lower=no, jvp=no, batch=no)
+    >>> def predicate(pred, operands, guard, p):
+    ...     ref, x = operands
+    ...     return bind(grow_p, ref, select(pred, x, zeros_of(x.aval)))
+    >>> define_predicate(grow_p, predicate)
+    >>> jaxpr = make_jaxpr(lambda r, x: bind(grow_p, r, x))(new_ref(0.0), 1.0)
+    >>> print(predicated(jaxpr, Guard((True, False), (False, False))))
+    { lambda a:bool[] b:Ref{f32[]} c:f32*[] ; Accum<b> ; let
+        d:f32[] = select a c 0.0
+        grow b d ! Accum<b>
+      in () }
     """
     predicate_rules.define(prim, rule)
     if always:
@@ -91,6 +105,11 @@ def gate(pred: Value, x: Value) -> Value:
 
     What is computed from it in vain may be infinite; the zero cotangent that comes back is then not a number,
     and is stopped here.
+
+    >>> def inverse(x):
+    ...     return select(x != 0, 1.0 / gate(x != 0, x), 0.0)
+    >>> grad(inverse)(2.0).item(), grad(inverse)(0.0).item()
+    (-0.25, 0.0)
     """
     return select(pred, x, stop_gradient(x)) if x.aval.differentiable else x
 
@@ -100,6 +119,17 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
 
     jaxpr      : [*ins]       -> [*outs]
     predicated : [pred, *ins] -> [*outs]
+
+    >>> def store(r, x):
+    ...     r[...] = x
+    >>> jaxpr = make_jaxpr(store)(new_ref(0.0), 1.0)
+    >>> print(predicated(jaxpr, Guard(refs=(True, False), own=(True, False))))
+    { lambda a:bool[] b:Ref{f32[]} c:f32*[] ; Read<b> Write<b> ; let
+        d:f32[] = convert[dtype=f32] c
+        e:f32[] <- b[]
+        f:f32[] = select a d e
+        b[] <- f
+      in () }
     """
 
     def run(pred: Value, *args: Value) -> list[Value]:
@@ -110,7 +140,16 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
 
 
 def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Guard) -> list[Value]:
-    """The results of a jaxpr run on condition; they mean nothing if it does not hold."""
+    """The results of a jaxpr run on condition; they mean nothing if it does not hold.
+
+    >>> def store(r, x):
+    ...     r[...] = x
+    >>> jaxpr, r = make_jaxpr(store)(new_ref(0.0), 1.0), new_ref(0.0)
+    >>> for pred, x in [(True, 5.0), (False, 7.0)]:
+    ...     outs = eval_predicated(as_value(pred), jaxpr, [r, as_value(x)], Guard((True, False), (True, False)))
+    >>> r[...].item()
+    5.0
+    """
     env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
     refs = {v for v, g in zip(jaxpr.invars, guard.refs, strict=True) if g}
     own = {v for v, g in zip(jaxpr.invars, guard.own, strict=True) if g}
