@@ -54,7 +54,9 @@ def rows() -> tuple[Row, ...]:
     own = [
         row
         for row in matrix()
-        if not any(o in p.file for p in row["abstract_eval"].places for o in ("/tests/", "<doctest"))
+        if not any(
+            o in p.file for p in row["abstract_eval"].places for o in ("/tests/", "<doctest")
+        )
     ]
     assert len(own) > len(NOT_LINEAR)
     return tuple(own)

@@ -31,7 +31,8 @@ def register_pass(new: Pass) -> None:
     >>> def note(jaxpr):
     ...     seen.append(len(jaxpr.eqns))
     ...     return jaxpr
-    >>> register_pass(Pass("note", after=("dce",), applies=lambda jaxpr: jaxpr.name == "noted", run=note))
+    >>> applies = lambda jaxpr: jaxpr.name == "noted"
+    >>> register_pass(Pass("note", after=("dce",), applies=applies, run=note))
     >>> def noted(x):
     ...     return x * 2.0 + 1.0
     >>> jit(noted)(1.0).item(), seen

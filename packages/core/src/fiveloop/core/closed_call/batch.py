@@ -21,7 +21,8 @@ def call_batch(
     `partial(call_batch, prim)`.
 
     >>> p = ClosedCallParams(make_jaxpr(lambda x, y: (x * y, y))(1.0, 1.0))
-    >>> outs, dims = call_batch(closed_call_p, 3, [as_value(np.arange(3, dtype="f4")), as_value(2.0)], [0, None], p)
+    >>> operands = [iota(np.float32, 3), as_value(2.0)]
+    >>> outs, dims = call_batch(closed_call_p, 3, operands, [0, None], p)
     >>> print(*outs, dims)
     [0. 2. 4.] 2.0 [0, None]
     """

@@ -17,7 +17,8 @@ def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     For any primitive that calls `p.jaxpr`, as its cell `dce`. `used` has a mask of the results.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x * 2.0, y * 3.0))(1.0, 1.0)
-    >>> used_ins, smaller = call_dce([False, True], new_eqn(closed_call_p, jaxpr.invars, ClosedCallParams(jaxpr)))
+    >>> eqn = new_eqn(closed_call_p, jaxpr.invars, ClosedCallParams(jaxpr))
+    >>> used_ins, smaller = call_dce([False, True], eqn)
     >>> used_ins, len(smaller.invars), len(smaller.params.jaxpr.eqns)
     ([False, True], 1, 1)
     """

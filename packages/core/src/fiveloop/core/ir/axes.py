@@ -61,9 +61,9 @@ class NamedAxisEffect(Effect):
 def axes_of(effects: Effects) -> list[NamedAxis]:
     """The named axes among effects, in the order of their names.
 
-    >>> jaxpr = make_jaxpr(lambda x: psum(x, ("rows", "cols")), axis_env=[("rows", 4), ("cols", 2)])(1.0)
+    >>> jaxpr = make_jaxpr(lambda x: psum(x, ("x", "y")), axis_env=[("y", 4), ("x", 2)])(1.0)
     >>> print(*axes_of(jaxpr.effects))
-    cols=2 rows=4
+    x=2 y=4
     """
     found = {e.axis for e in effects if isinstance(e, NamedAxisEffect)}
     return sorted(found, key=str)

@@ -118,7 +118,7 @@ _eqn_printers: dict[Primitive[Any], EqnPrinter] = {}
 def define_printer(prim: Primitive[Any], printer: EqnPrinter) -> None:
     """Say how equations of a primitive print, where `outs = name[params] operands` reads badly.
 
-    `printer(eqn, names)` gives the text, with `names` (see `Names`) for what this print calls its variables. Jaxprs among
+    `printer(eqn, names)` gives the text, with `names` (see `Names`) for those of variables in this print. Jaxprs among
     the params are printed below it.
 
     >>> mark_p = Primitive("mark")

@@ -42,7 +42,7 @@ concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays joined end to end along one axis, brought to one dtype.
 
-    ValueError if there is none, or if other axes differ.
+    ValueError if there is none, TypeError if other axes differ.
 
     >>> print(concatenate([np.arange(3), np.array([0.5])]))
     [0.  1.  2.  0.5]

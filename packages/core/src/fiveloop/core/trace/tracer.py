@@ -250,7 +250,8 @@ def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Va
     The operands are values (`as_value` makes them). What happens is up to the trace: the primitive is run, written
     down, differentiated or batched, each by its rule.
 
-    >>> bind(closed_call_p, as_value(3.0), params=ClosedCallParams(make_jaxpr(lambda x: x * x)(1.0)))[0].item()
+    >>> square = ClosedCallParams(make_jaxpr(lambda x: x * x)(1.0))
+    >>> bind(closed_call_p, as_value(3.0), params=square)[0].item()
     9.0
     """
     try:

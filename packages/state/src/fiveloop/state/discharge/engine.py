@@ -152,8 +152,9 @@ def discharge_eqn(
     For rules that run the equations of a jaxpr in place. Here is one of a primitive that holds a single equation:
 
     >>> once_p, no = Primitive("once"), Refusal("discharge it first")
-    >>> define(once_p, abstract_eval=call_abstract_eval, lower=no, jvp=no, batch=no)
-    >>> define_discharge(once_p, lambda ctx, operands, p: discharge_eqn(ctx, p.jaxpr.eqns[0], operands))
+    >>> types = lambda avals, p: call_abstract_eval(avals, p)
+    >>> define(once_p, abstract_eval=types, lower=no, jvp=no, batch=no)
+    >>> define_discharge(once_p, lambda ctx, xs, p: discharge_eqn(ctx, p.jaxpr.eqns[0], xs))
     >>> inner = ClosedCallParams(make_jaxpr(lambda r: r[...])(new_ref(1.0)))
     >>> print(discharge_state(make_jaxpr(lambda r: bind(once_p, r, params=inner))(new_ref(1.0))))
     { lambda a:f32[] ; let in (a, a) }

@@ -30,7 +30,8 @@ def call_handler(
 
     >>> p = ClosedCallParams(make_jaxpr(lambda x: check(x > 0, "not positive"))(1.0))
     >>> ref = new_ref(CheckEffect.initial(p.jaxpr.effects))
-    >>> outs = call_handler(closed_call_p, Handling(CheckEffect, ref.aval.inner), ref, [as_value(-1.0)], p)
+    >>> handling = Handling(CheckEffect, ref.aval.inner)
+    >>> outs = call_handler(closed_call_p, handling, ref, [as_value(-1.0)], p)
     >>> CheckEffect.at_return(ref[...])
     Traceback (most recent call last):
     fiveloop.state.checks.site.CheckError: not positive

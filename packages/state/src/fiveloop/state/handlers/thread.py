@@ -63,7 +63,8 @@ def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
     >>> class Count(HandledEffect):
     ...     pass
     >>> count_p, no = Primitive("count"), Refusal("handle it first")
-    >>> define(count_p, abstract_eval=lambda avals, p: ([], frozenset([Count()])), lower=no, jvp=no, batch=no)
+    >>> types = lambda avals, p: ([], frozenset([Count()]))
+    >>> define(count_p, abstract_eval=types, lower=no, jvp=no, batch=no)
     >>> def handler(handling, ref, operands, p):
     ...     ref[...] += operands[0]
     ...     return []

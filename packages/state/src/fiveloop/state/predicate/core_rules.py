@@ -31,10 +31,9 @@ def call_predicate(
     >>> def store(r, x):
     ...     r[...] = x
     >>> p, r = ClosedCallParams(make_jaxpr(store)(new_ref(0.0), 1.0)), new_ref(0.0)
+    >>> guard = Guard(refs=(True, False), own=(True, False))
     >>> for pred, x in [(True, 5.0), (False, 7.0)]:
-    ...     outs = call_predicate(
-    ...         closed_call_p, as_value(pred), [r, as_value(x)], Guard((True, False), (True, False)), p
-    ...     )
+    ...     outs = call_predicate(closed_call_p, as_value(pred), [r, as_value(x)], guard, p)
     >>> r[...].item()
     5.0
     """

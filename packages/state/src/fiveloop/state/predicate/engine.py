@@ -145,8 +145,9 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
     >>> def store(r, x):
     ...     r[...] = x
     >>> jaxpr, r = make_jaxpr(store)(new_ref(0.0), 1.0), new_ref(0.0)
+    >>> guard = Guard(refs=(True, False), own=(True, False))
     >>> for pred, x in [(True, 5.0), (False, 7.0)]:
-    ...     outs = eval_predicated(as_value(pred), jaxpr, [r, as_value(x)], Guard((True, False), (True, False)))
+    ...     outs = eval_predicated(as_value(pred), jaxpr, [r, as_value(x)], guard)
     >>> r[...].item()
     5.0
     """
