@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.agree import disagreements
 from benchmarks.model import Case, Contender, task
 from benchmarks.pool import WorkerFailed
+from benchmarks.sides.base import Staging
 from benchmarks.stats import Ratio, Summary, ratio_of_medians, summarise
 from benchmarks.worker import Built
 
@@ -34,7 +35,7 @@ class Settings:
 
 @dataclass
 class Row:
-    """All that was measured of one contender at one size."""
+    """All that was measured of one contender at one size; `staging` is tracing, lowering and compiling together."""
 
     case: str
     size: int
@@ -43,17 +44,19 @@ class Row:
     run: Summary | None = None
     trace_lower: Summary | None = None
     compile: float | None = None
+    staging: Summary | None = None
     temp_bytes: int | None = None
     copies: int | None = None
     ratio: Ratio | None = None
     lower_ratio: Ratio | None = None
+    staging_ratio: Ratio | None = None
     note: str = ""
     trace: str = ""
     wrong: bool = False
 
     def metric(self, name: str) -> float | None:
         """One number by the name that limits use."""
-        if name in ("run", "trace_lower"):
+        if name in ("run", "trace_lower", "staging"):
             summary: Summary | None = getattr(self, name)
             return None if summary is None else summary.median
         value: float | None = getattr(self, name)
@@ -98,7 +101,7 @@ class Runner:
         active = [c for c in active if c.name in built]
         self.check(case, size, active, rows)
         self.race(case, active, built, rows)
-        self.lowering(case, active, size, rows)
+        self.staging(case, active, size, rows)
         self.compare(case, active, rows)
         for contender in active:
             self.pool.ask(contender.side, "drop", contender.name)
@@ -166,25 +169,22 @@ class Runner:
         for name, samples in self.samples.items():
             rows[name].run = replace(summarise(samples), least=least[name])
 
-    def lowering(
-        self, case: Case, active: list[Contender], size: int, rows: dict[str, Row]
-    ) -> None:
-        """Time tracing and lowering in alternating rounds, and compare with ours."""
-        times: dict[str, list[float]] = {c.name: [] for c in active}
+    def staging(self, case: Case, active: list[Contender], size: int, rows: dict[str, Row]) -> None:
+        """Time tracing and lowering, and compiling if the case asks for it, in alternating rounds."""
+        lower: dict[str, list[float]] = {c.name: [] for c in active}
+        whole: dict[str, list[float]] = {c.name: [] for c in active}
         for _ in range(self.settings.lower_rounds):
             for contender in active:
-                seconds = self.pool.ask(
-                    contender.side, "lower", task(contender, size), timeout=self.settings.timeout
-                )
-                if isinstance(seconds, float):
-                    times[contender.name].append(seconds)
-        for name, samples in times.items():
-            if samples:
-                rows[name].trace_lower = summarise(samples)
-        ours = times.get(case.ours.name, [])
-        for name, samples in times.items():
-            if samples and name != case.ours.name and len(samples) == len(ours):
-                rows[name].lower_ratio = ratio_of_medians(ours, samples)
+                order = (task(contender, size), case.compiles)
+                took = self.pool.ask(contender.side, "stage", *order, timeout=self.settings.timeout)
+                if isinstance(took, Staging):
+                    lower[contender.name].append(took.trace_lower)
+                    if took.compile is not None:
+                        whole[contender.name].append(took.trace_lower + took.compile)
+        ours = case.ours.name
+        for name in lower:
+            rows[name].trace_lower, rows[name].lower_ratio = beside(lower, ours, name)
+            rows[name].staging, rows[name].staging_ratio = beside(whole, ours, name)
 
     def compare(self, case: Case, active: list[Contender], rows: dict[str, Row]) -> None:
         """Give each peer's row the ratio of our run time to its own."""
@@ -194,3 +194,15 @@ class Runner:
         for contender in active:
             if contender is not case.ours:
                 rows[contender.name].ratio = ratio_of_medians(ours, self.samples[contender.name])
+
+
+def beside(
+    times: dict[str, list[float]], ours: str, name: str
+) -> tuple[Summary | None, Ratio | None]:
+    """One contender's times in a few numbers, and ours over them."""
+    mine, its = times.get(ours, []), times[name]
+    comparable = name != ours and its and len(its) == len(mine)
+    return (
+        summarise(its) if its else None,
+        ratio_of_medians(mine, its) if comparable else None,
+    )

@@ -62,6 +62,17 @@ class NoCopies:
     row: str
 
 
+@dataclass(frozen=True)
+class GeomeanLimit:
+    """The geometric mean over cases of ours over the peer's, each at the largest size that both ran."""
+
+    metric: str
+    peer: str
+    at_most: float
+    row: str
+    cases: tuple[str, ...]
+
+
 Limit = RatioLimit | GrowthLimit | NoCopies
 
 
@@ -71,7 +82,8 @@ class Case:
 
     `rtol` is relative to the largest magnitude of each array. `sizes` are what the builders get; `steps` are what
     growth is measured against, the sizes themselves if empty. A peer whose runs take longer than `cap` seconds gets no
-    larger sizes; the rounds at one size may take `seconds` in all.
+    larger sizes; the rounds at one size may take `seconds` in all. With `compiles`, compiling is timed in rounds,
+    as tracing and lowering are.
     """
 
     name: str
@@ -84,6 +96,7 @@ class Case:
     steps: tuple[int, ...] = ()
     cap: float = 1.0
     seconds: float = 15.0
+    compiles: bool = False
 
     def steps_of(self, size: int) -> int:
         """The count that growth exponents are measured against at one size."""
@@ -102,6 +115,7 @@ class Benchmark:
     name: str
     about: str
     cases: tuple[Case, ...]
+    limits: tuple[GeomeanLimit, ...] = ()
 
 
 def task(contender: Contender, size: int) -> Task:

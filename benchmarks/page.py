@@ -20,12 +20,17 @@ def page(result: Row) -> str:
     """The tables of one run, under a heading with the versions and the machine."""
     jaxlib = next(v["jaxlib"] for v in result["versions"].values() if "jaxlib" in v)
     machine = result["machine"]
+    has_staging = any(row.get("staging") for row in result["rows"])
     parts = [
         f"### {result['benchmark']}, jaxlib {jaxlib}",
         f"{machine['machine']}, {machine['cores']} cores, Python {machine['python']}.",
         table(
-            ["case", "n", "contender", "median", "ours / it [95 %]", "lower", "temp", "copies"],
-            [cells(row) for row in result["rows"]],
+            [
+                *("case", "n", "contender", "median", "ours / it [95 %]", "lower"),
+                *(["staged"] if has_staging else []),
+                *("temp", "copies"),
+            ],
+            [cells(row, has_staging) for row in result["rows"]],
         ),
     ]
     if result["growth"]:
@@ -51,9 +56,11 @@ def page(result: Row) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: Row, has_staging: bool) -> list[str]:
     """What the table shows of a row."""
-    run, lower, ratio = row["run"], row["trace_lower"], row["ratio"]
+    run, lower, ratio, staging = (
+        row.get(name) for name in ("run", "trace_lower", "ratio", "staging")
+    )
     return [
         row["case"],
         str(row["size"]),
@@ -61,6 +68,7 @@ def cells(row: Row) -> list[str]:
         seconds(run["median"]) if run else row["note"],
         f"{ratio['median']:.3g} [{ratio['low']:.3g}, {ratio['high']:.3g}]" if ratio else "",
         seconds(lower["median"]) if lower else "",
+        *([seconds(staging["median"]) if staging else ""] if has_staging else []),
         size(row["temp_bytes"]),
         "" if row["copies"] is None else str(row["copies"]),
     ]

@@ -68,7 +68,7 @@ def rows_table(rows: Sequence[Row]) -> str:
     """Every measured row; ratios are ours over the row's contender."""
     header = (
         *("case", "n", "contender", "min", "median", "spread", "ours / it [95 %]"),
-        *("lower", "ours / it", "compile", "temp", "copies", "note"),
+        *("lower", "ours / it", "compile", "staged", "ours / it", "temp", "copies", "note"),
     )
     lines = [
         (
@@ -82,6 +82,8 @@ def rows_table(rows: Sequence[Row]) -> str:
             seconds(row.metric("trace_lower")),
             f"{row.lower_ratio.median:.2g}" if row.lower_ratio else "",
             seconds(row.compile),
+            seconds(row.metric("staging")),
+            interval(row.staging_ratio),
             amount(row.temp_bytes),
             "-" if row.copies is None else str(row.copies),
             row.note,

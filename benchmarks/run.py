@@ -18,9 +18,9 @@ from benchmarks import report
 from benchmarks.duel import Row, Runner, Settings
 from benchmarks.model import Benchmark, Case
 from benchmarks.pool import Pool
-from benchmarks.verdicts import Finding, findings, growths
+from benchmarks.verdicts import Finding, findings, geomean_finding, growths
 
-NAMES = ("inplace", "state", "transformer")
+NAMES = ("inplace", "loops", "state", "transformer")
 QUICK = Settings(rounds=3, round_seconds=0.01, lower_rounds=1, pace=0.3)
 
 
@@ -103,6 +103,7 @@ def run(benchmark: Benchmark, options: argparse.Namespace) -> tuple[list[Row], l
             rows += mine
             grown += growths(case, mine)
             found += findings(case, mine)
+        found += [geomean_finding(limit, rows) for limit in benchmark.limits]
         versions = pool.versions()
     print(report.versions_line(versions))
     for table in (

@@ -1,10 +1,11 @@
 """Reading limits off the measured rows."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.duel import Row
-from benchmarks.model import Case, GrowthLimit, Limit, NoCopies, RatioLimit
+from benchmarks.model import Case, GeomeanLimit, GrowthLimit, Limit, NoCopies, RatioLimit
 from benchmarks.stats import Ratio, growth_exponent, meets
 
 
@@ -92,6 +93,8 @@ def measured_ratio(metric: str, ours: Row, theirs: Row) -> Ratio | None:
         return theirs.ratio
     if metric == "trace_lower":
         return theirs.lower_ratio
+    if metric == "staging":
+        return theirs.staging_ratio
     a, b = ours.metric(metric), theirs.metric(metric)
     return None if a is None or not b else Ratio(a / b, a / b, a / b)
 
@@ -116,3 +119,25 @@ def copies_finding(case: Case, limit: NoCopies, rows: Sequence[Row]) -> Finding:
     if not counts:
         return Finding(case.name, what, limit.row, "not measured", "0", None)
     return Finding(case.name, what, limit.row, str(max(counts)), "0", max(counts) == 0)
+
+
+def geomean_finding(limit: GeomeanLimit, rows: Sequence[Row], ours: str = "fiveloop") -> Finding:
+    """The mean over those of the limit's cases that ran."""
+    found = []
+    for name in limit.cases:
+        of_case = [row for row in rows if row.case == name]
+        by_name = {(row.contender, row.size): row for row in of_case}
+        sizes = sorted({row.size for row in of_case}, reverse=True)
+        ratios = (
+            measured_ratio(limit.metric, by_name[ours, n], by_name[limit.peer, n])
+            for n in sizes
+            if (ours, n) in by_name and (limit.peer, n) in by_name
+        )
+        largest = next((r for r in ratios if r is not None and r.median > 0), None)
+        found += [] if largest is None else [largest.median]
+    what = f"{limit.metric} / {limit.peer}, geometric mean of {len(found)} cases"
+    if not found:
+        return Finding("all", what, limit.row, "not measured", f"{limit.at_most:g}", None)
+    mean = math.exp(sum(map(math.log, found)) / len(found))
+    kept = mean <= limit.at_most
+    return Finding("all", what, limit.row, f"{mean:.3g}", f"{limit.at_most:g}", kept)

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.model import Program, Task
-from benchmarks.sides.base import Ready, Side
+from benchmarks.sides.base import Ready, Side, Staging
 
 MOST_CALLS = 20_000
 
@@ -95,9 +95,11 @@ class Worker:
             gc.enable()
         return times
 
-    def lower(self, task: Task) -> float | None:
-        """Seconds to trace and lower the program once more, from a new build."""
-        return self.side.lower_time(build_program(task))
+    def stage(self, task: Task, compiles: bool) -> Staging | None:
+        """What it takes to trace and lower, and if asked to compile, the program once more, from a new build."""
+        program = build_program(task)
+        gc.collect()
+        return self.side.stage(program, compiles)
 
     def drop(self, key: str) -> None:
         """Forget a program."""

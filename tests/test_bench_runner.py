@@ -21,6 +21,7 @@ from benchmarks.model import (
     Benchmark,
     Case,
     Contender,
+    GeomeanLimit,
     GrowthLimit,
     NoCopies,
     RatioLimit,
@@ -29,7 +30,7 @@ from benchmarks.model import (
 )
 from benchmarks.pool import Pool, WorkerFailed
 from benchmarks.sides import fiveloop_side
-from benchmarks.sides.base import map_leaves, named
+from benchmarks.sides.base import Staging, map_leaves, named
 from benchmarks.worker import Built
 
 BUILDERS = "tests.bench_builders"
@@ -229,6 +230,18 @@ def test_growth_is_told_of_every_contender() -> None:
     assert [ours.run, ours.temp_bytes, peer.run] == pytest.approx([1.0, 1.0, 2.0])
 
 
+def test_a_geometric_mean_takes_the_largest_size_that_both_ran_of_each_case() -> None:
+    rows = rows_of([1.0, 2.0], [1.0, 1.0], (10, 20))  # half the bytes of its peer
+    more = [replace(row, case="d") for row in rows]
+    more[0].temp_bytes, more[3].temp_bytes = 10, None  # 10 of 80 bytes, at n = 10 only
+    limit = GeomeanLimit("temp_bytes", "peer", 0.25, "bytes", ("c", "d", "not run"))
+    found = verdicts.geomean_finding(limit, [*rows, *more], "ours")
+    assert found.what == "temp_bytes / peer, geometric mean of 2 cases"
+    assert (found.measured, found.kept) == ("0.25", True)
+    nothing = verdicts.geomean_finding(limit, [], "ours")
+    assert (nothing.measured, nothing.kept) == ("not measured", None)
+
+
 # The duel, on sides that only pretend
 
 
@@ -250,8 +263,9 @@ class Pretend:
             case "sample":
                 self.sampled.append(arguments[0])
                 return [self.seconds[arguments[0]]]
-            case "lower":
-                return 0.1
+            case "stage":
+                compiles = arguments[1]
+                return Staging(0.1, self.seconds[arguments[0].key] if compiles else None)
         return None
 
 
@@ -267,6 +281,18 @@ def test_rounds_alternate_between_the_contenders() -> None:
     assert (a.run.count, a.run.median, a.ratio) == (3, 1e-3, None)
     assert b.ratio is not None
     assert b.ratio.median == pytest.approx(0.5)
+
+
+def test_compiling_is_timed_in_rounds_where_a_case_asks_for_it() -> None:
+    pool = Pretend({"a": 0.1, "b": 0.3}, {"a": 1.0, "b": 1.0})
+    for compiles in (False, True):
+        _, b = Runner(pool, FAST).case(replace(pretend_case("b"), compiles=compiles))
+        assert b.metric("trace_lower") == pytest.approx(0.1)
+        assert b.metric("staging") == (pytest.approx(0.4) if compiles else None)
+        assert (b.staging_ratio is not None) is compiles
+    assert b.staging_ratio is not None
+    assert b.staging_ratio.median == pytest.approx(0.5)
+    assert b.lower_ratio is not None
 
 
 def test_a_wrong_result_is_marked_on_the_side_that_differs() -> None:

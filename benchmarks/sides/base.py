@@ -21,6 +21,14 @@ class Ready:
     copies: int | None
 
 
+@dataclass(frozen=True)
+class Staging:
+    """Seconds from a function not seen before to its program; `compile` is None where it was not asked for."""
+
+    trace_lower: float
+    compile: float | None = None
+
+
 class Side(Protocol):
     """A library behind a worker process."""
 
@@ -30,8 +38,8 @@ class Side(Protocol):
     def prepare(self, program: Program) -> Ready:
         """Trace, lower and compile a program and put its arguments on the device."""
 
-    def lower_time(self, program: Program) -> float | None:
-        """Seconds to trace and lower a program as if for the first time; None where nothing is lowered."""
+    def stage(self, program: Program, compiles: bool) -> Staging | None:
+        """Trace, lower and, if asked, compile as if for the first time; None where nothing is lowered."""
 
 
 def fresh(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.hlo import whole_array_work
 from benchmarks.model import Program
-from benchmarks.sides.base import Ready, fresh, map_leaves, named
+from benchmarks.sides.base import Ready, Staging, fresh, map_leaves, named
 from fiveloop import core
 
 
@@ -48,13 +48,17 @@ class FiveloopSide:
             copies=len(whole_array_work(compiled.as_text(), program.watched)),
         )
 
-    def lower_time(self, program: Program) -> float | None:
-        """Seconds to trace and lower under a fresh identity."""
+    def stage(self, program: Program, compiles: bool) -> Staging | None:
+        """Trace, lower and compile under a fresh identity."""
         args = map_leaves(on_device, program.args)
         jitted = core.jit(fresh(program.fun))
         start = time.perf_counter()
-        lower(jitted, args)
-        return time.perf_counter() - start
+        lowered = lower(jitted, args)
+        lowered_at = time.perf_counter()
+        if not compiles:
+            return Staging(lowered_at - start)
+        lowered.compile()
+        return Staging(lowered_at - start, time.perf_counter() - lowered_at)
 
 
 def on_device(array: np.ndarray) -> core.Array:

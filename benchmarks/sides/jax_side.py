@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.hlo import whole_array_work
 from benchmarks.model import Program
-from benchmarks.sides.base import Ready, fresh, map_leaves, named
+from benchmarks.sides.base import Ready, Staging, fresh, map_leaves, named
 
 
 class JaxSide:
@@ -37,13 +37,17 @@ class JaxSide:
             copies=len(whole_array_work(compiled.as_text() or "", program.watched)),
         )
 
-    def lower_time(self, program: Program) -> float | None:
-        """Seconds to trace and lower under a fresh identity."""
+    def stage(self, program: Program, compiles: bool) -> Staging | None:
+        """Trace, lower and compile under a fresh identity."""
         args = map_leaves(jax.device_put, program.args)
         jitted = jax.jit(fresh(program.fun))
         start = time.perf_counter()
-        jitted.lower(*args)
-        return time.perf_counter() - start
+        lowered = jitted.lower(*args)
+        lowered_at = time.perf_counter()
+        if not compiles:
+            return Staging(lowered_at - start)
+        lowered.compile()
+        return Staging(lowered_at - start, time.perf_counter() - lowered_at)
 
 
 SIDE = JaxSide()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.model import Program
-from benchmarks.sides.base import Ready, named
+from benchmarks.sides.base import Ready, Staging, named
 
 
 class NumpySide:
@@ -23,7 +23,7 @@ class NumpySide:
 
         return Ready(lambda: program.fun(*program.args), results, None, None, None, None)
 
-    def lower_time(self, program: Program) -> float | None:
+    def stage(self, program: Program, compiles: bool) -> Staging | None:
         """NumPy lowers nothing."""
         return None
 
