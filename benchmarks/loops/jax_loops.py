@@ -63,7 +63,8 @@ def n_body(data: Data, count: int) -> Any:
     """Where the bodies are after some steps."""
 
     def step(_: Any, state: Any) -> Any:
-        return steps.kick_and_drift(jnp, *state, data["mass"])
+        pos, vel = state
+        return steps.kick_and_drift(jnp, pos, vel, data["mass"])
 
     return fori_loop(0, count, step, (data["pos"], data["vel"]))[0]
 

@@ -128,7 +128,7 @@ def group_by_hand(data: Data) -> Any:
     return steps.cheap(x).at[lanes].set(jax_loops.dear(x[lanes]))
 
 
-SPELLINGS = {
+SPELLINGS: dict[str, dict[str, Any]] = {
     "refs": {
         "outputs": outputs_refs,
         "weights": weights_refs,

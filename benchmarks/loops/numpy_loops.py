@@ -145,7 +145,8 @@ def group(data: Data) -> Array:
     y = x
     for _ in range(DEAR_STEPS):
         y = steps.swing(np, y)
-    return np.where(x[:, :1] > 0, y, steps.cheap(x))
+    found: Array = np.where(x[:, :1] > 0, y, steps.cheap(x))
+    return found
 
 
 LOOPS = {
