@@ -87,6 +87,42 @@ def test_lanes_have_their_own_gradients() -> None:
     )
 
 
+def doublings(a: Any, length: int) -> Any:
+    return scan(lambda x, _: (a * x, None), 1.0, length=length, until=lambda x: x > 5.0)
+
+
+def test_a_batch_ends_with_its_last_lane() -> None:
+    # As many steps as this would take minutes.
+    bases = np.stack([BASES, BASES + 1])
+    final, _, steps = jit(vmap(vmap(lambda a: doublings(a, 2**31 - 1))))(bases)
+    for k, a in np.ndenumerate(bases):
+        want, _, want_steps = powers_by_hand(float(a), 100)
+        np.testing.assert_allclose(float(final[k]), want, rtol=1e-5)
+        assert int(steps[k]) == want_steps
+
+
+def test_a_batch_that_ends_early_is_differentiable_in_both_modes() -> None:
+    def total(bases: Any) -> Any:
+        final, ys, _ = vmap(powers)(bases)
+        return (final * (ys * ys).sum(1)).sum()
+
+    check_grads(total, (BASES.astype(np.float64),), order=2)
+
+
+@pytest.mark.parametrize("length", [0, 1])
+@pytest.mark.parametrize("lanes", [0, 1, 3])
+def test_few_steps_of_few_lanes(length: int, lanes: int) -> None:
+    final, ys, steps = vmap(lambda a: powers(a, length))(np.full(lanes, 9.0, np.float32))
+    assert ys.shape == (lanes, length)
+    np.testing.assert_array_equal(np.asarray(steps), np.full(lanes, length))
+    np.testing.assert_array_equal(np.asarray(final), np.full(lanes, 9.0**length))
+
+
+def test_a_batch_with_an_early_end_is_updated_in_place() -> None:
+    gradient = jit(vmap(grad(lambda a: powers(a, 100)[1].sum())))
+    assert gradient.lower(BASES).compile().copies == 0
+
+
 def test_slices_and_refs_go_with_an_early_end() -> None:
     xs = np.arange(5, dtype=np.float32)
     seen = st.new_ref(np.zeros(5, np.float32))

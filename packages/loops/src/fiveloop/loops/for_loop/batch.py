@@ -18,9 +18,11 @@ from fiveloop.core import (
     jaxprs_in,
     move_batch,
     over_axis,
+    reduce_and,
     select_by,
     taint,
 )
+from fiveloop.loops.for_loop.early_end import end_flag, until_all_are_set
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 
 
@@ -48,8 +50,28 @@ def for_batch(
         move_batch(x, size, None) if b and s and d is None else x
         for x, d, b, s in zip(in_front(size, operands, dims), dims, batched, states, strict=True)
     ]
-    outs = bind(for_p, *moved, params=replace(p, body=body))
+    outs = _bind_batched(p, body, moved, _flag_of_each_lane(p, batched, states))
     return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]
+
+
+def _flag_of_each_lane(p: ForParams, batched: Sequence[bool], states: Sequence[bool]) -> int | None:
+    """The number of the operand that ends the loop early, if each lane has its own."""
+    flag = end_flag(p.body)
+    if flag is None:
+        return None
+    k = p.body.invars.index(flag) - 1
+    return k if batched[k] and states[k] else None
+
+
+def _bind_batched(
+    p: ForParams, body: Jaxpr, operands: Sequence[Value], flags: int | None
+) -> list[Value]:
+    """The loop of all lanes; one whose lanes end early ends with the last of them."""
+    if flags is None:
+        return bind(for_p, *operands, params=replace(p, body=body))
+    ending = body.remember(("ending", flags), lambda: until_all_are_set(body, 1 + flags))
+    have_ended = reduce_and(operands[flags])
+    return bind(for_p, *operands, have_ended, params=replace(p, body=ending))[:-1]
 
 
 def _accumulated_within(body: Jaxpr, refs: Sequence[Var]) -> list[Var]:

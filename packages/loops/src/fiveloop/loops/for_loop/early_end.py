@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Eqn, Jaxpr, Var, convert_p
-from fiveloop.loops.cond.primitive import cond_p
-from fiveloop.state import get_p
+from fiveloop.core import (
+    Eqn,
+    Jaxpr,
+    Value,
+    Var,
+    bind,
+    convert,
+    convert_p,
+    eval_jaxpr,
+    reduce_and,
+    stage_closed,
+)
+from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.for_loop.primitive import INDEX
+from fiveloop.state import PREDICATE, AbstractRef, get_p
 
 
 def end_flag(body: Jaxpr) -> Var | None:
@@ -29,3 +41,34 @@ def end_flag(body: Jaxpr) -> Var | None:
     if not isinstance(flag, Var) or flag.aval.shape or flag.aval.dtype.kind != "b":
         return None
     return None if any(eqn.effects for eqn in before if eqn is not read) else flag
+
+
+def until_set(step: Jaxpr, flag: int) -> Jaxpr:
+    """The step as a branch that is taken as long as the Ref at the position `flag` holds False.
+
+    step, until_set : [i, *consts, *refs] -> []
+    """
+    skip = stage_closed(lambda *args: [], step.in_avals, "ended")
+
+    def run(*args: Value) -> list[Value]:
+        has_ended = convert(args[flag][...], INDEX.dtype)
+        return bind(cond_p, has_ended, *args, params=CondParams((step, skip)))
+
+    return stage_closed(run, step.in_avals, step.name)
+
+
+def until_all_are_set(step: Jaxpr, flags: int) -> Jaxpr:
+    """The step of a batch until the flags of all lanes, in the Ref at the position `flags`, are set.
+
+    step  : [i, *consts, *refs]       -> []
+    given : [i, *consts, *refs, flag] -> []
+    """
+
+    def run(*args: Value) -> list[Value]:
+        *given, flag = args
+        eval_jaxpr(step, given)
+        flag[...] = reduce_and(given[flags][...])
+        return []
+
+    avals = [*step.in_avals, AbstractRef(PREDICATE)]
+    return until_set(stage_closed(run, avals, step.name), len(step.in_avals))

@@ -107,7 +107,7 @@ def scan(
 
     With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
     `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
-    differentiable as any other; under `vmap` each lane ends for itself.
+    differentiable as any other. Under `vmap` each lane ends for itself, and the loop with the last of them.
 
     Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types, or
     if `until` gives no bool scalar; ValueError if leading axes differ.

@@ -10,14 +10,11 @@ import numpy as np
 from fiveloop.core import (
     ShapedArray,
     Value,
-    bind,
-    convert,
     eval_jaxpr,
     stage_closed,
 )
 from fiveloop.loops.common import condition
-from fiveloop.loops.cond.primitive import CondParams, cond_p
-from fiveloop.loops.for_loop.primitive import INDEX
+from fiveloop.loops.for_loop.early_end import until_set
 from fiveloop.loops.for_loop.trace import TracedBody
 from fiveloop.state import PREDICATE, AbstractRef
 
@@ -43,13 +40,5 @@ def until_stopped(body: TracedBody) -> TracedBody:
         counter[...] = counter[...] + 1
         return eval_jaxpr(body.jaxpr, given)
 
-    skip = stage_closed(lambda *args: [], avals, "ended")
-    step = stage_closed(count, avals, body.jaxpr.name)
-
-    def run(*args: Value) -> list[Value]:
-        flag = args[-2]
-        has_ended = convert(flag[...], INDEX.dtype)
-        return bind(cond_p, has_ended, *args, params=CondParams((step, skip)))
-
-    stopped = stage_closed(run, avals, body.jaxpr.name)
-    return TracedBody(stopped, body.consts, body.refs, body.fun)
+    step = until_set(stage_closed(count, avals, body.jaxpr.name), len(avals) - 2)
+    return TracedBody(step, body.consts, body.refs, body.fun)
