@@ -41,6 +41,7 @@ REFUSALS: dict[tuple[str, str], str] = {
     ("new_ref", "lower"): DISCHARGE,
     ("freeze", "lower"): DISCHARGE,
     ("callback", "transpose"): "call it where values are computed",
+    ("progress", "transpose"): "it belongs to the loop that computes values",
     ("while", "transpose"): "use `for_loop`, `scan` or `fori_loop`",
 }
 """Every refusal there is, by primitive and column, with a part of its reason."""

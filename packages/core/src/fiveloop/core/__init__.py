@@ -256,6 +256,8 @@ from .api.flatten import check_callable as check_callable
 from .ir.source import function_source as function_source
 from .primitives.elementwise import clamp as clamp
 from .primitives.elementwise import to_condition as to_condition
+from .rules import bodies_rules as bodies_rules
+from .backend.lazy import optional_module as optional_module
 from .primitives.reduce import reduce_and as reduce_and
 from .primitives.reduce import reduce_max as reduce_max
 from .primitives.reduce import reduce_or as reduce_or

@@ -6,6 +6,7 @@ from fiveloop.core.primitives.cumulative import cummin as cummin
 from fiveloop.core.primitives.cumulative import cumprod as cumprod
 from fiveloop.core.primitives.cumulative import cumsum as cumsum
 
+from .progress import rules as _progress_row
 from . import for_loop as _for_loop_row
 from . import cond as _cond_row
 from . import while_loop as _while_loop_row
@@ -26,6 +27,8 @@ from .planning.explain import explain as explain
 from .planning.report import Explanation as Explanation
 from .planning.report import LoopReport as LoopReport
 from .accumulate import accumulate_grads as accumulate_grads
+from .progress.api import Progress as Progress
+from .progress.primitive import ProgressEffect as ProgressEffect
 from .associative import associative_scan as associative_scan
 from .while_loop.api import while_loop as while_loop
 from .while_loop.primitive import WhileParams as WhileParams

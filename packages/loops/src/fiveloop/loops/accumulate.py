@@ -27,6 +27,7 @@ from fiveloop.core import (
     value_and_grad,
     zeros_of,
 )
+from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan
 
 Reduction = Literal["mean", "sum", "max", "min", "stack"]
@@ -42,6 +43,7 @@ def accumulate_grads(
     has_aux: bool = False,
     reduction: Literal["mean", "sum"] = "mean",
     aux_reduction: Reduction = "mean",
+    progress: Shown = False,
 ) -> Callable[..., Any]:
     """As `value_and_grad(fun)`, but of a batch cut into `microbatches` equal parts that are worked on in turn.
 
@@ -49,7 +51,7 @@ def accumulate_grads(
     for all parts. Value and gradient are the mean over the parts, or the sum, according to `reduction`: those of
     the whole batch, if `fun` takes the mean or the sum over it. Gradients are summed in place in one buffer each,
     half floats in float32. With `has_aux` the auxiliary results, arrays that `fun` returns beside its value, are
-    reduced by `aux_reduction`, or stacked.
+    reduced by `aux_reduction`, or stacked. With `progress` (True, a label, or a `Progress`) a bar counts the parts.
 
     Raises ValueError if the batch cannot be cut into equal parts, TypeError for what `value_and_grad` refuses.
 
@@ -61,6 +63,7 @@ def accumulate_grads(
     """
     check_callable("accumulate_grads", fun)
     _check_options(microbatches, reduction, aux_reduction)
+    bar = as_progress("accumulate_grads", progress) or False
     both = value_and_grad(fun, argnums, has_aux=has_aux)
     wanted = _numbers("argnums", argnums)
     batched = _numbers("batch_argnums", batch_argnums)
@@ -84,7 +87,7 @@ def accumulate_grads(
             value, grads = both(*full, **kwargs)
             return tree_map(lambda total, g: total + convert(g, total.dtype), sums, grads), value
 
-        sums, values = scan(step, tree_map(_empty_sum, chosen), parts)
+        sums, values = scan(step, tree_map(_empty_sum, chosen), parts, progress=bar)
         scale = microbatches if reduction == "mean" else 1
         grads = tree_map(
             lambda x, g: convert(g / scale, x.dtype), tree_map(_as_array, chosen), sums

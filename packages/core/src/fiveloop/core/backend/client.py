@@ -13,7 +13,7 @@ import numpy as np
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
-from .host_calls import attached, module_of, raised_by
+from .host_calls import attached, module_of, raised_by, tell_failure
 from .native import hlo_types, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
@@ -276,8 +276,14 @@ class Executable:
 class CallingExecutable(Executable):
     """A compiled program that calls Python functions, to which it holds on."""
 
-    __slots__ = ()
+    __slots__ = ("host_functions",)
     calls_host: ClassVar[bool] = True
+
+    def __init__(
+        self, raw: Any, out_avals: Sequence[AvalLike], host_functions: Sequence[HostFunction]
+    ) -> None:
+        super().__init__(raw, out_avals)
+        self.host_functions = list(host_functions)
 
     def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
         """Run the program to its end; what a function raises comes out as it is."""
@@ -287,6 +293,7 @@ class CallingExecutable(Executable):
             outs: list[Buffer] = results.consume_with_handlers(self.handlers)
             return outs
         except xla.JaxRuntimeError as error:
+            tell_failure(self.host_functions)
             raised = raised_by(error)
             if raised is None:
                 require_alive(args, error)
@@ -311,7 +318,7 @@ def compile_text(
             return Executable(load(text, client.device_list, choices), out_avals)
         functions = [attached(fun) for fun in host_functions]
         raw = load(module_of(text), client.device_list, choices, host_callbacks=functions)
-        return CallingExecutable(raw, out_avals)
+        return CallingExecutable(raw, out_avals, host_functions)
     except xla.JaxRuntimeError as error:
         raise RuntimeError(_compile_message(str(error), text)) from None
 

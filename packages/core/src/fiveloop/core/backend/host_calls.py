@@ -103,6 +103,14 @@ def _keep(error: BaseException) -> int:
         return number
 
 
+def tell_failure(functions: Sequence[HostFunction]) -> None:
+    """Let those functions of a program that has failed clear away what they keep while it runs."""
+    for fun in functions:
+        at_failure = getattr(fun, "at_failure", None)
+        if at_failure is not None:
+            at_failure()
+
+
 def raised_by(error: Exception) -> BaseException | None:
     """The exception behind XLA's error, if a host function raised one; it is given once."""
     found = re.search(f"{_KEPT_AS}(\\d+)", str(error))

@@ -8,6 +8,15 @@ from .native import xla
 
 
 @cache
+def optional_module(name: str) -> ModuleType | None:
+    """A module of a library that need not be there, by its name; None if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+@cache
 def csgraph() -> ModuleType:
     """SciPy's graph algorithms, the maximum flow among them; 0.27 s to import."""
     return import_module("scipy.sparse.csgraph")

@@ -80,9 +80,17 @@ class LowerContext:
             self._module.computed = outside
 
     def host_call(
-        self, fun: HostFunction, operands: Sequence[IRValue], *, has_side_effect: bool
+        self,
+        fun: HostFunction,
+        operands: Sequence[IRValue],
+        *,
+        has_side_effect: bool,
+        avals: Sequence[Aval] | None = None,
     ) -> list[IRValue]:
-        """Call a Python function when the program gets here; it gives arrays of the types of the equation's results."""
+        """Call a Python function when the program gets here; it gives arrays of the types of the equation's results.
+
+        Or of the types that are given. A function with a method `at_failure` is told when the program has failed.
+        """
         functions = self._module.host_functions
         functions.append(fun)
         return host_call(
@@ -90,7 +98,7 @@ class LowerContext:
             self.platform,
             len(functions) - 1,
             operands,
-            [(a.shape, a.dtype) for a in self.avals_out],
+            [(a.shape, a.dtype) for a in (self.avals_out if avals is None else avals)],
             has_side_effect=has_side_effect,
         )
 

@@ -21,6 +21,7 @@ from fiveloop.loops.for_loop.as_python import for_loop_as_python
 from fiveloop.loops.for_loop.counted import check_state, counted_loop, run_body
 from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ def for_loop(
     *,
     reverse: bool = False,
     unroll: Unroll = 1,
+    progress: Shown = False,
 ) -> T:
     """Run `body(i, refs)` for i = 0 ... nsteps - 1, and give the final contents of `refs`.
 
@@ -47,6 +49,9 @@ def for_loop(
     `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
     and has no reverse mode; `unroll` does not apply to it.
 
+    With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is, also from within a compiled
+    function.
+
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
     returns something; ValueError if `nsteps` is negative or `unroll` is less than 1.
 
@@ -57,9 +62,10 @@ def for_loop(
     Array([1., 2., 4., 8.], dtype=float32)
     """
     check_callable("for_loop", body)
+    bar = as_progress("for_loop", progress)
     if isinstance(nsteps, Tracer):
         check_unroll("for_loop", unroll, 1)
-        return counted_loop(nsteps, body, init_state, reverse)  # type: ignore[no-any-return]
+        return counted_loop(nsteps, body, init_state, reverse, bar)  # type: ignore[no-any-return]
     steps = check_steps("for_loop", nsteps)
     turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
@@ -68,6 +74,7 @@ def for_loop(
         return tree_unflatten(tree, [as_result(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
+        mark(bar)
         run_body(body, i, tree_unflatten(tree, refs))
         return []
 
@@ -77,5 +84,5 @@ def for_loop(
         names = [f"state{path}" for path in leaf_paths(tree)]
         return loop_of(steps, trace_body(flat_body, avals, body), reverse, turn, names)
 
-    loop = traced_once(("for_loop", tree, avals, steps, reverse, turn), [body], trace)
+    loop = traced_once(("for_loop", tree, avals, steps, reverse, turn, bar), [body], trace)
     return tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]

@@ -18,12 +18,17 @@ from fiveloop.core import (
     function_source,
     tree_unflatten,
 )
+from fiveloop.loops.progress.api import Progress, mark
 from fiveloop.loops.while_loop.api import while_loop
 from fiveloop.state import Ref, freeze, new_ref
 
 
 def counted_loop(
-    nsteps: Value, body: Callable[[Any, Any], None], init_state: Any, reverse: bool
+    nsteps: Value,
+    body: Callable[[Any, Any], None],
+    init_state: Any,
+    reverse: bool,
+    bar: Progress | None,
 ) -> Any:
     """`for_loop` for a number of steps that is not known while tracing."""
     if isinstance(nsteps, Ref) or nsteps.ndim or nsteps.dtype.kind not in "iu":
@@ -38,6 +43,7 @@ def counted_loop(
 
     @wraps(body)
     def step(k: Any) -> Any:
+        mark(bar, steps)
         run_body(body, steps - 1 - k if reverse else k, tree_unflatten(tree, refs))
         return k + 1
 

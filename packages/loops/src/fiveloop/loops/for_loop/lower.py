@@ -9,6 +9,7 @@ import numpy as np
 
 from fiveloop.core import IRValue, hlo
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams
+from fiveloop.loops.progress.lower import bar_calls, shown_loop
 
 
 def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRValue]:
@@ -17,7 +18,8 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
     consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
     turns, left = divmod(p.nsteps, p.unroll)
-    if turns == 1:
+    bar = bar_calls(ctx, p.body)
+    if turns == 1 and bar is None:
         turns, left = 0, p.nsteps
 
     def number(k: int) -> IRValue:
@@ -44,7 +46,13 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
     if turns:
         stop = number(turns * p.unroll)
         with ctx.region():
-            _, *carry = hlo.while_(ctx.b, [number(0), *carry], more, turn)
+            state = [number(0), *carry]
+            if bar is None:
+                _, *carry = hlo.while_(ctx.b, state, more, turn)
+            else:
+                # Of a loop that has ended early, those that are left do nothing.
+                after = left if p.end is None else 0
+                _, *carry = shown_loop(bar, number(p.nsteps), state, more, turn, after)
     for n in range(left):
         carry = step(number(turns * p.unroll + n), carry)
     return carry

@@ -41,7 +41,9 @@ from fiveloop.loops.common import check_values
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan.as_python import scan_as_python
+from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
 from fiveloop.state import AbstractRef, Ref
 
@@ -59,6 +61,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: Unroll = 1,
+    progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
 
@@ -71,6 +74,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: Unroll = 1,
+    progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
 
@@ -84,6 +88,7 @@ def scan(
     reverse: bool = False,
     unroll: Unroll = 1,
     until: Callable[[Carry], Any],
+    progress: Shown = False,
 ) -> tuple[Carry, Y, Value]: ...
 
 
@@ -97,13 +102,15 @@ def scan(
     reverse: bool = False,
     unroll: Unroll = 1,
     until: Callable[[Carry], Any] | None = None,
+    progress: Shown = False,
 ) -> tuple[Carry, Y] | tuple[Carry, Y, Value]:
     """Run `carry, y = f(carry, x)` over the leading axis of `xs`; the final carry, and the ys stacked.
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.
     The carry keeps its structure, shapes and dtypes, but a weakly typed one (a Python scalar) takes the dtype
     that `f` gives it. With `reverse` the steps go from the last slice to the first; ys stay in place.
-    `unroll` steps are compiled into one turn of the loop; all of them if True.
+    `unroll` steps are compiled into one turn of the loop; all of them if True. With `progress` (True, a label, or
+    a `Progress`) a bar shows how far the loop is.
 
     With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
     `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
@@ -124,8 +131,9 @@ def scan(
     slices, _ = flatten_values(xs, "scan: xs")
     steps = _steps(xs, slices, length)
     turn = check_unroll("scan", unroll, steps)
+    bar = as_progress("scan", progress)
     step = _WithoutIndex(f)
-    return indexed_scan("scan", step, init, xs, steps, reverse, turn, until)
+    return indexed_scan("scan", step, init, xs, steps, How(reverse, turn, until, bar))
 
 
 @dataclass(frozen=True)
@@ -142,37 +150,25 @@ class _WithoutIndex:
         return self.f
 
 
-def _scan_as_python(*args: Any) -> tuple[Any, ...]:
+def _scan_as_python(
+    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
-    has_end = len(args) > 7 and args[7] is not None
-    run = scan_as_python if args[4] and (branches_as_python() or not has_end) else traced_scan
-    return run(*args)
+    is_python = steps and (branches_as_python() or how.until is None)
+    run = scan_as_python if is_python else traced_scan
+    return run(what, f, init, xs, steps, how)
 
 
 @python_form(_scan_as_python)
 def indexed_scan(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    reverse: bool,
-    unroll: int,
-    until: Callable[[Any], Any] | None = None,
+    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages."""
-    return traced_scan(what, f, init, xs, steps, reverse, unroll, until)
+    return traced_scan(what, f, init, xs, steps, how)
 
 
 def traced_scan(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    reverse: bool,
-    unroll: int,
-    until: Callable[[Any], Any] | None = None,
+    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """The same as one loop, traced."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
@@ -180,15 +176,15 @@ def traced_scan(
     _check_no_refs(what, carry, slices)
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
-    step = _Step(what, f, carry_tree, xs_tree, until)
+    step = _Step(what, f, carry_tree, xs_tree, how)
     plan = traced_once(
-        (what, carry_tree, xs_tree, given, x_avals, steps, reverse, unroll),
-        [f] if until is None else [f, until],
-        lambda: _plan(step, given, x_avals, steps, reverse, unroll),
+        (what, carry_tree, xs_tree, given, x_avals, steps, how.reverse, how.unroll, how.progress),
+        [f] if how.until is None else [f, how.until],
+        lambda: _plan(step, given, x_avals, steps),
     )
     carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
     stacks = [zeros_of(a) for a in plan.ys]
-    stop = [] if until is None else [zeros_of(FLAG), zeros_of(COUNT)]
+    stop = [] if how.until is None else [zeros_of(FLAG), zeros_of(COUNT)]
     if plan.loop is not None:
         finals = plan.loop.run([*carry, *slices, *stacks, *stop])
         carry, _, stacks, stop = split_list(finals, [len(carry), len(slices), len(stacks)])
@@ -210,21 +206,16 @@ class _Plan:
     loop: Loop | None
 
 
-def _plan(
-    step: _Step,
-    given: Sequence[Aval],
-    x_avals: Sequence[Aval],
-    steps: int,
-    reverse: bool,
-    unroll: int,
-) -> _Plan:
+def _plan(step: _Step, given: Sequence[Aval], x_avals: Sequence[Aval], steps: int) -> _Plan:
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
     num_outs = len(staged.jaxpr.outvars) - step.has_end
     ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
     body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end) if steps else None
     if body is not None and step.has_end:
         body = until_stopped(body)
-    loop = None if body is None else loop_of(steps, body, reverse, unroll, _state_names(step))
+    how = step.how
+    names = _state_names(step)
+    loop = None if body is None else loop_of(steps, body, how.reverse, how.unroll, names)
     return _Plan(carry, ys, ys_tree, loop)
 
 
@@ -286,13 +277,13 @@ class _Step:
     f: Callable[[Value, Any, Any], Any]
     carry_tree: TreeDef
     xs_tree: TreeDef
-    until: Callable[[Any], Any] | None = None
+    how: How
     ys_tree: Any = None
 
     @property
     def has_end(self) -> bool:
         """Whether a condition ends the loop; it is the last result."""
-        return self.until is not None
+        return self.how.until is not None
 
     def __call__(self, i: Value, *leaves: Value) -> list[Any]:
         num_carry = self.carry_tree.num_leaves
@@ -300,6 +291,7 @@ class _Step:
             tree_unflatten(self.carry_tree, leaves[:num_carry]),
             tree_unflatten(self.xs_tree, leaves[num_carry:]),
         )
+        mark(self.how.progress)
         out = self.f(i, carry, x)
         if not isinstance(out, tuple) or len(out) != 2:
             raise TypeError(
@@ -318,7 +310,8 @@ class _Step:
         y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
         check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
-        end = [] if self.until is None else [holds(self.what, self.until, out_carry)]
+        until = self.how.until
+        end = [] if until is None else [holds(self.what, until, out_carry)]
         return [*kept, *y_leaves, *end]
 
 

@@ -20,44 +20,46 @@ from fiveloop.core import (
     tree_unflatten,
     zeros_of,
 )
+from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.python_steps import counters, next_carry
+from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import holds
 
 
 def scan_as_python(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    reverse: bool,
-    unroll: int,
-    until: Callable[[Any], Any] | None = None,
+    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """As `indexed_scan`, for at least one step."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     rows: list[list[Value]] = []
     ys_tree: Any = None
-    for i in counters(steps, reverse):
-        x = tree_unflatten(xs_tree, [x[i] for x in slices])
-        out = f(i, tree_unflatten(carry_tree, [as_result(c) for c in carry]), x)
-        if not isinstance(out, tuple) or len(out) != 2:
-            raise TypeError(
-                f"{what}: the function must return a pair (carry, y), got {type(out).__name__}"
-                f"{at_source(current_source())}"
-            )
-        carry = next_carry(what, "carry", carry, carry_tree, out[0])
-        ys, ys_tree = flatten_values(out[1], f"{what}: y")
-        rows.append(ys)
-        if until is not None and holds(what, until, out[0]):
-            break
+    with shown(how.progress, steps) as step_done:
+        for i in counters(steps, how.reverse):
+            x = tree_unflatten(xs_tree, [x[i] for x in slices])
+            out = f(i, tree_unflatten(carry_tree, [as_result(c) for c in carry]), x)
+            _check_pair(what, out)
+            carry = next_carry(what, "carry", carry, carry_tree, out[0])
+            ys, ys_tree = flatten_values(out[1], f"{what}: y")
+            rows.append(ys)
+            step_done()
+            if how.until is not None and holds(what, how.until, out[0]):
+                break
     taken = len(rows)
     rows += [[zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
-    stacked = [_stack(column[::-1] if reverse else column) for column in zip(*rows, strict=True)]
+    stacked = [
+        _stack(column[::-1] if how.reverse else column) for column in zip(*rows, strict=True)
+    ]
     final = [_strong(x) for x in carry]
-    count = [] if until is None else [as_result(as_value(np.int32(taken)))]
+    count = [] if how.until is None else [as_result(as_value(np.int32(taken)))]
     return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), *count
+
+
+def _check_pair(what: str, out: Any) -> None:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError(
+            f"{what}: the function must return a pair (carry, y), got {type(out).__name__}{at_source(current_source())}"
+        )
 
 
 def _strong(x: Value) -> Value:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fiveloop.core import (
     Concrete,
     Value,
@@ -14,6 +16,7 @@ from fiveloop.core import (
     boundary,
     call_user,
     concatenate,
+    convert,
     current_source,
     flatten_values,
     keystr,
@@ -23,7 +26,9 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan.api import indexed_scan, scan
+from fiveloop.loops.scan.options import How
 from fiveloop.loops.while_loop.api import while_loop
 
 T = TypeVar("T")
@@ -34,12 +39,19 @@ _BODY = ("fori_loop: the body", "(i, val)")
 
 @boundary
 def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *, unroll: Unroll = 1
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, T], T],
+    init_val: T,
+    *,
+    unroll: Unroll = 1,
+    progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.
 
     The value keeps its structure, shapes and dtypes. With bounds that are known while tracing the loop is a
     `for` and differentiable in both modes; with traced bounds it is a `while_loop`.
+    With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
@@ -50,6 +62,7 @@ def fori_loop(
             raise TypeError(
                 f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}"
             )
+    bar = as_progress("fori_loop", progress)
     if isinstance(low, Concrete) and isinstance(high, Concrete):
         first, steps = int(low), max(0, int(high) - int(low))
 
@@ -58,19 +71,29 @@ def fori_loop(
             return call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
-        out: T = indexed_scan("fori_loop", step, init_val, None, steps, False, turn)[0]
+        how = How(unroll=turn, progress=bar)
+        out: T = indexed_scan("fori_loop", step, init_val, None, steps, how)[0]
         return out
     check_unroll("fori_loop", unroll, 1)
-    return _while_bounds(low, high, body_fun, init_val)
+    return _while_bounds(low, high, body_fun, init_val, bar)
 
 
-def _while_bounds(low: Value, high: Value, body_fun: Callable[[Any, T], T], init_val: T) -> T:
+def _while_bounds(
+    low: Value,
+    high: Value,
+    body_fun: Callable[[Any, T], T],
+    init_val: T,
+    bar: Progress | None,
+) -> T:
+    steps = convert(high - low, np.int32)
+
     def more(carry: tuple[Any, T]) -> Any:
         return carry[0] < high
 
     @wraps(body_fun)
     def step(carry: tuple[Any, T]) -> tuple[Any, T]:
         i, val = carry
+        mark(bar, steps)
         return i + 1, call_user(*_BODY, body_fun, i, val)
 
     out: tuple[Any, T] = while_loop(more, step, (low, init_val))
@@ -78,10 +101,11 @@ def _while_bounds(low: Value, high: Value, body_fun: Callable[[Any, T], T], init
 
 
 @boundary
-def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
+def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: Shown = False) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
     With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch.
+    With `progress` (True, a label, or a `Progress`) a bar shows how many slices, or whole batches, are done.
 
     >>> import fiveloop.numpy as fnp
     >>> map(lambda x: x * x, fnp.arange(3.0))
@@ -92,8 +116,10 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
         raise ValueError(
             f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
         )
+    bar = as_progress("map", progress) or False
     if batch_size is None:
-        stacked: Y = scan(lambda _, x: ((), call_user("map: the function", "(x)", f, x)), (), xs)[1]
+        step = lambda _, x: ((), call_user("map: the function", "(x)", f, x))
+        stacked: Y = scan(step, (), xs, progress=bar)[1]
         return stacked
     if type(batch_size) is not int or batch_size < 1:
         raise ValueError(
@@ -110,7 +136,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     whole = tree_unflatten(
         tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves]
     )
-    done = scan(lambda _, x: ((), vmap(f)(x)), (), whole)[1]
+    done = scan(lambda _, x: ((), vmap(f)(x)), (), whole, progress=bar)[1]
     out: Y = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:
         return out

@@ -43,6 +43,7 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
+from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
 from fiveloop.state import Ref
@@ -51,16 +52,26 @@ T = TypeVar("T")
 
 
 def _while_as_python(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    *,
+    progress: Shown = False,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
     run = while_as_python if branches_as_python() else traced_while
-    return run(cond_fun, body_fun, init_val)
+    return run(cond_fun, body_fun, init_val, as_progress("while_loop", progress))
 
 
 @boundary
 @python_form(_while_as_python)
-def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
+def while_loop(
+    cond_fun: Callable[[T], Any],
+    body_fun: Callable[[T], T],
+    init_val: T,
+    *,
+    progress: Shown = False,
+) -> T:
     """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
 
     The value is a pytree of arrays that keeps its structure, shapes and dtypes, but a weakly typed leaf (a
@@ -69,7 +80,7 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     keeps its value, and changes no Ref.
 
     Forward mode works; reverse mode needs a number of steps that is known while tracing: use `for_loop`, `scan`
-    or `fori_loop`.
+    or `fori_loop`. With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
 
     Raises TypeError if `cond_fun` gives no bool scalar, or if `body_fun` changes a type, with the leaf's path
     and both types.
@@ -77,10 +88,12 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)
     """
-    return traced_while(cond_fun, body_fun, init_val)
+    return traced_while(cond_fun, body_fun, init_val, as_progress("while_loop", progress))
 
 
-def traced_while(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
+def traced_while(
+    cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
+) -> T:
     """The same as one loop, traced."""
     check_callable("while_loop: cond_fun", cond_fun)
     check_callable("while_loop: body_fun", body_fun)
@@ -93,9 +106,9 @@ def traced_while(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_
             )
     given = tuple([x.aval for x in init])
     plan = traced_once(
-        ("while_loop", tree, given),
+        ("while_loop", tree, given, bar),
         [cond_fun, body_fun],
-        lambda: _plan(cond_fun, body_fun, tree, given),
+        lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given),
     )
     carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     acts = any(not effect.droppable for effect in plan.cond.effects)
@@ -114,14 +127,9 @@ class _Plan:
     avals: Sequence[Aval]
 
 
-def _plan(
-    cond_fun: Callable[[Any], Any],
-    body_fun: Callable[[Any], Any],
-    tree: TreeDef,
-    given: Sequence[Aval],
-) -> _Plan:
-    body, avals = _Body(body_fun, tree).trace(given)
-    closures = share_captured([_trace_condition(cond_fun, tree, avals), body])
+def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]) -> _Plan:
+    body, avals = body_fun.trace(given)
+    closures = share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
     cond_jaxpr, body_jaxpr = closures.jaxprs
     return _Plan(cond_jaxpr, with_results(body_jaxpr, avals), closures, avals)
 
@@ -159,9 +167,10 @@ def _bind_with_pred(
 class _Body:
     """The user's body on leaves."""
 
-    def __init__(self, fun: Callable[[Any], Any], tree: TreeDef) -> None:
+    def __init__(self, fun: Callable[[Any], Any], tree: TreeDef, bar: Progress | None) -> None:
         self.fun = fun
         self.tree = tree
+        self.bar = bar
 
     def trace(self, avals: Sequence[Aval]) -> tuple[Staged, list[Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
@@ -176,6 +185,7 @@ class _Body:
             avals = [a for a in grown if a is not None]
 
     def _run(self, *leaves: Value) -> list[Value]:
+        mark(self.bar)
         val = tree_unflatten(self.tree, leaves)
         out = call_user("while_loop: body_fun", "(val)", self.fun, val)
         where = f"while_loop: the result of {function_source(self.fun)}, at val"

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core import as_result, as_value, call_user, flatten_values, tree_unflatten
+from fiveloop.core import as_result, call_user, flatten_values, tree_unflatten
+from fiveloop.loops.common import condition
+from fiveloop.loops.progress.api import Progress
+from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.python_steps import next_carry
 
 
 def while_as_python(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    bar: Progress | None,
 ) -> Any:
     """As `while_loop`, on a condition that is known."""
     leaves, tree = flatten_values(init_val, "while_loop: init_val")
-    while True:
-        val = tree_unflatten(tree, [as_result(x) for x in leaves])
-        if not bool(
-            as_value(
-                call_user("while_loop: cond_fun", "(val)", cond_fun, val), "the condition's result"
-            )
-        ):
-            return val
-        leaves = next_carry(
-            "while_loop",
-            "value",
-            leaves,
-            tree,
-            call_user("while_loop: body_fun", "(val)", body_fun, val),
-        )
+    with shown(bar) as step_done:
+        while True:
+            val = tree_unflatten(tree, [as_result(x) for x in leaves])
+            if not bool(condition("while_loop: cond_fun", "(val)", cond_fun, val)):
+                return val
+            out = call_user("while_loop: body_fun", "(val)", body_fun, val)
+            leaves = next_carry("while_loop", "value", leaves, tree, out)
+            step_done()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import IRValue, hlo
+from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
 from fiveloop.loops.while_loop.primitive import WhileParams
 
 
@@ -22,4 +23,14 @@ def while_lower(ctx: Any, operands: Sequence[IRValue], p: WhileParams) -> list[I
     def step(args: Sequence[IRValue]) -> list[IRValue]:
         return list(ctx.inline(p.body, [*consts, *args]))
 
-    return hlo.while_(ctx.b, carry, holds, step)
+    bar = bar_calls(ctx, p.body)
+    if bar is None:
+        return hlo.while_(ctx.b, carry, holds, step)
+
+    def counted(args: Sequence[IRValue]) -> list[IRValue]:
+        count, *carried = args
+        return [hlo.add(ctx.b, count, bar.number(1)), *step(carried)]
+
+    total = total_of(bar, p.body, consts)
+    more = lambda args: holds(args[1:])
+    return shown_loop(bar, total, [bar.number(0), *carry], more, counted)[1:]

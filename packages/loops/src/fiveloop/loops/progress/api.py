@@ -1,0 +1,65 @@
+"""What users say of progress, and the mark that a loop puts into its body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core import Value, at_source, bind, current_source
+from fiveloop.loops.progress.primitive import MarkParams, mark_p
+
+
+@dataclass(frozen=True, init=False)
+class Progress:
+    """How a loop shows its progress: a text in front of the bar, and after how many steps it is brought up to date.
+
+    Without `every` that is about ten times a second, however long a step takes.
+
+    >>> Progress("training", every=10)
+    Progress(desc='training', every=10)
+    """
+
+    desc: str | None = None
+    every: int | None = None
+
+    def __init__(self, desc: str | None = None, every: int | None = None) -> None:
+        # Written out, so that an error finds the line of the call.
+        object.__setattr__(self, "desc", desc)
+        object.__setattr__(self, "every", every)
+        if desc is not None and not isinstance(desc, str):
+            raise TypeError(
+                f"Progress: desc must be a string, got {desc!r} of type {type(desc).__name__}; write "
+                f'`Progress("label")`{at_source(current_source())}'
+            )
+        if every is not None and (type(every) is not int or every < 1):
+            raise ValueError(
+                f"Progress: every must be an integer of at least 1, or None for a few times a second, got "
+                f"{every!r}{at_source(current_source())}"
+            )
+
+
+Shown = bool | str | Progress
+"""What the `progress` of a loop may be."""
+
+
+def as_progress(what: str, given: Any) -> Progress | None:
+    """How to show the progress of a loop, None if that is not asked for."""
+    if given is None or given is False:
+        return None
+    if given is True:
+        return Progress()
+    if isinstance(given, str):
+        return Progress(given)
+    if isinstance(given, Progress):
+        return given
+    raise TypeError(
+        f"{what}: progress must be True, False, a label or a Progress, got {given!r} of type {type(given).__name__}"
+        f"{at_source(current_source())}"
+    )
+
+
+def mark(progress: Progress | None, total: Value | None = None) -> None:
+    """Mark the body that is being traced: its loop shows its progress, of so many steps if that is not known to it."""
+    if progress is not None:
+        operands = [] if total is None else [total]
+        bind(mark_p, *operands, params=MarkParams(progress.desc, progress.every))

@@ -1,0 +1,107 @@
+"""Lowering of a loop that shows its progress: rounds of as many steps as fit between two updates of the bar.
+
+The steps of a round are a loop of their own, in which nothing stands but the steps. The host says after each round
+how many the next one has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import Eqn, IRValue, Jaxpr, bodies_rules, hlo, jaxprs_in, prune, used_vars
+from fiveloop.loops.progress.api import Progress
+from fiveloop.loops.progress.bars import CLOSE, OPEN, SHOW, LoopBars
+from fiveloop.loops.progress.primitive import COUNT, ProgressEffect, mark_p
+
+States = Sequence[IRValue]
+
+
+@dataclass(frozen=True, slots=True)
+class BarCalls:
+    """The calls that the program makes for a loop's bar."""
+
+    ctx: Any
+    bars: LoopBars
+
+    def make(self, what: int, number: IRValue, count: IRValue) -> list[IRValue]:
+        """The bar's number, and the step at which to call again."""
+        operands = [self.number(what), number, count]
+        calls = self.ctx.host_call(self.bars, operands, has_side_effect=True, avals=[COUNT, COUNT])
+        return list(calls)
+
+    def number(self, k: int) -> IRValue:
+        """A constant."""
+        return hlo.constant(self.ctx.b, np.asarray(k, np.int32), (), COUNT.dtype)
+
+
+def bar_calls(ctx: Any, body: Jaxpr) -> BarCalls | None:
+    """The calls for the loop of a body; None if it shows no progress."""
+    found = mark_of(body)
+    if found is None:
+        return None
+    return BarCalls(ctx, LoopBars(Progress(found.params.desc, found.params.every)))
+
+
+def mark_of(body: Jaxpr) -> Eqn | None:
+    """The mark of a body's own loop, which may stand in a branch or a call."""
+    if not any(isinstance(e, ProgressEffect) for e in body.effects):
+        return None
+    for eqn in body.eqns:
+        if eqn.primitive is mark_p:
+            return eqn
+        bodies = bodies_rules.find(eqn.primitive)
+        if bodies is None or all(b.role != "loop" for b in bodies(eqn.params)):
+            found = next(filter(None, map(mark_of, jaxprs_in(eqn.params))), None)
+            if found is not None:
+                return found
+    return None
+
+
+def total_of(calls: BarCalls, body: Jaxpr, consts: States) -> IRValue:
+    """The number of steps that the mark is given, if constants of the loop tell it; else -1.
+
+    body : [*consts, *rest] -> [*outs]
+    """
+    found = mark_of(body)
+    binders = body.invars[: len(consts)]
+    if found is not None and found.invars:
+        needed = prune([eqn for eqn in body.eqns if not eqn.effects], found.invars)
+        made = {v for eqn in needed for v in eqn.outvars}
+        asked = used_vars([*found.invars, *[a for eqn in needed for a in eqn.invars]]) - made
+        if asked <= set(binders):
+            total: IRValue = calls.ctx.inline(
+                Jaxpr(binders, needed, found.invars, "total"), consts
+            )[0]
+            return total
+    return calls.number(-1)
+
+
+def shown_loop(
+    calls: BarCalls,
+    total: IRValue,
+    init: States,
+    more: Callable[[States], IRValue],
+    turn: Callable[[States], list[IRValue]],
+    left: int = 0,
+) -> list[IRValue]:
+    """`while more(state): state = turn(state)` in rounds; the first of the state is how many steps are done.
+
+    `left` steps come after the loop.
+    """
+    b = calls.ctx.b
+    number, first_stop = calls.make(OPEN, calls.number(0), total)
+
+    def round_of_steps(args: States) -> list[IRValue]:
+        number, stop, *state = args
+        within = lambda state: hlo.and_(b, more(state), hlo.compare(b, state[0], stop, "LT"))
+        state = hlo.while_(b, state, within, turn)
+        return [*calls.make(SHOW, number, state[0]), *state]
+
+    outer = hlo.while_(b, [number, first_stop, *init], lambda args: more(args[2:]), round_of_steps)
+    number, _, *state = outer
+    calls.make(CLOSE, number, hlo.add(b, state[0], calls.number(left)))
+    return state

@@ -1,0 +1,41 @@
+"""The primitive: a mark that stands in a loop's body and says that the loop shows its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fiveloop.core import Aval, Effect, Effects, Primitive, ShapedArray
+
+COUNT = ShapedArray((), np.int32)
+
+
+@dataclass(frozen=True)
+class ProgressEffect(Effect):
+    """A loop shows its progress: once, by the loop that computes values; not for each lane, and not in a replay."""
+
+    may_fail: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class MarkParams:
+    """A bar, by its text and by after how many steps it is brought up to date.
+
+    operands : [] or [number of steps]
+    """
+
+    desc: str | None
+    every: int | None
+
+
+mark_p: Primitive[MarkParams] = Primitive("progress")
+
+
+def mark_abstract_eval(avals: Sequence[Aval], p: MarkParams) -> tuple[list[Aval], Effects]:
+    """No results, and the effect."""
+    if [a.strong() for a in avals] not in ([], [COUNT]):
+        raise TypeError(f"progress: expected no operand or a number of steps, got {list(avals)}")
+    return [], frozenset([ProgressEffect()])

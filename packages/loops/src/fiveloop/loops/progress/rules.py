@@ -1,0 +1,66 @@
+"""Everything fiveloop knows about `progress`: every transform leaves the mark where values are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fiveloop.core import (
+    IRValue,
+    Refusal,
+    Tangent,
+    Value,
+    bind,
+    define,
+    move_batch,
+    reduce_max,
+)
+from fiveloop.loops.progress.primitive import MarkParams, mark_abstract_eval, mark_p
+from fiveloop.state import Guard, define_predicate
+
+
+def mark_impl(values: Sequence[Value], p: MarkParams) -> list[Value]:
+    """Nothing: bodies that run as Python have a bar of their own."""
+    return []
+
+
+def mark_lower(ctx: Any, operands: Sequence[IRValue], p: MarkParams) -> list[IRValue]:
+    """Nothing: the loop around it has seen it."""
+    return []
+
+
+def mark_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: MarkParams
+) -> tuple[list[Value], list[Tangent]]:
+    """The mark of the primal loop, which may be that of the tangents as well."""
+    return bind(mark_p, *primals, params=p), []
+
+
+def mark_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: MarkParams
+) -> tuple[list[Value], list[int | None]]:
+    """One bar for all lanes, as long as the longest."""
+    longest = [
+        x if d is None or not size else reduce_max(move_batch(x, size, d))
+        for x, d in zip(operands, dims, strict=True)
+    ]
+    return bind(mark_p, *[x for x in longest if not x.ndim], params=p), []
+
+
+def mark_predicate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: MarkParams
+) -> list[Value]:
+    """The same mark: the loop runs for the lanes that it concerns."""
+    return bind(mark_p, *operands, params=p)
+
+
+define(
+    mark_p,
+    abstract_eval=mark_abstract_eval,
+    lower=mark_lower,
+    impl=mark_impl,
+    jvp=mark_jvp,
+    batch=mark_batch,
+    transpose=Refusal("it belongs to the loop that computes values"),
+)
+define_predicate(mark_p, mark_predicate)

@@ -1,0 +1,19 @@
+"""How a scan runs: what its callers may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.loops.progress.api import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """From which end, how many steps to a turn, what ends it early, and how it shows its progress."""
+
+    reverse: bool = False
+    unroll: int = 1
+    until: Callable[[Any], Any] | None = None
+    progress: Progress | None = None
