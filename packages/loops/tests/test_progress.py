@@ -120,6 +120,10 @@ def test_every_loop_shows_its_progress(name: str, drawn: list[Drawn]) -> None:
     assert drawn[0].counts == sorted(drawn[0].counts)
 
 
+def of_first(result: Any) -> Any:
+    return np.asarray(result[0] if isinstance(result, tuple) else result)
+
+
 @pytest.mark.parametrize("name", ["for_loop", "scan, until", "while_loop", "map"])
 def test_bodies_that_run_as_python_show_it_too(name: str, drawn: list[Drawn]) -> None:
     run, total, end = LOOPS[name]
@@ -127,8 +131,7 @@ def test_bodies_that_run_as_python_show_it_too(name: str, drawn: list[Drawn]) ->
         want = run(X, True)
     got = run(X, True)
     assert ends(drawn) == [(None, total, end)] * 2
-    first = lambda r: np.asarray(r[0] if isinstance(r, tuple) else r)
-    np.testing.assert_allclose(first(got), first(want))
+    np.testing.assert_allclose(of_first(got), of_first(want))
 
 
 def test_there_is_no_bar_unless_one_is_asked_for(drawn: list[Drawn]) -> None:
