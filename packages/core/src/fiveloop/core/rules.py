@@ -25,7 +25,16 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Refusal:
-    """A cell that says no; its text completes "`name` has no jvp: ..." and names what to do instead."""
+    """A cell that says no; its text completes "`name` has no jvp: ..." and names what to do instead.
+
+    >>> seal_p, no = Primitive("seal"), Refusal("unseal it first")
+    >>> types = pure(lambda avals, p: avals)
+    >>> define(seal_p, abstract_eval=types, lower=lambda ctx, xs, p: list(xs), jvp=no, batch=no)
+    >>> grad(lambda x: bind1(seal_p, x))(1.0)
+    Traceback (most recent call last):
+    fiveloop.core.errors.RuleError: `seal` has no jvp: unseal it first
+      at ...
+    """
 
     why: str
 
@@ -222,12 +231,18 @@ def is_pure(prim: Primitive[Any]) -> bool:
 
 @dataclass(frozen=True)
 class TypeRules:
-    """What the engines ask of a kind of type.
+    """What the engines ask of a kind of type; `define_type` says it of one.
 
-    Zeros, sums, what indexing a value means, the buffer that a concrete value passes to a program, the one that
-    it passes to a program that updates it in place, and how new contents are written back; for types that
-    accumulate, a new accumulator, what it holds in the end, a new value that holds what it is given, how something
-    is added to all that it holds, and `at`.
+    Of all: `zeros(aval)`, a value that is zero everywhere; `add(x, y)`, a sum; `getitem(x, index)` and
+    `setitem(x, index, value)`, what indexing a value means; `buffer(x)`, what a concrete value passes to a program;
+    `own_buffer(x)`, what it passes to one that updates it in place; `write_back(x, new)`, how it gets new contents.
+
+    Of types that accumulate: `new_accumulator(aval)`; `accumulated(x)`, what one holds in the end; `holding(value)`, a
+    new one that holds `value`; `accumulate(x, value)`, which adds to all that it holds; and `at(x)`, for `x.at`.
+
+    >>> rules, x = type_rules(ShapedArray((3,), np.float32)), as_value(np.ones(3, np.float32))
+    >>> print(rules.zeros(x.aval), rules.add(x, x), rules.getitem(x, 1))
+    [0. 0. 0.] [2. 2. 2.] 1.0
     """
 
     zeros: Callable[[Aval], Value]

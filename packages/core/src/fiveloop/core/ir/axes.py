@@ -17,7 +17,11 @@ from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
 
 @dataclass(frozen=True)
 class NamedAxis:
-    """An axis by its name, with its size. Of nested axes of one name, the inner ones have higher levels."""
+    """An axis by its name, with its size. Of nested axes of one name, the inner ones have higher levels.
+
+    >>> print(NamedAxis("rows", 4), NamedAxis("rows", 2, level=1))
+    rows=4 rows'=2
+    """
 
     name: Hashable
     size: int

@@ -17,10 +17,20 @@ class Effect:
     `droppable`: an equation whose results are unused and whose effects are all droppable may go.
     `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
     `recomputable`: an equation with this effect may run again in a recomputation. `may_fail`: a program with this
-    effect may stop half-way, and then leaves its arguments as they were. `returns`: a pass gives a program with this
-    effect one more result, which `at_return` takes when the program has run.
+    effect may stop half-way, and then leaves its arguments as they were. `mutates`: it changes the operand that it is
+    on. `returns`: a pass gives a program with this effect one more result, which `at_return` takes when the program has
+    run.
     `each_lane`: on what all lanes of a batch share, it happens once for each of them, even if they all do the same.
     `lanes_differ`: what it gives then is not the same in all lanes.
+
+    A subclass is a frozen dataclass, so that effects can be compared.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Logged(Effect):
+    ...     level: int
+    >>> Logged(1) == Logged(1), Logged.droppable, Logged.in_loops
+    (True, False, True)
     """
 
     droppable: ClassVar[bool] = False
@@ -40,7 +50,13 @@ class Effect:
 
 @dataclass(frozen=True)
 class PositionalEffect(Effect):
-    """An effect on one operand: a position in `Eqn.invars`, or in `Jaxpr.invars`."""
+    """An effect on one operand: a position in `Eqn.invars`, or in `Jaxpr.invars`.
+
+    >>> class Fill(PositionalEffect):
+    ...     mutates = True
+    >>> Fill(0).at(2).position
+    2
+    """
 
     position: int
 

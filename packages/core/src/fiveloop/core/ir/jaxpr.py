@@ -60,7 +60,12 @@ Atom = Var | Literal
 
 
 class Label:
-    """A param that is compared by identity: a program depends only on which of its labels are the same."""
+    """A param that is compared by identity: a program depends only on which of its labels are the same.
+
+    >>> here = Label()
+    >>> here == here, here == Label()
+    (True, False)
+    """
 
     __slots__ = ()
 
@@ -77,7 +82,11 @@ class Primitive(Generic[P]):
     """The name of an operation; everything else known of it is in the tables of `rules`.
 
     `creates_state` marks a primitive whose result will hold values that come later (a new Ref), so that a
-    derivative or a batch axis must be prepared for even if none enters.
+    derivative or a batch axis must be prepared for even if none enters. Primitives are compared by identity.
+
+    >>> clip_p = Primitive("clip")
+    >>> clip_p, clip_p == Primitive("clip")
+    (clip, False)
     """
 
     __slots__ = ("creates_state", "name")

@@ -90,6 +90,10 @@ class SavingPlan:
     `cuts`: what is left to a minimum cut is decided by one; in straight-line code it is saved, since XLA merges
     a recomputation there with what it repeats. `body_work` is what the whole body does that the cut is made in,
     of which only a share may be done again; if None, it is that of the jaxpr that is split.
+
+    >>> plan = SavingPlan(lambda eqn: eqn.primitive.name == "mul")
+    >>> [plan.verdict(eqn).kind for eqn in make_jaxpr(lambda x: x * x + x)(2.0).eqns]
+    ['save', 'recompute']
     """
 
     policy: Policy

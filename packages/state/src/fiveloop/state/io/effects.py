@@ -32,7 +32,7 @@ class IOEffect(Effect):
 
 @dataclass(frozen=True)
 class OrderedIOEffect(HandledEffect):
-    """The same, and such calls keep their order: through a hidden Ref each hands a token on to the next."""
+    """As `IOEffect`, and such calls keep their order: through a hidden Ref each hands a token on to the next."""
 
     ordered: ClassVar[bool] = True
     may_fail: ClassVar[bool] = True

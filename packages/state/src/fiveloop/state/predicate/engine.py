@@ -47,6 +47,9 @@ class Guard:
 
     `own` are those that each lane has its own of: no derivative flows through what is read from them if the
     condition does not hold. A read of a Ref that lanes share is left alone, or it would be made once a lane.
+
+    >>> Guard(refs=(True, False), own=(True, False)).after(1)
+    Guard(refs=(False, True, False), own=(False, True, False))
     """
 
     refs: Mask
