@@ -37,6 +37,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "index_block",
         "index_windows",
         "index_eager",
+        "index_masks",
         "index_ops",
         "indexer",
         "indexing",

@@ -151,7 +151,6 @@ def test_a_traced_mask_writes_by_select_and_cannot_read() -> None:
         ([0, 1], TypeError, r"got list \[0, 1\]; use a tuple"),
         (1.5, TypeError, "got float 1.5"),
         ("a", TypeError, "got str 'a'"),
-        (True, TypeError, "got the bool True"),
         (np.array([0.5]), TypeError, r"integers or bools, got float64\[1\]"),
         (slice(0.0, 2), TypeError, "the start of a slice to be an int, got 0.0"),
         (np.array([True, False]), IndexError, r"a mask of shape \(4,\) for axis 0 .* got \(2,\)"),

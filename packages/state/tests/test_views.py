@@ -266,7 +266,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a mask that does not fit": (
         lambda: R.__setitem__(np.ones(3, np.bool_), 1.0),
         IndexError,
-        "expected a mask of shape (4,) for the first axes of Ref{f32[4,3]}, got (3,)",
+        "expected a mask of shape (4,) for axis 0 of an array of shape (4, 3), got (3,)",
     ),
 }
 

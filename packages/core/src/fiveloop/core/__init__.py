@@ -88,6 +88,7 @@ from .primitives.broadcast import move_axis as move_axis
 from .primitives.broadcast import reduce_sum as reduce_sum
 from .primitives.elementwise import add as add
 from .primitives.elementwise import bitwise_and as bitwise_and
+from .primitives.elementwise import real as real
 from .primitives.elementwise import bitwise_or as bitwise_or
 from .primitives.elementwise import equal as equal
 from .primitives.elementwise import greater as greater
@@ -266,6 +267,9 @@ from .api.flatten import as_result as as_result
 from .api.flatten import argument_name as argument_name
 from .primitives.index import resolve_index_p as resolve_index_p
 from .index_eager import put_now as put_now
+from .index_masks import MaskedPlace as MaskedPlace
+from .index_masks import has_mask as has_mask
+from .index_masks import masked_place as masked_place
 from .index_eager import take_now as take_now
 from .trace.tracer import is_eager as is_eager
 from .api.operands import base_of as base_of

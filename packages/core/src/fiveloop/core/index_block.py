@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value
-from fiveloop.core.dims import Dim, Shape, same_shape
+from fiveloop.core.dims import Dim, Shape, is_empty, same_shape
 from fiveloop.core.indexer import At, Indexer, Lane, Span, is_dynamic
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, transpose
 from fiveloop.core.primitives.elementwise import (
@@ -101,6 +101,8 @@ def _dynamic_starts(block: _Block) -> list[Value]:
 
 def take_block(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
     """What a block indexer reads from `x`."""
+    if _names_nothing(x, indexer):
+        return broadcast_in_dim(Scalar(np.zeros((), x.dtype)), indexer.result_shape, ())
     block = _block(x.shape, indexer, operands)
     if block.is_static:
         low = [s for s in block.starts if isinstance(s, int)]
@@ -114,8 +116,15 @@ def take_block(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
     return reshape(permuted(out, block.perm), indexer.result_shape)
 
 
+def _names_nothing(x: Value, indexer: Indexer) -> bool:
+    """Whether it is a mask without axes that is False, of an array without axes."""
+    return not x.ndim and is_empty(indexer.result_shape)
+
+
 def put_block(x: Value, indexer: Indexer, operands: Sequence[Value], v: Value, kind: str) -> Value:
     """`x` with `v`, of the indexer's result shape, combined into the block."""
+    if _names_nothing(x, indexer):
+        return x
     block = _block(x.shape, indexer, operands)
     sizes = block.sizes(indexer)
     v = reshape(v, tuple(sizes[axis] for axis in block.perm))

@@ -8,12 +8,13 @@ from fiveloop.core.array import OPS, Array, ArrayLike, Value
 from fiveloop.core.array_methods import METHODS
 from fiveloop.core.errors import at_source
 from fiveloop.core.index_eager import put_now, take_now
-from fiveloop.core.index_parse import normalize, traced_mask
-from fiveloop.core.indexing import put_kind, put_mask, take
+from fiveloop.core.index_masks import masked_place, put_masked
+from fiveloop.core.index_parse import normalize
+from fiveloop.core.indexing import put_kind, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.rules import type_rules
-from fiveloop.core.trace.tracer import current_source, is_eager
+from fiveloop.core.trace.tracer import current_source, is_concrete, is_eager
 
 
 def read_array(x: Value, index: Any) -> Value:
@@ -97,9 +98,9 @@ class Place:
         unique_indices: bool = False,
         indices_are_sorted: bool = False,
     ) -> Value:
-        mask = traced_mask(self._index, self._x.ndim)
-        if mask is not None:
-            return put_mask(self._x, mask, v, kind)
+        place = masked_place(self._x.shape, self._index)
+        if place is not None and not is_concrete(place.mask):
+            return put_masked(self._x, place, v, kind)
         x, flags = self._x, (unique_indices, indices_are_sorted)
         if type(x) is Array and is_eager():
             return put_now(x, self._index, v, kind, flags)

@@ -41,16 +41,6 @@ def normalize(shape: Shape, index: Any) -> tuple[Indexer, list[Value]]:
     return parser.finish()
 
 
-def traced_mask(index: Any, ndim: int) -> Value | None:
-    """The index itself if it is one traced boolean mask, for which writes go by `select`."""
-    if isinstance(index, tuple) and len(index) == 1:
-        (index,) = index
-    if isinstance(index, Value) and not isinstance(index, Concrete):
-        if index.dtype == np.bool_ and 0 < index.ndim <= ndim:
-            return index
-    return None
-
-
 def expand_ellipsis(shape: Shape, index: Any) -> list[Any]:
     """The items of an index, `...` written out, so that they consume all axes; masks as integer arrays."""
     items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
@@ -74,11 +64,11 @@ def bad_index(message: str) -> NoReturn:
 
 
 def _item(i: Any) -> Any:
-    """An item as an int, slice, None, `...`, DynamicSpan, NumPy array (1-d or more) or value."""
+    """An item as a bool, int, slice, None, `...`, DynamicSpan, NumPy array (1-d or more) or value."""
     if i is None or i is Ellipsis or isinstance(i, (slice, DynamicSpan)):
         return i
     if isinstance(i, (bool, np.bool_)):
-        bad_type(f"expected an index, got the bool {i}; for a mask pass an array of bools")
+        return bool(i)
     if isinstance(i, (int, np.integer)):
         return int(i)
     if isinstance(i, (list, float, complex, str, bytes, dict, set)):
@@ -94,10 +84,8 @@ def _item(i: Any) -> Any:
         return _item(_host_scalar(np.asarray(x)))
     if x.dtype != np.bool_ and x.dtype.kind not in "iu":
         bad_type(f"expected an index array of integers or bools, got {x.dtype.name}{list(x.shape)}")
-    if x.dtype == np.bool_ and not x.ndim:
-        bad_type("expected an index, got a bool without axes; for a mask pass an array of bools")
     if x.dtype == np.bool_ and isinstance(x, Concrete):
-        return np.asarray(x)
+        return np.asarray(x) if x.ndim else bool(x)
     return x
 
 
@@ -112,9 +100,9 @@ def _host_scalar(x: HostArray) -> int | bool | float:
 
 
 def _consumed(item: Any) -> int:
-    if item is None or item is Ellipsis:
+    if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
-    return item.ndim if isinstance(item, np.ndarray) and item.dtype == np.bool_ else 1
+    return item.ndim if isinstance(item, (Value, np.ndarray)) and item.dtype == np.bool_ else 1
 
 
 @dataclass
@@ -125,11 +113,15 @@ class _Parser:
     entries: list[Entry] = field(default_factory=list)
     operands: dict[int, Value | HostArray] = field(default_factory=dict)
     layout: list[str] = field(default_factory=list)
+    flags: list[bool] = field(default_factory=list)
 
     def add(self, item: Any) -> None:
         """Take the next item."""
         if item is None:
             self.layout.append("new")
+        elif isinstance(item, bool):
+            self.flags.append(item)
+            self.layout.append("pick")
         elif isinstance(item, np.ndarray) and item.dtype == np.bool_:
             self._mask(item)
         elif isinstance(item, slice):
@@ -202,7 +194,11 @@ class _Parser:
     def finish(self) -> tuple[Indexer, list[Value]]:
         """The normal form, with the picks broadcast to one shape."""
         picks = [self.operands[k] for k, e in enumerate(self.entries) if isinstance(e, Pick)]
-        pick_shape = _pick_shape([tuple(x.shape) for x in picks])
+        # A mask without axes is an array of one position, or of none, that takes no axis.
+        flags: list[Shape] = [(int(flag),) for flag in self.flags]
+        pick_shape = _pick_shape([*[tuple(x.shape) for x in picks], *flags])
+        if flags and not picks:
+            return self._flagged(pick_shape)
         pick_axis, new_axes = _result_layout(self.layout, len(pick_shape))
         indexer = Indexer(tuple(self.entries), pick_shape, pick_axis, new_axes)
         operands = [
@@ -212,6 +208,20 @@ class _Parser:
             for axis in indexer.dynamic_axes
         ]
         return indexer, operands
+
+    def _flagged(self, pick_shape: Shape) -> tuple[Indexer, list[Value]]:
+        """The normal form where masks without axes are the only arrays: they make a new axis, or choose nothing."""
+        pick_axis, new_axes = _result_layout(self.layout, 1)
+        if all(self.flags):
+            given = [k for k in self.layout if k in ("span", "new")]
+            given.insert(_axis_of_picks(self.layout), "new")
+            new_axes = tuple(k for k, kind in enumerate(given) if kind == "new")
+            operands = [_operand(self.operands[k], ()) for k in sorted(self.operands)]
+            return Indexer(tuple(self.entries), new_axes=new_axes), operands
+        shape = Indexer(tuple(self.entries), pick_shape, pick_axis, new_axes).result_shape
+        nothing = as_value(np.zeros(shape, np.int32))
+        count = len(self.entries)
+        return Indexer(tuple([Pick()] * count), shape), [nothing] * count
 
 
 def _static(i: int, size: Dim, axis: int) -> int:
@@ -261,15 +271,18 @@ def _result_layout(layout: Sequence[str], pick_ndim: int) -> tuple[int, tuple[in
     come first.
     """
     result = [k for k in layout if k in ("span", "new")]
+    spans_before = 0
     if "pick" in layout:
-        advanced = [k for k, kind in enumerate(layout) if kind in ("pick", "at")]
-        together = advanced[-1] - advanced[0] == len(advanced) - 1
-        at = advanced[0] if together else 0
+        at = _axis_of_picks(layout)
         result[at:at] = ["pick"] * pick_ndim
         spans_before = layout[:at].count("span")
-    else:
-        spans_before = 0
     return spans_before, tuple(k for k, kind in enumerate(result) if kind == "new")
+
+
+def _axis_of_picks(layout: Sequence[str]) -> int:
+    """Where the picks stand among the axes of the result."""
+    advanced = [k for k, kind in enumerate(layout) if kind in ("pick", "at")]
+    return advanced[0] if advanced[-1] - advanced[0] == len(advanced) - 1 else 0
 
 
 def _operand(x: Value | HostArray, shape: Shape) -> Value:

@@ -17,8 +17,8 @@ import numpy as np
 from fiveloop.core.array import Scalar, Value, as_value
 from fiveloop.core.dims import Dim, Shape, broadcast_shapes, same_shape
 from fiveloop.core.errors import shape_str
-from fiveloop.core.index_block import COMBINE, put_block, take_block
-from fiveloop.core.index_parse import bad_index, normalize, traced_mask
+from fiveloop.core.index_block import put_block, take_block
+from fiveloop.core.index_parse import normalize
 from fiveloop.core.index_windows import put_many, take_many
 from fiveloop.core.indexer import (
     At,
@@ -35,7 +35,6 @@ from fiveloop.core.ir.avals import Aval, short_dtype
 from fiveloop.core.primitives.broadcast import bdim_at, broadcast_in_dim
 from fiveloop.core.primitives.check import bad_type, bad_value
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.primitives.gather import KINDS
 from fiveloop.core.primitives.index import index_dtype, resolve_index
 from fiveloop.core.promotion import Typed, check_narrowing, host_scalar, join
@@ -58,10 +57,8 @@ __all__ = [
     "put",
     "put_add",
     "put_kind",
-    "put_mask",
     "resolve",
     "take",
-    "traced_mask",
 ]
 
 
@@ -131,18 +128,6 @@ def check_kind(aval: Aval, kind: str) -> None:
         bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
     if logical and aval.dtype.kind not in "biu":
         bad_type(f"put: expected bools or integers to combine by {kind!r}, got {aval}")
-
-
-def put_mask(x: Value, mask: Value, v: Any, kind: str = "set") -> Value:
-    """`x` with `v`, which broadcasts to its whole shape, combined in where the mask over leading axes holds."""
-    if not same_shape(mask.shape, x.shape[: mask.ndim]):
-        bad_index(
-            f"expected a mask of shape {shape_str(x.shape[: mask.ndim])} for an array of shape "
-            f"{shape_str(x.shape)}, got {shape_str(mask.shape)}"
-        )
-    v = cast_for_write(x.aval, x.shape, v)
-    wide = broadcast_in_dim(mask, x.shape, tuple(range(mask.ndim)))
-    return select(wide, v if kind == "set" else COMBINE[kind](x, v), x)
 
 
 def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:

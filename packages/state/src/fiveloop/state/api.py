@@ -31,7 +31,6 @@ from fiveloop.core import (
     is_given,
     normalize,
     put_now,
-    select,
     swap_now,
     take_now,
     tree_map,
@@ -191,8 +190,7 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
     """
     chosen = _chosen("set", ref, index)
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
-        part = chosen.part
-        set(part, ..., select(chosen.wide(), chosen.everywhere(x), get(part)))
+        set(chosen.part, ..., chosen.written(x))
         return
     base, place = through(ref, index)
     if _is_now(base):

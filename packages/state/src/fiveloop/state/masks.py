@@ -1,7 +1,7 @@
 """Boolean masks as indices of Refs: `ref[mask] = x`, where the mask may be known only at run time.
 
-A mask covers the first axes of a Ref, or of the part that the rest of the index names. What is written is of one
-element, or of the shape of what the mask does not cover, or of the shape of all that the mask chooses from.
+A mask stands for as many axes as it has, at any place of an index. What is written broadcasts to what NumPy selects
+as if that were one element, or is of the shape of all that the mask chooses from.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import numpy as np
 
 from fiveloop.core import (
     Aval,
+    MaskedPlace,
     ShapedArray,
     Value,
     as_value,
     at_source,
     base_of,
-    broadcast_in_dim,
-    broadcast_shapes,
-    cast_for_write,
     current_source,
+    has_mask,
     is_concrete,
+    masked_place,
     select,
+    whole_indexer,
 )
 from fiveloop.state.monoids import Monoid
 from fiveloop.state.views import At
@@ -31,48 +32,48 @@ from fiveloop.state.views import At
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A part of a Ref, and a mask over its first axes."""
+    """A part of a Ref, and the mask that chooses from it."""
 
     part: Value
-    mask: Value
+    place: MaskedPlace
 
     @property
     def is_known(self) -> bool:
         """Whether the mask's elements are known now."""
-        return is_concrete(self.mask)
+        return is_concrete(self.place.mask)
 
     def fits(self, x: Any) -> bool:
-        """Whether a value has one element for each that the mask chooses from, or for each beyond the mask."""
-        shape, part = tuple(np.shape(x)), self.part.shape
-        inner = part[self.mask.ndim :]
-        return shape == part or broadcast_shapes(shape, inner) == inner
+        """Whether a value has one element for each that the mask chooses from, or is shared by all chosen."""
+        return self.place.fits(tuple(np.shape(x)))
 
     def unreadable(self) -> TypeError:
         """What the mask chooses has no shape while tracing."""
         return TypeError(
             f"expected a mask whose elements are known to read {self.part.aval} at it, got the traced mask "
-            f"{self.mask!r}: the size of the result must be static; read all, and use `where(mask, ref[...], other)`"
-            f"{at_source(current_source())}"
+            f"{self.place.mask!r}: the size of the result must be static; read all, and use `where(mask, ref[...], "
+            f"other)`{at_source(current_source())}"
         )
 
     def only(self, x: Any) -> Any:
         """Of a value with an element for each that a known mask chooses from, those that it chooses."""
-        return as_value(x)[self.mask] if np.shape(x) == self.part.shape else x
+        if tuple(np.shape(x)) != self.place.laid_shape:
+            return x
+        return as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
 
     def everywhere(self, x: Any) -> Value:
         """A value for each element of the part."""
-        return cast_for_write(ShapedArray(self.part.shape, self.part.dtype), self.part.shape, x)
+        return self.place.spread(x, ShapedArray(self.part.shape, self.part.dtype))
 
     def or_neutral(self, x: Any, monoid: Monoid) -> Value:
         """A value where the mask holds, and what changes nothing elsewhere."""
         value = self.everywhere(x)
         neutral = monoid.neutral(value.aval)
         # Zero, added to minus zero, changes its sign; minus zero does not.
-        return select(self.wide(), value, -neutral if monoid.name == "add" else neutral)
+        return select(self.place.wide(), value, -neutral if monoid.name == "add" else neutral)
 
-    def wide(self) -> Value:
-        """The mask for each element of the part."""
-        return broadcast_in_dim(self.mask, self.part.shape, range(self.mask.ndim))
+    def written(self, x: Any) -> Value:
+        """What the part holds, with a value where the mask holds."""
+        return select(self.place.wide(), self.everywhere(x), self.part[...])
 
 
 class Read(Protocol):
@@ -97,24 +98,28 @@ class MaskedRead(Value):
         raise self.masked.unreadable()
 
     def __repr__(self) -> str:
-        return f"{self.masked.part!r}[{self.masked.mask!r}]"
+        return f"{self.masked.part!r}[{self.masked.place.mask!r}]"
 
     def __iadd__(self, x: Any) -> Value:
         return MaskedSum(self.masked, self.read, x)
 
     def __isub__(self, x: Any) -> Value:
-        return self._all() - self.masked.everywhere(x)
+        return self._all() - self._laid(x)
 
     def __imul__(self, x: Any) -> Value:
-        return self._all() * self.masked.everywhere(x)
+        return self._all() * self._laid(x)
 
     def __itruediv__(self, x: Any) -> Value:
-        return self._all() / self.masked.everywhere(x)
+        return self._all() / self._laid(x)
 
     def _all(self) -> Value:
         if base_of(self.masked.part)._note is not self.read.version:
             raise self.elsewhere()
-        return self.masked.part[...]
+        return self.masked.place.laid(self.masked.part[...])
+
+    def _laid(self, x: Any) -> Value:
+        """A value for each element that the mask chooses from, as NumPy would lay them out."""
+        return self.masked.place.laid(self.masked.everywhere(x))
 
     def elsewhere(self) -> TypeError:
         """It is written to another place, or the Ref has been written since."""
@@ -142,28 +147,15 @@ class MaskedSum(MaskedRead):
         return MaskedSum(self.masked, self.read, as_value(self.x) - x)
 
     def _all(self) -> Value:
-        return super()._all() + self.masked.everywhere(self.x)
+        return super()._all() + self._laid(self.x)
 
 
 def masked(ref: Value, index: Any) -> Masked | None:
-    """The part of a Ref and the mask that an index names, if it begins with a mask and has no other arrays."""
-    items = index if type(index) is tuple else (index,)
-    if not items or not _is_mask(items[0]) or any(_is_array(i) for i in items[1:]):
+    """The part of a Ref and the mask that an index names; None without one, or if the normal form is all there is."""
+    if not has_mask(index):
         return None
-    mask = as_value(items[0], "the mask")
-    if mask.ndim > ref.ndim or mask.shape != ref.shape[: mask.ndim]:
-        raise IndexError(
-            f"expected a mask of shape {ref.shape[: mask.ndim]} for the first axes of {ref.aval}, got {mask.shape}"
-            f"{at_source(current_source())}"
-        )
-    rest = items[1:]
-    part = At(ref)[(*[slice(None)] * mask.ndim, *rest)] if rest else ref
-    return Masked(part, mask)
-
-
-def _is_mask(item: Any) -> bool:
-    return isinstance(item, (Value, np.ndarray)) and item.dtype == np.bool_ and item.ndim > 0
-
-
-def _is_array(item: Any) -> bool:
-    return item is None or (isinstance(item, (Value, np.ndarray)) and item.ndim > 0)
+    place = masked_place(ref.shape, index)
+    if place is None:
+        return None
+    whole = place.normal.indexer == whole_indexer(ref.shape)
+    return Masked(ref if whole else At(ref)[place.normal], place)
