@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Array, jit
+from fiveloop.core import Array, ds, jit
 from fiveloop.core.array import device_put
 from fiveloop.core.backend.client import Executable
-from fiveloop.state import new_ref
+from fiveloop.state import accumulate, new_ref, swap
 
 Write = Callable[[Any, int], None]
 
@@ -169,3 +169,94 @@ def test_an_array_of_a_frozen_ref_stays() -> None:
     again: Any = new_ref(out)
     jitted_set(again, 1)
     np.testing.assert_array_equal(np.asarray(out), [1, 0])
+
+
+def add_at_a_run_time_place(ref: Any, i: Any, x: Any) -> None:
+    ref[ds(i, 100)] += x
+
+
+def add_at_a_known_place(ref: Any, i: Any, x: Any) -> None:
+    ref[5:105] += x
+
+
+def add_with_gaps(ref: Any, i: Any, x: Any) -> None:
+    ref[5:205:2] += x
+
+
+def set_with_gaps(ref: Any, i: Any, x: Any) -> None:
+    ref[5:205:2] = x
+
+
+def swap_at_a_run_time_place(ref: Any, i: Any, x: Any) -> Any:
+    return swap(ref, ds(i, 100), x)
+
+
+def swap_at_a_known_place(ref: Any, i: Any, x: Any) -> Any:
+    return swap(ref, slice(5, 105), x)
+
+
+def swap_in_a_number(ref: Any, i: Any, x: Any) -> Any:
+    return swap(ref, 3, 0.0)
+
+
+def exchange(ref: Any, i: Any, x: Any) -> None:
+    one = ref[i]
+    ref[i] = ref[i + 7]
+    ref[i + 7] = one
+
+
+def read_then_write(ref: Any, i: Any, x: Any) -> Any:
+    before = ref[ds(i, 100)] * 2.0
+    ref[ds(i + 50, 100)] = x
+    return before
+
+
+def write_twice(ref: Any, i: Any, x: Any) -> Any:
+    before = ref[ds(i, 100)]
+    ref[ds(i, 100)] = x
+    ref.at[i + 9][...] += 1.0
+    accumulate(ref, ds(i + 50, 100), before, "max")
+    return before
+
+
+def in_a_call(ref: Any, i: Any, x: Any) -> Any:
+    return jit(swap_at_a_run_time_place)(ref, i, x)
+
+
+ONCE = [
+    add_at_a_run_time_place,
+    add_at_a_known_place,
+    add_with_gaps,
+    set_with_gaps,
+    swap_at_a_run_time_place,
+    swap_at_a_known_place,
+    swap_in_a_number,
+    exchange,
+    read_then_write,
+    write_twice,
+    in_a_call,
+]
+HELD = np.arange(2**15, dtype=np.float32)
+
+
+def whole_copies(program: str) -> list[str]:
+    """The lines of an optimised program that copy a whole array, or go over one to change a part of it."""
+    whole = f"f32[{len(HELD)}]{{0}}"
+    copies = [line for line in program.splitlines() if f"= {whole} copy(" in line]
+    for body in program.split("\n}\n"):
+        # One that is read at a known place beside an update is gone over element by element.
+        read = [line for line in body.splitlines() if "f32[" in line and " slice(" in line]
+        if f"{whole} dynamic-update-slice(" in body and "ENTRY" not in body:
+            copies += read
+    return copies
+
+
+@pytest.mark.parametrize("fun", ONCE, ids=[f.__name__ for f in ONCE])
+def test_code_outside_of_loops_changes_a_part_in_place(fun: Any) -> None:
+    x, ref, expected = np.full(100, 2.0, np.float32), new_ref(HELD), new_ref(HELD)
+    compiled = jit(fun).lower(ref, 40, x).compile()
+    assert whole_copies(compiled.as_text()) == []
+    before, want = jit(fun)(ref, 40, x), fun(expected, 40, x)
+    np.testing.assert_array_equal(np.asarray(ref[...]), np.asarray(expected[...]))
+    if want is not None:
+        np.testing.assert_array_equal(before, want)

@@ -41,6 +41,7 @@ from .indexer import Span as Span
 from .indexer import ds as ds
 from .indexer import is_dynamic as is_dynamic
 from .indexer import whole_indexer as whole_indexer
+from .indexer import around_block as around_block
 from .indexing import batch_indexer as batch_indexer
 from .indexing import cast_for_write as cast_for_write
 from .indexing import normalize as normalize

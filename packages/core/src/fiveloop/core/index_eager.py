@@ -16,7 +16,7 @@ from fiveloop.core.array import Array, Scalar, Value, as_value, to_array
 from fiveloop.core.backend.client import Buffer
 from fiveloop.core.dims import Shape, same_dim
 from fiveloop.core.index_parse import normalize
-from fiveloop.core.indexer import At, Entry, Indexer, Span
+from fiveloop.core.indexer import At, Entry, Indexer, Span, around_block
 from fiveloop.core.indexing import check_kind, check_write, put_kind, take
 from fiveloop.core.lower.dispatch import eager_program
 from fiveloop.core.promotion import Typed, check_narrowing, host_scalar
@@ -82,26 +82,10 @@ def _keeps_some(indexer: Indexer, kind: str) -> bool:
 
 def _put_in_steps(x: Array, plan: _Plan, written: Buffer, kind: str) -> Value:
     """Read a block, combine, write the block: one program that does it all would copy the array."""
-    around, within = _around(plan.indexer)
+    around, within = around_block(plan.indexer)
     block = _reader(around)(x.buffer, *plan.positions)
     new = _writer(within, kind, (False, False), False)(block, written)
     return Array(_writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions))
-
-
-@lru_cache(maxsize=4096)
-def _around(indexer: Indexer) -> tuple[Indexer, Indexer]:
-    """The block that an index lies in, strides filled up, and the index into that block."""
-    outer: list[Entry] = []
-    inner: list[Entry] = []
-    for e in indexer.entries:
-        if not isinstance(e, Span):
-            outer.append(e)
-            continue
-        low = None if e.start is None else e.low
-        first = 0 if e.stride > 0 else (e.size - 1) * -e.stride
-        outer.append(Span(low, e.extent))
-        inner.append(Span(first, e.size, e.stride))
-    return Indexer(tuple(outer)), Indexer(tuple(inner), new_axes=indexer.new_axes)
 
 
 def swap_now(x: Array, index: Any, v: Any, *, donate: bool = False) -> tuple[Value, Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fiveloop.core.dims import Dim, Shape, same_dim
@@ -185,3 +186,19 @@ def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
 def whole_indexer(shape: Shape) -> Indexer:
     """The index of all elements: `x[...]`."""
     return Indexer(tuple(Span(0, n) for n in shape))
+
+
+@lru_cache(maxsize=4096)
+def around_block(indexer: Indexer) -> tuple[Indexer, Indexer]:
+    """The block that an index lies in, strides filled up, and the index into that block."""
+    outer: list[Entry] = []
+    inner: list[Entry] = []
+    for e in indexer.entries:
+        if not isinstance(e, Span):
+            outer.append(e)
+            continue
+        low = None if e.start is None else e.low
+        first = 0 if e.stride > 0 else (e.size - 1) * -e.stride
+        outer.append(Span(low, e.extent))
+        inner.append(Span(first, e.size, e.stride))
+    return Indexer(tuple(outer)), Indexer(tuple(inner), new_axes=indexer.new_axes)

@@ -30,7 +30,8 @@ def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
     """All Refs as values; the final contents of those that change are appended to the results."""
     which = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
     changed = mutated_positions(jaxpr.effects)
-    return discharge_jaxpr(jaxpr, which, [w and k in changed for k, w in enumerate(which)])
+    results = [w and k in changed for k, w in enumerate(which)]
+    return discharge_jaxpr(jaxpr, which, results, once=True)
 
 
 def _zeros(aval: Aval) -> Value:

@@ -56,7 +56,7 @@ def call_discharge(
       in (b,) }
     """
     which, results = _cells(operands, p)
-    jaxpr = discharge_jaxpr(p.jaxpr, which, results)
+    jaxpr = discharge_jaxpr(p.jaxpr, which, results, once=ctx.once)
     return _call(prim, ctx, operands, replace(p, jaxpr=jaxpr), results)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Indexer, Value
-from fiveloop.state.discharge.phases import Phases, is_whole
+from fiveloop.state.discharge.overlap import is_whole
+from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell
 
 
@@ -25,7 +26,7 @@ class DeferredWrites(Phases):
     """
 
     def __init__(self) -> None:
-        super().__init__(None, list, lambda old, new: None)
+        super().__init__(None, lambda cell: [], lambda old, new: None)
         self._deferred: list[Cell] = []
 
     def deferred(self, contents: Value, changes: bool) -> Cell:

@@ -19,6 +19,7 @@ from fiveloop.core import (
     stage_closed,
 )
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.discharge.once import PartReads
 from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell, DischargeContext, discharge_rules
 from fiveloop.state.primitives.lifetime import new_ref_p
@@ -46,12 +47,18 @@ def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
 
 
 def discharge_jaxpr(
-    jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None = None
+    jaxpr: Jaxpr,
+    which: Sequence[bool],
+    results: Sequence[bool],
+    counter: int | None = None,
+    *,
+    once: bool = False,
 ) -> Jaxpr:
     """As `discharge_state`, giving only the final contents that `results` marks.
 
     `which` marks the Refs among the inputs that become values. `counter` is the position of the loop counter if the
-    jaxpr is the body of a loop.
+    jaxpr is the body of a loop; `once` says that it is no part of one and is about to be compiled, so that reads are to
+    be ordered before writes here, too.
 
     >>> def copy(r, s):
     ...     s[...] = r[...]
@@ -59,15 +66,15 @@ def discharge_jaxpr(
     >>> print(discharge_jaxpr(jaxpr, (True, True), results=(False, True)))
     { lambda a:f32[] _:f32[] ; let in (a,) }
     """
-    key = ("discharge", tuple(which), tuple(results), counter)
-    return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter))
+    key = ("discharge", tuple(which), tuple(results), counter, once)
+    return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter, once))
 
 
 def _discharge(
-    jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None
+    jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None, once: bool
 ) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
-        return _Discharger(jaxpr, which, args, counter).run(results)
+        return _Discharger(jaxpr, which, args, counter, once).run(results)
 
     avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
     return stage_closed(run, avals, jaxpr.name)
@@ -81,7 +88,12 @@ def content_aval(aval: Aval) -> Aval:
 
 class _Discharger:
     def __init__(
-        self, jaxpr: Jaxpr, which: Sequence[bool], args: Sequence[Value], counter: int | None
+        self,
+        jaxpr: Jaxpr,
+        which: Sequence[bool],
+        args: Sequence[Value],
+        counter: int | None,
+        once: bool,
     ) -> None:
         self.jaxpr = jaxpr
         self.last_use = _last_uses(jaxpr)
@@ -89,8 +101,9 @@ class _Discharger:
         self.from_reads: set[Var] = set()
         self.env: dict[Var, Value | Cell] = {}
         self.phases = Phases(
-            None if counter is None else args[counter], self._crossing, self._replace
+            None if counter is None else args[counter], self._crossing, self._replace, once=once
         )
+        self.parts = PartReads() if once else None
         self.changing = _changing(jaxpr)
         for v, x, w in zip(jaxpr.invars, args, which, strict=True):
             self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x
@@ -114,6 +127,8 @@ class _Discharger:
         outs = discharge_eqn(self.phases, eqn, operands)
         self.env.update(zip(eqn.outvars, outs, strict=True))
         inputs = [a for a in eqn.invars if isinstance(a, Var)]
+        if self.parts is not None:
+            self.parts.note(eqn, inputs, operands)
         if any(a in self.from_reads or a in self.changing for a in inputs):
             self.from_reads |= set(eqn.outvars)
 
@@ -125,10 +140,12 @@ class _Discharger:
         assert isinstance(x, Value), "unreachable: a Ref is used as a value"
         return x
 
-    def _crossing(self) -> list[Value]:
-        """The values that depend on what was read from Refs and are used from here on."""
+    def _crossing(self, cell: Cell | None = None) -> list[Value]:
+        """The values that depend on what was read from Refs, or from parts of one, and are used from here on."""
         found: dict[int, Value] = {}
-        for v in self.from_reads:
+        for v in (
+            self.parts.of(cell) if self.parts is not None and cell is not None else self.from_reads
+        ):
             x = self.env[v]
             if (
                 isinstance(x, Value)

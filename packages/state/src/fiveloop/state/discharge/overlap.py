@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal as OneOf
 from typing import TypeGuard
 
@@ -50,6 +50,20 @@ def same_value(x: Value, y: Value) -> bool:
     if x is y:
         return True
     return isinstance(x, Scalar) and isinstance(y, Scalar) and int(x.host) == int(y.host)
+
+
+def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
+    """Whether an index names all elements, each at its own place."""
+    if indexer.result_shape != tuple(shape) or indexer.new_axes or any(indexer.paired):
+        return False
+    spans = [e for e in indexer.entries if not isinstance(e, Lane)]
+    lanes = [e.lead for e in indexer.entries if isinstance(e, Lane)]
+    leading = all(isinstance(e, Lane) for e in indexer.entries[: len(lanes)])
+    return (
+        lanes == sorted(lanes)
+        and leading
+        and all(getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in spans)
+    )
 
 
 def _apart(x: Place, y: Place) -> bool:

@@ -17,6 +17,7 @@ from fiveloop.core import (
     Lane,
     Pick,
     Value,
+    around_block,
     bitwise_and,
     broadcast_in_dim,
     equal,
@@ -26,17 +27,19 @@ from fiveloop.core import (
     select,
     take,
 )
-from fiveloop.state.discharge.overlap import relation
+from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
+from fiveloop.state.discharge.overlap import is_whole, relation
 from fiveloop.state.discharge.table import Cell, Place, Write
 from fiveloop.state.monoids import MONOIDS
 
-Crossing = Callable[[], list[Value]]
+Crossing = Callable[[Cell | None], list[Value]]
 
 
 class Phases:
     """The context of discharge rules. `index` is the loop's counter; without one, writes happen at once.
 
-    `crossing` gives the values computed so far that are used later, and `replace` is told their ordered twins.
+    `crossing` gives the values computed so far that are used later, of one Ref's parts if one is named, and `replace`
+    is told their ordered twins. With `once`, reads of parts of large Refs are ordered before each write.
     """
 
     def __init__(
@@ -44,8 +47,11 @@ class Phases:
         index: Value | None,
         crossing: Crossing,
         replace: Callable[[Sequence[Value], Sequence[Value]], None],
+        *,
+        once: bool = False,
     ) -> None:
         self.index = index
+        self.once = once
         self._crossing = crossing
         self._replace = replace
         self._cells: list[Cell] = []
@@ -100,6 +106,12 @@ class Phases:
         if is_whole(indexer, cell.contents.shape):
             self.assign(cell, x)
             return
+        if self.once and is_spread(indexer):
+            # A write that keeps what lies between reads: better here than after what is ordered.
+            around, within = around_block(indexer)
+            block = self.read(cell, around, index)
+            self.write(cell, around, index, put_kind(block, within, [], x, "set"))
+            return
         place = self.place(cell, indexer, index)
         if cell.writes and relation(cell.writes[-1].place, place) == "same":
             cell.writes.pop()
@@ -151,8 +163,10 @@ class Phases:
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
         simple = last and len(waiting) <= 1 and self._flushes == 0
         if self.index is not None and self._has_read and not simple:
-            crossing = [] if last else [*self._crossing(), *map(self.latest, self._held)]
-            self._order([w for _, w in waiting], crossing)
+            crossing = [] if last else [*self._crossing(None), *map(self.latest, self._held)]
+            self._order(self.index, [w for _, w in waiting], crossing)
+        elif self.once and self._has_read:
+            self._order_once(waiting)
         for cell, write in waiting:
             at = write.place
             cell.contents = put_kind(
@@ -169,13 +183,20 @@ class Phases:
         self._has_read = False
         self._flushes += 1
 
-    def _order(self, writes: Sequence[Write], crossing: list[Value]) -> None:
+    def _order_once(self, waiting: Sequence[tuple[Cell, Write]]) -> None:
+        """Outside of loops: let a write of a small part of a large Ref pass, and what has been made from its parts."""
+        for cell, write in waiting:
+            if is_worth_ordering(write, cell):
+                crossing = [*self._crossing(cell), *map(self.latest, self._held)]
+                small = [x for x in crossing if is_small(x, cell)]
+                self._order(opaque_index(write, cell), [write], small)
+
+    def _order(self, index: Value, writes: Sequence[Write], crossing: list[Value]) -> None:
         """Let the values and positions of the writes pass, and what crosses."""
-        assert self.index is not None, "unreachable: only loops are ordered"
         values = [x for w in writes for x in (w.value, *w.place.positions)]
         if not values and not crossing:
             return
-        rest = iter(order(self.index, *values, *crossing))
+        rest = iter(order(index, *values, *crossing))
         for w in writes:
             w.value = next(rest)
             w.place = Place(
@@ -212,20 +233,6 @@ class Phases:
             positions = tuple(resolve(shape, indexer, index))
             self._places[key] = Place(indexer, tuple(index), positions)
         return self._places[key]
-
-
-def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
-    """Whether an index names all elements, each at its own place."""
-    if indexer.result_shape != tuple(shape) or indexer.new_axes or any(indexer.paired):
-        return False
-    spans = [e for e in indexer.entries if not isinstance(e, Lane)]
-    lanes = [e.lead for e in indexer.entries if isinstance(e, Lane)]
-    leading = all(isinstance(e, Lane) for e in indexer.entries[: len(lanes)])
-    return (
-        lanes == sorted(lanes)
-        and leading
-        and all(getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in spans)
-    )
 
 
 def names_each_once(indexer: Indexer) -> bool:

@@ -41,7 +41,12 @@ class Cell:
 
 
 class DischargeContext(Protocol):
-    """What a discharge rule may do with the Refs among its operands, each given as a `Cell`."""
+    """What a discharge rule may do with the Refs among its operands, each given as a `Cell`.
+
+    `once` says that the program is no part of a loop and is about to be compiled.
+    """
+
+    once: bool
 
     def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
         """What the Ref holds at an index."""

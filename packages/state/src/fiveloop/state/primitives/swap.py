@@ -154,8 +154,9 @@ def swap_discharge(
     """Read the contents if the old element is wanted, then write them."""
     cell, x, *index = operands
     old = [ctx.read(cell, p.indexer, index)] if p.returns_old else []  # type: ignore[arg-type]
-    ctx.write(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
-    return old
+    with ctx.holding(old):
+        ctx.write(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
+    return [ctx.latest(value) for value in old]
 
 
 define(

@@ -1,0 +1,89 @@
+"""In place outside of loops: what is read from a part of a large Ref is ordered before that Ref is written.
+
+XLA copies an array that is updated where a read of its old contents may come later. In loops the phases see to that
+for all Refs at once; in code that runs once, only reads of parts of large arrays are worth it, and only if what has
+been made from them is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import (
+    Eqn,
+    Indexer,
+    Scalar,
+    Span,
+    Value,
+    Var,
+    bitwise_and,
+    convert,
+    order,
+    real,
+    reshape,
+    size_of,
+    static_slice,
+)
+from fiveloop.state.discharge.overlap import is_whole
+from fiveloop.state.discharge.table import Cell, Write
+
+LARGE = 2**14
+"""From about this many elements on, copying an array takes longer than ordering."""
+SMALL_PART = 4
+"""What is at most this part of an array is worth passing by, so that the array is not copied."""
+
+
+class PartReads:
+    """Which values have been made from parts of which Refs."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Var, frozenset[int]] = {}
+        self._cells: list[Cell] = []
+
+    def note(self, eqn: Eqn, inputs: Iterable[Var], operands: Sequence[Any]) -> None:
+        """Take note of what an equation gives."""
+        sources = frozenset[int]().union(*(self._sources.get(v, ()) for v in inputs))
+        indexer, cell = getattr(eqn.params, "indexer", None), operands[0] if operands else None
+        if isinstance(indexer, Indexer) and isinstance(cell, Cell):
+            self._cells.append(cell)  # so that its id stays its own
+            if not is_whole(indexer, cell.contents.shape):
+                sources |= {id(cell)}
+        if sources:
+            self._sources.update((v, sources) for v in eqn.outvars)
+
+    def of(self, cell: Cell) -> list[Var]:
+        """What has been made from parts of a Ref."""
+        return [v for v, sources in self._sources.items() if id(cell) in sources]
+
+
+def is_worth_ordering(write: Write, cell: Cell) -> bool:
+    """Whether a write goes to a small part of a large array."""
+    size = size_of(cell.contents.shape)
+    return isinstance(size, int) and size >= LARGE and is_small(write.value, cell)
+
+
+def is_small(x: Value, cell: Cell) -> bool:
+    """Whether a value is small beside what a Ref holds."""
+    count, size = size_of(x.shape), size_of(cell.contents.shape)
+    return isinstance(count, int) and isinstance(size, int) and count * SMALL_PART <= size
+
+
+def is_spread(indexer: Indexer) -> bool:
+    """Whether an index names a block with gaps, the same in all lanes."""
+    gaps = any(isinstance(e, Span) and abs(e.stride) > 1 for e in indexer.entries)
+    return gaps and indexer.is_block and not indexer.lead
+
+
+def opaque_index(write: Write, cell: Cell) -> Value:
+    """A number that is never negative, which the compiler does not know: `order` takes it for a counter."""
+    for position in write.place.positions:
+        if not position.shape and position.dtype == np.int32 and not isinstance(position, Scalar):
+            return position
+    first = static_slice(cell.contents, [0] * cell.contents.ndim, [1] * cell.contents.ndim)
+    number = real(reshape(first, ())) if first.dtype.kind == "c" else reshape(first, ())
+    bit = bitwise_and(convert(number, np.int32), Scalar(np.asarray(1, np.int32)))
+    # The reading of it must not be repeated after the write, so what is given is past an order of its own.
+    return order(bit, bit)[0]
