@@ -104,7 +104,7 @@ def small(x: Any) -> Any:
     return (x < 3).all()
 
 
-NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; a Ref is closed over, and what it holds is `ref[...]`"
+NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref[...]`"
 STEPS = "the number of steps must be an integer, got"
 FOR: dict[str, Case] = {
     "a body that returns something": (
@@ -157,12 +157,6 @@ FOR: dict[str, Case] = {
         lambda: for_loop(3, nothing, {"a": Thing()}),
         TypeError,
         "for_loop: init_state['a'] must be an array or a scalar, got Thing() of type Thing",
-    ),
-    "a Ref as a leaf": (
-        lambda: for_loop(3, nothing, R),
-        TypeError,
-        "for_loop: init_state must hold arrays, got a Ref of type Ref{f32[4]}; close over the Ref in the body "
-        "instead",
     ),
     "an index in the body": (
         lambda: for_loop(3, lambda i, r: r.__setitem__((i, 0), 1.0), X),
@@ -311,10 +305,11 @@ SCAN: dict[str, Case] = {
         TypeError,
         "scan: y['y'] must be an array or a scalar, got Thing() of type Thing",
     ),
-    "a Ref as a carry": (
-        lambda: scan(same, R, X),
+    "a Ref of inputs": (
+        lambda: scan(same, 0.0, R),
         TypeError,
-        "scan: init must hold arrays, got a Ref of type Ref{f32[4]}; close over it instead",
+        "scan: xs must hold arrays, got a Ref of type Ref{f32[4]}; close over it, and read it at the step's index, or "
+        "give what it holds: `ref[...]`",
     ),
     "no function": (
         lambda: scan(3, 0.0, X),  # type: ignore[call-overload]  # that is the point
@@ -435,12 +430,6 @@ WHILE: dict[str, Case] = {
         lambda: while_loop(small, double, [Thing()]),
         TypeError,
         "while_loop: init_val[0] must be an array or a scalar, got Thing() of type Thing",
-    ),
-    "a Ref": (
-        lambda: while_loop(small, double, [R]),
-        TypeError,
-        "while_loop: init_val must hold arrays, got a Ref of type Ref{f32[4]} at init_val[0]; close over the "
-        "Ref instead",
     ),
     "no function": (
         lambda: while_loop(small, 3, X),  # type: ignore[arg-type]  # that is the point

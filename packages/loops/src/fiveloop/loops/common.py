@@ -69,8 +69,8 @@ def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:
     for x, (path, _) in zip(leaves, tree_flatten_with_path(tree)[0], strict=True):
         if isinstance(x, Ref):
             raise TypeError(
-                f"{what}{keystr(path)} must be an array, got a Ref of type {x.aval}; a Ref is closed over, and what it "
-                f"holds is `ref[...]`{at_source(current_source())}"
+                f"{what}{keystr(path)} must be an array, got a Ref of type {x.aval}; what it holds is `ref[...]`"
+                f"{at_source(current_source())}"
             )
 
 

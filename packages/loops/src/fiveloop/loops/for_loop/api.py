@@ -17,8 +17,10 @@ from fiveloop.core import (
     traced_once,
     tree_unflatten,
 )
+from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.for_loop.as_python import for_loop_as_python
-from fiveloop.loops.for_loop.counted import check_state, counted_loop, run_body
+from fiveloop.loops.for_loop.counted import counted_loop, run_body
+from fiveloop.loops.for_loop.options import How
 from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
@@ -28,7 +30,6 @@ T = TypeVar("T")
 
 
 @boundary
-@python_form(for_loop_as_python)
 def for_loop(
     nsteps: SupportsIndex | Value,
     body: Callable[[Any, Any], None],
@@ -40,11 +41,11 @@ def for_loop(
 ) -> T:
     """Run `body(i, refs)` for i = 0 ... nsteps - 1, and give the final contents of `refs`.
 
-    `refs` has the structure of `init_state`, a Ref for each array; the body reads them (`ref[i]`), writes them
-    (`ref[i] = x`), accumulates into them (`ref[i] += x`), and returns None. `i` is an int32 scalar; with
-    `reverse` it counts down. `unroll` steps are compiled into one turn of the loop: all of them if True; with
-    "auto", as many as a small body makes worth while. Reading or writing one element costs one element, in the
-    loop and in all its derivatives.
+    `refs` has the structure of `init_state`, a Ref for each array; a Ref in `init_state` goes in and comes out as it
+    is. The body reads Refs (`ref[i]`), writes them (`ref[i] = x`), accumulates into them (`ref[i] += x`), and returns
+    None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are compiled into one turn of the
+    loop: all of them if True; with "auto", as many as a small body makes worth while. Reading or writing one element
+    costs one element, in the loop and in all its derivatives.
 
     `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
     and has no reverse mode; `unroll` does not apply to it.
@@ -63,13 +64,25 @@ def for_loop(
     """
     check_callable("for_loop", body)
     bar = as_progress("for_loop", progress)
+    refs = carried_refs("for_loop: init_state", init_state)
+    if refs is None:
+        return _for_loop(nsteps, body, init_state, How(reverse, unroll, bar))
+    final = _for_loop(nsteps, refs.step(body, 1), refs.values, How(reverse, unroll, bar))
+    return refs.whole(final)  # type: ignore[no-any-return]
+
+
+@python_form(for_loop_as_python)
+def _for_loop(
+    nsteps: SupportsIndex | Value, body: Callable[[Any, Any], None], init_state: T, how: How
+) -> T:
+    """As `for_loop`, of states without Refs."""
+    reverse, unroll, bar = how.reverse, how.unroll, how.progress
     if isinstance(nsteps, Tracer):
         check_unroll("for_loop", unroll, 1)
         return counted_loop(nsteps, body, init_state, reverse, bar)  # type: ignore[no-any-return]
     steps = check_steps("for_loop", nsteps)
     turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
-    check_state(values)
     if steps == 0:
         return tree_unflatten(tree, [as_result(x) for x in values])  # type: ignore[no-any-return]
 

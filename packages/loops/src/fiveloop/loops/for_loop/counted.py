@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -37,17 +37,18 @@ def counted_loop(
             f"{at_source(current_source())}"
         )
     values, tree = flatten_values(init_state, "for_loop: init_state")
-    check_state(values)
     refs = [new_ref(x) for x in values]
-    steps = convert(nsteps, np.int32)
+    # A wide number is not cut: the counter is as wide.
+    wide = nsteps.dtype.itemsize > 4 or nsteps.dtype == np.uint32
+    steps = convert(nsteps, np.int64 if wide else np.int32)
 
     @wraps(body)
     def step(k: Any) -> Any:
-        mark(bar, steps)
+        mark(bar, convert(steps, np.int32))  # which counts in int32
         run_body(body, steps - 1 - k if reverse else k, tree_unflatten(tree, refs))
         return k + 1
 
-    while_loop(lambda k: k < steps, step, np.int32(0))
+    while_loop(lambda k: k < steps, step, np.zeros((), steps.dtype))
     return tree_unflatten(tree, [freeze(ref) for ref in refs])
 
 
@@ -59,13 +60,3 @@ def run_body(body: Callable[[Any, Any], None], i: Value, refs: Any) -> None:
             f"for_loop: the body works on its Refs and must return None, got {out!r} from "
             f"{function_source(body)}; write results to a Ref, or use `scan`{at_source(current_source())}"
         )
-
-
-def check_state(values: Sequence[Value]) -> None:
-    """Refuse Refs among the initial states."""
-    for x in values:
-        if isinstance(x, Ref):
-            raise TypeError(
-                f"for_loop: init_state must hold arrays, got a Ref of type {x.aval}; close over the Ref in the body "
-                f"instead{at_source(current_source())}"
-            )

@@ -57,6 +57,10 @@ def trace_body(
     return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs], user_fun)
 
 
+MOST_STEPS = 2**31 - 1
+"""What the counter, an int32, holds."""
+
+
 def check_steps(what: str, nsteps: Any) -> int:
     """The number of steps as an int."""
     try:
@@ -75,6 +79,11 @@ def check_steps(what: str, nsteps: Any) -> int:
     if steps < 0:
         raise ValueError(
             f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}"
+        )
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"{what}: the number of steps must be at most {MOST_STEPS}, which the counter holds, got {steps}; nest "
+            f"loops{at_source(current_source())}"
         )
     return steps
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from inspect import unwrap
 from typing import Any, TypeVar, overload
 
@@ -37,6 +38,7 @@ from fiveloop.core import (
     tree_unflatten,
     zeros_of,
 )
+from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import check_values
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
@@ -108,9 +110,9 @@ def scan(
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.
     The carry keeps its structure, shapes and dtypes, but a weakly typed one (a Python scalar) takes the dtype
-    that `f` gives it. With `reverse` the steps go from the last slice to the first; ys stay in place.
-    `unroll` steps are compiled into one turn of the loop; all of them if True. With `progress` (True, a label, or
-    a `Progress`) a bar shows how far the loop is.
+    that `f` gives it. A Ref in the carry is written in place, and `f` gives it back as it is. With `reverse` the
+    steps go from the last slice to the first; ys stay in place. `unroll` steps are compiled into one turn of the
+    loop; all of them if True. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
     With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
     `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
@@ -133,7 +135,7 @@ def scan(
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
     step = _WithoutIndex(f)
-    return indexed_scan("scan", step, init, xs, steps, How(reverse, turn, until, bar))
+    return scan_of("scan", step, init, xs, steps, How(reverse, turn, until, bar))
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,28 @@ class _WithoutIndex:
     @property
     def __wrapped__(self) -> Callable[[Any, Any], tuple[Any, Any]]:
         return self.f
+
+
+def scan_of(
+    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+) -> tuple[Any, ...]:
+    """`indexed_scan` of a carry that may hold Refs: the step closes over them."""
+    refs = carried_refs(f"{what}: the carry", init)
+    if refs is None:
+        return indexed_scan(what, f, init, xs, steps, how)
+    given = refs.step(f, 1)
+
+    @wraps(f)
+    def step(i: Value, carry: Any, x: Any) -> Any:
+        out = given(i, carry, x)
+        if not isinstance(out, tuple) or len(out) != 2:
+            return out  # which is refused
+        return refs.kept(out[0], f), out[1]
+
+    if how.until is not None:
+        how = replace(how, until=refs.step(how.until, 0))
+    final, *rest = indexed_scan(what, step, refs.values, xs, steps, how)
+    return (refs.whole(final), *rest)
 
 
 def _scan_as_python(
@@ -173,7 +197,7 @@ def traced_scan(
     """The same as one loop, traced."""
     carry, carry_tree = flatten_values(init, f"{what}: init")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
-    _check_no_refs(what, carry, slices)
+    _check_no_refs(what, slices)
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
@@ -393,11 +417,10 @@ def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
     return check_steps("scan", next(iter(sizes.values())))
 
 
-def _check_no_refs(what: str, carry: Sequence[Value], slices: Sequence[Value]) -> None:
-    for name, values in (("init", carry), ("xs", slices)):
-        for x in values:
-            if isinstance(x, Ref):
-                raise TypeError(
-                    f"{what}: {name} must hold arrays, got a Ref of type {x.aval}; close over it instead"
-                    f"{at_source(current_source())}"
-                )
+def _check_no_refs(what: str, slices: Sequence[Value]) -> None:
+    for x in slices:
+        if isinstance(x, Ref):
+            raise TypeError(
+                f"{what}: xs must hold arrays, got a Ref of type {x.aval}; close over it, and read it at the step's "
+                f"index, or give what it holds: `ref[...]`{at_source(current_source())}"
+            )

@@ -10,6 +10,7 @@ import numpy as np
 
 from fiveloop.core import (
     Concrete,
+    Typed,
     Value,
     as_value,
     at_source,
@@ -19,17 +20,20 @@ from fiveloop.core import (
     convert,
     current_source,
     flatten_values,
+    join,
     keystr,
     tree_flatten_with_path,
     tree_map,
     tree_unflatten,
     vmap,
 )
+from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
-from fiveloop.loops.scan.api import indexed_scan, scan
+from fiveloop.loops.scan.api import scan, scan_of
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.while_loop.api import while_loop
+from fiveloop.state import Ref
 
 T = TypeVar("T")
 X = TypeVar("X")
@@ -50,32 +54,57 @@ def fori_loop(
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.
 
     The value keeps its structure, shapes and dtypes. With bounds that are known while tracing the loop is a
-    `for` and differentiable in both modes; with traced bounds it is a `while_loop`.
+    `for` and differentiable in both modes; with traced bounds it is a `while_loop`. `i` has the dtype of the
+    bounds: int32 for Python integers that fit it, int64 for larger ones. A Ref in the value is written in place,
+    and `body_fun` gives it back as it is.
     With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
     """
     low, high = as_value(lower, "fori_loop: lower"), as_value(upper, "fori_loop: upper")
-    for name, bound in (("lower", low), ("upper", high)):
-        if bound.ndim or bound.dtype.kind not in "iu":
-            raise TypeError(
-                f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}"
-            )
+    counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
     if isinstance(low, Concrete) and isinstance(high, Concrete):
-        first, steps = int(low), max(0, int(high) - int(low))
+        first = np.asarray(int(low), counter.dtype)
+        steps = check_steps("fori_loop", max(0, int(high) - int(low)))
 
         @wraps(body_fun)
-        def step(i: Value, val: T, _: None) -> tuple[T, None]:
+        def step(k: Value, val: T, _: None) -> tuple[T, None]:
+            i = convert(k, counter.dtype)
             return call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
         how = How(unroll=turn, progress=bar)
-        out: T = indexed_scan("fori_loop", step, init_val, None, steps, how)[0]
+        out: T = scan_of("fori_loop", step, init_val, None, steps, how)[0]
         return out
     check_unroll("fori_loop", unroll, 1)
+    low, high = (convert(x, counter.dtype, counter.weak_type) for x in (low, high))
     return _while_bounds(low, high, body_fun, init_val, bar)
+
+
+def _counter_type(low: Value, high: Value) -> Typed:
+    """The type that the bounds have together; numbers that it does not hold are refused."""
+    for name, bound in (("lower", low), ("upper", high)):
+        if isinstance(bound, Ref) or bound.ndim or bound.dtype.kind not in "iu":
+            raise TypeError(
+                f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}"
+            )
+    types = (Typed(low.dtype, low.weak_type), Typed(high.dtype, high.weak_type))
+    counter = join(types)
+    if counter.dtype.kind not in "iu":
+        raise TypeError(
+            f"fori_loop: lower and upper must have an integer dtype in common, got {low.aval} and {high.aval}; convert "
+            f"one of them with astype{at_source(current_source())}"
+        )
+    info = np.iinfo(counter.dtype)
+    for name, bound in (("lower", low), ("upper", high)):
+        if isinstance(bound, Concrete) and not info.min <= int(bound) <= info.max:
+            raise OverflowError(
+                f"fori_loop: {name} must fit {counter.dtype.name}, the dtype of the other bound, got {int(bound)}; "
+                f"give the other as np.int64{at_source(current_source())}"
+            )
+    return counter
 
 
 def _while_bounds(
@@ -85,6 +114,7 @@ def _while_bounds(
     init_val: T,
     bar: Progress | None,
 ) -> T:
+    # For the bar alone, which counts in int32.
     steps = convert(high - low, np.int32)
 
     def more(carry: tuple[Any, T]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, TypeVar
 
 from fiveloop.core import (
@@ -25,15 +26,14 @@ from fiveloop.core import (
     flatten_values,
     function_name,
     function_source,
-    keystr,
     leaf_paths,
     python_form,
     stage,
     stage_closed,
     traced_once,
-    tree_flatten_with_path,
     tree_unflatten,
 )
+from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import (
     Closures,
     as_type,
@@ -46,7 +46,6 @@ from fiveloop.loops.common import (
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
-from fiveloop.state import Ref
 
 T = TypeVar("T")
 
@@ -55,16 +54,14 @@ def _while_as_python(
     cond_fun: Callable[[Any], Any],
     body_fun: Callable[[Any], Any],
     init_val: Any,
-    *,
-    progress: Shown = False,
+    bar: Progress | None,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
     run = while_as_python if branches_as_python() else traced_while
-    return run(cond_fun, body_fun, init_val, as_progress("while_loop", progress))
+    return run(cond_fun, body_fun, init_val, bar)
 
 
 @boundary
-@python_form(_while_as_python)
 def while_loop(
     cond_fun: Callable[[T], Any],
     body_fun: Callable[[T], T],
@@ -76,8 +73,8 @@ def while_loop(
 
     The value is a pytree of arrays that keeps its structure, shapes and dtypes, but a weakly typed leaf (a
     Python number) takes the dtype that `body_fun` gives it. `cond_fun` gives a bool scalar. Both may read and
-    write Refs that they close over. Under `vmap` the loop runs until the last lane is done; a lane that is done
-    keeps its value, and changes no Ref.
+    write Refs, closed over or part of the value: those go in and come out as they are. Under `vmap` the loop runs
+    until the last lane is done; a lane that is done keeps its value, and changes no Ref.
 
     Forward mode works; reverse mode needs a number of steps that is known while tracing: use `for_loop`, `scan`
     or `fori_loop`. With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
@@ -88,22 +85,35 @@ def while_loop(
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)
     """
-    return traced_while(cond_fun, body_fun, init_val, as_progress("while_loop", progress))
+    check_callable("while_loop: cond_fun", cond_fun)
+    check_callable("while_loop: body_fun", body_fun)
+    bar = as_progress("while_loop", progress)
+    refs = carried_refs("while_loop: val", init_val)
+    if refs is None:
+        return _while(cond_fun, body_fun, init_val, bar)
+    given = refs.step(body_fun, 0)
+
+    @wraps(body_fun)
+    def step(val: Any) -> Any:
+        return refs.kept(given(val), body_fun)
+
+    final = _while(refs.step(cond_fun, 0), step, refs.values, bar)
+    return refs.whole(final)  # type: ignore[no-any-return]
+
+
+@python_form(_while_as_python)
+def _while(
+    cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
+) -> T:
+    """As `while_loop`, of a value without Refs."""
+    return traced_while(cond_fun, body_fun, init_val, bar)
 
 
 def traced_while(
     cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
 ) -> T:
     """The same as one loop, traced."""
-    check_callable("while_loop: cond_fun", cond_fun)
-    check_callable("while_loop: body_fun", body_fun)
     init, tree = flatten_values(init_val, "while_loop: init_val")
-    for x, (path, _) in zip(init, tree_flatten_with_path(init_val)[0], strict=True):
-        if isinstance(x, Ref):
-            raise TypeError(
-                f"while_loop: init_val must hold arrays, got a Ref of type {x.aval} at init_val{keystr(path)}; "
-                f"close over the Ref instead{at_source(current_source())}"
-            )
     given = tuple([x.aval for x in init])
     plan = traced_once(
         ("while_loop", tree, given, bar),

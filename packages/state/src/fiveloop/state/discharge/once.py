@@ -21,6 +21,7 @@ from fiveloop.core import (
     Var,
     bitwise_and,
     convert,
+    is_more,
     order,
     real,
     reshape,
@@ -62,13 +63,13 @@ class PartReads:
 def is_worth_ordering(write: Write, cell: Cell) -> bool:
     """Whether a write goes to a small part of a large array."""
     size = size_of(cell.contents.shape)
-    return isinstance(size, int) and size >= LARGE and is_small(write.value, cell)
+    return not is_more(LARGE, size) and is_small(write.value, cell)
 
 
 def is_small(x: Value, cell: Cell) -> bool:
     """Whether a value is small beside what a Ref holds."""
     count, size = size_of(x.shape), size_of(cell.contents.shape)
-    return isinstance(count, int) and isinstance(size, int) and count * SMALL_PART <= size
+    return not is_more(count * SMALL_PART, size)
 
 
 def is_spread(indexer: Indexer) -> bool:

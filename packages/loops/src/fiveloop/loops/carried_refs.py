@@ -1,0 +1,87 @@
+"""Refs among what a loop carries: each step is given the Ref itself, and gives it back; the loop closes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from fiveloop.core import (
+    TreeDef,
+    Value,
+    at_source,
+    current_source,
+    function_source,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+)
+from fiveloop.state import Ref
+
+
+@dataclass(frozen=True)
+class CarriedRefs:
+    """What a loop carries, `tree` of `leaves`, some of them Refs; `name` is what messages call it."""
+
+    name: str
+    tree: TreeDef
+    leaves: Sequence[Any]
+
+    @property
+    def values(self) -> Any:
+        """The same without its Refs: None in their places."""
+        return _without_refs(tree_unflatten(self.tree, self.leaves))
+
+    def whole(self, values: Any) -> Any:
+        """What has None in the places of the Refs, with them."""
+        given = iter(tree_flatten(values)[0])
+        filled = [x if isinstance(x, Ref) else next(given) for x in self.leaves]
+        return tree_unflatten(self.tree, filled)
+
+    def kept(self, out: Any, fun: Callable[..., Any]) -> Any:
+        """What a step of `fun` gives back, without its Refs, which must be those that went in."""
+        leaves, tree = tree_flatten(out)
+        if tree != self.tree:
+            raise TypeError(
+                f"{self.name} must keep its structure, {self.tree}, but `{function_source(fun)}` returns {tree}"
+                f"{at_source(current_source())}"
+            )
+        for given, x, (path, _) in zip(
+            self.leaves, leaves, tree_flatten_with_path(out)[0], strict=True
+        ):
+            if isinstance(given, Ref) and x is not given:
+                came = f"another Ref, of type {x.aval}" if isinstance(x, Ref) else _shown(x)
+                raise TypeError(
+                    f"{self.name}{keystr(path)} goes in as a Ref of type {given.aval}, and must come out as the same "
+                    f"Ref, but `{function_source(fun)}` returns {came}; write to the Ref, and return it as it is"
+                    f"{at_source(current_source())}"
+                )
+        return _without_refs(out, self.leaves)
+
+    def step(self, fun: Callable[..., Any], at: int) -> Callable[..., Any]:
+        """A function whose argument number `at` is what is carried, as one that is given it without its Refs."""
+
+        @wraps(fun)
+        def run(*args: Any) -> Any:
+            return fun(*args[:at], self.whole(args[at]), *args[at + 1 :])
+
+        return run
+
+
+def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
+    """The Refs among what a loop carries, if there are any."""
+    leaves, tree = tree_flatten(carry)
+    return CarriedRefs(name, tree, leaves) if any(isinstance(x, Ref) for x in leaves) else None
+
+
+def _without_refs(tree: Any, refs: Sequence[Any] | None = None) -> Any:
+    """None in the places of the Refs; if they are given, only in their places."""
+    marks = iter(refs if refs is not None else tree_flatten(tree)[0])
+    return tree_map(lambda x: None if isinstance(next(marks), Ref) else x, tree)
+
+
+def _shown(x: Any) -> str:
+    return str(x.aval) if isinstance(x, Value) else f"{x!r} of type {type(x).__name__}"

@@ -1,0 +1,223 @@
+"""Refs among what loops carry: each step is given the Ref, and gives it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import disable_jit, function_source, grad, jit, vmap
+from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
+from fiveloop.state import freeze, new_ref
+
+
+def through_scan(ref: Any, x: Any) -> Any:
+    def step(carry: Any, k: Any) -> Any:
+        ref, rest = carry
+        ref[k] += rest["x"]
+        return (ref, {"x": rest["x"] + 1.0}), rest["x"]
+
+    (out, rest), xs = scan(step, (ref, {"x": x}), np.arange(3))
+    assert out is ref
+    return rest["x"], xs
+
+
+def through_scan_that_ends(ref: Any, x: Any) -> Any:
+    def step(carry: Any, k: Any) -> Any:
+        ref, x = carry
+        ref[k] += x
+        return (ref, x * 2.0), None
+
+    (out, x), _, steps = scan(step, (ref, x), np.arange(4), until=lambda c: c[0][2] > 0.0)
+    assert out is ref
+    return x, steps
+
+
+def through_fori_loop(ref: Any, x: Any) -> Any:
+    def body(k: Any, carry: Any) -> Any:
+        ref, x = carry
+        ref[k] += x
+        return [ref, x * 2.0]
+
+    out, x = fori_loop(1, 4, body, [ref, x])
+    assert out is ref
+    return x
+
+
+def through_a_computed_fori_loop(ref: Any, x: Any) -> Any:
+    def body(k: Any, ref: Any) -> Any:
+        ref[k] += 1.0
+        return ref
+
+    assert fori_loop(0, x.astype(np.int32), body, ref) is ref
+    return x
+
+
+def through_while_loop(ref: Any, x: Any) -> Any:
+    def body(val: Any) -> Any:
+        k, ref = val
+        ref[k] += x
+        return k + 1, ref
+
+    k, out = while_loop(lambda val: val[1][2] < 1.0, body, (0, ref))
+    assert out is ref
+    return k
+
+
+def through_for_loop(ref: Any, x: Any) -> Any:
+    def body(k: Any, refs: Any) -> None:
+        refs["ref"][k] += refs["x"][...]
+        refs["x"][...] *= 3.0
+
+    out = for_loop(4, body, {"ref": ref, "x": x})
+    assert out["ref"] is ref
+    return out["x"]
+
+
+def through_a_part(ref: Any, x: Any) -> Any:
+    part = ref.at[1:3]
+
+    def body(k: Any, part: Any) -> Any:
+        part[k] += x
+        return part
+
+    assert fori_loop(0, 2, body, part) is part
+    return x
+
+
+def through_cond(ref: Any, x: Any) -> Any:
+    def add(ref: Any, x: Any) -> Any:
+        ref[0] += x
+        return x
+
+    return cond(x > 1.0, add, lambda ref, x: ref[1], ref, x)
+
+
+ALL = [
+    through_scan,
+    through_scan_that_ends,
+    through_fori_loop,
+    through_a_computed_fori_loop,
+    through_while_loop,
+    through_for_loop,
+    through_a_part,
+    through_cond,
+]
+
+
+def by_hand(fun: Any, x: float) -> tuple[list[float], list[Any]]:
+    """What the Ref holds in the end, and the results, by Python loops over a NumPy array."""
+    held, k = np.zeros(4), 0
+    if fun is through_scan:
+        held[:3] = [x, x + 1.0, x + 2.0]
+        return held.tolist(), [x + 3.0, [x, x + 1.0, x + 2.0]]
+    if fun is through_scan_that_ends:
+        held[:3] = [x, 2 * x, 4 * x]
+        return held.tolist(), [8 * x, 3]
+    if fun is through_fori_loop:
+        held[1:] = [x, 2 * x, 4 * x]
+        return held.tolist(), [8 * x]
+    if fun is through_a_computed_fori_loop:
+        held[: int(x)] = 1.0
+        return held.tolist(), [x]
+    if fun is through_while_loop:
+        while held[2] < 1.0:
+            held[k] += x
+            k += 1
+        return held.tolist(), [k]
+    if fun is through_for_loop:
+        return [x, 3 * x, 9 * x, 27 * x], [81 * x]
+    if fun is through_a_part:
+        return [0.0, x, x, 0.0], [x]
+    return [x, 0.0, 0.0, 0.0], [x]
+
+
+def run(fun: Any, x: Any) -> Any:
+    ref = new_ref(np.zeros(4))
+    out = fun(ref, x)
+    return ref[...], out
+
+
+@pytest.mark.parametrize("fun", ALL, ids=[f.__name__ for f in ALL])
+def test_a_ref_in_the_carry_is_written_in_place(fun: Callable[[Any, Any], Any]) -> None:
+    x = np.float64(2.0)
+    held, outs = by_hand(fun, 2.0)
+    results = [run(fun, new_ref(x)[...]), jit(lambda x: run(fun, x))(x)]
+    with disable_jit():
+        results.append(run(fun, new_ref(x)[...]))
+    lanes = vmap(lambda x: run(fun, x))(np.full(2, x))
+    results.append((lanes[0][1], _lane(lanes[1], 1)))
+    for got, out in results:
+        np.testing.assert_array_equal(got, held)
+        for a, b in zip(out if isinstance(out, tuple) else [out], outs, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def _lane(out: Any, k: int) -> Any:
+    return tuple(x[k] for x in out) if isinstance(out, tuple) else out[k]
+
+
+def test_a_derivative_goes_through_a_ref_in_the_carry() -> None:
+    def total(x: Any) -> Any:
+        ref = new_ref(np.zeros(3))
+
+        def step(carry: Any, k: Any) -> Any:
+            ref, x = carry
+            ref[k] += x * x
+            return (ref, 2.0 * x), None
+
+        (out, _), _ = scan(step, (ref, x), np.arange(3))
+        return freeze(out).sum()
+
+    for fun in (grad(total), jit(grad(total))):
+        assert float(fun(2.0)) == 2.0 * 2.0 * (1.0 + 4.0 + 16.0)
+
+
+def other(carry: Any, x: Any) -> Any:
+    return (new_ref(1.0), carry[1]), None
+
+
+def read(carry: Any, x: Any) -> Any:
+    return (carry[0][...], carry[1]), None
+
+
+def elsewhere(carry: Any, x: Any) -> Any:
+    return (carry[0], carry[0]), None
+
+
+def shorter(carry: Any, x: Any) -> Any:
+    return (carry[0],), None
+
+
+MISUSES: dict[str, tuple[Any, str]] = {
+    "another Ref": (
+        other,
+        "scan: the carry[0] goes in as a Ref of type Ref{{f32[]}}, and must come out as the same Ref, but `{}` returns "
+        "another Ref, of type Ref{{f32[]}}; write to the Ref, and return it as it is",
+    ),
+    "what it holds": (
+        read,
+        "scan: the carry[0] goes in as a Ref of type Ref{{f32[]}}, and must come out as the same Ref, but `{}` returns "
+        "f32[]; write to the Ref, and return it as it is",
+    ),
+    "a Ref for an array": (
+        elsewhere,
+        "scan: the carry returned[1] must be an array, got a Ref of type Ref{{f32[]}}; what it holds is `ref[...]`",
+    ),
+    "another structure": (
+        shorter,
+        "scan: the carry must keep its structure, PyTreeDef((*, *)), but `{}` returns PyTreeDef((*,))",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fun", "message"), MISUSES.values(), ids=MISUSES)
+def test_a_step_that_gives_back_something_else(fun: Any, message: str) -> None:
+    assert_misuse(
+        lambda: scan(fun, (new_ref(0.0), 1.0), None, 2),
+        TypeError,
+        message.format(function_source(fun)),
+    )
