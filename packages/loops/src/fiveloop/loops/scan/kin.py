@@ -66,12 +66,13 @@ def fori_loop(
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
     if isinstance(low, Concrete) and isinstance(high, Concrete):
-        first = np.asarray(int(low), counter.dtype)
+        dtype = counter.dtype
+        first = dtype.type(int(low))
         steps = check_steps("fori_loop", max(0, int(high) - int(low)))
 
         @wraps(body_fun)
         def step(k: Value, val: T, _: None) -> tuple[T, None]:
-            i = convert(k, counter.dtype)
+            i = convert(k, dtype)
             return call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
