@@ -1,6 +1,7 @@
 """How Sphinx builds the site; the guides are Markdown, and `nox -s docs` runs their code first."""
 
 import re
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -32,14 +33,27 @@ def plain_line(line: str) -> str:
     return "".join(p for pair in zip(prose, [*code, ""], strict=True) for p in pair)
 
 
+def kinds(lines: Iterable[str]) -> Iterator[str]:
+    """What each line of a docstring is part of: an example, something indented, or prose."""
+    example = False  # it goes to the next blank line, with outputs of which lines may be indented
+    for line in lines:
+        example = bool(line.strip()) and (example or line.startswith(">>> "))
+        yield "example" if example else "indented" if line.startswith("  ") else "prose"
+
+
 def plain_docstring(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Docstrings are prose with code in backquotes; what is indented is shown as it stands."""
+    """Docstrings are prose with code in backquotes; examples, and what is indented, are shown as they stand."""
     shown: list[str] = []
-    for indented, run in groupby(lines, key=lambda line: line.startswith("  ")):
-        block = list(run)
-        shown += ["", "::", "", *block, ""] if indented else map(plain_line, block)
+    for kind, run in groupby(zip(kinds(lines), lines, strict=True), key=lambda pair: pair[0]):
+        block = [line for _, line in run]
+        if kind == "example":
+            shown += ["", *block, ""]
+        elif kind == "indented":
+            shown += ["", "::", "", *block, ""]
+        else:
+            shown += map(plain_line, block)
     lines[:] = shown
 
 
