@@ -77,7 +77,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_14743_functions_made_anew_are_not_compiled_again(loop: str, programs: list[str]) -> None:
     def run(a: float) -> Any:
         calls: dict[str, Callable[[], Any]] = {
-            "scan": lambda: scan(lambda c, x: (c * x, c), 1.0, LANES)[0] * a,
+            "scan": lambda: scan(lambda c, x: (c * x, c), fnp.ones(()), LANES)[0] * a,
             "fori_loop": lambda: fori_loop(0, 3, lambda i, c: c * 2.0, a),
             "while_loop": lambda: while_loop(lambda c: c < 9.0, lambda c: c * 2.0, a),
             "gradient": lambda: grad(lambda x: scan(lambda c, y: (c * y, c), x, LANES)[0])(a),
