@@ -29,6 +29,7 @@ from .checks.effect import CheckEffect as CheckEffect
 from .checks.effect import DeferredChecks as DeferredChecks
 from .checks.effect import deferred_checks as deferred_checks
 from .checks.error_value import ErrorValue as ErrorValue
+from .checks.insert import insert_for_lanes as insert_for_lanes
 from .checks.site import CheckError as CheckError
 from .discharge.core_rules import call_discharge as call_discharge
 from .discharge.deferred import CannotDefer as CannotDefer

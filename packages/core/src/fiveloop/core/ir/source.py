@@ -23,6 +23,8 @@ class Source(NamedTuple):
 
     code: CodeType
     lasti: int
+    marks: frozenset[str] = frozenset()
+    """What has been noted of the operations that come from here; it stays with them in every transform."""
 
     @property
     def line(self) -> int:

@@ -24,6 +24,7 @@ from fiveloop.core.trace.tracer import (
     current_source,
     current_trace,
     running,
+    surroundings,
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
@@ -232,7 +233,7 @@ def batch_jaxpr(
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
     return jaxpr.remember(
-        ("batch", size, dims, wanted, tuple(own)),
+        ("batch", size, dims, wanted, tuple(own), surroundings()),
         lambda: _batch_jaxpr(jaxpr, size, dims, wanted, own),
     )
 

@@ -26,7 +26,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
-from fiveloop.state import AbstractRef, Guard, eval_predicated, gate
+from fiveloop.state import AbstractRef, Guard, eval_predicated, gate, insert_for_lanes
 
 
 def cond_batch(
@@ -35,6 +35,7 @@ def cond_batch(
     """Choose once for all lanes if they choose alike, else for each."""
     if dims[0] is None:
         return _one_choice(size, operands, dims, p)
+    p = replace(p, branches=tuple(map(insert_for_lanes, p.branches)))
     if p.vmap != "select" and size:
         run = in_groups if p.vmap == "group" else in_series
         outs = run(size, operands, dims, p)

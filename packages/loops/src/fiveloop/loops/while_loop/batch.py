@@ -25,7 +25,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import PREDICATE, AbstractRef, Guard, eval_predicated
+from fiveloop.state import PREDICATE, AbstractRef, Guard, eval_predicated, insert_for_lanes
 
 
 def while_batch(
@@ -63,6 +63,7 @@ def _until_all_are_done(
     step : [going on, *consts, *carry, *refs] -> [going on, *carry]
     body : [*consts, going on, *carry, *refs] -> [going on, *carry]
     """
+    p = replace(p, cond=insert_for_lanes(p.cond), body=insert_for_lanes(p.body))
     step = p.body.remember(("masked step", p), lambda: _masked_step(p))
     dims_known = tuple(d is not None for d in dims)
     consts, carry, refs = parts(p, dims_known)

@@ -89,6 +89,8 @@ def deferred_checks() -> Iterator[DeferredChecks]:
     """Within the block a check that fails does not raise; the first one raises at its end.
 
     So calls return at once, without waiting for the device. `raise_if_any` of what the block is given raises earlier.
+    An exception that leaves the block stays what it is; a check that had failed before is told in a note to it, and is
+    its context. An interrupt does not wait for calls that have not ended.
 
     >>> from fiveloop.core import jit
     >>> from fiveloop.state import check
@@ -103,9 +105,22 @@ def deferred_checks() -> Iterator[DeferredChecks]:
     checks = _waiting.checks
     try:
         yield checks
+    except Exception as error:
+        _tell_with(error, checks.first())
+        raise
     finally:
         _waiting.checks = before
     checks.raise_if_any()
+
+
+def _tell_with(error: BaseException, failed: CheckError | None) -> None:
+    """Let an error that leaves the block tell of the check that had failed before it."""
+    if failed is None:
+        return
+    error.add_note(f"before this, a check had failed: {failed}")
+    while error.__context__ is not None:
+        error = error.__context__
+    error.__context__ = failed
 
 
 def are_deferred() -> bool:

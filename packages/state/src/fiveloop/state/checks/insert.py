@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fiveloop.core import (
@@ -11,6 +12,7 @@ from fiveloop.core import (
     Jaxpr,
     Literal,
     ShapedArray,
+    Source,
     Span,
     Value,
     Var,
@@ -18,10 +20,13 @@ from fiveloop.core import (
     bind1,
     bitwise_and,
     bitwise_not,
+    bitwise_or,
     jaxprs_in,
     keep_source,
     resolve_index_p,
     stage_closed,
+    surrounded,
+    surrounding,
     with_jaxprs,
 )
 from fiveloop.state.checks.primitive import CheckParams, check_p
@@ -31,22 +36,41 @@ from fiveloop.state.primitives.lifetime import freeze_p
 
 Checks = frozenset[str]
 USER = "user"
+_INSERTING = "checks that are inserted"
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 _FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
-_DIVISIONS = ("div", "rem")
 _MOVES = (get_p, swap_p, freeze_p)
 """What gives what a Ref held: a nan in it was made before."""
 _ACCUMULATES = (addupdate_p, accumulate_p)
 
 
-def insert_checks(jaxpr: Jaxpr, kinds: Checks) -> Jaxpr:
-    """The jaxpr with checks of these kinds: of the same inputs and results, and with the effect of a check."""
+@contextmanager
+def inserting(kinds: Checks) -> Iterator[None]:
+    """Within the block something is traced into which checks of these kinds will be inserted."""
+    with surrounded(_INSERTING, kinds):
+        yield
+
+
+def insert_checks(jaxpr: Jaxpr, kinds: Checks, *, last: bool = False) -> Jaxpr:
+    """The jaxpr with checks of these kinds: of the same inputs and results, and with the effect of a check.
+
+    If it is the `last` time, its operations are marked, so that no such check of them is inserted again.
+    """
     if not kinds:
         return jaxpr
-    return jaxpr.remember(("checks", kinds), lambda: _insert(jaxpr, kinds))
+    return jaxpr.remember(("checks", kinds, last), lambda: _insert(jaxpr, kinds, last))
 
 
-def _insert(jaxpr: Jaxpr, kinds: Checks) -> Jaxpr:
+def insert_for_lanes(jaxpr: Jaxpr) -> Jaxpr:
+    """What only some lanes of a batch are meant to run, with the checks that will be inserted into what is traced.
+
+    After batching, all lanes compute it, and nobody knows any more which are meant to: so it is done before. Under
+    `eval_predicated`, such a check fails for those lanes alone.
+    """
+    return insert_checks(jaxpr, surrounding(_INSERTING) or frozenset(), last=True)
+
+
+def _insert(jaxpr: Jaxpr, kinds: Checks, last: bool) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
         env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
 
@@ -55,22 +79,29 @@ def _insert(jaxpr: Jaxpr, kinds: Checks) -> Jaxpr:
 
         with keep_source() as set_source:
             for eqn in jaxpr.eqns:
-                set_source(eqn.source)
-                outs = _step(eqn, [read(a) for a in eqn.invars], kinds)
+                set_source(_marked(eqn.source, kinds) if last else eqn.source)
+                outs = _step(eqn, [read(a) for a in eqn.invars], kinds, last)
                 env.update(zip(eqn.outvars, outs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
     return stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
 
-def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks) -> list[Value]:
+def _marked(source: Source | None, kinds: Checks) -> Source | None:
+    """A line of whose operations these kinds of checks have been inserted."""
+    return source and source._replace(marks=source.marks | kinds)
+
+
+def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> list[Value]:
     if jaxprs_in(eqn.params):
-        params = with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds))
+        params = with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds, last=last))
         return bind(eqn.primitive, *operands, params=params)
+    if eqn.source is not None:
+        kinds = kinds - eqn.source.marks
     if "index" in kinds:
         _check_indices(eqn, operands)
     if "div" in kinds and eqn.primitive.name in _DIVISIONS:
-        _check(eqn, operands[1] != 0, f"`{eqn.primitive}` divides by zero")
+        _DIVISIONS[eqn.primitive.name](eqn, operands)
     if "nan" not in kinds or eqn.primitive in _MOVES:
         return bind(eqn.primitive, *operands, params=eqn.params)
     if eqn.primitive in _ACCUMULATES:
@@ -114,6 +145,35 @@ def _check_index(eqn: Eqn, index: Value, size: Any, extent: Any, axis: str) -> N
     offending = flat[fits.reshape(-1).argmin()] if index.ndim else index
     block = f"a block of {extent} at index {{}}" if extent != 1 else "index {}"
     _check(eqn, fits, f"{block} is out of bounds for {axis} of size {size}", offending)
+
+
+# divisions
+
+
+def _check_divisor(eqn: Eqn, operands: Sequence[Value]) -> None:
+    """Check the last operand: what the others are divided by, or the only one."""
+    _check(eqn, operands[-1] != 0, f"`{eqn.primitive}` divides by zero")
+
+
+def _check_power(eqn: Eqn, operands: Sequence[Value]) -> None:
+    """Check that no zero is raised to a negative power."""
+    base, exponent = operands
+    _check(eqn, bitwise_or(base != 0, exponent.real >= 0), f"`{eqn.primitive}` divides by zero")
+
+
+def _check_integer_power(eqn: Eqn, operands: Sequence[Value]) -> None:
+    if eqn.params.y < 0:
+        _check_divisor(eqn, operands)
+
+
+_DIVISIONS: dict[str, Callable[[Eqn, Sequence[Value]], None]] = {
+    "div": _check_divisor,
+    "rem": _check_divisor,
+    "rsqrt": _check_divisor,
+    "pow": _check_power,
+    "integer_pow": _check_integer_power,
+}
+"""The primitives that divide, by their names: all that is written with `/`, `//`, `%` or a power consists of them."""
 
 
 # nans
