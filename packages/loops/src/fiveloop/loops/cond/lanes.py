@@ -7,6 +7,7 @@ loop runs over lanes; that serves Refs and effects too, which belong to one lane
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -145,7 +146,7 @@ def in_series(
                 x[k] = freeze(y)
         return []
 
-    return _loop(size, body, [*states, *outs])[len(states) :]
+    return _loop(size, body, [*states, *outs], lanes=0)[len(states) :]
 
 
 def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
@@ -159,9 +160,12 @@ def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
     return row
 
 
-def _loop(steps: int, body: Any, states: Sequence[Value]) -> list[Value]:
+def _loop(
+    steps: int, body: Any, states: Sequence[Value], lanes: int | None = None
+) -> list[Value]:
     avals = [AbstractRef(x.aval) for x in states]
-    return loop_of(steps, trace_body(body, avals, body), False, 1).run(states)
+    loop = loop_of(steps, trace_body(body, avals, body), False, 1)
+    return replace(loop, params=replace(loop.params, lanes=lanes)).run(states)
 
 
 def _check_axes(size: int, p: CondParams) -> None:

@@ -67,6 +67,7 @@ def _bind_batched(
     p: ForParams, body: Jaxpr, operands: Sequence[Value], flags: int | None
 ) -> list[Value]:
     """The loop of all lanes; one whose lanes end early ends with the last of them."""
+    p = replace(p, lanes=None if p.lanes is None else p.lanes + 1)
     if flags is None:
         return bind(for_p, *operands, params=replace(p, body=body))
     ending = body.remember(("ending", flags), lambda: until_all_are_set(body, 1 + flags))

@@ -15,7 +15,8 @@ def for_handler(
 ) -> list[Value]:
     """Loop with the Ref in front of the others."""
     first = p.first_ref
-    body = p.body.remember(("handled", handling, first), lambda: _handled(handling, p))
+    key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)
+    body = p.body.remember(key, lambda: _handled(handling, p))
     params = replace(p, body=body)
     return bind(for_p, *operands[:first], ref, *operands[first:], params=params)
 
@@ -32,7 +33,10 @@ def _handled(handling: Handling, p: ForParams) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
         ref, i = args[at], args[0]
         ins = [*args[:at], *args[at + 1 :]]
-        return handling.effect.in_step(ref, i, lambda: eval_jaxpr(threaded, [ref, *ins]))
+        step = lambda: eval_jaxpr(threaded, [ref, *ins])
+        if p.lanes is not None:
+            return handling.effect.in_lane(ref, i, p.lanes, step)
+        return handling.effect.in_step(ref, p.nsteps - 1 - i if p.reverse else i, step)
 
     ref, *avals = threaded.in_avals
     return stage_closed(run, [*avals[:at], ref, *avals[at:]], p.body.name)

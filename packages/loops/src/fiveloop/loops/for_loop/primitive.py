@@ -38,6 +38,8 @@ class ForParams:
     before the loop, and its contents after the loop are a result. Carried values are there after discharge.
     `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the
     loop may end. `planning` are the planning steps that are on, and `record` tells what they did, if it is asked for.
+    `lanes` is not None if the steps are the lanes of a batch, which run one after the other: it says in how many
+    batches the loop has been put since.
     """
 
     nsteps: int
@@ -48,6 +50,7 @@ class ForParams:
     end: int | None = None
     planning: Planning = DEFAULT
     record: Record = field(default=EMPTY, compare=False)
+    lanes: int | None = None
 
     @property
     def num_carry(self) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, bind, eval_jaxpr, stage_closed
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, as_value, bind, eval_jaxpr, stage_closed
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.state import PREDICATE, Handling
@@ -19,13 +21,57 @@ def while_handler(
         holds = eval_jaxpr(handling.thread(p.cond), [ref, *operands])
         operands = [*operands[: p.num_consts], *holds, *operands[p.num_consts :]]
         return while_handler(handling, ref, operands, _asking_last(p))[1:]
+    if handling.counts_steps:
+        operands = [*operands[: p.num_consts], _NONE_MADE, *operands[p.num_consts :]]
+        return _looped(handling, ref, operands, _counting(p), counts=True)[1:]
+    return _looped(handling, ref, operands, p, counts=False)
+
+
+_NONE_MADE = as_value(np.int32(0))
+
+
+def _looped(
+    handling: Handling, ref: Value, operands: Sequence[Value], p: WhileParams, counts: bool
+) -> list[Value]:
     first = p.first_ref
-    params = replace(
-        p,
-        cond=_in_place(handling.thread(p.cond), first),
-        body=_in_place(handling.thread(p.body), first),
-    )
+    body = _in_place(handling.thread(p.body), first)
+    if counts:
+        body = body.remember(("in steps", handling, p), lambda: _in_steps(handling, p, body))
+    params = replace(p, cond=_in_place(handling.thread(p.cond), first), body=body)
     return bind(while_p, *operands[:first], ref, *operands[first:], params=params)
+
+
+def _in_steps(handling: Handling, p: WhileParams, body: Jaxpr) -> Jaxpr:
+    """The body, to which the effect may do something of its own in each step; its first carried value counts them."""
+
+    def run(*args: Value) -> list[Value]:
+        step = lambda: eval_jaxpr(body, args)
+        return handling.effect.in_step(args[p.first_ref], args[p.num_consts], step)
+
+    return stage_closed(run, body.in_avals, body.name)
+
+
+def _counting(p: WhileParams) -> WhileParams:
+    """The loop that carries how many steps it has made.
+
+    cond, body : [*consts, made, *carry, *refs] -> [holds], [made, *carry]
+    """
+    return p.body.remember(("counting", p), lambda: _make_counting(p))
+
+
+def _make_counting(p: WhileParams) -> WhileParams:
+    num = p.num_consts
+    avals = p.body.in_avals
+    binders = [*avals[:num], _NONE_MADE.aval, *avals[num:]]
+
+    def holds(*args: Value) -> list[Value]:
+        return eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])
+
+    def step(*args: Value) -> list[Value]:
+        return [args[num] + np.int32(1), *eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])]
+
+    cond = stage_closed(holds, binders, p.cond.name)
+    return replace(p, cond=cond, body=stage_closed(step, binders, p.body.name))
 
 
 def _in_place(threaded: Jaxpr, first: int) -> Jaxpr:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fiveloop.core import Value, bitwise_and, equal, select
-from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_step
+from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError
 from fiveloop.state.handlers.effect import HandledEffect
 
@@ -34,17 +34,31 @@ class CheckEffect(HandledEffect):
     @classmethod
     def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
         """Record the step, if this is the one in which something fails first."""
-        before = ref[0]
-        outs = step()
-        after = ref[...]
-        is_new = bitwise_and(equal(before, 0), after[0] != 0)
-        ref[...] = select(is_new, with_step(after, i), after)
-        return outs
+        return _placing(ref, step, lambda record: with_step(record, i))
+
+    @classmethod
+    def in_lane(
+        cls, ref: Value, lane: Value, around: int, step: Callable[[], list[Value]]
+    ) -> list[Value]:
+        """Record the lane, if this is the one in which something fails first."""
+        return _placing(ref, step, lambda record: with_lane(record, lane, around))
 
     @classmethod
     def at_return(cls, contents: Value) -> None:
         """Raise, or wait until the user asks."""
         report(contents)
+
+
+def _placing(
+    ref: Value, step: Callable[[], list[Value]], place: Callable[[Value], Value]
+) -> list[Value]:
+    """What a step gives; if something has failed in it and nothing had before, the record is told the place."""
+    before = ref[0]
+    outs = step()
+    after = ref[...]
+    is_new = bitwise_and(equal(before, 0), after[0] != 0)
+    ref[...] = select(is_new, place(after), after)
+    return outs
 
 
 @dataclass(frozen=True)

@@ -99,13 +99,12 @@ def check_handler(
 def _record(operands: Sequence[Value], p: CheckParams, aval: Aval) -> Value:
     """The record of the first lane that fails, or one that tells of nothing."""
     holds, *values = operands
-    lane = None
-    if p.lanes:
-        flat = holds.reshape(-1)
-        lane = flat.argmin()
-        values = [x.reshape(-1, *x.shape[p.lanes :])[lane] for x in values]
-        holds = flat.all()
-    return select(holds, empty_record(aval), record_of(p.site, lane, values, aval))
+    fails, lanes = bitwise_not(holds.all()), []
+    for k in range(p.lanes):
+        lane = holds.all(axis=tuple(range(1, p.lanes - k))).argmin()
+        lanes.append(lane)
+        holds, *values = [x[lane] for x in (holds, *values)]
+    return select(fails, record_of(p.site, lanes, values, aval), empty_record(aval))
 
 
 def _print(eqn: Eqn, names: Names) -> str:

@@ -1,6 +1,9 @@
 """The record of the first check that has failed: what the Ref of the effect holds.
 
-record : u64[code of the site or 0, 1 + lane or 0, *(1 + step or 0) of the loops around, *words of the values]
+record : u64[code of the site or 0, *(1 + step or 0) of loops, *(1 + lane or 0) of batches, *words of the values]
+
+Where a step and a lane are not told, there is a zero; the numbers of the outermost batch come first, and those of the
+outermost loop last.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import numpy as np
 from fiveloop.core import Aval, ShapedArray, Value, as_value, bitwise_and, concatenate, select
 from fiveloop.state.checks.site import CheckError, CheckSite, Words, from_words, num_words, site_of
 
-DEPTH = 3
-"""The steps of so many loops are recorded, innermost first."""
-HEADER = 2 + DEPTH
+DEPTH = 4
+"""The steps of so many loops are recorded, the innermost ones, and the lanes of so many batches."""
+_LANES = 1 + DEPTH
+HEADER = 1 + 2 * DEPTH
 """The words before those of the values."""
 
 
@@ -28,20 +32,25 @@ def empty_record(aval: Aval) -> Value:
     return as_value(np.zeros(aval.shape, aval.dtype))
 
 
-def record_of(site: CheckSite, lane: Value | None, values: Sequence[Value], aval: Aval) -> Value:
-    """The record of a failure at a site."""
-    number = _word(0) if lane is None else (lane.astype(np.int64) + 1).astype(np.uint64)
-    steps = as_value(np.zeros(DEPTH, np.uint64))
-    parts = [_word(site.code), number.reshape(1), steps, *map(_words, values)]
+def record_of(
+    site: CheckSite, lanes: Sequence[Value], values: Sequence[Value], aval: Aval
+) -> Value:
+    """The record of a failure at a site, in these lanes, outermost first."""
+    told = [_number(lane) for lane in lanes[-DEPTH:]]
+    code = as_value(np.full(1, site.code, np.uint64))
+    none = [_zeros(DEPTH), *told, _zeros(DEPTH - len(told))]
     (size,) = aval.shape
-    left = size - HEADER - site.num_words
-    if left:
-        parts.append(as_value(np.zeros(left, np.uint64)))
-    return concatenate(parts, 0)
+    parts = [code, *none, *map(_words, values), _zeros(size - HEADER - site.num_words)]
+    return concatenate([x for x in parts if x.shape != (0,)], 0)
 
 
-def _word(number: int) -> Value:
-    return as_value(np.full(1, number, np.uint64))
+def _zeros(count: int) -> Value:
+    return as_value(np.zeros(count, np.uint64))
+
+
+def _number(k: Value) -> Value:
+    """How a step or a lane is recorded: zero stands for none."""
+    return (k.astype(np.int64) + 1).astype(np.uint64).reshape(1)
 
 
 def _words(x: Value) -> Value:
@@ -56,25 +65,33 @@ def _words(x: Value) -> Value:
 
 def with_step(record: Value, i: Value) -> Value:
     """The record of a failure with the step of one more loop."""
-    steps = record[2:HEADER]
+    steps = record[1:_LANES]
     free = bitwise_and(steps == 0, as_value(np.arange(DEPTH)) == (steps != 0).sum())
-    steps = select(free, (i.astype(np.int64) + 1).astype(np.uint64), steps)
-    return concatenate([record[:2], steps, record[HEADER:]], 0)
+    return concatenate([record[:1], select(free, _number(i), steps), record[_LANES:]], 0)
+
+
+def with_lane(record: Value, lane: Value, around: int) -> Value:
+    """The record of a failure with the lane of one more batch, around which there are others."""
+    at = _LANES + min(around, DEPTH - 1)
+    parts = [record[:at], _number(lane), record[at : HEADER - 1], record[HEADER:]]
+    return concatenate([x for x in parts if x.shape != (0,)], 0)
 
 
 def error_in(record: Words, lanes: Sequence[int] = ()) -> CheckError | None:
     """The error that a record tells of, if it does; `lanes` says of which lane the record is."""
-    code, lane, *steps = (int(word) for word in record[:HEADER])
+    code = int(record[0])
     if not code:
         return None
+    steps, own = [
+        [int(k) - 1 for k in record[start : start + DEPTH] if k] for start in (1, _LANES)
+    ]
     site = site_of(code)
     values, start = [], HEADER
     for aval in site.avals:
         stop = start + num_words(aval)
         values.append(from_words(record[start:stop], aval))
         start = stop
-    places = [*_place("step", [k - 1 for k in reversed(steps) if k])]
-    places += _place("lane", [*lanes, lane - 1] if lane else lanes)
+    places = [*_place("step", steps[::-1]), *_place("lane", [*lanes, *own])]
     return site.error(values, f" (in {', '.join(places)})" if places else "")
 
 

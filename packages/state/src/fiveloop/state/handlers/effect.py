@@ -23,7 +23,17 @@ class HandledEffect(Effect):
 
     @classmethod
     def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
-        """What step `i` of a loop gives, which `step` runs; an effect may look at the Ref before and after it."""
+        """What step `i` of a loop gives, which `step` runs; an effect may look at the Ref before and after it.
+
+        Steps are counted from 0, in the order in which they are made.
+        """
+        return step()
+
+    @classmethod
+    def in_lane(
+        cls, ref: Value, lane: Value, around: int, step: Callable[[], list[Value]]
+    ) -> list[Value]:
+        """What a lane gives, which `step` runs, where lanes run one after the other; `around` batches are around it."""
         return step()
 
 

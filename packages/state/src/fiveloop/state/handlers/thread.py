@@ -38,6 +38,11 @@ class Handling:
         """
         return thread_effect(jaxpr, self.effect, self.aval)
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the effect does something of its own in each step of a loop."""
+        return self.effect.in_step.__func__ is not HandledEffect.in_step.__func__  # type: ignore[attr-defined]  # class methods have functions
+
     def concerns(self, holder: Eqn | Jaxpr) -> bool:
         """Whether an equation or a jaxpr has the effect."""
         return any(isinstance(e, self.effect) for e in holder.effects)
