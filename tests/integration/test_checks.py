@@ -131,7 +131,7 @@ def test_while_loops() -> None:
 
     for way in (f, jit(f), lambda x: jvp(f, (x,), (x,))):
         way(np.float32(20.0))
-        assert message(partial(way, np.float32(7.0))) == "the step sees 7.0"
+        assert message(partial(way, np.float32(7.0))) == "the step sees 7.0 (in step 7)"
         assert message(partial(way, np.float32(-5.0))) == "the condition sees 0.0"
 
     def to(n: Any) -> Any:
@@ -139,7 +139,9 @@ def test_while_loops() -> None:
         return while_loop(lambda c: c < n, lambda c: (check(c < n, "c is {}", c), c + 1)[1], 0)
 
     np.testing.assert_array_equal(np.asarray(jit(vmap(to))(np.array([3, 0, 5]))), [3, 0, 5])
-    assert message(lambda: jit(vmap(f))(floats([20, 7, 20]))) == "the step sees 7.0 (in lane 1)"
+    assert message(lambda: jit(vmap(f))(floats([20, 7, 20]))) == (
+        "the step sees 7.0 (in step 7, lane 1)"
+    )
 
 
 def test_only_the_branch_taken() -> None:

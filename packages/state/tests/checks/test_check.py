@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -90,7 +91,7 @@ def test_lanes() -> None:
         with pytest.raises(CheckError) as error:
             f(xs)
         assert str(error.value) == f"no root of -2.0 (in lane 2)\n  at {ROOT_AT}"
-    with pytest.raises(CheckError, match=r"no root of -3.0 \(in lane 3\)"):
+    with pytest.raises(CheckError, match=r"no root of -3.0 \(in lane \(1, 1\)\)"):
         jit(vmap(vmap(root)))(np.array([[4.0, 1.0], [2.0, -3.0]]))
     with pytest.raises(CheckError, match=r"n is 3\n"):
         vmap(lambda x: check(False, "n is {}", 3))(xs)
@@ -206,6 +207,31 @@ def test_deferred() -> None:
     assert str(raised(lambda: deferring(f, [-5.0, -6.0]))).startswith("no root of -5.0")
     assert type(raised(lambda: deferring(f, [-7.0, None]))) is TypeError
     assert str(raised(lambda: f(-8.0))).startswith("no root of -8.0")
+
+
+def test_another_error_tells_of_a_check_that_had_failed() -> None:
+    def use(leaving: BaseException | None, x: float) -> None:
+        with deferred_checks():
+            jit(root)(x)
+            if leaving is not None:
+                raise leaving
+
+    cause = KeyError("the cause")
+    plain, chained = LookupError("no entry"), LookupError("no entry")
+    chained.__context__ = cause
+    for error in (plain, chained):
+        assert raised(partial(use, error, -4.0)) is error
+        assert error.__notes__ == [
+            f"before this, a check had failed: no root of -4.0\n  at {ROOT_AT}"
+        ]
+    assert isinstance(plain.__context__, CheckError)
+    assert chained.__context__ is cause and isinstance(cause.__context__, CheckError)
+    fine, stop = LookupError("no entry"), KeyboardInterrupt()
+    assert raised(partial(use, fine, 4.0)) is fine and not hasattr(fine, "__notes__")
+    with pytest.raises(KeyboardInterrupt) as left:
+        use(stop, -4.0)
+    assert left.value is stop and not hasattr(stop, "__notes__")
+    assert str(raised(partial(use, None, -4.0))).startswith("no root of -4.0")
 
 
 def deferring(f: Callable[..., Any], xs: Sequence[Any]) -> None:
@@ -329,6 +355,39 @@ def test_divisions_and_nans() -> None:
     assert (error.get() or "").startswith("`div` divides by zero")
     error, _ = jit(checkify(grad(lambda x: x**0.5 * 0.0), errors=nan_checks))(0.0)
     assert "made a nan" in (error.get() or "")
+
+
+DIVISIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "/": (lambda x: 1.0 / x, "div"),
+    "//": (lambda x: 3.0 // x, "div"),
+    "%": (lambda x: 3.0 % x, "rem"),
+    "divmod": (lambda x: divmod(3.0, x)[1], "rem"),
+    "** -1": (lambda x: x**-1, "integer_pow"),
+    "** -2.0": (lambda x: x**-2.0, "pow"),
+    "** traced": (lambda x: x ** (x - 1.0), "pow"),
+    "complex /": (lambda x: 1.0 / (x + 0j), "div"),
+    "complex ** -1": (lambda x: (x + 0j) ** -1, "integer_pow"),
+    "complex ** traced": (lambda x: (x + 0j) ** (x - 1.0 + 0j), "pow"),
+    "integer //": (lambda x: 3 // x.astype("int32"), "rem"),
+    "integer %": (lambda x: 3 % x.astype("int32"), "rem"),
+    "a derivative": (grad(lambda x: x**0.5), "pow"),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_what_divides(name: str) -> None:
+    f, what = DIVISIONS[name]
+    run = jit(checkify(f, errors=div_checks))
+    error, _ = run(np.float32(0.0))
+    assert (error.get() or "").startswith(f"`{what}` divides by zero\n  at {__file__}")
+    assert run(np.float32(2.0))[0].get() is None
+
+
+def test_what_does_not_divide() -> None:
+    def f(x: Any) -> Any:
+        return x**0.0 + x**2 + x**3.0 + select(x == 0, x, 1.0) + grad(lambda x: x**2.0)(x)
+
+    assert jit(checkify(f, errors=div_checks))(0.0)[0].get() is None
 
 
 def test_what_is_not_asked_for_stays() -> None:

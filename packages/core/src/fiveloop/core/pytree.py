@@ -172,8 +172,11 @@ def register_node(
     cls: type[T],
     to_iterable: Callable[[T], tuple[Iterable[Any], Hashable]],
     from_iterable: Callable[[Any, tuple[Any, ...]], T],
+    names: Sequence[str] = (),
 ) -> type[T]:
     """Make a class a container: how to take it apart into (children, aux), and to build it.
+
+    `names` are the attributes that the children are, for messages: without them a child is told by its number.
 
     >>> class Pair:
     ...     def __init__(self, x, y):
@@ -182,7 +185,12 @@ def register_node(
     >>> tree_leaves([Pair(1, 2), 3])
     [1, 2, 3]
     """
-    register_container(cls, to_iterable, from_iterable)
+
+    def with_keys(x: T) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
+        children, aux = to_iterable(x)
+        return [(GetAttrKey(n), child) for n, child in zip(names, children, strict=True)], aux
+
+    register_container(cls, to_iterable, from_iterable, with_keys if names else None)
     return cls
 
 

@@ -225,7 +225,12 @@ class JitFunction(Retargetable, Generic[P, R]):
         assert entry.flat.out_tree is not None, "unreachable: the function has been traced"
         kept = [*[True] * len(program.consts), *program.kept]
         return make_fast(
-            program.executable, num_leaves, entry.flat.out_tree, consts=program.consts, kept=kept
+            program.executable,
+            num_leaves,
+            entry.flat.out_tree,
+            consts=program.consts,
+            kept=kept,
+            take=guarded(program.take) if program.returning else None,
         )
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:

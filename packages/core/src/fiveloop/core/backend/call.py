@@ -36,8 +36,11 @@ class Fast(NamedTuple):
     # The rest is read by the dictionary path only.
     executable: Executable
     out_treedef: TreeDef
+    take: "Take | None"
 
 
+Take: TypeAlias = Callable[[Sequence[Buffer]], None]
+"""What is done with the results that are not the user's, at every call; what it raises, the call raises."""
 Miss: TypeAlias = Callable[..., tuple[Any, Fast | None] | tuple[Any, Fast | None, bool]]
 
 
@@ -62,6 +65,16 @@ class _Out:
     def __init__(self, tree: TreeDef, leaves: Sequence[Buffer]) -> None:
         self.tree = tree
         self.leaves = leaves
+
+
+class _OutTaking(_Out):
+    """The same with results behind the user's, which something else takes."""
+
+    __slots__ = ("take",)
+
+    def __init__(self, tree: TreeDef, leaves: Sequence[Buffer], take: Take) -> None:
+        super().__init__(tree, leaves)
+        self.take = take
 
 
 class _OutOne(_Out):
@@ -103,7 +116,15 @@ def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None =
         lambda out: (out.leaves, out.tree),
         lambda tree, leaves: tree.unflatten(wrap(leaves)),
     )
+    CALL.register_node(_OutTaking, lambda out: (out.leaves, (out.tree, out.take)), _take_and_build)
     CALL.register_node(_OutOne, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
+
+
+def _take_and_build(aux: tuple[TreeDef, Take], leaves: Sequence[Buffer]) -> Any:
+    tree, take = aux
+    num = tree.num_leaves
+    take(leaves[num:])
+    return tree.unflatten(_array.wrap_all(leaves[:num]))
 
 
 def _opener(slot: str) -> OpenAll:
@@ -131,15 +152,20 @@ def make_fast(
     *,
     consts: Sequence[Buffer] = (),
     kept: Sequence[bool] | None = None,
+    take: Take | None = None,
 ) -> Fast:
     """The fast path of one signature.
 
     `consts` are hidden leading arguments. `kept` says which of `(*consts, *leaves)` the program
-    takes: all, if it is not given. The program's results are the leaves of `out_treedef`.
+    takes: all, if it is not given. The program's results are the leaves of `out_treedef`, and
+    after them those that `take` gets.
     """
     outs = list(range(len(executable.out_avals)))
-    node = (_OutOne if out_treedef == LEAF else _Out)(out_treedef, outs)
-    return _fast(executable, num_leaves, CALL.flatten(node)[1], out_treedef, consts, kept)
+    if take is not None:
+        node: _Out = _OutTaking(out_treedef, outs, take)
+    else:
+        node = (_OutOne if out_treedef == LEAF else _Out)(out_treedef, outs)
+    return _fast(executable, num_leaves, CALL.flatten(node)[1], out_treedef, consts, kept, take)
 
 
 def make_eager_fast(executable: Executable, num_leaves: int) -> Fast:
@@ -156,6 +182,7 @@ def _fast(
     out_treedef: TreeDef,
     consts: Sequence[Buffer],
     kept: Sequence[bool] | None,
+    take: Take | None = None,
 ) -> Fast:
     sharding = default_client().sharding
     num_args = len(consts) + num_leaves
@@ -175,6 +202,7 @@ def _fast(
         const_args=list(consts),
         executable=executable,
         out_treedef=out_treedef,
+        take=take,
     )
 
 
@@ -252,7 +280,9 @@ def _install_hooks() -> None:
         xla.jax_jit.set_post_hook_state(_hooks[2])
 
 
-_Entry: TypeAlias = tuple[Callable[[Any], Any], list[Any], list[Buffer], list[bool] | None, TreeDef]
+_Entry: TypeAlias = tuple[
+    Callable[[Any], Any], list[Any], list[Buffer], list[bool] | None, TreeDef, Take | None
+]
 
 
 class Retargetable(partial[Any]):
@@ -307,7 +337,7 @@ class DictCall:
             if entry is None:
                 return self._first_call(key, args, kwargs)
             self._last = (key, entry)
-        run, handlers, consts, kept, out_treedef = entry
+        run, handlers, consts, kept, out_treedef, take = entry
         if consts:
             buffers = consts + buffers
         if kept is not None:
@@ -318,6 +348,10 @@ class DictCall:
             require_alive(buffers, error)
             raise
         outs = results.consume_with_handlers(handlers)
+        if take is not None:
+            num = out_treedef.num_leaves
+            take(outs[num:])
+            outs = outs[:num]
         return out_treedef.unflatten(_array.wrap_all(outs))
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
@@ -331,7 +365,7 @@ def _dict_entry(fast: Fast) -> _Entry:
     kept = None if all(fast.kept_var_bitvec) else list(fast.kept_var_bitvec)
     executable = fast.executable
     run = executable.raw.execute_sharded
-    return run, executable.handlers, list(fast.const_args), kept, fast.out_treedef
+    return run, executable.handlers, list(fast.const_args), kept, fast.out_treedef, fast.take
 
 
 def _part_static(

@@ -60,15 +60,21 @@ class Compiled:
 
     @property
     def needs_python(self) -> bool:
-        """Whether more has to be done for a call than to run the executable on buffers."""
-        return bool(self.written or self.returning or self.executable.calls_host)
+        """Whether more has to be done for a call than to run the executable, and `take` what it gives to effects."""
+        return bool(self.written or self.executable.calls_host)
 
     def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
-        """The program's own results, from all of them; every effect takes its own, whatever another does."""
-        with ExitStack() as stack:
-            for effect, out in zip(self.returning, outs[self.num_outs :], strict=False):
-                stack.callback(effect.at_return, Array(out))
+        """The program's own results, from all of them, of which effects take theirs."""
+        self.take(outs[self.num_outs :])
         return [Array(out) for out in outs[: self.num_outs]]
+
+    def take(self, contents: Sequence[client.Buffer]) -> None:
+        """Hand effects what they take when the program returns: each its own, whatever another does."""
+        if len(self.returning) == 1:
+            return self.returning[0].at_return(Array(contents[0]))
+        with ExitStack() as stack:
+            for effect, out in zip(self.returning, contents, strict=False):
+                stack.callback(effect.at_return, Array(out))
 
     def _writable(self, args: Sequence[Value]) -> list[client.Buffer]:
         """The buffers of arguments some of which the program updates."""

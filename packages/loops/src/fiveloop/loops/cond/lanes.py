@@ -160,9 +160,7 @@ def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
     return row
 
 
-def _loop(
-    steps: int, body: Any, states: Sequence[Value], lanes: int | None = None
-) -> list[Value]:
+def _loop(steps: int, body: Any, states: Sequence[Value], lanes: int | None = None) -> list[Value]:
     avals = [AbstractRef(x.aval) for x in states]
     loop = loop_of(steps, trace_body(body, avals, body), False, 1)
     return replace(loop, params=replace(loop.params, lanes=lanes)).run(states)

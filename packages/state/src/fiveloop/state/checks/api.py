@@ -56,7 +56,8 @@ def check(
 
     `pred` is one bool. The message is formatted as `str.format` does, with the values of arrays. Of the checks of a
     call the first that fails counts: in a loop that of the first step, in a `cond` only those of the branch taken,
-    under `vmap` that of the first lane. Derivatives check once, and computing values again checks nothing.
+    under `vmap` that of the first lane; the error tells the steps and the lanes, outermost first. Derivatives check
+    once, and computing values again checks nothing.
 
     >>> from fiveloop.core import jit
     >>> @jit

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from fiveloop.core import Value, bitwise_and, equal, select
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError
@@ -76,12 +74,12 @@ class DeferredChecks:
         """Keep a record."""
         self._records.append(record)
         if len(self._records) >= MANY:
-            self._records = [r for r in self._records if error_in(np.asarray(r)) is not None][:1]
+            self._records = [r for r in self._records if error_in(r.numpy()) is not None][:1]
 
     def first(self) -> CheckError | None:
         """The first failure since the last time, if there is one; this waits for the calls."""
         records, self._records = self._records, []
-        errors = (error_in(np.asarray(r)) for r in records)
+        errors = (error_in(r.numpy()) for r in records)
         return next((e for e in errors if e is not None), None)
 
     def raise_if_any(self) -> None:
@@ -147,6 +145,6 @@ def report(record: Value) -> None:
     if _waiting.checks is not None:
         _waiting.checks.add(record)
         return
-    error = error_in(np.asarray(record))
+    error = error_in(record.numpy())
     if error is not None:
         raise error

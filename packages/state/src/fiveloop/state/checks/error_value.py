@@ -53,4 +53,6 @@ class ErrorValue:
         return f"ErrorValue({self.record if isinstance(self.record, Tracer) else self.get()!r})"
 
 
-register_node(ErrorValue, lambda error: ((error.record,), None), lambda _, xs: ErrorValue(*xs))
+register_node(
+    ErrorValue, lambda error: ((error.record,), None), lambda _, xs: ErrorValue(*xs), ["record"]
+)

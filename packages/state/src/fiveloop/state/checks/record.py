@@ -12,7 +12,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Aval, ShapedArray, Value, as_value, bitwise_and, concatenate, select
+from fiveloop.core import (
+    Aval,
+    Scalar,
+    ShapedArray,
+    Value,
+    as_value,
+    bitwise_and,
+    concatenate,
+    select,
+    zeros_of,
+)
 from fiveloop.state.checks.site import CheckError, CheckSite, Words, from_words, num_words, site_of
 
 DEPTH = 4
@@ -29,7 +39,7 @@ def record_aval(width: int) -> ShapedArray:
 
 def empty_record(aval: Aval) -> Value:
     """The record that tells of no failure."""
-    return as_value(np.zeros(aval.shape, aval.dtype))
+    return zeros_of(aval)
 
 
 def record_of(
@@ -37,15 +47,15 @@ def record_of(
 ) -> Value:
     """The record of a failure at a site, in these lanes, outermost first."""
     told = [_number(lane) for lane in lanes[-DEPTH:]]
-    code = as_value(np.full(1, site.code, np.uint64))
-    none = [_zeros(DEPTH), *told, _zeros(DEPTH - len(told))]
+    code = Scalar(np.asarray(site.code, np.uint64)).reshape(1)
+    places = [_zeros(DEPTH), *told, _zeros(DEPTH - len(told))]
     (size,) = aval.shape
-    parts = [code, *none, *map(_words, values), _zeros(size - HEADER - site.num_words)]
+    parts = [code, *places, *map(_words, values), _zeros(size - HEADER - site.num_words)]
     return concatenate([x for x in parts if x.shape != (0,)], 0)
 
 
 def _zeros(count: int) -> Value:
-    return as_value(np.zeros(count, np.uint64))
+    return zeros_of(ShapedArray((count,), np.uint64))
 
 
 def _number(k: Value) -> Value:
@@ -82,9 +92,7 @@ def error_in(record: Words, lanes: Sequence[int] = ()) -> CheckError | None:
     code = int(record[0])
     if not code:
         return None
-    steps, own = [
-        [int(k) - 1 for k in record[start : start + DEPTH] if k] for start in (1, _LANES)
-    ]
+    steps, own = [[int(k) - 1 for k in record[start : start + DEPTH] if k] for start in (1, _LANES)]
     site = site_of(code)
     values, start = [], HEADER
     for aval in site.avals:

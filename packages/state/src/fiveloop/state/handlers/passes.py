@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import NO_PARAMS, Jaxpr, Literal, Pass, new_eqn, register_pass
+from fiveloop.core import NO_PARAMS, Jaxpr, Pass, new_eqn, register_pass, stage_closed
 from fiveloop.state.handlers.effect import HandledEffect, handled_kinds
 from fiveloop.state.handlers.thread import thread_effect
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
@@ -22,11 +22,13 @@ def _handle(jaxpr: Jaxpr, kind: type[HandledEffect]) -> Jaxpr:
     threaded : [ref, *ins] -> [*outs]
     handled  : [*ins]      -> [*outs, what the Ref holds in the end, if the effect takes it]
     """
-    initial = Literal(kind.initial([e for e in jaxpr.effects if type(e) is kind]))
-    threaded = thread_effect(jaxpr, kind, initial.aval)
+    effects = [e for e in jaxpr.effects if type(e) is kind]
+    # What is computed is computed in the program: an array would be one more argument of each call.
+    initial = stage_closed(lambda: [kind.initial(effects)], [])
+    threaded = thread_effect(jaxpr, kind, initial.out_avals[0])
     ref, *invars = threaded.invars
-    made = new_eqn(new_ref_p, [initial], NewRefParams(), [ref])
-    eqns, outs = [made, *threaded.eqns], list(threaded.outvars)
+    made = new_eqn(new_ref_p, initial.outvars, NewRefParams(), [ref])
+    eqns, outs = [*initial.eqns, made, *threaded.eqns], list(threaded.outvars)
     if kind.returns:
         eqns.append(new_eqn(freeze_p, [ref], NO_PARAMS))
         outs += eqns[-1].outvars

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, as_value, bind1, concatenate, register_node
+from fiveloop.core import (
+    ArrayLike,
+    Value,
+    as_value,
+    at_source,
+    bind1,
+    concatenate,
+    current_source,
+    register_node,
+)
 from fiveloop.core import keys as core_keys
 from fiveloop.core.keys import as_key
 from fiveloop.state.api import new_ref
-from fiveloop.state.random_state.primitive import next_key_p
+from fiveloop.state.random_state.primitive import STATE, next_key_p
 from fiveloop.state.refs import Ref
 
 
@@ -37,6 +46,7 @@ class KeyStream:
 
     def key(self) -> Value:
         """The next key."""
+        self._check()
         return bind1(next_key_p, self.state)
 
     def keys(self, num: int | tuple[int, ...]) -> Value:
@@ -48,6 +58,24 @@ class KeyStream:
         keys = self.keys(num)
         counts = as_value(np.zeros((num, 1), np.uint32))
         return _of_state(new_ref(concatenate([keys, counts], 1)))
+
+    def _check(self) -> None:
+        """Refuse what is not the state of one stream."""
+        shape = self.state.shape
+        if shape == STATE.shape:
+            return
+        if shape[1:] == STATE.shape:
+            given = f"{shape[0]} streams that `fork` has made"
+            advice = "pass them to `vmap`, with in_axes=0, so that each lane has one"
+        else:
+            given = f"a part of one, of type {self.state.aval}"
+            advice = (
+                "under `vmap` give each lane a stream of its own, `stream.fork(size)` with in_axes=0, or let the lanes "
+                "share one, with in_axes=None or closed over"
+            )
+        raise TypeError(
+            f"KeyStream: expected one stream to take a key from, got {given}; {advice}{at_source(current_source())}"
+        )
 
     def __repr__(self) -> str:
         return f"KeyStream({self.state!r})"
@@ -62,4 +90,6 @@ def _of_state(state: Ref) -> KeyStream:
 _COUNTED = as_value(np.zeros(1, np.uint32))
 """No key has been given yet."""
 
-register_node(KeyStream, lambda stream: ((stream.state,), None), lambda _, state: _of_state(*state))
+register_node(
+    KeyStream, lambda stream: ((stream.state,), None), lambda _, state: _of_state(*state), ["state"]
+)
