@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core import Value, bitwise_and, equal, select
+from fiveloop.core import Concrete, Value, bitwise_and, equal, select
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
-from fiveloop.state.checks.site import CheckError
+from fiveloop.state.checks.site import CheckError, Words
 from fiveloop.state.handlers.effect import HandledEffect
 
 MANY = 1024
@@ -74,12 +74,12 @@ class DeferredChecks:
         """Keep a record."""
         self._records.append(record)
         if len(self._records) >= MANY:
-            self._records = [r for r in self._records if error_in(r.numpy()) is not None][:1]
+            self._records = [r for r in self._records if error_in(_words(r)) is not None][:1]
 
     def first(self) -> CheckError | None:
         """The first failure since the last time, if there is one; this waits for the calls."""
         records, self._records = self._records, []
-        errors = (error_in(r.numpy()) for r in records)
+        errors = (error_in(_words(r)) for r in records)
         return next((e for e in errors if e is not None), None)
 
     def raise_if_any(self) -> None:
@@ -135,6 +135,12 @@ def _tell_with(error: BaseException, failed: CheckError | None) -> None:
     error.__context__ = failed
 
 
+def _words(record: Value) -> Words:
+    """What a record holds; this waits for it."""
+    assert isinstance(record, Concrete), "unreachable: programs return arrays"
+    return record.numpy()
+
+
 def are_deferred() -> bool:
     """Whether checks are deferred here and now."""
     return _waiting.checks is not None
@@ -145,6 +151,6 @@ def report(record: Value) -> None:
     if _waiting.checks is not None:
         _waiting.checks.add(record)
         return
-    error = error_in(record.numpy())
+    error = error_in(_words(record))
     if error is not None:
         raise error
