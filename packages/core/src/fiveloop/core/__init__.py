@@ -160,8 +160,6 @@ from .trace.tracer import bind1 as bind1
 from .trace.tracer import current_source as current_source
 from .trace.tracer import is_concrete as is_concrete
 from .trace.tracer import keep_source as keep_source
-from .trace.tracer import surrounded as surrounded
-from .trace.tracer import surrounding as surrounding
 from .transforms.batch import axes_in_front as axes_in_front
 from .transforms.batch import batch_jaxpr as batch_jaxpr
 from .transforms.batch import in_front as in_front

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
@@ -149,7 +149,6 @@ class _Current(threading.local):
     trace: Trace = EVAL
     source: Source | None = None
     context_uses: int = 0
-    surroundings: tuple[tuple[str, Hashable], ...] = ()
     ended: list[weakref.ref[Trace]] | None = None
 
 
@@ -174,32 +173,6 @@ def note_context() -> None:
 def context_uses() -> int:
     """How often the context has been asked for something: if more often after a trace, the trace depends on it."""
     return _current.context_uses
-
-
-@contextmanager
-def surrounded(name: str, value: Hashable) -> Iterator[None]:
-    """Within the block, `surrounding(name)` is `value`, and what is traced is kept for such blocks alone.
-
-    >>> with surrounded("depth", 1):
-    ...     surrounding("depth")
-    1
-    """
-    before = _current.surroundings
-    _current.surroundings = (*[pair for pair in before if pair[0] != name], (name, value))
-    try:
-        yield
-    finally:
-        _current.surroundings = before
-
-
-def surrounding(name: str) -> Any:
-    """What the innermost `surrounded` block says of a name, or None."""
-    return dict(_current.surroundings).get(name)
-
-
-def surroundings() -> tuple[tuple[str, Hashable], ...]:
-    """All that `surrounded` blocks say here."""
-    return _current.surroundings
 
 
 MISUSE = (TypeError, ValueError, IndexError, OverflowError, UnboundAxisError)

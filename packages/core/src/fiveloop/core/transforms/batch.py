@@ -16,6 +16,7 @@ from fiveloop.core.primitives.broadcast import zeros_of
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
 from fiveloop.core.trace.leaks import leak_checked
+from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
     Trace,
@@ -24,7 +25,6 @@ from fiveloop.core.trace.tracer import (
     current_source,
     current_trace,
     running,
-    surroundings,
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
@@ -233,7 +233,7 @@ def batch_jaxpr(
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
     return jaxpr.remember(
-        ("batch", size, dims, wanted, tuple(own), surroundings()),
+        ("batch", size, dims, wanted, tuple(own), chosen_settings()),
         lambda: _batch_jaxpr(jaxpr, size, dims, wanted, own),
     )
 

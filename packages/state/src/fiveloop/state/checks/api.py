@@ -31,7 +31,7 @@ from fiveloop.core import (
 )
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
 from fiveloop.state.checks.error_value import ErrorValue
-from fiveloop.state.checks.insert import KINDS, USER, Checks, insert_checks, inserting
+from fiveloop.state.checks.insert import INSERTED, KINDS, USER, Checks, insert_checks
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
 from fiveloop.state.handlers.thread import thread_effect
@@ -154,7 +154,7 @@ def _traced(
     """A function's jaxpr with checks in it, its operands, and how its results are put together."""
     naming = argument_naming(what, fun)
     values, tree = flatten_arguments((args, kwargs), naming)
-    with inserting(kinds - {USER}):
+    with INSERTED.to(kinds - {USER}):
         staged, flat = stage_call(fun, values, tree)
     refuse_closed_over(naming, staged.captured, values, tree)
     return insert_checks(staged.jaxpr, kinds - {USER}), [*staged.captured, *values], flat

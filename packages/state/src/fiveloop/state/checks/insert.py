@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from fiveloop.core import (
@@ -11,6 +10,7 @@ from fiveloop.core import (
     Indexer,
     Jaxpr,
     Literal,
+    Setting,
     ShapedArray,
     Source,
     Span,
@@ -25,8 +25,6 @@ from fiveloop.core import (
     keep_source,
     resolve_index_p,
     stage_closed,
-    surrounded,
-    surrounding,
     with_jaxprs,
 )
 from fiveloop.state.checks.primitive import CheckParams, check_p
@@ -36,19 +34,13 @@ from fiveloop.state.primitives.lifetime import freeze_p
 
 Checks = frozenset[str]
 USER = "user"
-_INSERTING = "checks that are inserted"
+INSERTED: Setting[Checks] = Setting("checks that are inserted", frozenset())
+"""The kinds of the checks that will be inserted into what is traced."""
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 _FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 _MOVES = (get_p, swap_p, freeze_p)
 """What gives what a Ref held: a nan in it was made before."""
 _ACCUMULATES = (addupdate_p, accumulate_p)
-
-
-@contextmanager
-def inserting(kinds: Checks) -> Iterator[None]:
-    """Within the block something is traced into which checks of these kinds will be inserted."""
-    with surrounded(_INSERTING, kinds):
-        yield
 
 
 def insert_checks(jaxpr: Jaxpr, kinds: Checks, *, last: bool = False) -> Jaxpr:
@@ -67,7 +59,7 @@ def insert_for_lanes(jaxpr: Jaxpr) -> Jaxpr:
     After batching, all lanes compute it, and nobody knows any more which are meant to: so it is done before. Under
     `eval_predicated`, such a check fails for those lanes alone.
     """
-    return insert_checks(jaxpr, surrounding(_INSERTING) or frozenset(), last=True)
+    return insert_checks(jaxpr, INSERTED.value, last=True)
 
 
 def _insert(jaxpr: Jaxpr, kinds: Checks, last: bool) -> Jaxpr:
