@@ -109,7 +109,16 @@ def asked(x: Any) -> Any:
 
 def rises(x: Any) -> Any:
     """A `while` that tells in its condition and in its body."""
-    return while_loop(lambda c: (tell("?", c), c < 3)[1], lambda c: (tell("!", c), c + 1)[1], x)
+
+    def holds(c: Any) -> Any:
+        tell("?", c)
+        return c < 3
+
+    def step(c: Any) -> Any:
+        tell("!", c)
+        return c + 1
+
+    return while_loop(holds, step, x)
 
 
 RISES = [("?", 1), ("!", 1), ("?", 2), ("!", 2), ("?", 3)]
@@ -141,7 +150,12 @@ def static(x: Any, name: str) -> Any:
 
 def stacked(x: Any) -> Any:
     """A call for all lanes, in a loop."""
-    return twice(lambda c: (tell("all", c, vmap="stacked"), c + 1)[1], x)
+
+    def step(c: Any) -> Any:
+        tell("all", c, vmap="stacked")
+        return c + 1
+
+    return twice(step, x)
 
 
 ZEROS = np.zeros(2, np.float32)
