@@ -26,7 +26,7 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("util", "errors", "version", "dims", "pytree", "backend"),
     ("ir",),
-    ("array", "array_methods", "promotion", "rule_types", "rules", "passes"),
+    ("array", "array_methods", "promotion", "rule_types", "rules", "passes", "sharing"),
     ("lower",),
     ("trace",),
     ("primitives",),

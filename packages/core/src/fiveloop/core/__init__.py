@@ -24,6 +24,7 @@ from .closed_call.split import forward_residuals as forward_residuals
 from .errors import ConcretizationError as ConcretizationError
 from .errors import STATIC as STATIC
 from .errors import CoreError as CoreError
+from .errors import DonatedError as DonatedError
 from .errors import EscapedTracerError as EscapedTracerError
 from .errors import FrozenRefError as FrozenRefError
 from .errors import LeakError as LeakError
@@ -135,6 +136,7 @@ from .rules import define_type as define_type
 from .rules import new_eqn as new_eqn
 from .rules import pure as pure
 from .rules import type_rules as type_rules
+from .sharing import note_sharer as note_sharer
 from .trace.boundary import boundary as boundary
 from .trace.boundary import full_tracebacks as full_tracebacks
 from .trace.boundary import guarded as guarded

@@ -11,7 +11,7 @@ from fiveloop.core.array_methods import Methods
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import register_array_class
 from fiveloop.core.dims import Shape
-from fiveloop.core.errors import STATIC, TracerError, at_source
+from fiveloop.core.errors import STATIC, DonatedError, TracerError, add_source, at_source
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.rules import type_rules
@@ -391,7 +391,11 @@ class Array(Concrete):
         return self._a.aval  # type: ignore[no-any-return]  # the buffer gives back the aval that it was made with
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        return client.to_numpy(self._a)
+        try:
+            return client.to_numpy(self._a)
+        except DonatedError as error:
+            add_source(error, user_source())
+            raise
 
     def block_until_ready(self) -> Array:
         """Wait until the elements have been computed, and raise what went wrong."""

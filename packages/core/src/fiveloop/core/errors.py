@@ -48,6 +48,10 @@ class FrozenRefError(RuntimeError):
     """A Ref was used after it had been frozen."""
 
 
+class DonatedError(RuntimeError):
+    """An array was used whose memory has been given to a result."""
+
+
 def shape_str(shape: Sequence[object]) -> str:
     """A shape as messages show it: (2, 3)."""
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"

@@ -18,7 +18,7 @@ from fiveloop.core.dims import Shape, same_dim
 from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexer import At, Entry, Indexer, Span, around_block
 from fiveloop.core.indexing import check_kind, check_write, put_kind, take
-from fiveloop.core.lower.dispatch import eager_program
+from fiveloop.core.lower.dispatch import eager_program, explain
 from fiveloop.core.promotion import Typed, check_narrowing, host_scalar
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import is_concrete
@@ -42,7 +42,11 @@ def take_now(x: Array, index: Any) -> Value:
     """`x[index]` of a concrete array."""
     plan = _plan(x.shape, index)
     if isinstance(plan, _Plan):
-        return Array(plan.read(x.buffer, *plan.positions))
+        try:
+            return Array(plan.read(x.buffer, *plan.positions))
+        except Exception as error:
+            explain(error, [x.buffer], "index")
+            raise
     indexer, operands = plan
     return take(x, indexer, operands)
 
@@ -70,7 +74,11 @@ def put_now(
     if donate and x.size > LARGE and _keeps_some(plan.indexer, kind):
         return _put_in_steps(x, plan, written, kind)
     write = _writer(plan.indexer, kind, flags, donate)
-    return Array(write(x.buffer, written, *plan.positions))
+    try:
+        return Array(write(x.buffer, written, *plan.positions))
+    except Exception as error:
+        explain(error, [x.buffer, written], "update at an index")
+        raise
 
 
 def _keeps_some(indexer: Indexer, kind: str) -> bool:

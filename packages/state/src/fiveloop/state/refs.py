@@ -13,6 +13,7 @@ from fiveloop.core import (
     current_source,
     has_nan,
     note_change,
+    note_sharer,
     to_array,
 )
 from fiveloop.state.avals import AbstractRef
@@ -57,6 +58,7 @@ class EagerRef(Value):
         # What a Ref holds is of its type, also if it came as a Python number.
         self._array = to_array(convert(init, init.dtype))
         self._is_shared = True
+        note_sharer(self)
         self._aval = AbstractRef(init.aval)
         self._frozen_at: Source | str | None = None
         self._note = None
@@ -77,8 +79,18 @@ class EagerRef(Value):
     def share(self) -> Value:
         """What the Ref holds now, to be kept."""
         out: Value = self.array
-        self._is_shared = True
+        if not self._is_shared:
+            self._is_shared = True
+            note_sharer(self)
         return out
+
+    def shares(self, buffer: object) -> bool:
+        """Whether it holds this memory, and an array may do so too."""
+        return self._is_shared and self._frozen_at is None and self._array.buffer is buffer
+
+    def part(self) -> None:
+        """Hold a copy of its own: what it shares is about to be given away."""
+        self._array, self._is_shared = copied(self._array), False
 
     @property
     def is_shared(self) -> bool:
@@ -99,6 +111,8 @@ class EagerRef(Value):
             raise frozen(self._aval, self._frozen_at)
         self._array = to_array(new)
         self._is_shared = shared
+        if shared:
+            note_sharer(self)
 
     def end(self) -> Value:
         """What the Ref holds; it cannot be used any more."""

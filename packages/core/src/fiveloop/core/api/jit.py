@@ -26,17 +26,24 @@ from fiveloop.core.api.flatten import (
     function_name,
 )
 from fiveloop.core.api.making import MakingFunction
-from fiveloop.core.api.operands import call_as_python, flatten_arguments, refuse_closed_over, spread
+from fiveloop.core.api.operands import (
+    call_as_python,
+    flatten_arguments,
+    refuse_closed_over,
+    refuse_donated,
+    spread,
+)
 from fiveloop.core.api.staging import aval_of, is_spec
-from fiveloop.core.api.static import chosen_arguments, static_key
+from fiveloop.core.api.static import Chosen, chosen_arguments, static_key
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
-from fiveloop.core.backend.client import MemoryStats
+from fiveloop.core.backend.client import MemoryStats, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import keystr, tree_flatten, tree_leaves
+from fiveloop.core.sharing import part_from
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.leaks import checks_leaks
@@ -86,14 +93,16 @@ class JitFunction(Retargetable, Generic[P, R]):
         fun: Callable[P, R],
         static_argnums: int | Sequence[int],
         static_argnames: str | Sequence[str],
-        donate_argnums: Sequence[int],
+        donated: Chosen,
         inline: bool,
     ) -> None:
         update_wrapper(self, fun)
         self._fun = fun
         self._name = function_name(fun)
         self._inline = inline
-        self._donate = frozenset(donate_argnums)
+        self._donated = donated
+        if any(donated):
+            SPECIAL.note_donation()
         self._nums, self._names = chosen_arguments("jit", fun, static_argnums, static_argnames)
         self._entries: dict[Any, _Entry] = {}
         self._many = DictCall(self._miss, self._nums, self._names)
@@ -116,23 +125,42 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def modes_changed(self) -> None:
         """Take the way that serves calls best, with or without modes."""
-        checked = self._nums or self._names or not self._entries
+        checked = self._nums or self._names or not self._entries or SPECIAL.donates
         target = guarded(self._checked) if checked else self._best
-        self.retarget(guarded(self._in_mode) if SPECIAL.count else target)
+        target = guarded(self._in_mode) if SPECIAL.count else target
+        self.retarget(self._parting(target) if any(self._donated) else target)
+
+    def _parting(self, target: Callable[..., Any]) -> Callable[..., Any]:
+        """The call, before which mutable values take copies of what is donated."""
+
+        def parting(*args: Any, **kwargs: Any) -> Any:
+            part_from(tree_leaves(self._given_away(args, kwargs)))
+            return target(*args, **kwargs)
+
+        return parting
+
+    def _given_away(self, args: Any, kwargs: Any) -> Any:
+        nums, names = self._donated
+        return [args[k] for k in nums if k < len(args)], [kwargs[k] for k in names if k in kwargs]
 
     def _take(self, best: Callable[..., Any]) -> None:
         self._best = best
         self.modes_changed()
 
     def _checked(self, *args: Any, **kwargs: Any) -> Any:
-        """The first call, and every call with static arguments: what C++ refuses is said in our words."""
+        """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
         try:
             out = self._best(*args, **kwargs)
-        except (TypeError, ValueError):
-            self._static_key(args, kwargs)
-            flatten_located(self._dynamic(args, kwargs))
+        except (TypeError, ValueError, RuntimeError) as error:
+            if not isinstance(error, RuntimeError):
+                self._static_key(args, kwargs)
+                flatten_located(self._dynamic(args, kwargs))
+            if tells_donated(error):
+                naming = self._naming(len(args))
+                given_away = self._given_away(args, kwargs)
+                refuse_donated(self._dynamic(args, kwargs), given_away, naming, error)
             raise
-        if not self._nums and not self._names:
+        if not self._nums and not self._names and not SPECIAL.donates:
             self.modes_changed()
         return out
 
@@ -155,7 +183,7 @@ class JitFunction(Retargetable, Generic[P, R]):
     @property
     def depends_on(self) -> tuple[Any, ...]:
         """The function and how it is compiled: two that agree in these are the same function."""
-        return self._fun, self._nums, self._names, tuple(sorted(self._donate)), self._inline
+        return self._fun, self._nums, self._names, self._donated, self._inline
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall[R]:
         """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
@@ -175,9 +203,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             return self._call_as_python(args, kwargs)
         if checks_leaks():
             # Leaks are made while tracing: it is traced again.
-            again = JitFunction(
-                self._fun, self._nums, self._names, tuple(self._donate), self._inline
-            )
+            again = JitFunction(self._fun, self._nums, self._names, self._donated, self._inline)
             return again._call_slowly(*args, **kwargs)
         if not finds_nans():
             slowly = chosen_settings()  # the fast way knows the arguments alone
@@ -271,15 +297,14 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def _donated_mask(self, args: Any, kwargs: Any, staged: Staged, tree: Any) -> tuple[bool, ...]:
         """One flag an operand; nothing at all if no argument is donated."""
-        if not self._donate:
+        nums, names = self._donated
+        if not nums and not names:
             return ()
         positional, named = self._dynamic(args, kwargs)
         numbers = [k for k in range(len(args)) if k not in self._nums]
-        donated = [k in self._donate for k in numbers]
-        flags = [
-            d for d, arg in zip(donated, positional, strict=True) for _ in tree_leaves(arg, is_spec)
-        ]
-        flags += [False] * len(tree_leaves(named, is_spec))
+        chosen = [(k in nums, arg) for k, arg in zip(numbers, positional, strict=True)]
+        chosen += [(k in names, named[k]) for k in sorted(named)]
+        flags = [donated for donated, arg in chosen for _ in tree_leaves(arg, is_spec)]
         num = len(staged.captured)
         return (*[False] * num, *spread(tree, flags, len(staged.jaxpr.invars) - num, False))
 
@@ -353,7 +378,9 @@ class CompiledCall(Generic[R]):
         naming = lambda path: f"compiled call: argument{keystr(path)}"
         values, tree = flatten_arguments((args, kwargs), naming)
         self._check(tree, values)
-        outs = self._program.run([*self._entry.staged.captured, *values])
+        operands = [*self._entry.staged.captured, *values]
+        part_from(x for x, d in zip(operands, self._entry.donated, strict=False) if d)
+        outs = self._program.run(operands)
         result: R = self._entry.flat.unflatten(outs)
         return result
 
@@ -402,6 +429,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
     inline: bool = False,
 ) -> JitFunction[P, R]: ...
 
@@ -412,6 +440,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
     inline: bool = False,
 ) -> Decorator: ...
 
@@ -422,21 +451,23 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
     inline: bool = False,
 ) -> JitFunction[..., Any] | Decorator:
     """`fun`, traced and compiled at its first call with arguments of given shapes and dtypes.
 
     Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may
     depend on; each value is compiled for. The buffers of donated arguments may be used for results, after which the
-    arguments are gone. Within other transforms it is one `closed_call`. Without `fun` it is a decorator: `@jit(...)`.
+    arguments are gone; a Ref that shares such a buffer takes a copy first. Within other transforms it is one
+    `closed_call`. Without `fun` it is a decorator: `@jit(...)`.
 
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)
     """
-    donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
 
     def compiled_at_first_call(fun: Callable[P, R], /) -> JitFunction[P, R]:
         check_callable("jit", fun)
+        donated = chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
         return JitFunction(fun, static_argnums, static_argnames, donated, inline)
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)

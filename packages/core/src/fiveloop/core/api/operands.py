@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any, TypeVar, cast
 
 from fiveloop.core.api.flatten import FlatFunction, Naming, as_result, flatten_values
-from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
+from fiveloop.core.array import Array, Value
+from fiveloop.core.errors import DonatedError, at_source
 from fiveloop.core.index_apart import overlap
 from fiveloop.core.indexer import Indexer, whole_indexer
 from fiveloop.core.pytree import (
@@ -147,6 +147,27 @@ def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
         if found != "apart":
             paths = [path for path, _ in tree_flatten_with_path(tree)[0]]
             raise _goes_in_twice(naming, (paths[k], x), (paths[m], y), found)
+
+
+def refuse_donated(tree: Any, donated: Any, naming: Naming, error: Exception) -> None:
+    """Raise DonatedError that names the argument if a call failed with `error` because its memory is given away.
+
+    `donated` are the parts of the arguments that the call itself donates.
+    """
+    given = {id(x.buffer) for x in tree_leaves(donated) if type(x) is Array}
+    seen: set[int] = set()
+    for path, x in tree_flatten_with_path(tree)[0]:
+        if type(x) is not Array:
+            continue
+        told = "has been donated, and is gone; copy it before, or use the result of that call"
+        if not x.buffer.is_deleted():
+            told = "is in another place of this call too, which donates it; copy it"
+            if id(x.buffer) not in seen & given:
+                seen.add(id(x.buffer))
+                continue
+        raise DonatedError(
+            f"{naming(path)} of type {x.aval} {told}{at_source(current_source())}"
+        ) from error
 
 
 def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:

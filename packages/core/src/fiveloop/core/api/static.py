@@ -1,4 +1,4 @@
-"""Static arguments: Python values that a traced function may depend on, chosen by place or by name."""
+"""Arguments chosen by place or by name: donated ones, and static ones, Python values that a trace may depend on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.trace.tracer import Tracer, current_source
 
 Chosen = tuple[tuple[int, ...], tuple[str, ...]]
-"""Static arguments by place, and by name."""
+"""Arguments by place, and by name."""
 
 
 def chosen_arguments(
-    what: str, fun: Callable[..., Any], nums: int | Sequence[int], names: str | Sequence[str]
+    what: str,
+    fun: Callable[..., Any],
+    nums: int | Sequence[int],
+    names: str | Sequence[str],
+    kind: str = "static",
 ) -> Chosen:
-    """Static arguments by place and by name: each is both, where the signature tells."""
-    places = _places(what, fun, nums)
+    """Arguments of a kind, static or donated, by place and by name: each is both, where the signature tells."""
+    places = _places(what, fun, nums, kind)
     given = (names,) if isinstance(names, str) else tuple(names)
     try:
         parameters = list(inspect.signature(fun).parameters.values())
@@ -33,7 +37,7 @@ def chosen_arguments(
             q.kind is q.VAR_KEYWORD for q in parameters
         ):
             raise ValueError(
-                f"{what} of {function_name(fun)}: static_argnames names {name!r}, which is no argument of it"
+                f"{what} of {function_name(fun)}: {kind}_argnames names {name!r}, which is no argument of it"
                 f"{at_source(current_source())}"
             )
     for k in places:
@@ -41,7 +45,7 @@ def chosen_arguments(
             q.kind is q.VAR_POSITIONAL for q in parameters
         ):
             raise ValueError(
-                f"{what} of {function_name(fun)}: static_argnums must name one of its {len(placed)} positional "
+                f"{what} of {function_name(fun)}: {kind}_argnums must name one of its {len(placed)} positional "
                 f"arguments, got {k}{at_source(current_source())}"
             )
     every_num = {k % len(placed) if placed and k < 0 else k for k in places}
@@ -50,14 +54,14 @@ def chosen_arguments(
     return tuple(sorted(every_num)), tuple(sorted(every_name))
 
 
-def _places(what: str, fun: object, nums: int | Sequence[int]) -> tuple[int, ...]:
+def _places(what: str, fun: object, nums: int | Sequence[int], kind: str) -> tuple[int, ...]:
     given = nums if isinstance(nums, (tuple, list)) else (nums,)
     try:
         return tuple(index(k) for k in given)
     except TypeError:
         raise TypeError(
-            f"{what} of {function_name(fun)}: static_argnums must be an integer or a tuple of them, got {nums!r}; "
-            f"names go into static_argnames{at_source(current_source())}"
+            f"{what} of {function_name(fun)}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; "
+            f"names go into {kind}_argnames{at_source(current_source())}"
         ) from None
 
 

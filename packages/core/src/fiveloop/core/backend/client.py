@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
+from ..errors import DonatedError
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
@@ -162,13 +163,17 @@ def copy(buf: Buffer) -> Buffer:
     return copies[0]
 
 
-def to_numpy(buf: Buffer) -> np.ndarray:
-    """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
+def _require_contents(buf: Buffer) -> None:
     if buf.is_deleted():
-        raise RuntimeError(
+        raise DonatedError(
             f"expected an array with contents, got one of shape {tuple(buf.aval.shape)} and dtype "
             f"{buf.aval.dtype} that was deleted or donated; copy it before donating it"
         )
+
+
+def to_numpy(buf: Buffer) -> np.ndarray:
+    """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
+    _require_contents(buf)
     buf.block_until_ready()
     if _HAS_READ:
         array: np.ndarray = buf._to_np_array_did_copy()[0]
@@ -190,13 +195,19 @@ def require_alive(args: Sequence[Buffer], error: Exception, what: str = "") -> N
         if buf.is_deleted():
             shape = ",".join([str(d) for d in buf.aval.shape])
             place = f"{what}: argument {k}" if what else f"argument {k}"
-            raise RuntimeError(
+            raise DonatedError(
                 f"{place}, {buf.aval.dtype}[{shape}], was deleted or donated; copy it before donating it"
             ) from error
 
 
+def tells_donated(error: Exception) -> bool:
+    """Whether a run failed because an argument has no contents, or gives them away twice."""
+    return isinstance(error, DonatedError) or "donated" in str(error)
+
+
 def to_dlpack(buf: Buffer) -> Any:
     """A DLPack capsule that shares the buffer's memory."""
+    _require_contents(buf)
     return xla.buffer_to_dlpack_managed_tensor(buf)
 
 

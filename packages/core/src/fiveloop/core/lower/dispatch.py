@@ -13,7 +13,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.call import eager_function, make_eager_fast
 from fiveloop.core.backend.client import Executable
 from fiveloop.core.backend.gate import array_copies
-from fiveloop.core.errors import add_source
+from fiveloop.core.errors import DonatedError, add_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of, unbound
 from fiveloop.core.ir.effects import Effect, mutated_positions, returning
@@ -250,9 +250,18 @@ def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> lis
     try:
         outs = _eager(prim, params)(*buffers)
     except Exception as error:
-        client.require_alive(buffers, error, prim.name)
+        explain(error, buffers, prim.name)
         raise
     return [Array(out) for out in outs] if isinstance(outs, list) else [Array(outs)]
+
+
+def explain(error: Exception, buffers: Sequence[client.Buffer], what: str) -> None:
+    """If an operation failed because an operand has no contents, say so, with the user's line."""
+    try:
+        client.require_alive(buffers, error, what)
+    except DonatedError as gone:
+        add_source(gone, user_source())
+        raise
 
 
 @lru_cache(maxsize=4096)

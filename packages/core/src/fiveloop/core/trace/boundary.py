@@ -19,8 +19,8 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from fiveloop.core.errors import CoreError
-from fiveloop.core.ir.source import is_internal
+from fiveloop.core.errors import CoreError, DonatedError, add_source
+from fiveloop.core.ir.source import is_internal, user_source
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,6 +60,8 @@ def guarded(fun: Callable[P, R]) -> Callable[P, R]:
         try:
             return fun(*args, **kwargs)
         except Exception as error:
+            if isinstance(error, DonatedError):
+                add_source(error, user_source())
             hide_frames(error)
             # A bare `raise` adds no frame for this function.
             raise

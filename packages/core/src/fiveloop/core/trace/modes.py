@@ -38,12 +38,13 @@ class Listener(Protocol):
 
 
 class Special:
-    """How many modes are on, in all threads: while there are none, nothing else is asked."""
+    """How many modes are on, in all threads, and whether arrays may be donated: mostly nothing else is asked."""
 
-    __slots__ = ("_listeners", "_lock", "count")
+    __slots__ = ("_listeners", "_lock", "count", "donates")
 
     def __init__(self) -> None:
         self.count = 0
+        self.donates = False
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._lock = threading.Lock()
 
@@ -58,6 +59,14 @@ class Special:
         with self._lock:
             self.count += difference
             if self.count == max(difference, 0):
+                for listener in list(self._listeners):
+                    listener.modes_changed()
+
+    def note_donation(self) -> None:
+        """From now on arrays may have lost their memory."""
+        with self._lock:
+            if not self.donates:
+                self.donates = True
                 for listener in list(self._listeners):
                     listener.modes_changed()
 
