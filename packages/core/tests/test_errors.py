@@ -11,6 +11,7 @@ import pytest
 
 from fiveloop.core import (
     ConcretizationError,
+    DonatedError,
     EscapedTracerError,
     RuleError,
     as_value,
@@ -481,7 +482,7 @@ def test_a_donated_array_says_so() -> None:
     x = to_array(as_value(X))
     jit(lambda a: a + 1, donate_argnums=0)(x)
     assert repr(x) == f"Array(<donated>, shape={X.shape}, dtype={X.dtype.name})"
-    text = misuse(lambda: x + 1, RuntimeError)
+    text = misuse(lambda: x + 1, DonatedError)
     shape = ",".join(map(str, X.shape))
     assert text.startswith(
         f"add: argument 0, {X.dtype.name}[{shape}], was deleted or donated; copy it before donating it"

@@ -166,6 +166,11 @@ DERIVATIVES: dict[str, Case] = {
         ValueError,
         "grad of square: argnums must name some of its 1 positional arguments by number, got 1",
     ),
+    "argnums twice": (
+        lambda: grad(lambda x, y: x * y, argnums=(0, 1, -2))(1.0, 2.0),
+        ValueError,
+        "grad of <lambda>: argnums must name each argument once, got (0, 1, -2), which names argument `x` twice",
+    ),
     "argnums by name": (
         lambda: grad(square, argnums="x")(X),  # type: ignore[arg-type]  # that is the point
         ValueError,

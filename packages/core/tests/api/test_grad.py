@@ -34,6 +34,8 @@ def test_argnums() -> None:
     assert_close(grad(f)(X, X), X * X)
     assert_close(grad(f, 1)(X, X), 2 * X * X)
     assert_close(grad(f, argnums=-1)(X, X), 2 * X * X)
+    assert_close(grad(f, argnums=np.int64(1))(X, X), 2 * X * X)  # type: ignore[call-overload]  # it is an index
+    assert_all_close(grad(f, argnums=range(2))(X, X), [X * X, 2 * X * X])  # type: ignore[arg-type]  # a tuple
     for argnums, wanted in (([0, 1], [X, 2 * X]), ((1, 0), [2 * X, X]), ([1], [2 * X])):
         found = grad(f, argnums=argnums)(X, X)
         assert isinstance(found, tuple)

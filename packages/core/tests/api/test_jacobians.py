@@ -50,6 +50,26 @@ def test_argnums(jac: Any) -> None:
 
 
 @BOTH
+def test_integer_arguments_have_slopes_of_their_own_dtype(jac: Any) -> None:
+    def f(p: Any, n: Any) -> Any:
+        return p["x"] * p["n"] * n, n
+
+    arguments = {"x": X, "n": np.arange(3)}, np.int32(2)
+    (by_p, by_n), whole = jac(f, argnums=(0, 1), allow_int=True)(*arguments)
+    assert_close(by_p["x"], np.diag(2 * np.arange(3.0)))
+    found = [(x.dtype, x.shape) for x in (by_p["n"], by_n, whole[0]["x"], whole[1])]
+    assert found == [("int64", (3, 3)), ("int32", (3,)), ("int32", (3,)), ("int32", ())]
+    assert not np.asarray(by_p["n"]).any()
+
+
+def test_integer_arguments_of_a_hessian() -> None:
+    p = {"x": X, "n": np.arange(3)}
+    got = hessian(lambda p: (p["x"] ** 2 * p["n"]).sum(), allow_int=True, chunk=2)(p)
+    assert_close(got["x"]["x"], np.diag(2 * np.arange(3.0)))
+    assert got["n"]["x"].dtype == np.int64 and not np.asarray(got["n"]["n"]).any()
+
+
+@BOTH
 def test_auxiliary_results(jac: Any) -> None:
     jacobian, aux = jac(lambda x: (x * x, {"x": x, "n": 3}), has_aux=True)(X)
     assert_all_close([jacobian, aux["x"], aux["n"]], [np.diag(2 * X), X, np.int32(3)])

@@ -73,17 +73,25 @@ class Differentiation:
 
     def one(self, parts: Any) -> Any:
         """The part of a single argument, or all of them."""
-        return parts[0] if isinstance(self.argnums, int) else parts
+        return parts[0] if hasattr(self.argnums, "__index__") else parts
 
     def _wanted(self, num_args: int) -> list[int]:
         wanted = []
-        for k in (self.argnums,) if isinstance(self.argnums, (int, str)) else self.argnums:
+        given: Any = self.argnums
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        for k in given if several else (given,):
             if not hasattr(k, "__index__") or not -num_args <= index(k) < num_args:
                 raise ValueError(
                     f"{self.of}: argnums must name some of its {num_args} positional arguments by number, got {k!r}"
                     f"{at_source(current_source())}"
                 )
             wanted.append(index(k) % num_args)
+        twice = next((k for k in wanted if wanted.count(k) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"{self.of}: argnums must name each argument once, got {self.argnums!r}, which names argument "
+                f"{argument_name(self.fun, twice)} twice{at_source(current_source())}"
+            )
         return wanted
 
     def _check(self, name: str, aval: Aval) -> None:

@@ -39,6 +39,7 @@ def jacfwd(
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
+    allow_int: bool = False,
     chunk: int | None = None,
 ) -> Callable[..., Any]:
     """A function that gives the Jacobian of `fun`, column by column: forward mode, for few inputs.
@@ -46,7 +47,8 @@ def jacfwd(
     The Jacobian has the structure of the result, with that of the argument in place of each leaf (a tuple of them
     for several argnums); its arrays have the shape of the result, then that of the argument. With `has_aux` it
     gives a pair of the Jacobian and the auxiliary result. `chunk` tangents are pushed through at a time, all at
-    once if it is not given: less memory, for `fun` run again for each chunk.
+    once if it is not given: less memory, for `fun` run again for each chunk. With `allow_int` arguments may hold
+    integers, whose slopes are zeros of their own dtype.
 
     >>> jacfwd(lambda x: x**2)(np.arange(2.0, dtype="float32"))
     Array([[0., 0.],
@@ -54,7 +56,7 @@ def jacfwd(
     """
     check_callable("jacfwd", fun)
     check_chunk("jacfwd", chunk)
-    asked = Differentiation("jacfwd", fun, argnums, has_aux, holomorphic, real=True)
+    asked = Differentiation("jacfwd", fun, argnums, has_aux, holomorphic, allow_int, real=True)
 
     @wraps(fun)
     @guarded
@@ -64,7 +66,11 @@ def jacfwd(
         lanes: list[Callable[[], Value]] = []
 
         def push(*dots: Value) -> list[Value]:
-            outs, outs_dot = jvp_flat(flat, values, dots, fun)
+            moved = [
+                dot if x.aval.differentiable else zero_like(x)
+                for x, dot in zip(values, dots, strict=True)
+            ]
+            outs, outs_dot = jvp_flat(flat, values, moved, fun)
             lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
             return [instantiate(t) for t in outs_dot[: flat.num_outs]]
 
@@ -72,7 +78,14 @@ def jacfwd(
         found = [lane() for lane in lanes]
         flat.give_back(found)
         # columns : for each result, [*result, all tangents]
-        jacobian = _nested(flat, [_cut(x, values, first=False) for x in columns], asked, chosen)
+        cells = [
+            [
+                _slope(y, x.aval)
+                for x, y in zip(values, _cut(column, values, first=False), strict=True)
+            ]
+            for column in columns
+        ]
+        jacobian = _nested(flat, cells, asked, chosen)
         return (jacobian, flat.unflatten_aux(found)) if has_aux else jacobian
 
     return jacfwd_fun
@@ -138,6 +151,7 @@ def hessian(
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
+    allow_int: bool = False,
     chunk: int | None = None,
 ) -> Callable[..., Any]:
     """A function that gives the second derivatives of `fun`: forward mode over reverse mode.
@@ -149,10 +163,10 @@ def hessian(
     Array([[0., 0.],
            [0., 6.]], dtype=float32)
     """
-    first: Callable[..., Any] = jacrev(
-        fun, argnums, has_aux=has_aux, holomorphic=holomorphic, chunk=chunk
-    )
-    return jacfwd(first, argnums, has_aux=has_aux, holomorphic=holomorphic, chunk=chunk)
+    options: Any = {"holomorphic": holomorphic, "allow_int": allow_int, "chunk": chunk}
+    first: Callable[..., Any] = jacrev(fun, argnums, has_aux=has_aux, **options)
+    second: Callable[..., Any] = jacfwd(first, argnums, has_aux=has_aux, **options)
+    return second
 
 
 def check_chunk(what: str, chunk: int | None) -> None:
@@ -237,9 +251,9 @@ def _cut(x: Value, along: Sequence[Value], first: bool) -> list[Value]:
     return blocks
 
 
-def _slope(block: Value, result: Aval) -> Value:
-    """A block of the Jacobian; that of an integer result is zero in the result's own dtype, as its tangents are."""
-    return block if result.differentiable else zeros_of(ShapedArray(block.shape, result.dtype))
+def _slope(block: Value, of: Aval) -> Value:
+    """A block of the Jacobian; that of an integer argument or result is zero in its own dtype, as its tangents are."""
+    return block if of.differentiable else zeros_of(ShapedArray(block.shape, of.dtype))
 
 
 def _nested(

@@ -125,9 +125,13 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def modes_changed(self) -> None:
         """Take the way that serves calls best, with or without modes."""
-        checked = self._nums or self._names or not self._entries or SPECIAL.donates
-        target = guarded(self._checked) if checked else self._best
-        target = guarded(self._in_mode) if SPECIAL.count else target
+        target = self._best
+        if SPECIAL.count:
+            target = guarded(self._in_mode)
+        elif not self._entries:
+            target = guarded(self._checked)
+        elif self._nums or self._names or SPECIAL.donates:
+            target = self._telling(target)
         self.retarget(self._parting(target) if any(self._donated) else target)
 
     def _parting(self, target: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,21 +152,31 @@ class JitFunction(Retargetable, Generic[P, R]):
         self.modes_changed()
 
     def _checked(self, *args: Any, **kwargs: Any) -> Any:
-        """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
-        try:
-            out = self._best(*args, **kwargs)
-        except (TypeError, ValueError, RuntimeError) as error:
-            if not isinstance(error, RuntimeError):
-                self._static_key(args, kwargs)
-                flatten_located(self._dynamic(args, kwargs))
-            if tells_donated(error):
-                naming = self._naming(len(args))
-                given_away = self._given_away(args, kwargs)
-                refuse_donated(self._dynamic(args, kwargs), given_away, naming, error)
-            raise
-        if not self._nums and not self._names and not SPECIAL.donates:
-            self.modes_changed()
+        """The first call."""
+        out = self._telling(self._best)(*args, **kwargs)
+        self.modes_changed()
         return out
+
+    def _telling(self, best: Callable[..., Any]) -> Callable[..., Any]:
+        """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return best(*args, **kwargs)
+            except (TypeError, ValueError, RuntimeError) as error:
+                guarded(self._tell)(error, args, kwargs)
+                raise
+
+        return call
+
+    def _tell(self, error: Exception, args: Any, kwargs: Any) -> None:
+        if not isinstance(error, RuntimeError):
+            self._static_key(args, kwargs)
+            flatten_located(self._dynamic(args, kwargs))
+        if tells_donated(error):
+            given_away = self._given_away(args, kwargs)
+            naming = self._naming(len(args))
+            refuse_donated(self._dynamic(args, kwargs), given_away, naming, error)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
