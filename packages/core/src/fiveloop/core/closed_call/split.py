@@ -36,7 +36,7 @@ def call_split(
         in (e,) }
     """
     p: ClosedCallParams = eqn.params
-    cut = split(p.jaxpr, unknown, inst, plan)
+    cut = split(p.jaxpr, unknown, inst, plan, kept_out=plan.kept_out or False)
     known_ins, _ = partition(unknown, eqn.invars)
     known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)

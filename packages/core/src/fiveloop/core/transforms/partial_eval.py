@@ -13,7 +13,7 @@ writes it; otherwise what is read from it is saved.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Literal as OneOf
 
@@ -62,12 +62,14 @@ def split(
     ensure_out_unknown: Sequence[bool] | bool = False,
     ensure_out_inst: Sequence[bool] | bool = False,
     fixed_in: Sequence[bool] | bool = False,
+    kept_out: Sequence[bool] | bool = False,
 ) -> Split:
     r"""Cut a jaxpr in two under a plan; remembered on the jaxpr.
 
     `inst_in` says which known inputs are at hand in the staged half. `fixed_in` says which are the same every
-    time the jaxpr runs, so that keeping what is made of them alone costs nothing. `ensure_out_unknown` and
-    `ensure_out_inst` name outputs that the staged half gives in any case.
+    time the jaxpr runs, so that keeping what is made of them alone costs nothing. `kept_out` says which known
+    outputs are kept in any case: as residuals they cost nothing either, if the plan lets them be saved.
+    `ensure_out_unknown` and `ensure_out_inst` name outputs that the staged half gives in any case.
 
     >>> jaxpr = make_jaxpr(lambda x, t: (x + 1.0, (x * x) * t))(1.0, 1.0)
     >>> cut = split(jaxpr, (False, True), (False, False), DEFAULT_PLAN)
@@ -88,7 +90,9 @@ def split(
         _full(ensure_out_unknown, num_outs),
         _full(ensure_out_inst, num_outs),
         _full(fixed_in, len(jaxpr.invars)),
+        _full(kept_out, num_outs),
     )
+    plan = replace(plan, kept_out=()) if plan.kept_out else plan
     return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, *masks, plan).run())
 
 
@@ -119,6 +123,7 @@ class _Splitter:
         out_unknown: Mask,
         out_inst: Mask,
         fixed_in: Mask,
+        kept_out: Mask,
         plan: SavingPlan,
     ) -> None:
         self.jaxpr = jaxpr
@@ -128,6 +133,8 @@ class _Splitter:
         self.ensure_inst = out_inst
         self.inst = {v for v, i, u in zip(jaxpr.invars, inst_in, unknown_in, strict=True) if i or u}
         self.fixed_in = set(select_by(fixed_in, jaxpr.invars))
+        self.kept_out = used_vars(select_by(kept_out, jaxpr.outvars))
+        self.kept: set[Var] = set()
         self.mutated = _mutated_vars(jaxpr)
         self.lost = self._lost_refs()
         self.unknown: set[Var] = set()
@@ -139,6 +146,7 @@ class _Splitter:
         while True:
             self.unknown = set(select_by(self.unknown_in, self.jaxpr.invars)) | self.forced
             self.at_hand = set(self.inst)
+            self.kept = set()
             self.steps = [self._classify(eqn) for eqn in self.jaxpr.eqns]
             late = self._refs_given_unknown() - self.unknown
             if not late:
@@ -182,6 +190,7 @@ class _Splitter:
     def _classify(self, eqn: Eqn) -> _Step:
         unknown = [isinstance(a, Var) and a in self.unknown for a in eqn.invars]
         if not any(unknown) and self.unknown.isdisjoint(eqn.outvars):
+            self._keep(eqn)
             again = replayed(eqn) or []
             return _Step(known=[eqn], again=[e for e in again if self._may_run_again(e)])
         rule = split_rules.find(eqn.primitive)
@@ -192,21 +201,36 @@ class _Splitter:
             not isinstance(a, Var) or self._is_the_same_later(a) or a in self.unknown
             for a in eqn.invars
         ]
-        return self._take(eqn, rule(self.plan, unknown, inst, eqn))
+        return self._take(eqn, rule(self._plan_for(eqn), unknown, inst, eqn))
+
+    def _plan_for(self, eqn: Eqn) -> SavingPlan:
+        """The plan for an equation that is cut in two, which says what is kept of it in any case."""
+        kept = tuple(v in self.kept_out for v in eqn.outvars)
+        return replace(self.plan, kept_out=kept) if any(kept) else self.plan
+
+    def _keep(self, eqn: Eqn) -> None:
+        """Note those results of a known equation that are kept in any case."""
+        kept = self.kept_out.intersection(eqn.outvars) - self.unknown
+        if kept and self.plan.verdict(eqn).saves:
+            self.kept |= kept
+            self.at_hand |= kept
 
     def _take(self, eqn: Eqn, cut: EqnSplit) -> _Step:
         self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
         # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
         self.unknown |= {v for e in cut.staged for v in e.outvars}
+        self._keep(eqn)
         again = _replayed(cut.known) or []
-        may = self._may_repeat(eqn, again)
+        may = self._may_repeat(eqn, cut, again)
         return _Step(known=cut.known, staged=cut.staged, again=again if may else [])
 
-    def _may_repeat(self, eqn: Eqn, again: Sequence[Eqn]) -> bool:
+    def _may_repeat(self, eqn: Eqn, cut: EqnSplit, again: Sequence[Eqn]) -> bool:
         """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
         if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(must_stay, again)):
             return False
-        saves = any(not set(known.outvars) <= set(eqn.outvars) for known in again)
+        made = {v for known in again for v in known.outvars}
+        used = {v for e in cut.staged for v in used_vars(e.invars)}
+        saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
         return not saves and not any(self.plan.verdict(e).saves for e in replayed(eqn) or [eqn])
 
     def _may_run_again(self, eqn: Eqn) -> bool:
@@ -295,10 +319,12 @@ class _Splitter:
     def _choose_again(self, outs: Sequence[Atom]) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
         eqns, needed = self._staged_half(outs)
-        at_hand = self.inst | {v for e in eqns for v in e.outvars} | self._fixed()
+        at_hand = self.inst | self.kept | {v for e in eqns for v in e.outvars} | self._fixed()
         wanted = [v for v in dedupe(needed) if not v.aval.accumulates]
+        known_eqns = [e for step in self.steps for e in step.known]
+        stay = set(prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         known = [
-            Known(eqn, self.plan.verdict(eqn), bool(step.again))
+            Known(eqn, self.plan.verdict(eqn), bool(step.again), eqn not in stay)
             for step in self.steps
             for eqn in step.again or step.known
         ]
@@ -347,7 +373,9 @@ class _Splitter:
         creates = {v for v in eqn.outvars if v.aval.accumulates}
         if not replayed.isdisjoint(_changed_refs(eqn) | creates):
             return True
-        return bool(step.again) and not need.keys().isdisjoint(set(eqn.outvars) - self.inst)
+        return bool(step.again) and not need.keys().isdisjoint(
+            set(eqn.outvars) - self.inst - self.kept
+        )
 
     def _source(self, v: Var) -> Source:
         if v in self.jaxpr.invars:

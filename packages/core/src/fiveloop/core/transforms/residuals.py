@@ -42,24 +42,40 @@ _Place: TypeAlias = Var | Eqn | str
 LANES = 8
 """How many elements a processor computes at once."""
 
+MOVED = 0.1
+"""What an operation costs that the known half does not need itself, against one that is done twice.
+
+It is done in the other half in place of this one, unless some of what is made of it is kept.
+"""
+
 ROUNDS = 4
 """How often chains that are too long are broken and the cut is made anew; what is then too long is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An equation of the known half as the cut sees it; `again` if it is done again wherever it is needed."""
+    """An equation of the known half as the cut sees it; `again` if it is done again wherever it is needed.
+
+    `moves` says that the known half needs it for nothing but residuals.
+    """
 
     eqn: Eqn
     verdict: Verdict
     again: bool = False
+    moves: bool = False
+
+    @property
+    def work(self) -> float:
+        """The operations that doing it again adds."""
+        return work_of(self.eqn) * (MOVED if self.moves else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """An equation and the prices of doing it again and of keeping a byte of its results; None is infinite."""
+    """An equation, what it adds, the prices of doing it again and of keeping a byte of it; None is infinite."""
 
     eqn: Eqn
+    adds: float
     work: float | None
     kept: float | None
 
@@ -97,7 +113,7 @@ def _over(nodes: Sequence[_Node], again: set[Eqn], limit: float) -> set[Eqn]:
     for node in nodes:
         if node.eqn in again:
             so_far = max((length.get(v, 0.0) for v in used_vars(node.eqn.invars)), default=0.0)
-            total = so_far + work_of(node.eqn)
+            total = so_far + node.adds
             if total > limit:
                 found.add(node.eqn)
                 total = 0.0
@@ -152,12 +168,12 @@ def _results(nodes: Iterable[_Node]) -> list[Var]:
 
 def _node(k: Known) -> _Node:
     if k.again:
-        return _Node(k.eqn, 0, None)
+        return _Node(k.eqn, k.work, 0, None)
     if not isinstance(k.verdict, Weigh):
-        return _Node(k.eqn, None, 0)
+        return _Node(k.eqn, k.work, None, 0)
     if not _may_be_weighed(k):
-        return _Node(k.eqn, None, k.verdict.memory_cost)
-    return _Node(k.eqn, k.verdict.compute_cost * work_of(k.eqn), k.verdict.memory_cost)
+        return _Node(k.eqn, k.work, None, k.verdict.memory_cost)
+    return _Node(k.eqn, k.work, k.verdict.compute_cost * k.work, k.verdict.memory_cost)
 
 
 class _Network:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.rule_types import RECOMPUTE, SAVE, Verdict, Weigh
 from fiveloop.core.transforms.replay import happens_once
+from fiveloop.core.util import Mask
 
 Policy = Callable[[Eqn], Verdict | bool]
 
@@ -89,7 +90,8 @@ class SavingPlan:
 
     `cuts`: what is left to a minimum cut is decided by one; in straight-line code it is saved, since XLA merges
     a recomputation there with what it repeats. `body_work` is what the whole body does that the cut is made in,
-    of which only a share may be done again; if None, it is that of the jaxpr that is split.
+    of which only a share may be done again; if None, it is that of the jaxpr that is split. `kept_out` says which
+    results of the equation that is split are kept in any case; empty if none is.
 
     >>> plan = SavingPlan(lambda eqn: eqn.primitive.name == "mul")
     >>> [plan.verdict(eqn).kind for eqn in make_jaxpr(lambda x: x * x + x)(2.0).eqns]
@@ -99,6 +101,7 @@ class SavingPlan:
     policy: Policy
     cuts: bool = False
     body_work: int | None = None
+    kept_out: Mask = ()
 
     def verdict(self, eqn: Eqn) -> Verdict:
         """Whether an equation's results may be saved, or are to be computed again."""
@@ -113,7 +116,8 @@ class SavingPlan:
         """The plan for a body whose residuals leave it (a loop's, a branch's) and for what it calls."""
         if not may_weigh(self.policy):
             return self
-        return replace(self, cuts=True, body_work=self.body_work if work is None else work)
+        work = self.body_work if work is None else work
+        return replace(self, cuts=True, body_work=work, kept_out=())
 
     def plainly(self) -> SavingPlan:
         """The plan that makes no cut, in bodies within neither."""

@@ -2,8 +2,8 @@
 
 What depends on nothing but constants is computed once, outside. A Ref that the body only reads is read again
 by the staged loop. Of the other known values that the staged loop needs, or can be computed from, the plan says
-which are kept: they are written to slot `i` of a Ref each. That is a minimum cut unless a policy decides, and
-never more than all that is used.
+which are kept. Those that a state holds when the loop is over are read from it; the others are written to slot `i`
+of a Ref each. That is a minimum cut unless a policy decides, and never more than all that is used.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fiveloop.core import (
     Dim,
     Eqn,
     EqnSplit,
+    Jaxpr,
     Literal,
     Mask,
     SavingPlan,
@@ -31,11 +32,14 @@ from fiveloop.core import (
     prune,
     select_by,
     split,
+    split_list,
     stage_closed,
     used_vars,
 )
+from fiveloop.loops.for_loop.passed import Passed
+from fiveloop.loops.for_loop.passthrough import Found, Held, find_held
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
-from fiveloop.loops.for_loop.snapshots import Snapshots, with_snapshots
+from fiveloop.loops.for_loop.snapshots import with_snapshots
 from fiveloop.loops.for_loop.stacks import zeros_eqn
 from fiveloop.loops.planning.derived import of_known, of_staged
 from fiveloop.state import AbstractRef
@@ -45,24 +49,18 @@ def for_split(
     plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
 ) -> EqnSplit:
     """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
+    here = _planned(plan, unknown, inst, eqn)
     snapshots = with_snapshots(eqn, unknown, inst)
-    if snapshots is None or not _keeps_less(snapshots, plan.plainly(), unknown, inst, eqn):
-        return _planned(plan, unknown, inst, eqn).split(unknown)
-    found = _planned(plan, unknown, inst, snapshots.eqn).split(unknown)
+    there = here if snapshots is None else _planned(plan, unknown, inst, snapshots.eqn)
+    # What Refs hold as a whole is kept where that is no more than what is read of them.
+    if snapshots is None or there.keeps_more(here, tuple(unknown), snapshots.bytes):
+        return here.split(unknown)
+    found = there.split(unknown)
     return EqnSplit(
         [*snapshots.reads, *found.known],
         found.staged,
         tuple(select_by(snapshots.is_result, found.out_unknown)),
     )
-
-
-def _keeps_less(
-    snapshots: Snapshots, plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
-) -> bool:
-    """Whether what Refs hold as a whole is no more than what is read of them; every plan decides alike."""
-    p = stateful(eqn.params)
-    there, here = _Loop(snapshots.eqn, p, plan, inst), _Loop(eqn, p, plan, inst)
-    return not there.keeps_more(here, tuple(unknown), snapshots.bytes)
 
 
 def _planned(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Loop:
@@ -76,9 +74,10 @@ def _planned(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eq
 
 @dataclass(slots=True)
 class _Residuals:
-    """The residuals of a body: those that no step changes, and those of each step."""
+    """The residuals of a body: those that no step changes, those that are passed on, and those kept of each step."""
 
     invariant: list[Var]
+    passed: Passed
     stacked: list[Var]
 
 
@@ -88,6 +87,7 @@ class _Loop:
         self.p = p
         self.plan = plan
         self.states = is_state(p, [a.aval for a in eqn.invars])
+        self.found = find_held(p)
         mutated = mutated_positions(p.body.effects)
         self.inst = [
             k < p.num_consts or ((state or given) and k + 1 not in mutated)
@@ -105,18 +105,66 @@ class _Loop:
         return EqnSplit([*hoisted, *known], [staged], out_unknown)
 
     def _split_body(self, unknown: Mask) -> Split:
-        """Split the body; a state that receives an unknown value in some step is unknown in all."""
+        """Split the body; where that keeps less, with the stack of what is carried in place of two."""
+        cut = self._split_giving(unknown, [])
+        left = self._sort_residuals(cut).stacked
+        shared = [
+            v
+            for v in left
+            if v in self.found.carried and not cut.unknown_in[1 + self.found.carried[v].operand]
+        ]
+        if not shared:
+            return cut
+        pairs = [*shared, *[self.found.carried[v].after for v in shared]]
+        other = self._split_giving(cut.unknown_in[1:], pairs)
+        kept = bytes_of(v.aval for v in left)
+        less = bytes_of(v.aval for v in self._sort_residuals(other).stacked)
+        return other if is_more(kept, less) else cut
+
+    def _split_giving(self, unknown: Mask, more: Sequence[Var]) -> Split:
+        """Split the body, `more` of whose values are kept; a state that receives unknown values is unknown."""
+        changing = set[Var]()
         while True:
+            wanted = dict.fromkeys([*self._to_be_found(unknown), *more])
+            body = self._giving([v for v in wanted if v not in changing])
             cut = split(
-                self.p.body,
+                body,
                 (False, *unknown),
                 (True, *self.inst),
                 self.plan,
                 fixed_in=(False, *[k < self.p.num_consts for k in range(len(self.inst))]),
+                kept_out=True,
             )
-            if not any(cut.ref_unknown):
+            changing |= used_vars(select_by(cut.out_unknown, body.outvars))
+            if any(cut.ref_unknown):
+                unknown = tuple(u or r for u, r in zip(unknown, cut.ref_unknown[1:], strict=True))
+            elif not any(cut.out_unknown):
                 return cut
-            unknown = tuple(u or r for u, r in zip(unknown, cut.ref_unknown[1:], strict=True))
+
+    def _giving(self, values: Sequence[Var]) -> Jaxpr:
+        """The body with some of its values as results."""
+        after = [c.after for c in self.found.carried.values()]
+        numbers = dict.fromkeys([*self.found.held, *self.found.carried, *after])
+        places = {v: k for k, v in enumerate(numbers)}
+        key = ("giving", *[places[v] for v in values])
+        return self.p.body.remember(key, lambda: self.p.body.replace(outvars=tuple(values)))
+
+    def _to_be_found(self, unknown: Mask) -> list[Var]:
+        """The values of the body that states hold later which are known."""
+        held = self._held(unknown)
+        carried = [
+            v for v, c in self.found.carried.items() if c.after in held and not unknown[c.operand]
+        ]
+        return list(dict.fromkeys([*held, *carried]))
+
+    def _held(self, unknown: Mask) -> dict[Var, Held]:
+        first = self.p.num_consts
+        consts = {v for v, u in zip(self.p.body.invars[1:], unknown[:first], strict=False) if not u}
+        return {
+            v: h
+            for v, h in self.found.held.items()
+            if self.states[h.operand] and not unknown[h.operand] and h.consts <= consts
+        }
 
     def keeps_more(self, other: _Loop, unknown: Mask, more: Dim = 0) -> bool:
         """Whether more bytes cross from the known loop to the staged one than in another way to split it.
@@ -150,9 +198,11 @@ class _Loop:
         for eqn in cut.known.eqns:
             if not eqn.effects and used_vars(eqn.invars) <= fixed:
                 fixed |= set(eqn.outvars)
-        return _Residuals(
-            [v for v in cut.residuals if v in fixed], [v for v in cut.residuals if v not in fixed]
-        )
+        unknown = cut.unknown_in[1:]
+        changing = [v for v in cut.residuals if v not in fixed]
+        carried = {v: c for v, c in self.found.carried.items() if not unknown[c.operand]}
+        passed = Passed(self.eqn, self.p, changing, Found(self._held(unknown), carried))
+        return _Residuals([v for v in cut.residuals if v in fixed], passed, passed.left)
 
     def _hoist(self, cut: Split, invariant: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
         """Equations outside the loop that compute what no step changes."""
@@ -213,42 +263,41 @@ class _Loop:
     ) -> Eqn:
         """The staged loop.
 
-        cut.staged : [*residuals, *ins that it takes]                                    -> []
-        body       : [i, *invariant, *consts that it takes, *stacks, *refs that it takes] -> []
+        cut.staged : [*residuals, *ins that it takes]                       -> []
+        body       : [i, *invariant, *consts to pass on with, *consts that it takes,
+                      *stacks, *states passed on, *refs that it takes]      -> []
         """
         taken = cut.staged_in[1:]
+        passed = residuals.passed
+        constants, arrays = passed.constants, passed.arrays(self._outs())
         first = self.p.num_consts
-        ins = select_by(cut.staged_in[1:], self.p.body.invars[1:])
         num_consts = sum(taken[:first])
-        num_inv, num_stacks = len(invariant), len(stacks)
+        sizes = [len(invariant), len(constants), num_consts, len(stacks), len(arrays)]
 
         def run(i: Value, *args: Value) -> list[Value]:
-            stack_refs = args[num_inv + num_consts : num_inv + num_consts + num_stacks]
-            saved = dict(zip(residuals.stacked, [ref[i] for ref in stack_refs], strict=True))
-            saved.update(zip(residuals.invariant, args[:num_inv], strict=True))
-            values = [
-                *args[num_inv : num_inv + num_consts],
-                *args[num_inv + num_consts + num_stacks :],
-            ]
+            fixed, given, consts, slots, states, refs = split_list(args, sizes)
+            kept = dict(zip(residuals.stacked, slots, strict=True))
+            saved = {v: ref[i] for v, ref in kept.items()}
+            saved.update(zip(residuals.invariant, fixed, strict=True))
+            saved.update(passed.read(i, given, states, kept))
             counter = [i] if cut.staged_in[0] else []
-            return eval_jaxpr(cut.staged, [*[saved[v] for v in cut.residuals], *counter, *values])
+            values = [saved[v] for v in cut.residuals]
+            return eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
 
-        binders = [v.aval for v in ins]
-        stack_refs = [AbstractRef(v.aval) for v in stacks]
-        res_avals = [v.aval.strong() for v in invariant]
-        body = stage_closed(
-            run,
-            [INDEX, *res_avals, *binders[:num_consts], *stack_refs, *binders[num_consts:]],
-            self.p.body.name,
-        )
+        binders = [v.aval for v in select_by(taken, self.p.body.invars[1:])]
+        value_avals = [a.aval.strong() for a in [*invariant, *constants]]
+        refs = [AbstractRef(a.aval.strong()) for a in [*stacks, *arrays]]
+        avals = [INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
+        body = stage_closed(run, avals, self.p.body.name)
         atoms = select_by(taken, self.eqn.invars)
-        operands = [*invariant, *atoms[:num_consts], *stacks, *atoms[num_consts:]]
-        outs: list[Var] = [Var(v.aval) for v in stacks]
+        before = [*invariant, *constants, *atoms[:num_consts]]
+        operands = [*before, *stacks, *arrays, *atoms[num_consts:]]
+        outs: list[Var] = [Var(a.aval.strong()) for a in [*stacks, *arrays]]
         for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
             if take and state and out is not None:
                 outs.append(out if unk else Var(out.aval))
-        record = of_staged(self.p, taken, invariant, num_stacks)
-        params = replace(self.p, body=body, num_consts=num_inv + num_consts, record=record)
+        record = of_staged(self.p, taken, invariant, len(stacks), passed.operands)
+        params = replace(self.p, body=body, num_consts=len(before), record=record)
         return new_eqn(for_p, operands, params, outs, self.eqn.source)
 
     def _stack_aval(self, aval: Aval) -> Aval:

@@ -39,16 +39,27 @@ def of_known(p: ForParams, known: Sequence[bool], core: Jaxpr, stacked: Sequence
     return p.record.moved(KNOWN, [*names, *["residual"] * len(stacked)], saved)
 
 
-def of_staged(p: ForParams, taken: Mask, invariant: Sequence[Var], num_stacks: int) -> Record:
-    """The record of the half that comes later, with what it is given once."""
+def of_staged(
+    p: ForParams,
+    taken: Mask,
+    invariant: Sequence[Var],
+    num_stacks: int,
+    passed: tuple[Sequence[int], Sequence[int]],
+) -> Record:
+    """The record of the half that comes later, with what it is given once.
+
+    `passed` are the operands that are passed on to it once more: as constants, and as states.
+    """
     if not p.planning.tell:
         return p.record
     names = p.record.names_of(len(taken))
     first = select_by(taken[: p.num_consts], names[: p.num_consts])
     last = select_by(taken[p.num_consts :], names[p.num_consts :])
     residuals = ["residual of all steps"] * len(invariant)
+    first = [*[names[k] for k in passed[0]], *first]
+    stacks = [*["residual"] * num_stacks, *[names[k] for k in passed[1]]]
     saved = [Saved(shown_type(v.aval), bytes_of([v.aval]), False, None) for v in invariant]
-    moved = p.record.moved(LINEAR, [*residuals, *first, *["residual"] * num_stacks, *last], saved)
+    moved = p.record.moved(LINEAR, [*residuals, *first, *stacks, *last], saved)
     return moved.without_decisions()
 
 

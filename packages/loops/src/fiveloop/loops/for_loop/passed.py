@@ -1,0 +1,106 @@
+"""Residuals that a loop passes on instead of keeping them: read from its states, or from what the step before kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fiveloop.core import (
+    Atom,
+    Eqn,
+    Value,
+    Var,
+    broadcast_in_dim,
+    equal,
+    select,
+)
+from fiveloop.core.primitives.elementwise import maximum, minimum
+from fiveloop.loops.for_loop.passthrough import Carried, Found, Held
+from fiveloop.loops.for_loop.primitive import ForParams
+
+
+class Passed:
+    """Which residuals of a loop are passed on, what is needed for that, and how they are read in the staged loop.
+
+    `left` are those that are not. A carried value is what the step before made of it, which is held, or kept.
+    """
+
+    def __init__(self, eqn: Eqn, p: ForParams, values: Sequence[Var], found: Found) -> None:
+        self.eqn = eqn
+        self.p = p
+        self.found = found
+        self.held = {v: found.held[v] for v in values if v in found.held}
+        rest = [v for v in values if v not in self.held]
+        self.before: dict[Var, Carried] = {}
+        for v in rest:
+            carried = found.carried.get(v)
+            if carried is not None and self._is_there(carried.after, rest):
+                self.before[v] = carried
+        self.left = [v for v in rest if v not in self.before]
+        self._reads = self._all_reads()
+
+    def _is_there(self, v: Var, kept: Sequence[Var]) -> bool:
+        return v in self.found.held or (v in kept and v not in self.found.carried)
+
+    def _all_reads(self) -> list[Held]:
+        befores = [c.after for c in self.before.values() if c.after in self.found.held]
+        return [*self.held.values(), *[self.found.held[v] for v in befores]]
+
+    @property
+    def _sources(self) -> list[tuple[int, bool]]:
+        return list(dict.fromkeys((h.operand, h.final) for h in self._reads))
+
+    @property
+    def _binders(self) -> list[Var]:
+        """The constants of the body that places need, and the carried operands."""
+        binders = self.p.body.invars[1:]
+        needed = {v: None for h in self._reads for v in sorted(h.consts, key=binders.index)}
+        needed |= {binders[c.operand]: None for c in self.before.values()}
+        return list(needed)
+
+    @property
+    def operands(self) -> tuple[list[int], list[int]]:
+        """The numbers of the operands that are passed on, as constants and as states."""
+        binders = self.p.body.invars[1:]
+        return [binders.index(v) for v in self._binders], [k for k, _ in self._sources]
+
+    @property
+    def constants(self) -> list[Atom]:
+        """What the staged loop takes besides: constants, and what is carried before the first step."""
+        return [self.eqn.invars[k] for k in self.operands[0]]
+
+    def arrays(self, results: Sequence[Var | None]) -> list[Atom]:
+        """The states that it takes, before the loop or after; `results` are those after, by operand."""
+        found: list[Atom] = []
+        for operand, final in self._sources:
+            result = results[operand]
+            assert result is not None, "unreachable: a state has a result"
+            found.append(result if final else self.eqn.invars[operand])
+        return found
+
+    def read(
+        self,
+        i: Value,
+        constants: Sequence[Value],
+        arrays: Sequence[Value],
+        stacks: Mapping[Var, Value],
+    ) -> dict[Var, Value]:
+        """The residuals of step `i`; `arrays` are Refs, and so are `stacks`, of what is kept of each step."""
+        consts = dict(zip(self._binders, constants, strict=True))
+        refs = dict(zip(self._sources, arrays, strict=True))
+
+        def value(v: Var, k: Value) -> Value:
+            held = self.found.held.get(v)
+            if held is None:
+                return stacks[v][k]
+            return held.read(refs[held.operand, held.final], k, consts)
+
+        found = {v: value(v, i) for v in self.held}
+        if self.before:
+            last = self.p.nsteps - 1
+            first, k = (last, minimum(i + 1, last)) if self.p.reverse else (0, maximum(i - 1, 0))
+            is_first = equal(i, first)
+            for v, carried in self.before.items():
+                start = consts[self.p.body.invars[1 + carried.operand]]
+                pred = broadcast_in_dim(is_first, start.shape, ()) if start.shape else is_first
+                found[v] = select(pred, start, value(carried.after, k))
+        return found

@@ -1,0 +1,239 @@
+"""Values of each step that are to be found when the loop is over, so that they need not be kept once more.
+
+The states of a loop are values to whoever has the loop: what they held before it, and what they hold after it.
+Say that all writes to a state are, on one of its axes, at places that are affine in the counter, `a * i + b`. Then
+a slot of that axis belongs to one step of each write, and what a step reads or writes there is
+
+    what the state holds after the loop    if every write to the slot has happened by then,
+    what it held before                    if no write has.
+
+Outputs that are stacked are so, arrays that are filled from their own earlier elements, and arrays that are
+changed in place. And what a loop carries is, before a step, what the step before made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core import (
+    At,
+    Atom,
+    Eqn,
+    Indexer,
+    Jaxpr,
+    Lane,
+    Pick,
+    Primitive,
+    Span,
+    Value,
+    Var,
+    bind1,
+    bytes_of,
+    is_more,
+    mutated_positions,
+    used_vars,
+    whole_indexer,
+)
+from fiveloop.loops.for_loop.affine import Affine, affine_number, affine_numbers
+from fiveloop.loops.for_loop.primitive import ForParams
+from fiveloop.state import (
+    AbstractRef,
+    IndexParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    swap_p,
+)
+
+FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
+"""The primitives that access a Ref at an index, and where their index operands begin."""
+
+Place = Affine | Var
+"""An index: affine in the counter, or a constant of the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a step's value is found: at an index of what a state holds, after the loop (`final`) or before it."""
+
+    operand: int
+    final: bool
+    indexer: Indexer
+    index: tuple[Place, ...]
+
+    def read(self, array: Value, i: Value, consts: dict[Var, Value]) -> Value:
+        """The value of the step `i`, from a Ref of what the state holds."""
+        index = [p.at(i) if isinstance(p, Affine) else consts[p] for p in self.index]
+        return bind1(get_p, array, *index, params=IndexParams(self.indexer))
+
+    @property
+    def consts(self) -> set[Var]:
+        """The constants of the body that the index needs."""
+        return {p for p in self.index if isinstance(p, Var)}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value that a loop carries: the operand that it is at first, and what a step makes of it."""
+
+    operand: int
+    after: Var
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which values of a body are held by states, and which are carried."""
+
+    held: dict[Var, Held]
+    carried: dict[Var, Carried]
+
+
+def find_held(p: ForParams) -> Found:
+    """The values of a loop's body that its states hold; remembered on the body."""
+    key = ("held", p.nsteps, p.reverse, p.num_consts)
+    return p.body.remember(key, lambda: _Finder(p).run())
+
+
+class _Finder:
+    def __init__(self, p: ForParams) -> None:
+        self.p = p
+        self.body: Jaxpr = p.body
+        self.numbers = affine_numbers(p.body, p.nsteps)
+        self.consts = set(p.body.invars[1 : 1 + p.num_consts])
+
+    def run(self) -> Found:
+        found = Found({}, {})
+        for operand, ref in enumerate(self.body.invars[1:]):
+            accesses = self._accesses(ref) if isinstance(ref.aval, AbstractRef) else None
+            if not accesses or not any(a.mutates for a in accesses):
+                continue
+            found.carried.update(_carried(operand, accesses))
+            for axis in range(ref.aval.ndim):
+                for v, held in self._held(operand, ref, axis, accesses):
+                    found.held.setdefault(v, held)
+        return found
+
+    def _accesses(self, ref: Var) -> list[_Access] | None:
+        """All that is done with a Ref, in order; None if something is that changes it in another way."""
+        found: list[_Access] = []
+        for number, eqn in enumerate(self.body.eqns):
+            places = [k for k, a in enumerate(eqn.invars) if a is ref]
+            mutates = not mutated_positions(eqn.effects).isdisjoint(places)
+            if eqn.primitive in FIRST_INDEX and places == [0]:
+                found.append(_Access(number, eqn, mutates))
+            elif mutates:
+                return None
+        return found
+
+    def _held(
+        self, operand: int, ref: Var, axis: int, accesses: Sequence[_Access]
+    ) -> Iterator[tuple[Var, Held]]:
+        """The values that one axis tells where to find."""
+        size = ref.aval.shape[axis]
+        writes: list[tuple[int, Affine]] = []
+        for a in accesses:
+            if a.mutates:
+                place = a.place(axis, self.numbers)
+                if place is None or not place.step or not self._is_within(place, size):
+                    return
+                writes.append((a.number, place))
+        if len({place.step for _, place in writes}) != 1:
+            return
+        for a in accesses:
+            place = a.place(axis, self.numbers)
+            index = a.index(self.numbers, self.consts)
+            if place is None or index is None or not self._is_within(place, size):
+                continue
+            for v, is_after in a.values():
+                final = self._is_final(place, a.number, is_after, writes)
+                if final is not None and self._is_small(ref, v):
+                    yield v, Held(operand, final, a.eqn.params.indexer, index)
+
+    def _is_within(self, place: Affine, size: Any) -> bool:
+        low, high = place.ends(self.p.nsteps)
+        return isinstance(size, int) and low >= 0 and high < size
+
+    def _is_final(
+        self, place: Affine, number: int, is_after: bool, writes: Sequence[tuple[int, Affine]]
+    ) -> bool | None:
+        """Whether all writes to a place have happened at an equation (True), or none has (False); otherwise None."""
+        happened = set[bool]()
+        steps = range(self.p.nsteps)
+        for other, written in writes:
+            apart, rest = divmod(place.start - written.start, written.step)
+            if place.step != written.step:
+                if place.step or (not rest and apart in steps):
+                    return None
+            elif not rest and apart == 0:
+                happened.add(other < number or (other == number and is_after))
+            elif not rest and abs(apart) in steps:
+                happened.add((apart < 0) != self.p.reverse)
+        return None if len(happened) > 1 else happened != {False}
+
+    def _is_small(self, ref: Var, v: Var) -> bool:
+        """Whether the state takes hardly more room than a slot for the value in each step."""
+        stack = self.p.nsteps * bytes_of([v.aval])
+        return not is_more(2 * bytes_of([ref.aval]), 3 * stack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """An access of a Ref at an index: its equation and the number of that."""
+
+    number: int
+    eqn: Eqn
+    mutates: bool
+
+    @property
+    def operands(self) -> Sequence[Atom]:
+        """The operands of the index."""
+        return self.eqn.invars[FIRST_INDEX[self.eqn.primitive] :]
+
+    def place(self, axis: int, numbers: dict[Var, Affine]) -> Affine | None:
+        """The single place on an axis that is accessed; None if there are others, or it is not affine."""
+        indexer: Indexer = self.eqn.params.indexer
+        entry = indexer.entries[axis]
+        if any(indexer.paired):
+            return None
+        if not isinstance(entry, At) and not (isinstance(entry, Span) and entry.size == 1):
+            return None
+        if entry.start is not None:
+            return Affine(0, entry.start)
+        return affine_number(self.operands[indexer.dynamic_axes.index(axis)], numbers)
+
+    def index(self, numbers: dict[Var, Affine], consts: set[Var]) -> tuple[Place, ...] | None:
+        """The operands of the index, if they can be had from the counter and constants alone."""
+        found: list[Place] = []
+        for atom in self.operands:
+            number = affine_number(atom, numbers) if not atom.aval.shape else None
+            if number is None and (not isinstance(atom, Var) or atom not in consts):
+                return None
+            found.append(number if number is not None else atom)  # type: ignore[arg-type]  # it is a constant
+        return tuple(found)
+
+    def values(self) -> list[tuple[Var, bool]]:
+        """The values that the place holds, before the access or (True) after it."""
+        found = [(v, False) for v in self.eqn.outvars]
+        if self.eqn.primitive is swap_p and _names_each_once(self.eqn.params.indexer):
+            found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
+        return found
+
+
+def _names_each_once(indexer: Indexer) -> bool:
+    lanes = {e.lead for e in indexer.entries if isinstance(e, Lane)}
+    return len(lanes) == len(indexer.lead) and not any(isinstance(e, Pick) for e in indexer.entries)
+
+
+def _carried(operand: int, accesses: Sequence[_Access]) -> Iterator[tuple[Var, Carried]]:
+    """What is read of a Ref as a whole before it is written as a whole, once."""
+    whole = whole_indexer(accesses[0].eqn.invars[0].aval.shape)
+    (first, *others) = [k for k, a in enumerate(accesses) if a.mutates]
+    write = accesses[first].eqn
+    is_write = write.primitive is swap_p and not write.outvars and write.params.indexer == whole
+    if others or not is_write or not isinstance(write.invars[1], Var):
+        return
+    for a in accesses[:first]:
+        if a.eqn.params.indexer == whole and a.eqn.outvars[0] is not write.invars[1]:
+            yield a.eqn.outvars[0], Carried(operand, write.invars[1])

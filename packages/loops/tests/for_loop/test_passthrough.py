@@ -1,0 +1,344 @@
+"""Residuals that are inputs, outputs or elements of states, and carried values: read where they are, not kept again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.state as st
+from fiveloop.core import (
+    DEFAULT_PLAN,
+    MinimumCut,
+    SavingPlan,
+    as_value,
+    closed_call,
+    grad,
+    jit,
+    jvp,
+    linearize_jaxpr,
+    make_jaxpr,
+    vmap,
+)
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.broadcast import zeros
+from fiveloop.core.testing.gradcheck import check_grads
+from fiveloop.loops import cond, for_loop, scan
+
+STEPS, WIDTH = 5, 8
+DRAW = np.random.default_rng(0)
+STACK = f"f32[{STEPS},{WIDTH}]"
+
+
+def drawn(*shape: int) -> Any:
+    return (DRAW.normal(size=shape) * 0.3).astype(np.float32)
+
+
+def stacks(fun: Callable[..., Any], *args: Any, plan: SavingPlan = DEFAULT_PLAN) -> list[str]:
+    """The types of the residuals that loops make besides what the function's own loops make."""
+    jaxpr = make_jaxpr(fun)(*args)
+    known, _, _, num_res = linearize_jaxpr(jaxpr, (True,) * len(jaxpr.invars), plan)
+    loops = [e for e in known.eqns if e.primitive.name == "for"]
+    own = [e for e in jaxpr.eqns if e.primitive.name == "for"]
+    made = {v for e, o in zip(loops, own, strict=True) for v in e.outvars[len(o.outvars) :]}
+    return [str(v.aval) for v in known.outvars[len(known.outvars) - num_res :] if v in made]
+
+
+def held(fun: Callable[..., Any], *args: Any) -> None:
+    """Check that nothing is kept, and derivatives to the second order."""
+    assert stacks(fun, *args) == []
+    right(fun, *args)
+
+
+def right(fun: Callable[..., Any], *args: Any) -> None:
+    exact = tuple(np.asarray(x, np.float64) for x in args)
+    check_grads(jit(lambda *xs: fun(*map(as_value, xs))), exact, order=2, rtol=1e-4)
+
+
+INIT, XS = drawn(WIDTH), drawn(STEPS, WIDTH)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_an_output_is_not_kept_again(reverse: bool) -> None:
+    """The output of a step is what the derivative of its last function needs."""
+
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * 0.5 + x)
+            return h, h
+
+        return scan(step, init, xs, reverse=reverse)[1]
+
+    held(fun, INIT, XS)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_carry_before_a_step_is_the_output_of_the_step_before(reverse: bool) -> None:
+    w = drawn(WIDTH, WIDTH)
+
+    def fun(w: Any, init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(w @ c + x)
+            return h, h
+
+        return scan(step, init, xs, reverse=reverse)[1]
+
+    held(fun, w, INIT, XS)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_carry_before_a_step_is_what_the_step_before_keeps(reverse: bool) -> None:
+    """Without outputs, one stack serves both the contraction and the function after it."""
+    w = drawn(WIDTH, WIDTH)
+
+    def fun(w: Any, init: Any, xs: Any) -> Any:
+        return scan(lambda c, x: (ew.tanh(w @ c + x), None), init, xs, reverse=reverse)[0]
+
+    assert stacks(fun, w, INIT, XS) == [STACK]
+    right(fun, w, INIT, XS)
+
+
+def test_an_element_of_an_input_is_read_again() -> None:
+    def fun(xs: Any) -> Any:
+        return scan(lambda c, x: (c + ew.sin(x) * ew.exp(x), None), zeros(WIDTH, xs.dtype), xs)[0]
+
+    held(fun, XS)
+
+
+def test_an_element_of_a_ref_that_the_loop_does_not_change() -> None:
+    def fun(xs: Any) -> Any:
+        ref = st.new_ref(xs)
+
+        def body(i: Any, total: Any) -> None:
+            x = ref[i]
+            total[...] += ew.sin(x) * ew.exp(x)
+
+        out = for_loop(STEPS, body, zeros(WIDTH, xs.dtype))
+        ref[...] = 0.0
+        return out
+
+    held(fun, XS)
+
+
+def test_an_array_filled_from_its_own_elements() -> None:
+    def fun(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[i + 1] = r[i] * r[i] + ew.sin(r[i])
+
+        return for_loop(STEPS - 1, body, x)
+
+    held(fun, XS)
+
+
+def test_an_array_changed_in_place() -> None:
+    """What is read of a slot before it is written is an element of the input."""
+
+    def fun(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[i] = ew.exp(r[i] * r[i])
+
+        return for_loop(STEPS, body, x)
+
+    held(fun, XS)
+
+
+def test_strides_offsets_and_constants_as_places() -> None:
+    def fun(x: Any) -> Any:
+        k = (x[0, 0] > 9.0).astype(np.int32)
+
+        def body(i: Any, r: Any) -> None:
+            row = r[STEPS - i, k]
+            r[4 - i, k] = ew.tanh(x[i] * row * row)
+
+        return for_loop(STEPS, body, ew.sin(ew.add(x[0], zeros((STEPS + 1, 1, WIDTH), x.dtype))))
+
+    held(fun, XS)
+
+
+@pytest.mark.parametrize("wrap", [jit, closed_call], ids=["jit", "call"])
+def test_through_a_call(wrap: Callable[[Any], Any]) -> None:
+    cell = wrap(lambda c, x: ew.tanh(c * 0.5 + x))
+
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = cell(c, x)
+            return h, h
+
+        return scan(step, init, xs)[1]
+
+    held(fun, INIT, XS)
+
+
+def test_through_a_branch() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * 0.5 + x)
+            y = cond(x.sum() > 0, lambda: h * h, lambda: ew.sin(h))
+            return h, (h, y)
+
+        return scan(step, init, xs)[1]
+
+    right(fun, INIT, XS)
+
+
+def test_through_nested_scans() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        def inner(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * 0.5 + x)
+            return h, h
+
+        def step(c: Any, x: Any) -> Any:
+            return scan(inner, c, ew.add(x, zeros((2, WIDTH), x.dtype)))
+
+        return scan(step, init, xs)[1]
+
+    assert f"f32[{STEPS},2,{WIDTH}]" not in stacks(fun, INIT, XS)
+    right(fun, INIT, XS)
+
+
+def test_under_vmap() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * 0.5 + x)
+            return h, h
+
+        return scan(step, init, xs)[1]
+
+    held(vmap(fun, (None, 1)), INIT, drawn(STEPS, 2, WIDTH))
+
+
+def not_held(fun: Callable[..., Any], *args: Any) -> None:
+    """Check that something is kept, and derivatives to the second order."""
+    assert stacks(fun, *args) != []
+    right(fun, *args)
+
+
+def test_an_output_that_changes_later_is_kept() -> None:
+    """A slot is written again in a later step, at the same place, or by an accumulation."""
+
+    def later(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            y = ew.exp(x[i])
+            r[i] = y
+            r[i + 1] = y * 2.0
+
+        return for_loop(STEPS, body, zeros(STEPS + 1, x.dtype))
+
+    def added(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            y = ew.exp(x[i])
+            r[i] = y
+            r[i] += 1.0
+
+        return for_loop(STEPS, body, zeros(STEPS, x.dtype))
+
+    def same(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[0] = ew.exp(x[i] * r[0])
+
+        return for_loop(STEPS, body, x[:2])
+
+    plain = SavingPlan(MinimumCut(share=0.0))
+    for fun in (added, same):
+        assert stacks(fun, XS[:, 0], plan=plain) != []
+        right(fun, XS[:, 0])
+    right(later, XS[:, 0])
+
+
+def test_an_index_that_wraps_around_is_kept() -> None:
+    """The first step reads the last slot, which the last step writes."""
+
+    def fun(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[i] = r[i - 1] * r[i - 1]
+
+        return for_loop(STEPS, body, x)
+
+    not_held(fun, XS[:, 0])
+
+
+def test_an_index_that_comes_back_is_kept() -> None:
+    def fun(x: Any, order: Any) -> Any:
+        order = as_value(order)
+
+        def body(i: Any, r: Any) -> None:
+            y = ew.exp(x[i] * r[order[i]])
+            r[order[i]] = y
+
+        return for_loop(STEPS, body, x)
+
+    order = np.asarray([0, 1, 0, 2, 1], np.int32)
+    not_held(lambda x: fun(x, order), XS[:, 0])
+
+
+def test_reverse_loops_read_what_comes_later() -> None:
+    def fun(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[i] = r[i + 1] * r[i]
+
+        return for_loop(STEPS - 1, body, x, reverse=True)
+
+    held(fun, XS[:, 0])
+
+
+def test_a_state_written_behind_and_read_ahead() -> None:
+    """Read ahead: before its write; read behind: after it; whatever the direction."""
+
+    def fun(x: Any) -> Any:
+        def body(i: Any, r: Any) -> None:
+            r[i + 1] = r[i] * (r[i + 2] + r[i + 1])
+
+        return for_loop(STEPS, body, x) + for_loop(STEPS, body, x, reverse=True)
+
+    held(fun, drawn(STEPS + 2))
+
+
+def test_what_the_caller_changes_afterwards() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        ref = st.new_ref(ew.mul(xs, 0.0))
+
+        def body(i: Any, c: Any) -> None:
+            y = ew.exp(c[...] * xs[i])
+            ref[i] = y
+            c[...] = ew.sin(y)
+
+        out = for_loop(STEPS, body, init)
+        total = (ref[...] * ref[...]).sum()
+        ref[...] = 0.0
+        return out * total
+
+    right(fun, INIT, XS)
+
+
+def test_bytes_of_a_recurrence_are_those_of_its_outputs() -> None:
+    n, width = 64, 512
+
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * 0.5 + x)
+            return h, h
+
+        return (scan(step, init, xs)[1] ** 2).sum()
+
+    args = drawn(width), drawn(n, width)
+    one = n * width * 4
+    memory = jit(grad(fun, (0, 1))).lower(*args).compile().memory_analysis()
+    assert memory.temp < 2.5 * one
+
+
+def test_the_directional_derivative_of_a_gradient() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * 0.5 + x)
+            return h, h * x
+
+        c, ys = scan(step, init, xs)
+        return c.sum() + (ys * ys).sum()
+
+    args = np.asarray(INIT, np.float64), np.asarray(XS, np.float64)
+    out = jvp(lambda *a: grad(fun)(*a), args, args)
+    eps = 1e-6
+    moved = [grad(fun)(*[x * (1 + s * eps) for x in args]) for s in (1, -1)]
+    assert np.allclose(out[1], (np.asarray(moved[0]) - np.asarray(moved[1])) / (2 * eps), rtol=1e-5)
