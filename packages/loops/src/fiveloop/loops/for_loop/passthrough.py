@@ -29,6 +29,7 @@ from fiveloop.core import (
     Span,
     Value,
     Var,
+    as_value,
     bind1,
     bytes_of,
     is_more,
@@ -65,7 +66,7 @@ class Held:
 
     def read(self, array: Value, i: Value, consts: dict[Var, Value]) -> Value:
         """The value of the step `i`, from a Ref of what the state holds."""
-        index = [p.at(i) if isinstance(p, Affine) else consts[p] for p in self.index]
+        index = [as_value(p.at(i)) if isinstance(p, Affine) else consts[p] for p in self.index]
         return bind1(get_p, array, *index, params=IndexParams(self.indexer))
 
     @property

@@ -143,10 +143,7 @@ class _Loop:
 
     def _giving(self, values: Sequence[Var]) -> Jaxpr:
         """The body with some of its values as results."""
-        after = [c.after for c in self.found.carried.values()]
-        numbers = dict.fromkeys([*self.found.held, *self.found.carried, *after])
-        places = {v: k for k, v in enumerate(numbers)}
-        key = ("giving", *[places[v] for v in values])
+        key = ("giving", *values)
         return self.p.body.remember(key, lambda: self.p.body.replace(outvars=tuple(values)))
 
     def _to_be_found(self, unknown: Mask) -> list[Var]:
