@@ -302,12 +302,28 @@ def test_what_the_caller_changes_afterwards() -> None:
         def body(i: Any, c: Any) -> None:
             y = ew.exp(c[...] * xs[i])
             ref[i] = y
-            c[...] = ew.sin(y)
+            c[...] = y
 
         out = for_loop(STEPS, body, init)
         total = (ref[...] * ref[...]).sum()
         ref[...] = 0.0
         return out * total
+
+    held(fun, INIT, XS)
+
+
+def test_a_ref_from_outside_that_is_carried_whole() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        ref = st.new_ref(init)
+
+        def body(i: Any, ys: Any) -> None:
+            y = ew.tanh(ref[...] * ref[...] + as_value(xs)[i])
+            ref[...] = y
+            ys[i] = y
+
+        ys = for_loop(STEPS, body, ew.mul(xs, 0.0))
+        ref[...] += 1.0
+        return ys * ref[...]
 
     right(fun, INIT, XS)
 

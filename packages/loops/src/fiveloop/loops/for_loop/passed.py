@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fiveloop.core import (
     Atom,
@@ -11,11 +12,23 @@ from fiveloop.core import (
     Var,
     broadcast_in_dim,
     equal,
+    new_eqn,
     select,
+    whole_indexer,
 )
 from fiveloop.core.primitives.elementwise import maximum, minimum
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held
 from fiveloop.loops.for_loop.primitive import ForParams
+from fiveloop.state import AbstractRef, IndexParams, get_p
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """Arrays that values are read from later, and what reads them off Refs before and after the known loop."""
+
+    before: list[Eqn]
+    after: list[Eqn]
+    atoms: list[Atom]
 
 
 class Passed:
@@ -68,13 +81,19 @@ class Passed:
         """What the staged loop takes besides: constants, and what is carried before the first step."""
         return [self.eqn.invars[k] for k in self.operands[0]]
 
-    def arrays(self, results: Sequence[Var | None]) -> list[Atom]:
-        """The states that it takes, before the loop or after; `results` are those after, by operand."""
-        found: list[Atom] = []
+    def arrays(self, results: Sequence[Var | None]) -> Arrays:
+        """The states that it takes, and what Refs from outside hold; `results` are the final states, by operand."""
+        found = Arrays([], [], [])
         for operand, final in self._sources:
-            result = results[operand]
-            assert result is not None, "unreachable: a state has a result"
-            found.append(result if final else self.eqn.invars[operand])
+            atom, result = self.eqn.invars[operand], results[operand]
+            if isinstance(atom.aval, AbstractRef):
+                whole = IndexParams(whole_indexer(atom.aval.shape))
+                read = new_eqn(get_p, [atom], whole, source=self.eqn.source)
+                (found.after if final else found.before).append(read)
+                found.atoms.append(read.outvars[0])
+            else:
+                assert result is not None, "unreachable: a state has a result"
+                found.atoms.append(result if final else atom)
         return found
 
     def read(

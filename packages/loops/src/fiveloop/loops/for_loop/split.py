@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import (
+    Atom,
     Aval,
     Dim,
     Eqn,
@@ -37,7 +38,7 @@ from fiveloop.core import (
     used_vars,
 )
 from fiveloop.loops.for_loop.passed import Passed
-from fiveloop.loops.for_loop.passthrough import Found, Held, find_held
+from fiveloop.loops.for_loop.passthrough import Carried, Found, Held, find_held
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
 from fiveloop.loops.for_loop.snapshots import with_snapshots
 from fiveloop.loops.for_loop.stacks import zeros_eqn
@@ -100,22 +101,21 @@ class _Loop:
         residuals = self._sort_residuals(cut)
         hoisted, invariant = self._hoist(cut, residuals.invariant)
         known, stacks = self._known(cut, unknown_ops, residuals.stacked)
-        staged = self._staged(cut, unknown_ops, residuals, invariant, stacks)
+        arrays = residuals.passed.arrays(self._outs())
+        staged = self._staged(cut, unknown_ops, residuals, invariant, stacks, arrays.atoms)
         out_unknown = tuple(u for u, state in zip(unknown_ops, self.states, strict=True) if state)
-        return EqnSplit([*hoisted, *known], [staged], out_unknown)
+        known = [*hoisted, *arrays.before, *known, *arrays.after]
+        return EqnSplit(known, [staged], out_unknown)
 
     def _split_body(self, unknown: Mask) -> Split:
         """Split the body; where that keeps less, with the stack of what is carried in place of two."""
         cut = self._split_giving(unknown, [])
         left = self._sort_residuals(cut).stacked
-        shared = [
-            v
-            for v in left
-            if v in self.found.carried and not cut.unknown_in[1 + self.found.carried[v].operand]
-        ]
+        carried = self._carried(cut.unknown_in[1:])
+        shared = [v for v in left if v in carried]
         if not shared:
             return cut
-        pairs = [*shared, *[self.found.carried[v].after for v in shared]]
+        pairs = [*shared, *[carried[v].after for v in shared]]
         other = self._split_giving(cut.unknown_in[1:], pairs)
         kept = bytes_of(v.aval for v in left)
         less = bytes_of(v.aval for v in self._sort_residuals(other).stacked)
@@ -149,10 +149,15 @@ class _Loop:
     def _to_be_found(self, unknown: Mask) -> list[Var]:
         """The values of the body that states hold later which are known."""
         held = self._held(unknown)
-        carried = [
-            v for v, c in self.found.carried.items() if c.after in held and not unknown[c.operand]
-        ]
+        carried = [v for v, c in self._carried(unknown).items() if c.after in held]
         return list(dict.fromkeys([*held, *carried]))
+
+    def _carried(self, unknown: Mask) -> dict[Var, Carried]:
+        return {
+            v: c
+            for v, c in self.found.carried.items()
+            if self.states[c.operand] and not unknown[c.operand]
+        }
 
     def _held(self, unknown: Mask) -> dict[Var, Held]:
         first = self.p.num_consts
@@ -160,7 +165,7 @@ class _Loop:
         return {
             v: h
             for v, h in self.found.held.items()
-            if self.states[h.operand] and not unknown[h.operand] and h.consts <= consts
+            if not unknown[h.operand] and h.consts <= consts
         }
 
     def keeps_more(self, other: _Loop, unknown: Mask, more: Dim = 0) -> bool:
@@ -197,8 +202,8 @@ class _Loop:
                 fixed |= set(eqn.outvars)
         unknown = cut.unknown_in[1:]
         changing = [v for v in cut.residuals if v not in fixed]
-        carried = {v: c for v, c in self.found.carried.items() if not unknown[c.operand]}
-        passed = Passed(self.eqn, self.p, changing, Found(self._held(unknown), carried))
+        found = Found(self._held(unknown), self._carried(unknown))
+        passed = Passed(self.eqn, self.p, changing, found)
         return _Residuals([v for v in cut.residuals if v in fixed], passed, passed.left)
 
     def _hoist(self, cut: Split, invariant: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
@@ -257,6 +262,7 @@ class _Loop:
         residuals: _Residuals,
         invariant: Sequence[Var],
         stacks: Sequence[Var],
+        arrays: Sequence[Atom],
     ) -> Eqn:
         """The staged loop.
 
@@ -266,7 +272,7 @@ class _Loop:
         """
         taken = cut.staged_in[1:]
         passed = residuals.passed
-        constants, arrays = passed.constants, passed.arrays(self._outs())
+        constants = passed.constants
         first = self.p.num_consts
         num_consts = sum(taken[:first])
         sizes = [len(invariant), len(constants), num_consts, len(stacks), len(arrays)]
