@@ -100,6 +100,17 @@ def test_the_carry_before_a_step_is_what_the_step_before_keeps(reverse: bool) ->
     right(fun, w, INIT, XS)
 
 
+def test_a_carry_that_weights_multiply_in_very_many_steps_keeps_its_stack() -> None:
+    """Planning sinks the sum of outer products, which are the weights' cotangent, as long as one factor is kept."""
+    steps = 300
+
+    def fun(w: Any, init: Any) -> Any:
+        return scan(lambda c, _: (ew.tanh(w @ c), None), init, length=steps)[0].sum()
+
+    args = drawn(WIDTH, WIDTH), INIT
+    assert stacks(fun, *args) == [f"f32[{steps},{WIDTH}]"] * 2
+
+
 def test_an_element_of_an_input_is_read_again() -> None:
     def fun(xs: Any) -> Any:
         return scan(lambda c, x: (c + ew.sin(x) * ew.exp(x), None), zeros(WIDTH, xs.dtype), xs)[0]

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from fiveloop.core import (
     Atom,
     Eqn,
+    Jaxpr,
     Value,
     Var,
     broadcast_in_dim,
+    bytes_of,
+    dot_general_p,
     equal,
+    is_more,
     new_eqn,
     select,
+    used_vars,
     whole_indexer,
 )
 from fiveloop.core.primitives.elementwise import maximum, minimum
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held
 from fiveloop.loops.for_loop.primitive import ForParams
+from fiveloop.loops.planning.sink import MOST_KEPT, MOST_TERMS
 from fiveloop.state import AbstractRef, IndexParams, get_p
 
 
@@ -31,20 +38,44 @@ class Arrays:
     atoms: list[Atom]
 
 
+def unsunk(staged: Jaxpr, nsteps: int) -> set[Var]:
+    """Factors of products that the planning would not sink any more, were they not read from a stack of their own.
+
+    The cotangent of weights that a step multiplies is a sum of products with what the step multiplied them by. That
+    is sunk where the factors that are not kept anyway take little room.
+    """
+    found = set[Var]()
+    for eqn in staged.eqns:
+        if eqn.primitive is not dot_general_p:
+            continue
+        made = bytes_of([eqn.outvars[0].aval])
+        for x, other, axes in zip(
+            eqn.invars, reversed(eqn.invars), eqn.params.contract, strict=True
+        ):
+            terms = prod(n for k, n in enumerate(x.aval.shape) if k not in axes)
+            room = nsteps * (bytes_of([x.aval]) + made)
+            if not is_more(terms, MOST_TERMS) and is_more(room, MOST_KEPT * bytes_of([other.aval])):
+                found |= used_vars([x])
+    return found
+
+
 class Passed:
     """Which residuals of a loop are passed on, what is needed for that, and how they are read in the staged loop.
 
     `left` are those that are not. A carried value is what the step before made of it, which is held, or kept.
     """
 
-    def __init__(self, eqn: Eqn, p: ForParams, values: Sequence[Var], found: Found) -> None:
+    def __init__(
+        self, eqn: Eqn, p: ForParams, values: Sequence[Var], found: Found, staged: Jaxpr
+    ) -> None:
         self.eqn = eqn
         self.p = p
         self.found = found
         self.held = {v: found.held[v] for v in values if v in found.held}
         rest = [v for v in values if v not in self.held]
         self.before: dict[Var, Carried] = {}
-        for v in rest:
+        apart = unsunk(staged, p.nsteps)
+        for v in [v for v in rest if v not in apart]:
             carried = found.carried.get(v)
             if carried is not None and self._is_there(carried.after, rest):
                 self.before[v] = carried

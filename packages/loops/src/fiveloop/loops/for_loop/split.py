@@ -203,7 +203,7 @@ class _Loop:
         unknown = cut.unknown_in[1:]
         changing = [v for v in cut.residuals if v not in fixed]
         found = Found(self._held(unknown), self._carried(unknown))
-        passed = Passed(self.eqn, self.p, changing, found)
+        passed = Passed(self.eqn, self.p, changing, found, cut.staged)
         return _Residuals([v for v in cut.residuals if v in fixed], passed, passed.left)
 
     def _hoist(self, cut: Split, invariant: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
