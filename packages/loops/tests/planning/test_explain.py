@@ -93,19 +93,18 @@ def test_the_gradient_of_a_recurrence() -> None:
           carry[0]     f32[40]     carried as a value
           xs           f32[12,40]  Ref that is only read, at indices
           residual     f32[12,40]  Ref, at indices
-          residual     f32[12,40]  Ref, at indices
           - promote: carry[0]: it stays a value: `dot_general` uses it whole, test_explain.py:43
           - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
           - constants: w: it stays a value: no step reads it at an index that is known only at run time
           - constants: params['b']: it stays a value: no step reads it at an index that is known only at run time
-          keeps f32[40] of each step: 1,920 bytes, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
           in place: a step writes once, after all that it reads: nothing has to be ordered
         loop 2: backward half of a derivative, `step`, test_explain.py:45, 12 steps, counting down
+          carry[0]               f32[40]     value, the same in all steps
           w                      f32[40,40]  value, the same in all steps
           residual               f32[12,40]  Ref that is only read, at indices
-          residual               f32[12,40]  Ref that is only read, at indices
           cotangent of carry[0]  f32[40]     carried as a value
+          factor                 f32[12,40]  Ref, at indices
           factor                 f32[12,40]  Ref, at indices
           + sink: cotangent of w: the factors of its terms are kept, and contracted after the loop, test_explain.py:45
           in place: a step writes once, after all that it reads: nothing has to be ordered
