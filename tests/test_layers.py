@@ -38,6 +38,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "index_windows",
         "index_eager",
         "index_masks",
+        "index_modes",
         "index_ops",
         "indexer",
         "indexing",

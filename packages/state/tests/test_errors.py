@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
         lambda: new_ref(K).__setitem__(0, 2**40),
         OverflowError,
         "the value written: the integer 1099511627776 does not fit int32, which holds -2147483648 to 2147483647; "
-        "convert the other operand to a wider dtype first",
+        "write one that fits, or make the array, or Ref, of a wider dtype",
     ),
     "bool of a Ref": (lambda: bool(new_ref(X[0])), TypeError, HOST.format("a bool", "f32[]")),
     "float of a Ref": (lambda: float(new_ref(X[0])), TypeError, HOST.format("a float", "f32[]")),
@@ -256,7 +256,7 @@ def test_in_place_arithmetic_on_a_ref_that_was_read() -> None:
     assert_misuse(
         lambda: ref.__iadd__(1),
         TypeError,
-        "add: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+        ADDED,
     )
 
 
@@ -335,3 +335,41 @@ def test_a_ref_that_has_been_frozen(
         "`freeze` returned"
     )
     assert_within(use, place)
+
+
+def added_to(ref: Any) -> None:
+    ref += 1.0
+
+
+def gone_over(ref: Any) -> None:
+    for _ in ref:
+        pass
+
+
+ADDED = "`+=` on a Ref of type Ref{f32[4]} would give its name to a sum: write `ref[...] += x`, or `ref[index] += x`"
+GONE_OVER = (
+    "iter: expected an array, got Ref{f32[4]}; go over what it holds, `for row in ref[...]`, or over its parts, "
+    "`for i in range(len(ref)): ref.at[i]`"
+)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(("fun", "message"), [(added_to, ADDED), (gone_over, GONE_OVER)])
+def test_a_ref_is_neither_added_to_nor_gone_over(wrap: Any, fun: Any, message: str) -> None:
+    assert_misuse(
+        lambda: wrap(fun)(new_ref(np.zeros(4, np.float32))), TypeError, message, within=fun
+    )
+
+
+def read_one(ref: Any, i: Any) -> Any:
+    return ref[i]
+
+
+def test_no_element_of_an_empty_axis() -> None:
+    assert_misuse(
+        lambda: jit(read_one)(new_ref(np.zeros((0, 3))), 0),
+        IndexError,
+        "expected an axis that has elements for an index, got axis 0, of size 0, of an array of shape (0, 3); leave "
+        "the code out for empty arrays",
+        within=read_one,
+    )

@@ -91,6 +91,11 @@ class Value(Methods):
             raise TypeError(
                 f"iter: expected a value with axes, got {self.aval}{at_source(user_source())}"
             )
+        if self.aval.accumulates:
+            raise TypeError(
+                f"iter: expected an array, got {self.aval}; go over what it holds, `for row in ref[...]`, or over its "
+                f"parts, `for i in range(len(ref)): ref.at[i]`{at_source(user_source())}"
+            )
         return iter(OPS["unstack"](self))
 
     def __getitem__(self, index: Any) -> Value:
@@ -108,6 +113,11 @@ class Value(Methods):
     def __iadd__(self, other: Any) -> Value:
         if self._note is not None:
             return self._note.inplace_add(self, other)
+        if self.aval.accumulates:
+            raise TypeError(
+                f"`+=` on a Ref of type {self.aval} would give its name to a sum: write `ref[...] += x`, or "
+                f"`ref[index] += x`{at_source(user_source())}"
+            )
         return OPS["add"](self, other)  # type: ignore[no-any-return]
 
     def __sub__(self, other: Any) -> Value:

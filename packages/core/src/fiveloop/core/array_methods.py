@@ -18,7 +18,28 @@ METHODS: dict[str, Callable[..., Value]] = {}
 class Update(Protocol):
     """A method of a place, as of `x.at[i]`: the array with a value combined into it there."""
 
-    def __call__(self, v: ArrayLike, **flags: bool) -> Value: ...
+    def __call__(
+        self,
+        v: ArrayLike,
+        *,
+        mode: str | None = None,
+        unique_indices: bool = False,
+        indices_are_sorted: bool = False,
+    ) -> Value: ...
+
+
+class Read(Protocol):
+    """The method `get` of a place."""
+
+    def __call__(
+        self, *, mode: str | None = None, fill_value: ArrayLike | None = None, **flags: bool
+    ) -> Value: ...
+
+
+class Apply(Protocol):
+    """The method `apply` of a place."""
+
+    def __call__(self, fun: Callable[[Value], ArrayLike], **options: Any) -> Value: ...
 
 
 class Place(Protocol):
@@ -26,10 +47,15 @@ class Place(Protocol):
 
     set: Update
     add: Update
+    subtract: Update
     multiply: Update
+    mul: Update
+    divide: Update
+    power: Update
     max: Update
     min: Update
-    get: Callable[[], Value]
+    get: Read
+    apply: Apply
 
 
 class Places(Protocol):
@@ -297,7 +323,7 @@ class Methods:
 
     @property
     def at(self) -> Places:
-        """Functional updates: `x.at[i].set(v)`, `.add`, `.multiply`, `.max`, `.min`, `.get`."""
+        """Functional updates: `x.at[i].set(v)`, `.add`, `.multiply`, `.max`, ..., and `.get`."""
         found: Any = METHODS["at"](self)
         return found  # type: ignore[no-any-return]  # the one method that gives no value
 

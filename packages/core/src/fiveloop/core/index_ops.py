@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fiveloop.core.array import OPS, Array, ArrayLike, Value
+from fiveloop.core.array import OPS, Array, ArrayLike, Value, as_value
 from fiveloop.core.array_methods import METHODS
 from fiveloop.core.errors import at_source
 from fiveloop.core.index_eager import put_now, take_now
 from fiveloop.core.index_masks import masked_place, put_masked
+from fiveloop.core.index_modes import filler_of, leaves_out, with_room
 from fiveloop.core.index_parse import normalize
-from fiveloop.core.indexing import put_kind, take
+from fiveloop.core.indexing import cast_for_write, put_kind, take
 from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.primitives.broadcast import full, zeros_of
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.rules import type_rules
 from fiveloop.core.trace.tracer import current_source, is_concrete, is_eager
@@ -56,8 +59,10 @@ class AtView:
 class Place:
     """A place of an array, to be read or combined with new values; the array itself does not change.
 
-    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays
-    ascend; both only make the operation cheaper.
+    `mode` says what happens out of bounds: None, "promise_in_bounds" and "clip" are the rule of all indexing, by
+    which an index that is known only at run time is clamped; "drop" and "fill" leave out what is out of bounds.
+    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend; both only
+    make the operation cheaper.
     """
 
     __slots__ = ("_index", "_x")
@@ -66,47 +71,111 @@ class Place:
         self._x = x
         self._index = index
 
-    def get(self) -> Value:
-        """What stands there now."""
-        return read_array(self._x, self._index)
+    def get(
+        self, *, mode: str | None = None, fill_value: ArrayLike | None = None, **flags: bool
+    ) -> Value:
+        """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
+        _check_flags(flags)
+        if not leaves_out(mode):
+            return read_array(self._x, self._index)
+        x = self._x
+        filler = (
+            filler_of(x.dtype) if fill_value is None else cast_for_write(x.aval, (), fill_value)
+        )
+        return with_room(x, self._index, filler, read_array, cut=False)
 
-    def set(self, v: ArrayLike, **flags: bool) -> Value:
+    def set(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
-        return self._put(v, "set", **flags)
+        return self._put(v, "set", **options)
 
-    def add(self, v: ArrayLike, **flags: bool) -> Value:
+    def add(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` added there; an element named several times gets every share."""
-        return self._put(v, "add", **flags)
+        return self._put(v, "add", **options)
 
-    def multiply(self, v: ArrayLike, **flags: bool) -> Value:
+    def subtract(self, v: ArrayLike, **options: Any) -> Value:
+        """The array with `v` taken away there; from an element named several times every share."""
+        return self._put(OPS["negative"](as_value(v, "the value written")), "add", **options)
+
+    def multiply(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the elements there multiplied by `v`."""
-        return self._put(v, "mul", **flags)
+        return self._put(v, "mul", **options)
 
-    def max(self, v: ArrayLike, **flags: bool) -> Value:
+    mul = multiply
+
+    def divide(self, v: ArrayLike, **options: Any) -> Value:
+        """The array with the elements there divided by `v`; one named several times by every share."""
+        if self._x.dtype.kind in "biu":
+            bad_type(
+                f"x.at[index].divide: expected floating point numbers, got {self._x.aval}; convert it first: "
+                "`x.astype('float32')`"
+            )
+        return OPS["divide"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
+
+    def power(self, v: ArrayLike, **options: Any) -> Value:
+        """The array with the elements there raised to the power `v`; one named several times to every share."""
+        return OPS["power"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
+
+    def apply(
+        self, fun: Callable[[Value], ArrayLike], *, mode: str | None = None, **flags: bool
+    ) -> Value:
+        """The array with a function of elements applied there, once also to an element named several times."""
+        if not callable(fun):
+            bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
+        place = masked_place(self._x.shape, self._index)
+        if place is not None and not is_concrete(place.mask):
+            old = place.laid(read_array(self._x, place.normal))
+            return put_masked(self._x, place, fun(old))
+        old = self.get(mode=mode, fill_value=0 if leaves_out(mode) else None)
+        return self._put(fun(old), "set", mode=mode, **flags)
+
+    def max(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the greater of old and `v` there."""
-        return self._put(v, "max", **flags)
+        return self._put(v, "max", **options)
 
-    def min(self, v: ArrayLike, **flags: bool) -> Value:
+    def min(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the lesser of old and `v` there."""
-        return self._put(v, "min", **flags)
+        return self._put(v, "min", **options)
+
+    def _factors(self, v: ArrayLike, options: dict[str, Any]) -> Value:
+        """Ones, and the product of all shares of each element there."""
+        ones = full(self._x.shape, 1, self._x.dtype)
+        return Place(ones, self._index).multiply(v, **options)
 
     def _put(
         self,
         v: Any,
         kind: str,
         *,
+        mode: str | None = None,
         unique_indices: bool = False,
         indices_are_sorted: bool = False,
     ) -> Value:
-        place = masked_place(self._x.shape, self._index)
-        if place is not None and not is_concrete(place.mask):
-            return put_masked(self._x, place, v, kind)
         x, flags = self._x, (unique_indices, indices_are_sorted)
-        if type(x) is Array and is_eager():
-            return put_now(x, self._index, v, kind, flags)
-        indexer, operands = normalize(x.shape, self._index)
-        return put_kind(
-            x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
+        if not leaves_out(mode):
+            return _put(x, self._index, v, kind, flags)
+        nothing = zeros_of(ShapedArray((), x.dtype))
+        run = lambda wider, index: _put(wider, index, v, kind, (False, indices_are_sorted))
+        return with_room(x, self._index, nothing, run, cut=True)
+
+
+def _put(x: Value, index: Any, v: Any, kind: str, flags: tuple[bool, bool]) -> Value:
+    place = masked_place(x.shape, index)
+    if place is not None and not is_concrete(place.mask):
+        return put_masked(x, place, v, kind)
+    if type(x) is Array and is_eager():
+        return put_now(x, index, v, kind, flags)
+    indexer, operands = normalize(x.shape, index)
+    return put_kind(
+        x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
+    )
+
+
+def _check_flags(flags: dict[str, bool]) -> None:
+    unknown = [name for name in flags if name not in ("unique_indices", "indices_are_sorted")]
+    if unknown:
+        bad_type(
+            f"x.at[index].get: expected `mode`, `fill_value`, `unique_indices` or `indices_are_sorted`, got "
+            f"{unknown[0]!r}"
         )
 
 

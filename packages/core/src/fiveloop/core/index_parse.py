@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core.array import Concrete, Scalar, Value, as_value
-from fiveloop.core.dims import Dim, Shape, broadcast_shapes
+from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_empty, same_dim
 from fiveloop.core.errors import STATIC, at_source, shape_str
 from fiveloop.core.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
 from fiveloop.core.ir.source import user_source
@@ -136,6 +136,11 @@ class _Parser:
             bad_type(
                 f"expected a mask whose elements are known, got the traced mask {item!r}: the size of the "
                 "result must be static; use `where`, or write with `x.at[mask].set(v)`"
+            )
+        elif not is_empty(item.shape) and same_dim(self._size, 0):
+            bad_index(
+                f"expected an axis that has elements for an index, got axis {self._axis}, of size 0, of an array of "
+                f"shape {shape_str(self.shape)}; leave the code out for empty arrays"
             )
         elif not item.ndim:
             self._dynamic(At(None), item, "at")

@@ -153,6 +153,10 @@ def python_number(x: Any, typed: Typed, what: str) -> Scalar:
     return host_scalar(x, typed, what)
 
 
+_INSTEAD = {"the value written": "write one that fits, or make the array, or Ref, of a wider dtype"}
+"""What to do about a number that does not fit, where that is not to convert an operand."""
+
+
 def _check_fits(x: int, dtype: DType, what: str) -> None:
     kind = dtype_kind(dtype)
     if kind in "iu":
@@ -163,7 +167,7 @@ def _check_fits(x: int, dtype: DType, what: str) -> None:
     if not low <= x <= high:
         raise OverflowError(
             f"{what}: the integer {x} does not fit {dtype.name}, which holds {low} to {high}; "
-            f"convert the other operand to a wider dtype first{at_source(user_source())}"
+            f"{_INSTEAD.get(what, 'convert the other operand to a wider dtype first')}{at_source(user_source())}"
         )
 
 

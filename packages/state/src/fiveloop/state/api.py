@@ -339,7 +339,9 @@ class _Version:
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """Refused, as any arithmetic on a Ref itself."""
-        return OPS["add"](value, x)  # type: ignore[no-any-return]
+        value._note = None
+        value += x
+        return value
 
     def handed_on(self, value: Value) -> None:
         """The other program may write to the Ref."""

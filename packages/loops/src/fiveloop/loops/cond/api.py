@@ -53,6 +53,7 @@ def cond(
     false_fun: Callable[[*Ts], T],
     *operands: *Ts,
     vmap: Vmap = "select",
+    **others: Any,
 ) -> T:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
 
@@ -70,6 +71,7 @@ def cond(
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 3)
     Array(4, dtype=int32, weak_type=True)
     """
+    _check_no_others("cond", others)
     value = as_value(pred, "cond: pred")
     if isinstance(value, Ref) or value.ndim:
         raise TypeError(
@@ -86,6 +88,7 @@ def switch(
     branches: Sequence[Callable[[*Ts], T]],
     *operands: *Ts,
     vmap: Vmap = "select",
+    **others: Any,
 ) -> T:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 
@@ -94,6 +97,7 @@ def switch(
     >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
     Array(30, dtype=int32, weak_type=True)
     """
+    _check_no_others("switch", others)
     if not isinstance(branches, Iterable):
         raise TypeError(
             f"switch: branches must be a list or a tuple of functions, got {branches!r} of type "
@@ -114,6 +118,17 @@ def switch(
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
     number = convert(inside, np.int32)
     return _choose("switch", number, funs, operands, _checked_mode("switch", vmap))
+
+
+def _check_no_others(what: str, others: dict[str, Any]) -> None:
+    """Refuse arguments by name: operands are given by position, one by one."""
+    for name in others:
+        functions = "true_fun, false_fun" if what == "cond" else "branches"
+        first = "pred" if what == "cond" else "index"
+        raise TypeError(
+            f"{what}: operands are given by position, one by one, got `{name}=`; write "
+            f"`{what}({first}, {functions}, x, y)`{at_source(current_source())}"
+        )
 
 
 def _checked_mode(what: str, vmap: Any) -> str:
