@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fiveloop.core import (
+    ShapedArray,
     Value,
     as_value,
     at_source,
@@ -29,6 +30,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan
+from fiveloop.state import Ref
 
 Reduction = Literal["mean", "sum", "max", "min", "stack"]
 _REDUCTIONS = ("mean", "sum", "max", "min", "stack")
@@ -50,8 +52,10 @@ def accumulate_grads(
     The arguments `batch_argnums` are pytrees of arrays with the batch in the first axis; the others are the same
     for all parts. Value and gradient are the mean over the parts, or the sum, according to `reduction`: those of
     the whole batch, if `fun` takes the mean or the sum over it. Gradients are summed in place in one buffer each,
-    half floats in float32. With `has_aux` the auxiliary results, arrays that `fun` returns beside its value, are
-    reduced by `aux_reduction`, or stacked. With `progress` (True, a label, or a `Progress`) a bar counts the parts.
+    half floats in float32. Of an argument that is a Ref the gradient is that of what it holds, as of `grad`; all
+    other Refs, passed or closed over, are read and written part after part. With `has_aux` the auxiliary results,
+    arrays that `fun` returns beside its value, are reduced by `aux_reduction`, or stacked. With `progress` (True, a
+    label, or a `Progress`) a bar counts the parts.
 
     Raises ValueError if the batch cannot be cut into equal parts, TypeError for what `value_and_grad` refuses.
 
@@ -101,15 +105,16 @@ def accumulate_grads(
 
 
 def _as_array(x: Any) -> Value:
+    """An argument as an array, or as the Ref that it is."""
     value: Value = as_value(x, "accumulate_grads: an argument")
     return value
 
 
 def _empty_sum(x: Any) -> Value:
-    """A zero of the type in which gradients of an argument are summed."""
+    """A zero of the type in which gradients of an argument, or of what a Ref holds, are summed."""
     value = _as_array(x)
     is_half = value.dtype.kind not in "fc" or value.dtype.itemsize < 4
-    return zeros_of(convert(value, np.float32).aval if is_half else value.aval.strong())
+    return zeros_of(ShapedArray(value.shape, np.dtype(np.float32) if is_half else value.dtype))
 
 
 def _reducer(how: str) -> Callable[[Value], Value]:
@@ -128,6 +133,11 @@ def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
     paths = tree_flatten_with_path(arg)[0]
     parts = []
     for x, (path, _) in zip(leaves, paths, strict=True):
+        if isinstance(x, Ref):
+            raise TypeError(
+                f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} is a batch, and must be an "
+                f"array, got a Ref of type {x.aval}; give what it holds, `ref[...]`{at_source(current_source())}"
+            )
         if not x.ndim or x.shape[0] % microbatches:
             raise ValueError(
                 f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} must have a first axis that "

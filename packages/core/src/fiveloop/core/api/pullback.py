@@ -48,7 +48,16 @@ class Pullback(Generic[A]):
         """A function that adds cotangents to Refs, and gives the Refs in their place.
 
         `refs` are like the arguments, or like prefixes of them: a Ref where the cotangent is to be added to it, and
-        None where it is to be given.
+        None where it is to be given. The function returns what the derivative turned round would, a cotangent for
+        each argument, with the very Ref where the cotangent has been added to one; a compiled function that was given
+        the Ref leaves that out of its own results.
+
+        >>> from fiveloop.core import vjp
+        >>> from fiveloop.state import new_ref
+        >>> total = new_ref(10.0)
+        >>> _, back = vjp(lambda x, y: x * y, 2.0, 3.0)
+        >>> back.with_refs(total, None)(1.0)
+        (Ref(13.0, dtype=float32), Array(2., dtype=float32))
         """
         count = len(self._flat.in_tree.children()[0].children())
         if len(refs) != count:
