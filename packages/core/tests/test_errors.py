@@ -27,7 +27,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.elementwise import select, shift_left, sin
-from fiveloop.core.testing.misuse import assert_misuse, assert_within
+from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))
@@ -432,6 +432,28 @@ def test_a_tracer_that_escaped(
         )
         assert (came in given) == (transform in STAGING)
         assert_within(use, place)
+
+
+@pytest.mark.parametrize("transform", [jit, closed_call])
+def test_a_tracer_that_escaped_is_not_handed_on(transform: Any) -> None:
+    kept: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        kept.append(x)
+        return x
+
+    jit(keep)(X)
+    text = misuse(lambda: transform(lambda x: x)(kept[0]), EscapedTracerError)
+    assert text.startswith(f"a traced value of type {as_value(X).aval} that came in as an argument")
+
+
+def test_the_line_is_the_users_also_below_numpy() -> None:
+    def invert(x: Any) -> Any:
+        return np.linalg.inv(x)
+
+    error = raised(lambda: jit(invert)(np.eye(2)))
+    assert "was asked to be a NumPy array" in str(error)
+    assert_within(invert, str(error).partition("\n  at ")[2])
 
 
 def test_the_error_of_an_escaped_tracer_names_three_places() -> None:

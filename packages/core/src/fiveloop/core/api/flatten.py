@@ -110,8 +110,14 @@ def as_result(x: Value) -> Value:
     return to_array(x) if isinstance(x, Scalar) else x
 
 
+_VALUE = object()
+"""Where a value goes among the leaves of an auxiliary result."""
+
+
 class FlatFunction:
     """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off.
+
+    `aux_others` has the leaves of `aux` that are no values, and `_VALUE` where one is.
 
     `user_fun` is the function that messages name, if `fun` only calls it.
     """
@@ -129,6 +135,7 @@ class FlatFunction:
         self.has_aux = has_aux
         self.out_tree: TreeDef | None = None
         self.aux_tree: TreeDef | None = None
+        self.aux_others: list[Any] = []
         self.num_outs = 0
 
     def __call__(self, *leaves: Value) -> list[Value]:
@@ -141,7 +148,7 @@ class FlatFunction:
         aux_leaves: Sequence[Value] = ()
         if self.has_aux:
             out, aux = self._split_aux(out)
-            aux_leaves, self.aux_tree = flatten_values(aux, self._naming("the auxiliary result"))
+            aux_leaves = self._aux_values(aux)
         out_leaves, self.out_tree = flatten_values(out, self._naming("the result"))
         self.num_outs = len(out_leaves)
         return [*out_leaves, *aux_leaves]
@@ -154,7 +161,22 @@ class FlatFunction:
     def unflatten_aux(self, leaves: Sequence[Any]) -> Any:
         """The auxiliary result from its leaves."""
         assert self.aux_tree is not None, "unreachable: the function has run"
-        return tree_unflatten(self.aux_tree, [as_result(x) for x in leaves])
+        given = iter(leaves)
+        full = [as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
+        return tree_unflatten(self.aux_tree, full)
+
+    def _aux_values(self, aux: Any) -> list[Value]:
+        """The values among the leaves of an auxiliary result; what is none is given back as it is."""
+        leaves, self.aux_tree = flatten_located(aux)
+        values: list[Value] = []
+        self.aux_others = []
+        for x in leaves:
+            try:
+                values.append(as_value(x))
+                self.aux_others.append(_VALUE)
+            except TypeError:
+                self.aux_others.append(x)
+        return values
 
     def _naming(self, what: str) -> Naming:
         return lambda path: f"{what}{keystr(path)} of {self._name}"

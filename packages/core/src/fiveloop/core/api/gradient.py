@@ -32,10 +32,10 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that gives both the value of `fun` and its gradient with respect to the arguments `argnums`.
 
-    `fun` must return a float scalar, or with `has_aux` a pair of one and anything else. The gradient has the
-    structure, shapes and dtypes of the argument; for several argnums it is a tuple. With `holomorphic` arguments
-    and result are complex, and the gradient is the complex derivative. With `allow_int` arguments may hold
-    integers, whose gradients are zeros of their own dtype.
+    `fun` must return a float scalar, or with `has_aux` a pair of one and anything else, arrays or not.
+    The gradient has the structure, shapes and dtypes of the argument; for several argnums it is a tuple. With
+    `holomorphic` arguments and result are complex, and the gradient is the complex derivative. With `allow_int`
+    arguments may hold integers, whose gradients are zeros of their own dtype.
 
     >>> value_and_grad(lambda x: x**2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))

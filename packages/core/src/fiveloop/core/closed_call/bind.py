@@ -9,7 +9,7 @@ from typing import Any
 from fiveloop.core.array import Value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.ir.jaxpr import Jaxpr, Literal, Primitive, Var
-from fiveloop.core.trace.tracer import bind
+from fiveloop.core.trace.tracer import bind, check_live
 from fiveloop.core.util import dedupe
 
 
@@ -61,6 +61,8 @@ def bind_call(prim: Primitive[Any], operands: Sequence[Value], p: Any) -> list[V
     found = _forwarding(p.jaxpr)
     if found.jaxpr is p.jaxpr or [x.aval for x in operands] != p.jaxpr.in_avals:
         return bind(prim, *operands, params=p)
+    for x in operands:
+        check_live(x)  # also one that is only handed on
     computed: list[Value] = []
     if found.jaxpr.outvars or found.jaxpr.effects:
         computed = bind(prim, *operands, params=replace(p, jaxpr=found.jaxpr))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from inspect import unwrap
 from types import CodeType, FrameType
 from typing import NamedTuple
+
+import numpy as np
 
 _PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
@@ -16,6 +19,9 @@ _INTERNAL = tuple(
 )
 _SKIPPED = (*_INTERNAL, _STDLIB + "contextlib", _STDLIB + "functools")
 _is_internal: dict[CodeType, bool] = {}
+# NumPy's functions are between the user and the library where they are given traced values.
+_BETWEEN = (*_SKIPPED, f"{os.path.dirname(np.__file__)}/")
+_is_users: dict[CodeType, bool] = {}
 
 
 class Source(NamedTuple):
@@ -55,7 +61,11 @@ def user_source() -> Source | None:
     """The innermost frame of the user's program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not is_internal(frame.f_code):
+        code = frame.f_code
+        known = _is_users.get(code)
+        if known is None:
+            known = _is_users[code] = not code.co_filename.startswith(_BETWEEN)
+        if known:
             return Source(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     return None
