@@ -81,6 +81,7 @@ def accumulate_grads(
     @boundary
     def accumulated(*args: Any, **kwargs: Any) -> Any:
         _check_count(fun, (*wanted, *batched), args)
+        _check_sizes(fun, batched, args)
         parts = [_parts(fun, k, args[k], microbatches) for k in batched]
         chosen = args[wanted[0]] if isinstance(argnums, int) else tuple(args[k] for k in wanted)
 
@@ -145,6 +146,21 @@ def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
             )
         parts.append(reshape(x, (microbatches, x.shape[0] // microbatches, *x.shape[1:])))
     return tree_unflatten(tree, parts)
+
+
+def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence[Any]) -> None:
+    """Refuse batches of different sizes; one that has no first axis is refused later."""
+    sizes = {
+        f"argument {k}{keystr(path)}": np.shape(x)[0]
+        for k in batched
+        for path, x in tree_flatten_with_path(args[k])[0]
+        if np.shape(x)
+    }
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise ValueError(
+            f"accumulate_grads of {function_name(fun)}: first axes differ: {shown}{at_source(current_source())}"
+        )
 
 
 def _numbers(name: str, argnums: Any) -> list[int]:

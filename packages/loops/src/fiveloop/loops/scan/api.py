@@ -45,6 +45,7 @@ from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan.as_python import scan_as_python
+from fiveloop.loops.scan.carry import changed_structure, changed_types
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
 from fiveloop.state import AbstractRef, Ref
@@ -326,11 +327,7 @@ class _Step:
         carry_leaves, tree = flatten_values(out_carry, f"{self.what}: the carry returned")
         check_values(f"{self.what}: the carry returned", out_carry, carry_leaves)
         if tree != self.carry_tree:
-            advice = "; does the function return?" if out_carry is None else ""
-            raise TypeError(
-                f"{self.what}: the carry must keep its structure, {self.carry_tree}, but `{function_source(self.f)}` "
-                f"returns {tree}{advice}{at_source(current_source())}"
-            )
+            raise changed_structure(self.what, self.f, self.carry_tree, out_carry, tree)
         y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
         check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
@@ -367,7 +364,7 @@ def _trace(
             return staged, avals, step.ys_tree
         grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
         if all(a is g for a, g in zip(avals, grown, strict=True)):
-            raise _carry_mismatch(step, avals, outs)
+            raise changed_types(step.what, step.carry_tree, avals, outs)
         avals = grown
 
 
@@ -377,19 +374,6 @@ def _joined(given: Aval, out: Aval) -> Aval:
         return given
     dtype, weak = join((Typed(given.dtype, True), Typed(out.dtype, out.weak_type)))
     return ShapedArray(given.shape, dtype, weak)
-
-
-def _carry_mismatch(step: _Step, given: Sequence[Aval], outs: Sequence[Aval]) -> TypeError:
-    paths = leaf_paths(step.carry_tree)
-    wrong = [
-        f"carry{path} goes in as {a} and comes out as {out}"
-        for path, a, out in zip(paths, given, outs, strict=True)
-        if a.strong() is not out.strong()
-    ]
-    return TypeError(
-        f"{step.what}: the carry must keep its types, but {'; '.join(wrong)}; make init of the type that the function "
-        f"returns, or convert in the function with astype{at_source(current_source())}"
-    )
 
 
 def _as_type(x: Value, aval: Aval) -> Value:

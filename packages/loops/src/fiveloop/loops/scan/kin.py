@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -10,12 +10,14 @@ import numpy as np
 
 from fiveloop.core import (
     Concrete,
+    TreeDef,
     Typed,
     Value,
     as_value,
     at_source,
     boundary,
     call_user,
+    check_callable,
     concatenate,
     convert,
     current_source,
@@ -30,7 +32,8 @@ from fiveloop.core import (
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
-from fiveloop.loops.scan.api import scan, scan_of
+from fiveloop.loops.scan.api import scan_of
+from fiveloop.loops.scan.carry import check_carry
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.while_loop.api import while_loop
 from fiveloop.state import Ref
@@ -62,6 +65,7 @@ def fori_loop(
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
     """
+    check_callable("fori_loop", body_fun)
     low, high = as_value(lower, "fori_loop: lower"), as_value(upper, "fori_loop: upper")
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
@@ -125,7 +129,9 @@ def _while_bounds(
     def step(carry: tuple[Any, T]) -> tuple[Any, T]:
         i, val = carry
         mark(bar, steps)
-        return i + 1, call_user(*_BODY, body_fun, i, val)
+        out = call_user(*_BODY, body_fun, i, val)
+        check_carry("fori_loop", body_fun, val, out)
+        return i + 1, out
 
     out: tuple[Any, T] = while_loop(more, step, (low, init_val))
     return out[1]
@@ -142,20 +148,13 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     >>> map(lambda x: x * x, fnp.arange(3.0))
     Array([0., 1., 4.], dtype=float32)
     """
+    check_callable("map", f)
     leaves, tree = flatten_values(xs, "map: xs")
     if not leaves or any(not x.ndim for x in leaves):
         raise ValueError(
             f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
         )
-    bar = as_progress("map", progress) or False
-    if batch_size is None:
-        step = lambda _, x: ((), call_user("map: the function", "(x)", f, x))
-        stacked: Y = scan(step, (), xs, progress=bar)[1]
-        return stacked
-    if type(batch_size) is not int or batch_size < 1:
-        raise ValueError(
-            f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
-        )
+    how = How(progress=as_progress("map", progress))
     sizes = {
         f"xs{keystr(path)}": x.shape[0]
         for x, (path, _) in zip(leaves, tree_flatten_with_path(xs)[0], strict=True)
@@ -163,14 +162,45 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(f"map: leading axes differ: {shown}{at_source(current_source())}")
+    steps = check_steps("map", leaves[0].shape[0])
+    if batch_size is None:
+        out: Y = scan_of("map", _mapped(f, f), (), xs, steps, how)[1]
+        return out
+    if type(batch_size) is not int or batch_size < 1:
+        raise ValueError(
+            f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
+        )
+    return _in_batches(f, leaves, tree, batch_size, how)
+
+
+def _mapped(f: Callable[[Any], Any], run: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A step without a carry that runs the user's function, or what is made of it."""
+
+    @wraps(f)
+    def step(i: Value, carry: Any, x: Any) -> Any:
+        return (), call_user("map: the function", "(x)", run, x)
+
+    return step
+
+
+def _in_batches(
+    f: Callable[[X], Y], leaves: Sequence[Value], tree: TreeDef, batch_size: int, how: How
+) -> Y:
+    """So many slices at a time, and those that are left over."""
     batches, rest = divmod(leaves[0].shape[0], batch_size)
+
+    @wraps(f)
+    def one(x: X) -> Y:
+        out: Y = call_user("map: the function", "(x)", f, x)
+        return out
+
     whole = tree_unflatten(
         tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves]
     )
-    done = scan(lambda _, x: ((), vmap(f)(x)), (), whole, progress=bar)[1]
+    done = scan_of("map", _mapped(f, vmap(one)), (), whole, batches, how)[1]
     out: Y = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:
         return out
-    last = vmap(f)(tree_unflatten(tree, [x[batches * batch_size :] for x in leaves]))
+    last = vmap(one)(tree_unflatten(tree, [x[batches * batch_size :] for x in leaves]))
     whole_out: Y = tree_map(lambda a, b: concatenate([a, b], 0), out, last)
     return whole_out

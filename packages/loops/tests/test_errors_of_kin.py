@@ -1,0 +1,291 @@
+"""Bad input to the loops that are written on others: their own names in the messages, and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import function_source, jit
+from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.loops import (
+    accumulate_grads,
+    associative_scan,
+    cond,
+    cumsum,
+    for_loop,
+    fori_loop,
+    map,
+    scan,
+    switch,
+    while_loop,
+)
+from fiveloop.state import new_ref
+
+X = np.arange(4, dtype=np.float32)
+M = np.ones((3, 2), np.float32)
+R = new_ref(X)
+
+Case = tuple[Callable[[], object], type[Exception], str]
+
+
+def one(x: Any) -> Any:
+    return x
+
+
+def two(c: Any, x: Any) -> Any:
+    return c, x
+
+
+def three(i: Any, refs: Any, more: Any) -> None:
+    """A body with one argument too many."""
+
+
+def nothing(*args: Any) -> None:
+    """A function that does not return anything."""
+
+
+def wrap(i: Any, c: Any) -> Any:
+    return (c,)
+
+
+def widen(i: Any, c: Any) -> Any:
+    return {"a": c["a"].astype("float64")}
+
+
+def keep(i: Any, c: Any) -> Any:
+    return c
+
+
+def text(x: Any) -> Any:
+    return "text"
+
+
+def always() -> Any:
+    return True
+
+
+def loss(w: Any, x: Any) -> Any:
+    return (w * x["a"]).sum()
+
+
+def traced(body: Any, init: Any) -> Callable[[], object]:
+    """A fori_loop whose bound is not known."""
+    return lambda: jit(lambda n: fori_loop(0, n, body, init))(2)
+
+
+TYPES = (
+    "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4]; make init of "
+    "the type that the function returns, or convert in the function with astype"
+)
+STRUCTURE = "fori_loop: the carry must keep its structure, PyTreeDef(*), but"
+HALVES = "microbatches cut into equal parts"
+UNROLL = 'unroll must be an integer of at least 1, True, False or "auto", got'
+
+CASES: dict[str, Case] = {
+    "for_loop: steps": (
+        lambda: for_loop(X, keep, X),
+        TypeError,
+        "for_loop: the number of steps must be an integer, got array([0., 1., 2., 3.], dtype=float32)",
+    ),
+    "for_loop: a body of three arguments": (
+        lambda: for_loop(3, three, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"for_loop: the body must take (i, refs), but `{function_source(three)}` takes (i, refs, more)",
+    ),
+    "for_loop: unroll": (
+        lambda: for_loop(3, nothing, X, unroll=1.5),  # type: ignore[arg-type]  # that is the point
+        ValueError,
+        f"for_loop: {UNROLL} 1.5",
+    ),
+    "scan: lengths of a tree": (
+        lambda: scan(two, 0.0, {"a": X, "b": [M]}),
+        ValueError,
+        "scan: leading axes differ: xs['a'] has 4, xs['b'][0] has 3",
+    ),
+    "scan: a condition of no arguments": (
+        lambda: scan(two, X, X, until=always),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"scan: until must take (carry), but `{function_source(always)}` takes ()",
+    ),
+    "scan: a condition that is none": (
+        lambda: scan(two, X, X, until=3),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        "scan: until: expected a function, got 3 of type int",
+    ),
+    "scan: a condition without a result": (
+        lambda: scan(two, X, X, until=nothing),
+        TypeError,
+        f"scan: until must return a bool scalar, but `{function_source(nothing)}` returns None of type NoneType; "
+        "compare (`x > 0`), or reduce with `all` or `any`",
+    ),
+    "scan: unroll": (
+        lambda: scan(two, X, X, unroll="all"),  # type: ignore[call-overload]  # that is the point
+        ValueError,
+        f"scan: {UNROLL} 'all'",
+    ),
+    "fori_loop: no function": (
+        lambda: fori_loop(0, 3, None, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "fori_loop: expected a function, got None of type NoneType",
+    ),
+    "fori_loop: a fractional bound": (
+        lambda: fori_loop(0.5, 2, keep, X),
+        TypeError,
+        "fori_loop: lower must be an integer scalar, got f32*[]",
+    ),
+    "fori_loop: a bound that is no number": (
+        lambda: fori_loop(0, "3", keep, X),
+        TypeError,
+        "fori_loop: upper must be an array or a scalar, got '3' of type str",
+    ),
+    "fori_loop: types": (lambda: fori_loop(0, 3, widen, {"a": X}), TypeError, TYPES),
+    "fori_loop: structure": (
+        lambda: fori_loop(0, 3, wrap, X),
+        TypeError,
+        f"{STRUCTURE} `{function_source(wrap)}` returns PyTreeDef((*,))",
+    ),
+    "fori_loop: unroll": (
+        lambda: fori_loop(0, 3, keep, X, unroll=0),
+        ValueError,
+        f"fori_loop: {UNROLL} 0",
+    ),
+    "map: no function": (
+        lambda: map(3, X, batch_size=2),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "map: expected a function, got 3 of type int",
+    ),
+    "map: a scalar": (
+        lambda: map(one, 1.0),
+        ValueError,
+        "map: xs must hold arrays with an axis to map over",
+    ),
+    "map: lengths": (
+        lambda: map(one, {"a": X, "b": M}),
+        ValueError,
+        "map: leading axes differ: xs['a'] has 4, xs['b'] has 3",
+    ),
+    "map: arguments of a batch": (
+        lambda: map(two, X, batch_size=2),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"map: the function must take (x), but `{function_source(two)}` takes (c, x)",
+    ),
+    "map: a result": (
+        lambda: map(text, X),
+        TypeError,
+        "map: y must be an array or a scalar, got 'text' of type str",
+    ),
+    "map: a result of a batch": (
+        lambda: map(text, X, batch_size=2),
+        TypeError,
+        f"the result of {function_source(text)} must be an array or a scalar, got 'text' of type str",
+    ),
+    "map: batch_size": (
+        lambda: map(one, X, batch_size=True),
+        ValueError,
+        "map: batch_size must be an integer of at least 1, got True",
+    ),
+    "while_loop: a condition that is a number": (
+        lambda: while_loop(one, one, 0),
+        TypeError,
+        f"while_loop: cond_fun must return a bool scalar, but `{function_source(one)}` returns i32*[]; compare "
+        "(`x > 0`), or reduce with `all` or `any`",
+    ),
+    "while_loop: a body without a result": (
+        lambda: while_loop(lambda v: v < 3, nothing, 0),
+        TypeError,
+        f"while_loop: the body must keep the structure of the value, PyTreeDef(*), but `{function_source(nothing)}` "
+        "returns PyTreeDef(None)",
+    ),
+    "associative_scan: no function": (
+        lambda: associative_scan(3, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "associative_scan: expected a function, got 3 of type int",
+    ),
+    "associative_scan: arguments": (
+        lambda: associative_scan(one, X),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"associative_scan: fn must take (a, b), but `{function_source(one)}` takes (x)",
+    ),
+    "associative_scan: a Ref": (
+        lambda: associative_scan(two, R),
+        TypeError,
+        "associative_scan: elems must be an array, got a Ref of type Ref{f32[4]}; read it: `ref[...]`",
+    ),
+    "associative_scan: a scalar": (
+        lambda: associative_scan(two, 1.0),  # type: ignore[arg-type]  # that is the point
+        ValueError,
+        "associative_scan: axis must be an axis of elems, of type f32*[], got 0",
+    ),
+    "cumsum: axis": (
+        lambda: cumsum(X, axis=2),
+        ValueError,
+        "cumsum: expected `axis` in [-1, 1) for 1 axes, got 2",
+    ),
+    "accumulate_grads: batches": (
+        lambda: accumulate_grads(loss, 2)(1.0, {"a": X, "b": np.ones(6)}),
+        ValueError,
+        "accumulate_grads of loss: first axes differ: argument 1['a'] has 4, argument 1['b'] has 6",
+    ),
+    "accumulate_grads: a scalar": (
+        lambda: accumulate_grads(loss, 2)(1.0, {"a": 1.0}),
+        ValueError,
+        f"accumulate_grads of loss: argument 1['a'] must have a first axis that 2 {HALVES}, got f32*[]",
+    ),
+    "accumulate_grads: microbatches": (
+        lambda: accumulate_grads(loss, 1.5),  # type: ignore[arg-type]  # that is the point
+        ValueError,
+        "accumulate_grads: microbatches must be an integer of at least 1, got 1.5",
+    ),
+    "cond: a predicate of many": (
+        lambda: cond(X, lambda: 1, lambda: 2),
+        TypeError,
+        "cond: pred must be a scalar, got f32[4]; reduce it with `all` or `any`, or use `where` to choose element by "
+        "element",
+    ),
+    "cond: no predicate": (
+        lambda: cond(None, lambda: 1, lambda: 2),
+        TypeError,
+        "cond: pred must be an array or a scalar, got None of type NoneType",
+    ),
+    "switch: indices": (
+        lambda: switch(np.array([0, 1], np.int32), [one, one], X),
+        TypeError,
+        "switch: index must be an integer scalar, got i32[2]",
+    ),
+    "switch: an item": (
+        lambda: switch(0, [one, 3], X),  # type: ignore[list-item]  # that is the point
+        TypeError,
+        "switch: branches[1]: expected a function, got 3 of type int",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str) -> None:
+    assert_misuse(*CASES[name])
+
+
+@pytest.mark.parametrize(
+    ("body", "init", "message"),
+    [
+        (widen, {"a": X}, TYPES),
+        (wrap, X, f"{STRUCTURE} `{function_source(wrap)}` returns PyTreeDef((*,))"),
+        (
+            nothing,
+            X,
+            f"{STRUCTURE} `{function_source(nothing)}` returns PyTreeDef(None); does the function return?",
+        ),
+    ],
+)
+def test_a_body_whose_number_of_steps_is_computed(body: Any, init: Any, message: str) -> None:
+    assert_misuse(traced(body, init), TypeError, message, within=traced)
+
+
+@pytest.mark.parametrize("make", [np.int32, np.int8, int])
+def test_negative_numbers_of_any_type(make: Any) -> None:
+    message = "the number of steps must not be negative, got -2"
+    assert_misuse(lambda: for_loop(make(-2), nothing, X), ValueError, f"for_loop: {message}")
+    assert_misuse(lambda: scan(two, X, length=make(-2)), ValueError, f"scan: {message}")
