@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
         "scan: leading axes differ: xs['a'] has 4, xs['b'][0] has 3",
     ),
     "scan: a condition of no arguments": (
-        lambda: scan(two, X, X, until=always),  # type: ignore[call-overload]  # that is the point
+        lambda: scan(two, X, X, until=always),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"scan: until must take (carry), but `{function_source(always)}` takes ()",
     ),
@@ -194,7 +194,7 @@ CASES: dict[str, Case] = {
         "(`x > 0`), or reduce with `all` or `any`",
     ),
     "while_loop: a body without a result": (
-        lambda: while_loop(lambda v: v < 3, nothing, 0),
+        lambda: while_loop(lambda v: v < 3, nothing, 0),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"while_loop: the body must keep the structure of the value, PyTreeDef(*), but `{function_source(nothing)}` "
         "returns PyTreeDef(None)",
@@ -215,7 +215,7 @@ CASES: dict[str, Case] = {
         "associative_scan: elems must be an array, got a Ref of type Ref{f32[4]}; read it: `ref[...]`",
     ),
     "associative_scan: a scalar": (
-        lambda: associative_scan(two, 1.0),  # type: ignore[arg-type]  # that is the point
+        lambda: associative_scan(two, 1.0),
         ValueError,
         "associative_scan: axis must be an axis of elems, of type f32*[], got 0",
     ),
@@ -256,7 +256,7 @@ CASES: dict[str, Case] = {
         "switch: index must be an integer scalar, got i32[2]",
     ),
     "switch: an item": (
-        lambda: switch(0, [one, 3], X),  # type: ignore[list-item]  # that is the point
+        lambda: switch(0, [one, 3], X),  # type: ignore[arg-type]  # that is the point
         TypeError,
         "switch: branches[1]: expected a function, got 3 of type int",
     ),
