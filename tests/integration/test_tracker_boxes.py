@@ -380,6 +380,23 @@ def test_for_partial_eval_by_reads_and_writes() -> None:
     agree(fun, X, DOT, unknown=(True, False))
 
 
+def test_for_partial_eval_residual_passthrough() -> None:
+    # What a step reads is what the final state holds there: the residual is the result itself.
+    known, linear, residuals = halves(loop, X)
+    assert residuals == [known.outvars[0]]
+    assert len(loop_of(known).outvars) == 1
+    agree(loop, X)
+
+    # An element of what a loop only reads is read again; the carries before each step are a result as it is.
+    def fun(c: Any, xs: Any) -> Any:
+        return scan(lambda c, x: (c * x, c), c, xs)
+
+    known, linear, residuals = halves(fun, ONE, X, unknown=(True, True))
+    assert set(residuals) == {known.invars[1], known.outvars[1]}
+    assert {"sin", "cos"}.isdisjoint(names(linear))
+    agree(fun, ONE, X, unknown=(True, True))
+
+
 def test_for_rematerialised_loop_dependent_values() -> None:
     # What comes from the counter and from constants alone is computed again: nothing is kept of a step.
     def fun(x: Any) -> Any:
