@@ -383,7 +383,7 @@ def test_for_partial_eval_by_reads_and_writes() -> None:
 def test_for_partial_eval_residual_passthrough() -> None:
     # What a step reads is what the final state holds there: the residual is the result itself.
     known, linear, residuals = halves(loop, X)
-    assert residuals == [known.outvars[0]]
+    assert list(residuals) == [known.outvars[0]]
     assert len(loop_of(known).outvars) == 1
     agree(loop, X)
 
