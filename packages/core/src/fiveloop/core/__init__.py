@@ -166,6 +166,7 @@ from .transforms.batch import axes_in_front as axes_in_front
 from .transforms.batch import batch_jaxpr as batch_jaxpr
 from .transforms.batch import in_front as in_front
 from .transforms.batch import move_batch as move_batch
+from .transforms.cost import equation_cost as equation_cost
 from .transforms.cost import jaxpr_cost as jaxpr_cost
 from .transforms.dce import dce as dce
 from .transforms.eval import eval_jaxpr as eval_jaxpr
@@ -254,6 +255,7 @@ from .api.staging import stage_user as stage_user
 from .api.staging import stage_call as stage_call
 from .dims import broadcast_shapes as broadcast_shapes
 from .dims import Dim as Dim
+from .dims import is_constant as is_constant
 from .dims import is_more as is_more
 from .dims import size_of as size_of
 from .api.flatten import check_callable as check_callable

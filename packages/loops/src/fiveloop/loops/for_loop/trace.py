@@ -9,19 +9,26 @@ from typing import Any
 
 from fiveloop.core import (
     STATIC,
+    Aval,
     Jaxpr,
     Tracer,
     Value,
     at_source,
     bind,
     current_source,
+    eval_jaxpr,
+    is_eager,
+    mutated_positions,
     partition,
+    select_by,
     stage,
+    used_vars,
 )
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
+from fiveloop.loops.planning.hoist import invariant_part
 from fiveloop.loops.planning.names import closure_names
 from fiveloop.loops.planning.options import STEPS, Planning, current_planning
 from fiveloop.loops.planning.promote import promote
@@ -111,13 +118,17 @@ def loop_of(
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
     chosen = current_planning()
-    num_consts, num_refs = len(traced.consts), len(traced.refs)
     story = _Story(traced, states) if chosen.tell else None
-    body, mask = traced.jaxpr, [False] * num_consts
     if chosen.promote:
-        body, told = promote(body, story.names if story else [""] * (len(body.invars) - 1))
+        names = story.names if story else [""] * (len(traced.jaxpr.invars) - 1)
+        body, told = promote(traced.jaxpr, names)
+        traced = replace(traced, jaxpr=body)
         if story:
             story.told += told
+    if chosen.hoist and nsteps > 1 and not is_eager():
+        traced = _hoisted(traced, story)
+    body, num_consts, num_refs = traced.jaxpr, len(traced.consts), len(traced.refs)
+    mask = [False] * num_consts
     if chosen.constants:
         body, mask = promote_constants(body, num_consts, num_refs)
     consts, indexed = partition(mask, traced.consts)
@@ -126,6 +137,36 @@ def loop_of(
     if story:
         params = replace(params, record=story.record(mask, num_refs, chosen))
     return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))
+
+
+def _hoisted(traced: TracedBody, story: _Story | None) -> TracedBody:
+    """The body with what no step changes computed here, and among its constants; those that it needs no more are gone.
+
+    Outside of traces that is left to the pass, so that one program does it all.
+    """
+    i, *binders = traced.jaxpr.invars
+    num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
+    changed = mutated_positions(traced.jaxpr.effects)
+    read = [v for k, v in enumerate(binders[:num]) if k >= num_consts and k + 1 not in changed]
+    found = invariant_part(traced.jaxpr, binders[:num_consts], read)
+    if story:
+        story.told += found.told
+    if not found.results:
+        return traced
+    before = Jaxpr(binders[:num], found.eqns, found.results, traced.jaxpr.name)
+    values = eval_jaxpr(before, [*traced.consts, *traced.refs])
+    used = {a for e in found.rest for a in used_vars(e.invars)} | used_vars(traced.jaxpr.outvars)
+    kept = [v in used for v in binders[:num_consts]]
+    consts = [*select_by(kept, binders[:num_consts]), *found.results]
+    body = Jaxpr(
+        [i, *consts, *binders[num_consts:]],
+        found.rest,
+        traced.jaxpr.outvars,
+        traced.jaxpr.name,
+    )
+    if story:
+        story.move(kept, [v.aval for v in found.results])
+    return TracedBody(body, [*select_by(kept, traced.consts), *values], traced.refs, traced.fun)
 
 
 class _Story:
@@ -138,6 +179,16 @@ class _Story:
         self.names = [*names, *["state"] * (len(closed) + count - len(names))]
         self.avals = traced.jaxpr.in_avals[1:]
         self.told: list[Decision] = []
+
+    def move(self, kept: Sequence[bool], new: Sequence[Aval]) -> None:
+        """Take note of constants that are gone, and of those that are computed before the loop."""
+        num = len(kept)
+        self.names = [
+            *select_by(kept, self.names[:num]),
+            *["computed before"] * len(new),
+            *self.names[num:],
+        ]
+        self.avals = [*select_by(kept, self.avals[:num]), *new, *self.avals[num:]]
 
     def record(self, promoted: Sequence[bool], num_refs: int, chosen: Planning) -> Record:
         """The record of the loop, with names in the order of its operands."""

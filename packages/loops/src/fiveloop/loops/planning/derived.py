@@ -88,3 +88,11 @@ def without_operand(record: Record, keep: Sequence[bool], new: int) -> Record:
         return record
     names = [*select_by(keep, record.names), *["factor"] * new]
     return record.moved(record.role, names, record.saved)
+
+
+def with_computed(record: Record, first: int, count: int) -> Record:
+    """The record of a loop with more constants, behind the first ones: what is computed before it."""
+    if not record.names:
+        return record
+    names = [*record.names[:first], *["computed before"] * count, *record.names[first:]]
+    return record.moved(record.role, names, record.saved)

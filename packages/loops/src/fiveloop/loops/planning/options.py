@@ -15,6 +15,7 @@ class Planning:
 
     promote   : a carried array that is only indexed and updated at indices becomes a Ref
     constants : a constant that is read at indices becomes a Ref, whose derivative costs what is read
+    hoist     : what no step changes is computed once, before the loop
     sink      : products that a loop adds up, and does not read, become one contraction after it
     ranges    : an index that the counter shows to be in range is not resolved again
 
@@ -26,6 +27,7 @@ class Planning:
 
     promote: bool = True
     constants: bool = True
+    hoist: bool = True
     sink: bool = True
     ranges: bool = True
     tell: bool = False

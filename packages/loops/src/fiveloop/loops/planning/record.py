@@ -52,8 +52,8 @@ class Record:
     saved: tuple[Saved, ...] = ()
 
     def with_decisions(self, decisions: Sequence[Decision]) -> Record:
-        """The record, longer by some decisions."""
-        return replace(self, decisions=(*self.decisions, *decisions))
+        """The record, longer by those decisions that it does not have yet."""
+        return replace(self, decisions=tuple(dict.fromkeys([*self.decisions, *decisions])))
 
     def names_of(self, count: int) -> list[str]:
         """The names of `count` operands; what is not known by name is known by its number."""
