@@ -123,6 +123,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
           ref            f32[40]     Ref that is only read, at indices
           state['rows']  f32[12,40]  Ref, at indices
           state['sum']   f32[]       carried as a value
+          + fold: state['sum']: a read is what was written there before, test_explain.py:58
           - constants: x: it stays a value: no step reads it at an index that is known only at run time
           in place: a step writes once, after all that it reads: nothing has to be ordered
         loop 1.1: loop, `inner`, test_explain.py:57, 3 steps

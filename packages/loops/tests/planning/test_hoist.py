@@ -193,7 +193,8 @@ def test_a_result_of_several_that_are_computed_at_once() -> None:
 
 
 def test_nans_are_found_where_they_are_made() -> None:
-    from_zero = lambda x: fori_loop(0, 3, lambda i, s: s + sin(x / (x * 0)), 0.0)
+    start: Any = 0.0
+    from_zero = lambda x: fori_loop(0, 3, lambda i, s: s + sin(x / (x * 0)), start)
     with pytest.raises(Exception, match="made a nan"), debug_nans():
         jit(from_zero)(0.0)
 

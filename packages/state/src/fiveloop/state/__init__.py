@@ -43,6 +43,8 @@ from .discharge.table import Cell as Cell
 from .discharge.table import DischargeContext as DischargeContext
 from .discharge.table import define_discharge as define_discharge
 from .discharge.table import discharge_rules as discharge_rules
+from .discharge.overlap import known_relation as known_relation
+from .discharge.phases import names_each_once as names_each_once
 from .effects import AccumEffect as AccumEffect
 from .effects import ReadEffect as ReadEffect
 from .effects import WriteEffect as WriteEffect

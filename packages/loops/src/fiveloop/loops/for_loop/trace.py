@@ -28,6 +28,7 @@ from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
+from fiveloop.loops.planning.fold import fold_writes
 from fiveloop.loops.planning.hoist import invariant_part
 from fiveloop.loops.planning.names import closure_names
 from fiveloop.loops.planning.options import STEPS, Planning, current_planning
@@ -119,12 +120,13 @@ def loop_of(
     """
     chosen = current_planning()
     story = _Story(traced, states) if chosen.tell else None
-    if chosen.promote:
-        names = story.names if story else [""] * (len(traced.jaxpr.invars) - 1)
-        body, told = promote(traced.jaxpr, names)
-        traced = replace(traced, jaxpr=body)
-        if story:
-            story.told += told
+    names = story.names if story else [""] * (len(traced.jaxpr.invars) - 1)
+    for is_on, step in ((chosen.promote, promote), (chosen.fold, fold_writes)):
+        if is_on:
+            body, told = step(traced.jaxpr, names)
+            traced = replace(traced, jaxpr=body)
+            if story:
+                story.told += told
     if chosen.hoist and nsteps > 1 and not is_eager():
         traced = _hoisted(traced, story)
     body, num_consts, num_refs = traced.jaxpr, len(traced.consts), len(traced.refs)

@@ -87,7 +87,7 @@ def _movable(body: Jaxpr, fixed: Collection[Var], refs: Collection[Var]) -> dict
     for eqn in body.eqns:
         operands = used_vars(eqn.invars)
         if eqn.primitive is get_p and eqn.invars[0] in refs:
-            operands.discard(eqn.invars[0])  # type: ignore[arg-type]  # it is a Ref
+            operands.discard(eqn.invars[0])
         elif eqn.effects or eqn.primitive.creates_state:
             continue
         if operands <= same:

@@ -16,6 +16,7 @@ class Planning:
     promote   : a carried array that is only indexed and updated at indices becomes a Ref
     constants : a constant that is read at indices becomes a Ref, whose derivative costs what is read
     hoist     : what no step changes is computed once, before the loop
+    fold      : writes of a step that come to one are one, and a read of what was just written is what was written
     sink      : products that a loop adds up, and does not read, become one contraction after it
     ranges    : an index that the counter shows to be in range is not resolved again
 
@@ -28,6 +29,7 @@ class Planning:
     promote: bool = True
     constants: bool = True
     hoist: bool = True
+    fold: bool = True
     sink: bool = True
     ranges: bool = True
     tell: bool = False

@@ -8,12 +8,17 @@ from operator import is_
 
 from fiveloop.core import Eqn, Jaxpr, Pass, jaxprs_in, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.hoist import hoist
 from fiveloop.loops.planning.operands import operands_of
 from fiveloop.loops.planning.record import Planned
 from fiveloop.loops.planning.sink import sink
 
-_STEPS: tuple[tuple[str, Callable[[Eqn], Planned]], ...] = (("hoist", hoist), ("sink", sink))
+_STEPS: tuple[tuple[str, Callable[[Eqn], Planned]], ...] = (
+    ("fold", fold),
+    ("hoist", hoist),
+    ("sink", sink),
+)
 """The steps by name, in order."""
 
 

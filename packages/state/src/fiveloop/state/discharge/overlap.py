@@ -22,7 +22,8 @@ from fiveloop.core import (
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]
-Relation = OneOf["same", "apart", "unknown"] | list[Pair]
+Known = OneOf["same", "apart", "unknown"]
+Relation = Known | list[Pair]
 
 
 def relation(x: Place, y: Place) -> Relation:
@@ -32,12 +33,9 @@ def relation(x: Place, y: Place) -> Relation:
     where lanes go their own way, positions have the batch axes in front, of size one where all lanes agree.
     "unknown" says that they may overlap in part.
     """
-    if x.indexer == y.indexer and all(
-        same_value(a, b) for a, b in zip(x.index, y.index, strict=True)
-    ):
-        return "same"
-    if _apart(x, y):
-        return "apart"
+    known = known_relation(x.indexer, x.index, y.indexer, y.index)
+    if known != "unknown":
+        return known
     if x.indexer.result_shape != y.indexer.result_shape or x.indexer.lead != y.indexer.lead:
         return "unknown"
     if x.indexer.new_axes != y.indexer.new_axes:
@@ -45,7 +43,19 @@ def relation(x: Place, y: Place) -> Relation:
     return _pairs(x, y)
 
 
-def same_value(x: Value, y: Value) -> bool:
+def known_relation(
+    x: Indexer, x_index: Sequence[object], y: Indexer, y_index: Sequence[object]
+) -> Known:
+    """How the places of two indices relate whatever they are at run time, as far as can be seen.
+
+    The operands of the indices are values, or what stands for values: equal ones are one object, or equal numbers.
+    """
+    if x == y and all(same_value(a, b) for a, b in zip(x_index, y_index, strict=True)):
+        return "same"
+    return "apart" if _apart(x, y) else "unknown"
+
+
+def same_value(x: object, y: object) -> bool:
     """Whether two values are known to be equal: one value, or equal numbers."""
     if x is y:
         return True
@@ -66,11 +76,11 @@ def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
     )
 
 
-def _apart(x: Place, y: Place) -> bool:
+def _apart(x: Indexer, y: Indexer) -> bool:
     """Whether some axis tells the two apart whatever the rest is."""
     return any(
         not is_dynamic(a) and not is_dynamic(b) and _range(a).isdisjoint(_range(b))
-        for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True)
+        for a, b in zip(x.entries, y.entries, strict=True)
         if not isinstance(a, Lane) and not isinstance(b, Lane)
     )
 
