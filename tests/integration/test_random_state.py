@@ -27,6 +27,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.testing.compare import assert_all_close
+from fiveloop.core.testing.misuse import raised
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.loops.testing import references as _references  # noqa: F401
@@ -274,3 +275,77 @@ def test_misuse() -> None:
         random.KeyStream(np.ones(3, np.float32))
     with pytest.raises(TypeError, match="key: expected `seed` to be an integer, got"):
         random.KeyStream(1.5)
+    stream = random.KeyStream(KEY)
+    draw = lambda stream: random.normal(stream.key())
+    for misuse, message in (
+        (
+            lambda: vmap(draw)(stream),
+            "KeyStream: expected one stream to take a key from, got a part of one, of type Ref{u32[]}; under `vmap` "
+            "give each lane a stream of its own, `stream.fork(size)` with in_axes=0, or let the lanes share one, with "
+            "in_axes=None or closed over",
+        ),
+        (
+            lambda: draw(stream.fork(3)),
+            "KeyStream: expected one stream to take a key from, got 3 streams that `fork` has made; pass them to "
+            "`vmap`, with in_axes=0, so that each lane has one",
+        ),
+        (
+            lambda: vmap(lambda stream, x: draw(stream) + x)(stream.fork(2), np.zeros(3)),
+            "vmap of <lambda>: expected batches of one size, got: argument `stream`.state has 2, argument `x` has 3",
+        ),
+        (
+            lambda: jit(lambda a, b: draw(a))(stream, stream),
+            "jit of <lambda>: argument `a`.state and argument `b`.state are one Ref{u32[3]}",
+        ),
+    ):
+        error = raised(misuse)
+        assert type(error) in (TypeError, ValueError) and str(error).startswith(message)
+        assert str(error).split("\n")[1].startswith(f"  at {__file__}")
+
+
+# carried
+
+
+def closed_over(stream: Any) -> Any:
+    """Three draws of a stream that a loop closes over."""
+    return scan(lambda c, _: (c, random.normal(stream.key())), 0.0, None, length=3)[1]
+
+
+def carried(stream: Any) -> Any:
+    """The same of a stream that it carries."""
+    return scan(lambda s, _: (s, random.normal(s.key())), stream, None, length=3)[1]
+
+
+def held(stream: Any) -> Any:
+    """The same of a stream among a loop's states."""
+
+    def body(i: Any, refs: Any) -> None:
+        refs[0][i] = random.normal(refs[1].key())
+
+    return for_loop(3, body, (fnp.zeros(3), stream))[0]
+
+
+def asked_while(stream: Any) -> Any:
+    """The same of a stream that a `while` carries."""
+
+    def step(state: Any) -> Any:
+        k, x, s = state
+        return k + 1, x.at[k].set(random.normal(s.key())), s
+
+    return while_loop(lambda state: state[0] < 3, step, (0, fnp.zeros(3), stream))[1]
+
+
+def test_streams_that_loops_carry() -> None:
+    ways: list[Callable[..., Any]] = [
+        jit,
+        lambda f: jit(checkpoint(f)),
+        lambda f: lambda stream: jit(vmap(f))(stream.fork(2)),
+        lambda f: jit(vmap(f, in_axes=None, axis_size=2)),
+    ]
+    for way in ways:
+        first = random.KeyStream(KEY)
+        want = np.asarray(way(closed_over)(first))
+        for f in (carried, held, asked_while):
+            stream = random.KeyStream(KEY)
+            np.testing.assert_array_equal(np.asarray(way(f)(stream)), want)
+            assert given(stream) == given(first)
