@@ -276,7 +276,10 @@ def test_misuse() -> None:
     with pytest.raises(TypeError, match="key: expected `seed` to be an integer, got"):
         random.KeyStream(1.5)
     stream = random.KeyStream(KEY)
-    draw = lambda stream: random.normal(stream.key())
+
+    def draw(stream: Any, x: Any = 0.0) -> Any:
+        return random.normal(stream.key()) + x
+
     for misuse, message in (
         (
             lambda: vmap(draw)(stream),
@@ -290,12 +293,12 @@ def test_misuse() -> None:
             "`vmap`, with in_axes=0, so that each lane has one",
         ),
         (
-            lambda: vmap(lambda stream, x: draw(stream) + x)(stream.fork(2), np.zeros(3)),
-            "vmap of <lambda>: expected batches of one size, got: argument `stream`.state has 2, argument `x` has 3",
+            lambda: vmap(draw)(stream.fork(2), np.zeros(3)),
+            "vmap of draw: expected batches of one size, got: argument `stream`.state has 2, argument `x` has 3",
         ),
         (
-            lambda: jit(lambda a, b: draw(a))(stream, stream),
-            "jit of <lambda>: argument `a`.state and argument `b`.state are one Ref{u32[3]}",
+            lambda: jit(draw)(stream, stream),
+            "jit of draw: argument `stream`.state and argument `x`.state are one Ref{u32[3]}",
         ),
     ):
         error = raised(misuse)
