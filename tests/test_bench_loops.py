@@ -19,6 +19,7 @@ SMALL = {
     "recurrence": 20,
     "lstm": 2,
     "edit_distance": 6,
+    "edit_table": 6,
     "floyd_warshall": 6,
     "n_body": 3,
     "life": 8,

@@ -12,6 +12,7 @@ SIZES = {
     "recurrence": LONG,
     "lstm": (64, 128, 256),
     "edit_distance": (100, 200, 400),
+    "edit_table": (100, 200, 400),
     "floyd_warshall": (32, 64, 128),
     "n_body": (100, 200, 400),
     "life": (64, 128, 256),
@@ -24,12 +25,12 @@ SIZES = {
     "three_deep": (24, 36, 48),
     "group": (250, 500, 1_000),
 }
-EXPONENTS = {"edit_distance": 2, "floyd_warshall": 3, "life": 2, "three_deep": 3}
+EXPONENTS = {"edit_distance": 2, "edit_table": 2, "floyd_warshall": 3, "life": 2, "three_deep": 3}
 """Of the number of elements that a loop works on, where it is not the size."""
 
 OTHERS = {
     "lstm": ("by hand",),
-    "edit_distance": ("at_set",),
+    "edit_table": ("at_set",),
     "histogram": ("no loop",),
     "prefix_sums": ("at_set", "no loop"),
     "outputs": ("refs",),
@@ -39,7 +40,7 @@ OTHERS = {
 }
 """What jax is run as beside its best spelling."""
 
-OWN_ROW = ("three_deep", "outputs", "weights", "group")
+OWN_ROW = ("edit_table", "three_deep", "outputs", "weights", "group")
 FORWARD = "forward of a loop"
 GRADIENT = "any other gradient of a loop"
 GATE = "in place means in place"
@@ -70,6 +71,10 @@ def own_limits(loop: str, transform: str) -> tuple[Limit, ...]:
         case "three_deep", _:
             row = "forward of loops with several reads and writes: three deep, 48^3"
             return tuple(RatioLimit("run", f"jax {p}", 0.005, row, last) for p in OTHERS[loop])
+        case "edit_table", _:
+            forward = transform == "forward"
+            at_most, row = (1.0, FORWARD) if forward else (0.9, GRADIENT)
+            return (RatioLimit("run", "jax at_set", at_most, row),)
         case "outputs", "gradient":
             row = "gradient of outputs written through a Ref, T = 10,000, d = 64"
             return (RatioLimit("run", "jax refs", 0.005, row, last),)

@@ -48,7 +48,24 @@ def lstm(data: Data) -> Any:
 
 
 def edit_distance(data: Data) -> Any:
-    """The whole table, cell by cell, and its last one."""
+    """Row by row, each of them cell by cell."""
+    a, b = data["a"], data["b"]
+
+    def row(above: Any, letter: Any) -> tuple[Any, None]:
+        def cell(left: Any, inputs: Any) -> tuple[Any, Any]:
+            corner, up, other = inputs
+            here = steps.edit_cell(fnp, corner, up, left, letter, other)
+            return here, here
+
+        first = above[0] + GAP
+        rest = scan(cell, first, (above[:-1], above[1:], b))[1]
+        return fnp.concatenate([first[None], rest]), None
+
+    return scan(row, GAP * fnp.arange(b.shape[0] + 1.0), a)[0][-1]
+
+
+def edit_table(data: Data) -> Any:
+    """The same with the whole table in a Ref, cell by cell."""
     a, b = data["a"], data["b"]
     n, m = a.shape[0], b.shape[0]
     table = fnp.zeros((n + 1, m + 1))
@@ -185,6 +202,7 @@ LOOPS = {
     "recurrence": recurrence,
     "lstm": lstm,
     "edit_distance": edit_distance,
+    "edit_table": edit_table,
     "floyd_warshall": floyd_warshall,
     "n_body": n_body,
     "life": life,

@@ -10,6 +10,7 @@ WRT = {
     "recurrence": ("x", "p"),
     "lstm": ("wx", "wh", "b"),
     "edit_distance": ("a", "b"),
+    "edit_table": ("a", "b"),
     "floyd_warshall": ("d",),
     "n_body": ("pos", "vel"),
     "histogram": ("x",),
@@ -44,6 +45,7 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
         "recurrence": (size,),
         "lstm": (size, BATCH, WIDTH),
         "edit_distance": (),
+        "edit_table": (),
         "floyd_warshall": (size, size),
         "n_body": (BODIES, 3),
         "histogram": (size // ITEMS_PER_BIN,),
@@ -58,7 +60,7 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
 def watched(loop: str, size: int) -> tuple[tuple[int, ...], ...]:
     """The shapes of arrays of which a step touches a part only, in place."""
     return {
-        "edit_distance": ((size + 1, size + 1),),
+        "edit_table": ((size + 1, size + 1),),
         "histogram": ((size,), (size // ITEMS_PER_BIN,)),
         "prefix_sums": ((size,), (size + 1,)),
         "outputs": ((size, ROW),),
@@ -85,7 +87,7 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
             scale = WIDTH**-0.5
             weights = {k: scale * normal((WIDTH, 4 * WIDTH)) for k in ("wx", "wh")}
             return {**weights, "b": 0.1 * normal(4 * WIDTH), "x": normal((size, BATCH, WIDTH))}
-        case "edit_distance":
+        case "edit_distance" | "edit_table":
             return {"a": normal(size), "b": normal(size)}
         case "floyd_warshall":
             return {"d": np.where(np.eye(size) > 0, 0.0, uniform(1.0, 10.0, (size, size)))}

@@ -145,6 +145,7 @@ LOOPS = {
     "recurrence": recurrence,
     "lstm": lstm,
     "edit_distance": edit_distance,
+    "edit_table": edit_distance,
     "floyd_warshall": floyd_warshall,
     "n_body": n_body,
     "life": life,

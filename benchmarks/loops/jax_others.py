@@ -74,7 +74,7 @@ def three_deep_at_set(data: Data) -> Any:
     return fori_loop(0, last, plane, data["x"])
 
 
-def edit_distance_at_set(data: Data) -> Any:
+def edit_table_at_set(data: Data) -> Any:
     """The whole table, cell by cell."""
     a, b = data["a"], data["b"]
     n, m = a.shape[0], b.shape[0]
@@ -136,7 +136,7 @@ SPELLINGS: dict[str, dict[str, Any]] = {
     },
     "at_set": {
         "three_deep": three_deep_at_set,
-        "edit_distance": edit_distance_at_set,
+        "edit_table": edit_table_at_set,
         "prefix_sums": prefix_sums_at_set,
     },
     "no loop": {"prefix_sums": prefix_sums_no_loop, "histogram": histogram_no_loop},

@@ -33,6 +33,7 @@ from fiveloop.core.primitives.family import (
     define_binary,
     define_elementwise,
     define_unary,
+    fit,
     jvp_elementwise,
     same_dims_batch,
     same_shapes,
@@ -40,7 +41,7 @@ from fiveloop.core.primitives.family import (
 )
 from fiveloop.core.promotion import real_dtype
 from fiveloop.core.rule_types import Cost, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Jvp, define, pure
 from fiveloop.core.trace.tracer import bind1
 
 NUMBERS = "biufc"  # bools too: their sum is `or`, their product `and`, as in NumPy
@@ -256,18 +257,44 @@ def _pow_dy(t: Value, out: Value, x: Value, y: Value) -> Value:
 define_binary(pow_p, flops=SLOW, lower=hlo.pow, jvp_with_out=(_pow_dx, _pow_dy))
 
 
-def _winner(wins: Any) -> Any:
-    """The tangent of an extreme: of the operand that wins, by half at a tie, without 0 * inf."""
+def _extreme_jvp(prim: Primitive[Any], first: Any, second: Any) -> Jvp:
+    """The tangent of an extreme: of the operand that wins, by half at a tie, without 0 * inf.
 
-    def term(t: Value, x: Value, y: Value) -> Value:
-        nothing = full_like(t, 0)
-        return select(wins(x, y), t, select(equal(x, y), mul(t, 0.5), nothing))
+    `first` says where the first operand is no worse, `second` where the other is: both operands share these two
+    masks, which are all that the derivative keeps.
+    """
 
-    return term
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+    ) -> tuple[list[Value], list[Tangent]]:
+        out = bind1(prim, *primals, params=p)
+        total: Tangent = Zero(out.aval.tangent())
+        if all(isinstance(t, Zero) for t in tangents):
+            return [out], [total]
+        one, other = first(*primals), second(*primals)
+        for t, wins, ties in zip(tangents, (one, other), (other, one), strict=True):
+            if not isinstance(t, Zero):
+                part = fit(select(wins, select(ties, mul(t, 0.5), t), full_like(t, 0)), out.aval)
+                total = part if isinstance(total, Zero) else bind1(add_p, total, part)
+        return [out], [total]
+
+    return rule
 
 
-define_binary(maximum_p, lower=hlo.max, jvp=(_winner(greater), _winner(less)), kinds=NUMBERS)
-define_binary(minimum_p, lower=hlo.min, jvp=(_winner(less), _winner(greater)), kinds=NUMBERS)
+define_elementwise(
+    maximum_p,
+    count=2,
+    lower=hlo.max,
+    jvp=_extreme_jvp(maximum_p, greater_equal, less_equal),
+    kinds=NUMBERS,
+)
+define_elementwise(
+    minimum_p,
+    count=2,
+    lower=hlo.min,
+    jvp=_extreme_jvp(minimum_p, less_equal, greater_equal),
+    kinds=NUMBERS,
+)
 
 
 def _lower_nextafter(b: Builder, x: IRValue, y: IRValue) -> IRValue:
