@@ -13,7 +13,7 @@ from fiveloop.core.api.flatten import (
 )
 from fiveloop.core.api.lending import contents_of, lending
 from fiveloop.core.api.operands import check_mutable
-from fiveloop.core.api.pullback import Pullback, like_values
+from fiveloop.core.api.pullback import Pullback, Pushforward, like_values
 from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import (
     keystr,
@@ -144,14 +144,7 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
     nonzero = tuple(x.aval.differentiable for x in values)
     outs, linear = linearize_flat(flat, values, nonzero, fun)
     flat.give_back(outs)
-    n, in_tree, avals = flat.num_outs, tree_structure(primals), [x.aval for x in values]
-
-    @boundary
-    def f_lin(*tangents: Any) -> Any:
-        checked = like_values("linearize: tangents", tangents, in_tree, avals, "primals")
-        given = [instantiate(t) for t, nz in zip(checked, nonzero, strict=True) if nz]
-        return flat.unflatten([instantiate(t) for t in linear(given, outs)[:n]])
-
+    n, f_lin = flat.num_outs, Pushforward(linear, flat, values, outs)
     result = flat.unflatten(outs[:n])
     return (result, f_lin, flat.unflatten_aux(outs[n:])) if has_aux else (result, f_lin)
 
@@ -174,7 +167,7 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
 
     The cotangent has the structure, shapes and dtypes of the result. With `has_aux` the function returns a
     pair, whose second part is given back as it is, third. The cotangent of a Ref is that of what it held before
-    the call; `f_vjp.with_refs` adds cotangents to Refs.
+    the call; `f_vjp.with_refs` adds cotangents to Refs. `f_vjp` is a pytree of what it keeps: `jit` takes and gives it.
 
     >>> y, f_vjp = vjp(lambda x: x * x, 3.0)
     >>> f_vjp(1.0)

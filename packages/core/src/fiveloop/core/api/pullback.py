@@ -1,19 +1,22 @@
-"""What `vjp` gives: the function from a cotangent of the result to cotangents of the arguments."""
+"""What `vjp` and `linearize` give: derivatives at a point, as functions that are pytrees of what they keep."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 from fiveloop.core.api.flatten import FlatFunction, as_result, flatten_values
-from fiveloop.core.array import Value
+from fiveloop.core.array import Value, as_value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Literal, Var
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.pytree import (
     TreeDef,
     broadcast_prefix,
     keystr,
+    register_node,
     tree_flatten_with_path,
     tree_unflatten,
 )
@@ -24,20 +27,99 @@ from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.linearize import Linear
 from fiveloop.core.transforms.transpose import backward_pass
 from fiveloop.core.transforms.zeros import Tangent, instantiate
+from fiveloop.core.util import Mask
 
 A = TypeVar("A")
 
 
-class Pullback(Generic[A]):
-    """A derivative turned round: call it with a cotangent of the result."""
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A derivative without what it keeps: its jaxpr, and the structures and types of arguments and results.
+
+    The first `num_outs` of `outs` are the results; `in_tree` is the structure of `(args, kwargs)`.
+    """
+
+    jaxpr: Jaxpr
+    out_nonzero: Mask
+    in_tree: TreeDef
+    out_tree: TreeDef
+    primals: tuple[Aval, ...]
+    outs: tuple[Aval, ...]
+    num_outs: int
+
+
+class Derivative:
+    """A derivative at a point. It is a pytree of the values that it keeps, so that it may go in and out of `jit`."""
 
     def __init__(
         self, linear: Linear, flat: FlatFunction, primals: Sequence[Value], outs: Sequence[Value]
     ) -> None:
-        self._linear = linear
-        self._flat = flat
-        self._primals = [x.aval for x in primals]
-        self._outs = [x.aval for x in outs]
+        assert flat.out_tree is not None, "unreachable: the function has run"
+        self._form = _Form(
+            linear.jaxpr,
+            linear.out_nonzero,
+            flat.in_tree,
+            flat.out_tree,
+            tuple([x.aval for x in primals]),
+            tuple([x.aval for x in outs]),
+            flat.num_outs,
+        )
+        self._residuals: Sequence[Any] = linear.residuals
+
+    @property
+    def parts(self) -> tuple[Sequence[Any], _Form]:
+        """The values that it keeps, and the rest."""
+        # What was computed on values is full of constants: these are kept, too.
+        jaxpr, consts = self._form.jaxpr.remember("lifted", lambda: _lifted(self._form.jaxpr))
+        form = replace(self._form, jaxpr=jaxpr) if consts else self._form
+        return [as_result(x) for x in (*consts, *self._residuals)], form
+
+    @classmethod
+    def of_parts(cls, form: _Form, residuals: Sequence[Any]) -> Self:
+        """The derivative that has these parts."""
+        self = cls.__new__(cls)
+        self._form, self._residuals = form, residuals
+        return self
+
+    @property
+    def _linear(self) -> Linear:
+        residuals = [as_value(x) for x in self._residuals]
+        return Linear(self._form.jaxpr, residuals, self._form.out_nonzero)
+
+
+def _lifted(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Value]]:
+    """A jaxpr that takes its constants, scalars aside, and these: [*consts, *ins] -> [*outs]."""
+    found: dict[int, tuple[Var, Value]] = {}
+
+    def variable(atom: Atom) -> Atom:
+        if not isinstance(atom, Literal) or not atom.aval.shape:
+            return atom
+        value: Any = atom.value
+        return found.setdefault(id(value), (Var(atom.aval), value))[0]
+
+    eqns = [eqn.replace(invars=[*map(variable, eqn.invars)]) for eqn in jaxpr.eqns]
+    outs = [*map(variable, jaxpr.outvars)]
+    binders = [binder for binder, _ in found.values()]
+    return Jaxpr([*binders, *jaxpr.invars], eqns, outs), [value for _, value in found.values()]
+
+
+class Pushforward(Derivative):
+    """A derivative: call it with tangents of the arguments."""
+
+    @boundary
+    def __call__(self, *tangents: Any) -> Any:
+        """The tangent of the result."""
+        form = self._form
+        in_tree = form.in_tree.children()[0]
+        checked = like_values("linearize: tangents", tangents, in_tree, form.primals, "primals")
+        pairs = zip(checked, form.primals, strict=True)
+        given = [instantiate(t) for t, a in pairs if a.differentiable]
+        dots = self._linear(given, form.outs)[: form.num_outs]
+        return tree_unflatten(form.out_tree, [as_result(instantiate(t)) for t in dots])
+
+
+class Pullback(Derivative, Generic[A]):
+    """A derivative turned round: call it with a cotangent of the result."""
 
     @boundary
     def __call__(self, ct: Any) -> A:
@@ -59,13 +141,13 @@ class Pullback(Generic[A]):
         >>> back.with_refs(total, None)(1.0)
         (Ref(13.0, dtype=float32), Array(2., dtype=float32))
         """
-        count = len(self._flat.in_tree.children()[0].children())
+        count = len(self._form.in_tree.children()[0].children())
         if len(refs) != count:
             raise TypeError(
                 f"with_refs: expected a Ref or None for each of {count} arguments, got {len(refs)}"
                 f"{at_source(current_source())}"
             )
-        skeleton = self._arguments(self._primals)
+        skeleton = self._arguments(self._form.primals)
         try:
             targets = broadcast_prefix(refs, skeleton, is_leaf=lambda x: x is None)
         except ValueError as error:
@@ -74,7 +156,7 @@ class Pullback(Generic[A]):
                 f"with_refs: the Refs must have the structure of the arguments, which differs{where}"
                 f"{at_source(current_source())}"
             ) from None
-        for target, aval in zip(targets, self._primals, strict=True):
+        for target, aval in zip(targets, self._form.primals, strict=True):
             _check_target(target, aval)
 
         @boundary
@@ -86,17 +168,21 @@ class Pullback(Generic[A]):
 
     def _pulled(self, ct: Any) -> list[Tangent]:
         """A cotangent for each leaf of the arguments."""
-        flat, n = self._flat, self._flat.num_outs
-        assert flat.out_tree is not None, "unreachable: the function has run"
-        checked = like_values("vjp: cotangent", ct, flat.out_tree, self._outs[:n], "result")
-        cts = [*checked, *[Zero(a.tangent()) for a in self._outs[n:]]]
-        nonzero = [a.differentiable for a in self._primals]
-        found = iter(pull_back(self._linear, self._primals, nonzero, cts))
-        return [next(found) if a.differentiable else Zero(a.tangent()) for a in self._primals]
+        form = self._form
+        n, primals = form.num_outs, form.primals
+        checked = like_values("vjp: cotangent", ct, form.out_tree, form.outs[:n], "result")
+        cts = [*checked, *[Zero(a.tangent()) for a in form.outs[n:]]]
+        nonzero = [a.differentiable for a in primals]
+        found = iter(pull_back(self._linear, primals, nonzero, cts))
+        return [next(found) if a.differentiable else Zero(a.tangent()) for a in primals]
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
-        args: A = tree_unflatten(self._flat.in_tree, leaves)[0]
+        args: A = tree_unflatten(self._form.in_tree, leaves)[0]
         return args
+
+
+register_node(Pullback, lambda f: f.parts, Pullback.of_parts)
+register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
 
 
 def _check_target(target: Any, aval: Aval) -> None:

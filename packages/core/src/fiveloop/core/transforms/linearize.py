@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
+from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Literal, Primitive, Var
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Split, abstract_eval_rules, split_rules
@@ -42,11 +43,12 @@ class Linear:
     residuals: list[Value]
     out_nonzero: Mask
 
-    def __call__(self, in_dots: Sequence[Value], outs: Sequence[Value]) -> list[Tangent]:
-        """The output tangents for given input tangents."""
+    def __call__(self, in_dots: Sequence[Value], outs: Sequence[Aval]) -> list[Tangent]:
+        """The output tangents for given input tangents; `outs` are the types of all outputs."""
         dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
         return [
-            next(dots) if nz else zero_like(x) for nz, x in zip(self.out_nonzero, outs, strict=True)
+            next(dots) if nz else Zero(a.tangent())
+            for nz, a in zip(self.out_nonzero, outs, strict=True)
         ]
 
 
