@@ -220,6 +220,30 @@ def test_under_vmap() -> None:
     held(vmap(fun, (None, 1)), INIT, drawn(STEPS, 2, WIDTH))
 
 
+def test_what_is_made_of_the_counter_is_made_again() -> None:
+    def fun(init: Any) -> Any:
+        def body(i: Any, c: Any) -> None:
+            turn = (i * i + 1).astype(init.dtype) * 0.1
+            scale = ew.add(zeros(WIDTH, init.dtype), turn)
+            c[...] = ew.tanh(c[...]) * scale * scale
+
+        return for_loop(STEPS, body, init)
+
+    assert stacks(fun, INIT) == [STACK]
+    right(fun, INIT)
+
+
+def test_what_no_step_changes_is_kept_once() -> None:
+    def fun(w: Any, init: Any) -> Any:
+        def body(i: Any, c: Any) -> None:
+            c[...] *= ew.exp(ew.sin(w)) * w
+
+        return for_loop(STEPS, body, init)
+
+    assert stacks(fun, INIT, INIT) == [STACK]
+    right(fun, INIT, INIT)
+
+
 def not_held(fun: Callable[..., Any], *args: Any) -> None:
     """Check that something is kept, and derivatives to the second order."""
     assert stacks(fun, *args) != []
