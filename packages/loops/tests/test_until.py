@@ -11,7 +11,7 @@ import fiveloop.state as st
 from fiveloop.core import disable_jit, function_source, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.loops import for_loop, fori_loop, scan
+from fiveloop.loops import explain, for_loop, fori_loop, scan
 
 BASES = np.asarray([2.0, 3.0, 1.1, 9.0], np.float32)
 
@@ -116,6 +116,12 @@ def test_few_steps_of_few_lanes(length: int, lanes: int) -> None:
     assert ys.shape == (lanes, length)
     np.testing.assert_array_equal(np.asarray(steps), np.full(lanes, length))
     np.testing.assert_array_equal(np.asarray(final), np.full(lanes, 9.0**length))
+
+
+def test_a_batch_that_ends_early_is_explained_by_the_names_of_its_operands() -> None:
+    (found,) = explain(vmap(powers), BASES).loops
+    names = [operand.name for operand in found.operands]
+    assert names == ["a", "carry", "ys", "ended", "steps taken", "all ended"]
 
 
 def test_a_batch_with_an_early_end_is_updated_in_place() -> None:

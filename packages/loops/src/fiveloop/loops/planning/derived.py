@@ -96,3 +96,11 @@ def with_computed(record: Record, first: int, count: int) -> Record:
         return record
     names = [*record.names[:first], *["computed before"] * count, *record.names[first:]]
     return record.moved(record.role, names, record.saved)
+
+
+def of_ending(p: ForParams) -> Record:
+    """The record of a batch that ends with its last lane, which it has one more state for."""
+    names = p.record.names
+    if not names:
+        return p.record
+    return p.record.moved(p.record.role, [*names, "all ended"], p.record.saved)
