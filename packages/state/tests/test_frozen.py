@@ -29,6 +29,7 @@ USES: dict[str, Use] = {
     "accumulate": lambda r: accumulate(r, 0, 1.0, "max"),
     "mask": lambda r: r.__setitem__(X > 1.0, 1.0),
     "part": lambda r: r.at[1:][0],
+    "part that is not used": lambda r: r.at[1:],
     "part of a part": lambda r: r.at[1:].at[0].__setitem__(..., 2.0),
     "freeze": freeze,
     "argument of jit": lambda r: jit(first)(r),

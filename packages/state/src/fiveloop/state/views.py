@@ -19,7 +19,7 @@ from fiveloop.core import (
     normalize,
 )
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.refs import Ref
+from fiveloop.state.refs import EagerRef, Ref
 
 _INSTEAD = {
     "get": "ref[index]",
@@ -76,6 +76,7 @@ class At:
 
     def __getitem__(self, index: Any) -> Ref:
         base, place = through(self._ref, index)
+        _check_alive(base)
         return RefView(base, *normalize(base.shape, place))
 
     def __setitem__(self, index: Any, x: Any) -> NoReturn:
@@ -83,6 +84,14 @@ class At:
             f"`ref.at` names parts of a Ref of type {self._ref.aval}, and is not written: write `ref[index] = x`"
             f"{at_source(current_source())}"
         )
+
+
+def _check_alive(base: Value) -> None:
+    """Raise if a Ref has been frozen."""
+    if isinstance(base, EagerRef):
+        _ = base.array
+    elif base._note is not None:
+        base._note.handed_on(base)
 
 
 def through(ref: Value, index: Any) -> tuple[Value, Any]:
