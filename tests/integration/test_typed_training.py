@@ -296,6 +296,9 @@ def test_loops_keep_types() -> None:
     ref[...] += 2.0
     assert_type(ref[...], Value)
     assert_type(freeze(ref), Value)
+    pair = new_ref({"a": zero, "b": zero})
+    assert_type(pair, dict[str, Value])
+    assert_type(freeze(pair), dict[str, Value])
     last, nothing = scan(lambda c, _: (c + 1.0, None), zero, length=3)
     assert_type(last, Value)
     assert nothing is None
