@@ -134,12 +134,10 @@ class Pullback(Derivative, Generic[A]):
         each argument, with the very Ref where the cotangent has been added to one; a compiled function that was given
         the Ref leaves that out of its own results.
 
-        >>> from fiveloop.core import vjp
-        >>> from fiveloop.state import new_ref
         >>> total = new_ref(10.0)
         >>> _, back = vjp(lambda x, y: x * y, 2.0, 3.0)
         >>> back.with_refs(total, None)(1.0)
-        (Ref(13.0, dtype=float32), Array(2., dtype=float32))
+        (Ref(13.0, dtype=float32), Array(2., dtype=float32, weak_type=True))
         """
         count = len(self._form.in_tree.children()[0].children())
         if len(refs) != count:
