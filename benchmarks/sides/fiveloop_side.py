@@ -10,6 +10,7 @@ from benchmarks.hlo import whole_array_work
 from benchmarks.model import Program
 from benchmarks.sides.base import Ready, Staging, fresh, map_leaves, named
 from fiveloop import core
+from fiveloop.core import extend
 
 
 def versions() -> dict[str, str]:
@@ -63,7 +64,7 @@ class FiveloopSide:
 
 def on_device(array: np.ndarray) -> core.Array:
     """A NumPy array as ours."""
-    return core.to_array(core.as_value(array))
+    return extend.to_array(extend.as_value(array))
 
 
 def lower(jitted: Any, args: tuple[Any, ...]) -> Any:

@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
-    ArrayLike,
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.extend import (
     Aval,
     Effects,
     NoParams,
     Primitive,
     Refusal,
     Tangent,
-    Value,
     as_value,
     bind,
     bitwise_and,
@@ -25,7 +24,7 @@ from fiveloop.core import (
     move_batch,
     select,
 )
-from fiveloop.state import Guard, HandledEffect, Handling, define_handler, define_predicate
+from fiveloop.state.extend import Guard, HandledEffect, Handling, define_handler, define_predicate
 
 CAPACITY = 64
 """So many rows of a program are kept; the last one stands for all that come after."""

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fiveloop.core import (
-    ArrayLike,
+from fiveloop.core import ArrayLike, Jaxpr, Value, register_dataclass
+from fiveloop.core.extend import (
     Aval,
     Body,
     Effects,
     Eqn,
-    Jaxpr,
     Primitive,
     Tangent,
-    Value,
     Zero,
     as_value,
     bind,
@@ -30,10 +28,9 @@ from fiveloop.core import (
     define,
     hlo,
     pure,
-    register_dataclass,
     stage,
 )
-from fiveloop.state import call_discharge, define_discharge
+from fiveloop.state.extend import call_discharge, define_discharge
 
 # a first-order primitive
 

@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
-    ArrayLike,
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.extend import (
     Aval,
     Effects,
     NoParams,
     Primitive,
     Refusal,
     Tangent,
-    Value,
     as_value,
     bind,
     define,
     select,
 )
-from fiveloop.state import Guard, HandledEffect, Handling, define_handler, define_predicate
+from fiveloop.state.extend import Guard, HandledEffect, Handling, define_handler, define_predicate
 
 totals: list[float] = []
 """What each program that has run has counted."""

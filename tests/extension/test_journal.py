@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import grad, hessian, jit, make_jaxpr, typecheck, vmap
+from fiveloop.core import grad, hessian, jit, make_jaxpr, vmap
+from fiveloop.core.extend import typecheck
 from fiveloop.loops import cond, for_loop, fori_loop, while_loop
 from fiveloop.remat import checkpoint
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -29,16 +28,6 @@ def outsider() -> Any:
         yield import_module("outsider")
     finally:
         sys.path.remove(str(HERE))
-
-
-def test_it_imports_public_names_alone() -> None:
-    tree = ast.parse((HERE / "outsider.py").read_text(encoding="utf-8"))
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
-    ours = [n for n in found if (n.module or "").startswith("fiveloop")]
-    assert {n.module for n in ours} == {"fiveloop.core", "fiveloop.state"}
-    for node in ours:
-        public = vars(import_module(node.module or ""))
-        assert [a.name for a in node.names if a.name.startswith("_") or a.name not in public] == []
 
 
 def test_a_first_order_primitive(outsider: Any) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import Value, as_value, grad, jit, jvp, vmap
+from fiveloop.core import Value, grad, jit, jvp, vmap
+from fiveloop.core.extend import as_value
 from fiveloop.loops import for_loop
 
 LANES, STEPS = 4, 64

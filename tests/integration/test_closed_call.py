@@ -10,26 +10,19 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value, closed_call, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core.extend import (
     Aval,
-    Jaxpr,
     Primitive,
     Tangent,
-    Value,
     Zero,
     bind1,
-    closed_call,
     define,
-    grad,
     hlo,
     jaxprs_in,
-    jit,
-    jvp,
     linearize_jaxpr,
-    make_jaxpr,
     pure,
     typecheck,
-    vmap,
 )
 from fiveloop.loops import scan
 from fiveloop.remat import checkpoint

@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
-    closed_call,
-    eval_shape,
-    grad,
-    jit,
-    jvp,
-    linearize,
-    make_jaxpr,
-    vjp,
-    vmap,
-)
+from fiveloop.core import closed_call, eval_shape, grad, jit, jvp, linearize, make_jaxpr, vjp, vmap
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.laws import check_laws
 from fiveloop.core.testing.misuse import assert_misuse

@@ -16,7 +16,8 @@ import pytest
 import fiveloop.loops.testing.references
 import fiveloop.numpy as fnp
 import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a loop and a checkpoint are
-from fiveloop.core import Jaxpr, ShapedArray, closed_call, custom_jvp, jaxprs_in, stage_closed
+from fiveloop.core import Jaxpr, closed_call, custom_jvp
+from fiveloop.core.extend import ShapedArray, jaxprs_in, stage_closed
 from fiveloop.core.testing import cube
 from fiveloop.core.testing.cube import Transform
 from fiveloop.core.testing.laws import (

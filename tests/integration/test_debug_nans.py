@@ -11,7 +11,8 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop import random
-from fiveloop.core import NanError, debug_nans, grad, jit, make_jaxpr, to_array
+from fiveloop.core import NanError, debug_nans, grad, jit, make_jaxpr
+from fiveloop.core.extend import to_array
 from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint

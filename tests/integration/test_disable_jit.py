@@ -11,7 +11,6 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import (
-    Concrete,
     Tracer,
     closed_call,
     disable_jit,
@@ -23,6 +22,7 @@ from fiveloop.core import (
     value_and_grad,
     vmap,
 )
+from fiveloop.core.extend import Concrete
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 
 import fiveloop.numpy as fnp
 import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
-from fiveloop.core import ShapedArray, Value, closed_call, custom_jvp, jaxprs_in, stage_closed
+from fiveloop.core import Value, closed_call, custom_jvp
+from fiveloop.core.extend import ShapedArray, jaxprs_in, stage_closed
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.programs import Program, programs

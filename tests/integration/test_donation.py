@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import DonatedError, grad, jit, vmap
+from fiveloop.core import grad, jit, vmap
+from fiveloop.core.engine import DonatedError
 from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.state import new_ref
 

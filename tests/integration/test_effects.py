@@ -10,18 +10,8 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
-    Effects,
-    Jaxpr,
-    TypecheckError,
-    closed_call,
-    custom_jvp,
-    custom_vjp,
-    jaxprs_in,
-    make_jaxpr,
-    typecheck,
-    with_jaxprs,
-)
+from fiveloop.core import Jaxpr, TypecheckError, closed_call, custom_jvp, custom_vjp, make_jaxpr
+from fiveloop.core.extend import Effects, jaxprs_in, typecheck, with_jaxprs
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import (

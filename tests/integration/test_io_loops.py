@@ -13,7 +13,6 @@ from fiveloop.core import (
     RuleError,
     ShapeDtype,
     custom_vjp,
-    dce,
     disable_jit,
     grad,
     hessian,
@@ -24,6 +23,7 @@ from fiveloop.core import (
     make_jaxpr,
     vmap,
 )
+from fiveloop.core.extend import dce
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from fiveloop.core import (
-    DEFAULT_PLAN,
-    SAVE_EVERYTHING,
-    Jaxpr,
-    MinimumCut,
-    SavingPlan,
-    bytes_of,
-    linearize_jaxpr,
-)
+from fiveloop.core import Jaxpr, MinimumCut
+from fiveloop.core.engine import bytes_of
+from fiveloop.core.extend import DEFAULT_PLAN, SAVE_EVERYTHING, SavingPlan, linearize_jaxpr
 from fiveloop.core.testing.laws import float_inputs
 from fiveloop.core.testing.programs import Program, programs
 from fiveloop.loops.testing.program_steps import LOOP_KINDS

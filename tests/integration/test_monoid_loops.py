@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
-from fiveloop.core import as_value, grad, jit, jvp, vmap
+from fiveloop.core import grad, jit, jvp, vmap
+from fiveloop.core.extend import as_value
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.loops import cond, for_loop, while_loop
 from fiveloop.loops.testing.laws import check_function

@@ -17,7 +17,6 @@ from fiveloop import random
 from fiveloop.core import (
     all_gather,
     all_to_all,
-    axes_of,
     axis_index,
     axis_size,
     grad,
@@ -29,9 +28,9 @@ from fiveloop.core import (
     ppermute,
     psum,
     psum_scatter,
-    rename_axes,
     vmap,
 )
+from fiveloop.core.extend import axes_of, rename_axes
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives

@@ -9,19 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
-    axes_of,
-    custom_jvp,
-    custom_vjp,
-    grad,
-    jit,
-    jvp,
-    make_jaxpr,
-    pmean,
-    psum,
-    rename_axes,
-    vmap,
-)
+from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, pmean, psum, vmap
+from fiveloop.core.extend import axes_of, rename_axes
 from fiveloop.core.ir.axes import batch_axis, with_axes
 from fiveloop.core.testing.compare import assert_close
 from fiveloop.core.testing.oracle import run_jaxpr

@@ -14,7 +14,6 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop.core import (
     FrozenRefError,
-    as_value,
     closed_call,
     custom_jvp,
     custom_vjp,
@@ -30,6 +29,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.extend import as_value
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint

@@ -23,9 +23,9 @@ from fiveloop.core import (
     jit,
     jvp,
     make_jaxpr,
-    typecheck,
     vmap,
 )
+from fiveloop.core.extend import typecheck
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.misuse import raised
 from fiveloop.core.testing.samples import sample

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import as_value, closed_call, eval_shape, grad, jit, to_array, vmap
+from fiveloop.core import closed_call, eval_shape, grad, jit, vmap
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.loops import cond, for_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import Ref, addupdate, ds, freeze, get, new_ref, swap

@@ -11,16 +11,8 @@ import pytest
 
 import fiveloop.numpy as fnp
 import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
-from fiveloop.core import (
-    Jaxpr,
-    ShapedArray,
-    closed_call,
-    custom_jvp,
-    jit,
-    stage_closed,
-    typecheck,
-    vmap,
-)
+from fiveloop.core import Jaxpr, closed_call, custom_jvp, jit, vmap
+from fiveloop.core.extend import ShapedArray, stage_closed, typecheck
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.samples import run_purely

@@ -12,7 +12,8 @@ from benchmarks.inplace import numpy_loops
 from benchmarks.inplace.inputs import LOOPS, TRANSFORMS
 from tests.integration.six_loops import GOLDEN, SMALL, printed, program, small_program
 
-from fiveloop.core import Jaxpr, as_value, jit, to_array, tree_leaves, tree_map
+from fiveloop.core import Jaxpr, jit, tree_leaves, tree_map
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.inspect import Stages, stages
 from fiveloop.core.passes import all_passes
 from fiveloop.core.testing.compare import assert_all_close

@@ -13,7 +13,6 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop.core import (
     CoreError,
-    boundary,
     closed_call,
     debug_nans,
     disable_jit,
@@ -31,6 +30,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.engine import boundary
 from fiveloop.core.ir.source import is_internal
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint

@@ -13,20 +13,14 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import (
-    Jaxpr,
+from fiveloop.core import Jaxpr, closed_call, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core.extend import (
     batch_jaxpr,
-    closed_call,
-    grad,
     jaxprs_in,
-    jit,
-    jvp,
     jvp_jaxpr,
     linearize_jaxpr,
-    make_jaxpr,
     transpose_jaxpr,
     typecheck,
-    vmap,
 )
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.oracle import Cell, run_jaxpr

@@ -13,10 +13,8 @@ import numpy as np
 import fiveloop.numpy as fnp
 from fiveloop.core import (
     Jaxpr,
-    Pytree,
     ShapeDtype,
     Value,
-    as_value,
     closed_call,
     custom_jvp,
     custom_root,
@@ -38,6 +36,8 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.engine import Pytree
+from fiveloop.core.extend import as_value
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint, dots_saveable
 from fiveloop.state import Ref, freeze, new_ref

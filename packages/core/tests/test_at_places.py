@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import as_value, grad, jit
+from fiveloop.core import grad, jit
+from fiveloop.core.extend import as_value
 from fiveloop.core.testing.misuse import assert_misuse
 
 HOST = np.arange(1.0, 13.0).reshape(4, 3)

@@ -11,20 +11,18 @@ import pytest
 
 from fiveloop.core import (
     ConcretizationError,
-    DonatedError,
     EscapedTracerError,
     RuleError,
-    as_value,
     closed_call,
     ds,
     grad,
     jit,
     make_jaxpr,
-    to_array,
-    transpose_jaxpr,
     tree_map,
     vmap,
 )
+from fiveloop.core.engine import DonatedError
+from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.elementwise import select, shift_left, sin
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import jit, to_array, vmap
+from fiveloop.core import jit, vmap
 from fiveloop.core.array import Array, Value, as_value, device_put
+from fiveloop.core.extend import to_array
 from fiveloop.core.index_ops import read_array
 from fiveloop.core.indexing import At, Indexer, Pick, Span, cast_for_write, ds, normalize, resolve
 from fiveloop.core.ir.avals import ShapedArray

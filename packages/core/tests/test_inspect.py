@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fiveloop import core
+from fiveloop.core import extend
 from fiveloop.core.inspect import StageRule, matrix, register_stage, row, stages
 from fiveloop.core.inspect.stage_list import Stages, all_rules
 from fiveloop.core.ir.jaxpr import Jaxpr
@@ -138,17 +139,17 @@ def test_a_function_of_integers_says_that_it_has_no_derivative() -> None:
 
 
 def test_a_refused_derivative_says_why() -> None:
-    refusal = core.Refusal("this test refuses it")
-    prim: core.Primitive[Any] = core.Primitive("refuser")
-    core.define(
+    refusal = extend.Refusal("this test refuses it")
+    prim: extend.Primitive[Any] = extend.Primitive("refuser")
+    extend.define(
         prim,
-        abstract_eval=core.pure(lambda avals, p: avals),
+        abstract_eval=extend.pure(lambda avals, p: avals),
         lower=lambda ctx, operands, p: list(operands),
         jvp=refusal,
         batch=refusal,
     )
     try:
-        found = stages(lambda x: core.bind1(prim, x), X)
+        found = stages(lambda x: extend.bind1(prim, x), X)
     finally:
         for column in COLUMNS:
             column._cells.pop(prim, None)

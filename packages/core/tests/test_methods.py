@@ -10,18 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import (
-    Array,
-    Concrete,
-    ConcretizationError,
-    Value,
-    as_value,
-    grad,
-    jit,
-    to_array,
-    vmap,
-)
+from fiveloop.core import Array, ConcretizationError, Value, grad, jit, vmap
 from fiveloop.core.array_methods import ABSENT, METHODS, Methods
+from fiveloop.core.extend import Concrete, as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
 
 X = np.array([[3.0, -1.5, 2.25], [0.5, 7.0, -4.0]])

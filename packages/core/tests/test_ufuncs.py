@@ -10,17 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import (
-    Array,
-    ConcretizationError,
-    Value,
-    as_value,
-    grad,
-    jit,
-    make_jaxpr,
-    to_array,
-    vmap,
-)
+from fiveloop.core import Array, ConcretizationError, Value, grad, jit, make_jaxpr, vmap
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.core.ufuncs import FUNCTIONS, REDUCTIONS
 

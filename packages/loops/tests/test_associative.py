@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fiveloop.loops as loops
-from fiveloop.core import function_source, grad, jit, tree_leaves, value_and_grad, vmap
+from fiveloop.core import grad, jit, tree_leaves, value_and_grad, vmap
+from fiveloop.core.engine import function_source
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import accumulate_grads, associative_scan

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import disable_jit, function_source, grad, jit, vmap
+from fiveloop.core import disable_jit, grad, jit, vmap
+from fiveloop.core.engine import function_source
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
 from fiveloop.state import freeze, new_ref

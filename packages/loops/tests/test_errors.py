@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import (
-    EscapedTracerError,
-    RuleError,
-    as_value,
-    function_source,
-    grad,
-    jit,
-    to_array,
-)
+from fiveloop.core import EscapedTracerError, RuleError, grad, jit
+from fiveloop.core.engine import function_source
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import function_source, jit
+from fiveloop.core import jit
+from fiveloop.core.engine import function_source
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import (
     accumulate_grads,

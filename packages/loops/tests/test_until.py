@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import disable_jit, function_source, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core.engine import function_source
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import explain, for_loop, fori_loop, scan

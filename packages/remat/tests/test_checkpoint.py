@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from fiveloop.core import (
-    Eqn,
     Jaxpr,
     Policy,
     closed_call,
     grad,
-    jaxprs_in,
     jit,
     jvp,
     linearize,
@@ -23,6 +21,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.extend import Eqn, jaxprs_in
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.remat import checkpoint, checkpoint_name, policies

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import ConcretizationError, as_value, function_source, grad, to_array
+from fiveloop.core import ConcretizationError, grad
+from fiveloop.core.engine import function_source
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.remat import checkpoint, checkpoint_name, save_only_these_names, saved_residuals
 

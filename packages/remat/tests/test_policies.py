@@ -10,19 +10,16 @@ import pytest
 from fiveloop.core import (
     RECOMPUTE,
     SAVE,
-    Eqn,
     Jaxpr,
     MinimumCut,
     Policy,
     Verdict,
     closed_call,
     grad,
-    jaxprs_in,
     jit,
-    linearize_jaxpr,
     make_jaxpr,
-    typecheck,
 )
+from fiveloop.core.extend import Eqn, jaxprs_in, linearize_jaxpr, typecheck
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import as_value, jit, to_array
+from fiveloop.core import jit
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.index_eager import LARGE
 from fiveloop.state import accumulate, addupdate, ds, new_ref, set, swap
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import FrozenRefError, as_value, function_source, grad, jit, to_array, vmap
+from fiveloop.core import FrozenRefError, grad, jit, vmap
+from fiveloop.core.engine import function_source
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import as_value, grad, jit, vmap
+from fiveloop.core import grad, jit, vmap
+from fiveloop.core.extend import as_value
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import accumulate, new_ref, swap
 

@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import (
-    RuleError,
-    as_value,
-    ds,
-    grad,
-    jit,
-    jvp,
-    linear_transpose,
-    make_jaxpr,
-    vmap,
-)
+from fiveloop.core import RuleError, ds, grad, jit, jvp, linear_transpose, make_jaxpr, vmap
+from fiveloop.core.extend import as_value
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import accumulate, addupdate, freeze, new_ref

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import as_value, closed_call, custom_vjp, grad, jit, make_jaxpr, to_array, vmap
+from fiveloop.core import closed_call, custom_vjp, grad, jit, make_jaxpr, vmap
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import Ref, ds, freeze, new_ref, swap
 

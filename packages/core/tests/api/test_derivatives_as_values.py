@@ -11,7 +11,6 @@ from fiveloop.core import (
     ShapeDtype,
     checking_leaks,
     eval_shape,
-    is_spec,
     jit,
     linearize,
     tree_leaves,
@@ -19,6 +18,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.engine import is_spec
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.misuse import raised

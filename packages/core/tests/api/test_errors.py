@@ -8,20 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import (
-    RuleError,
-    as_value,
-    closed_call,
-    grad,
-    jit,
-    jvp,
-    linearize,
-    make_jaxpr,
-    to_array,
-    transpose_jaxpr,
-    vjp,
-    vmap,
-)
+from fiveloop.core import RuleError, closed_call, grad, jit, jvp, linearize, make_jaxpr, vjp, vmap
+from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.elementwise import sin
 from fiveloop.core.testing.misuse import assert_misuse

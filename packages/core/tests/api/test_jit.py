@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import ShapeDtype, Tracer, as_value, disable_jit, grad, jit, to_array, vmap
+from fiveloop.core import ShapeDtype, Tracer, disable_jit, grad, jit, vmap
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.primitives.elementwise import sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import convert, jit, jvp, vmap
+from fiveloop.core import jit, jvp, vmap
+from fiveloop.core.extend import convert
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close

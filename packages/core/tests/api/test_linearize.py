@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import convert, grad, jit, linearize, vmap
+from fiveloop.core import grad, jit, linearize, vmap
+from fiveloop.core.extend import convert
 from fiveloop.core.primitives.elementwise import sin
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 

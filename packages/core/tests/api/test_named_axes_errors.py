@@ -12,10 +12,8 @@ from fiveloop.core import (
     UnboundAxisError,
     all_gather,
     all_to_all,
-    as_value,
     axis_index,
     axis_size,
-    eval_jaxpr,
     jit,
     make_jaxpr,
     pmax,
@@ -27,6 +25,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.extend import as_value, eval_jaxpr
 from fiveloop.core.lower.dispatch import compiled
 
 X = np.ones((4, 3))

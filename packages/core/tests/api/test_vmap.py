@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import as_value, grad, jit, jvp, vmap
+from fiveloop.core import grad, jit, jvp, vmap
+from fiveloop.core.extend import as_value
 from fiveloop.core.primitives.elementwise import sin
 from fiveloop.core.pytree import tree_leaves
 from fiveloop.core.testing.compare import assert_all_close, assert_close

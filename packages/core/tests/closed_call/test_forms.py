@@ -9,32 +9,34 @@ import numpy as np
 import pytest
 
 from fiveloop.core import (
-    Eqn,
     Jaxpr,
     RuleError,
-    ShapedArray,
     TypecheckError,
-    Var,
-    as_value,
-    bind,
-    call_jaxpr,
     closed_call,
-    dce,
     disable_jit,
-    eval_jaxpr,
     grad,
     jit,
     jvp,
     linearize,
-    linearize_jaxpr,
     make_jaxpr,
-    new_eqn,
-    transpose_jaxpr,
-    typecheck,
     vjp,
     vmap,
 )
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.extend import (
+    Eqn,
+    ShapedArray,
+    Var,
+    as_value,
+    bind,
+    call_jaxpr,
+    dce,
+    eval_jaxpr,
+    linearize_jaxpr,
+    new_eqn,
+    transpose_jaxpr,
+    typecheck,
+)
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.oracle import run_jaxpr

@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.core as core
-from fiveloop.core import (
-    closed_call,
-    custom_jvp,
-    custom_vjp,
-    jit,
-    jvp,
-    linearize_jaxpr,
-    make_jaxpr,
-)
+from fiveloop.core import closed_call, custom_jvp, custom_vjp, jit, jvp, make_jaxpr
+from fiveloop.core.extend import linearize_jaxpr
 from fiveloop.core.testing.compare import assert_near
 from fiveloop.core.testing.misuse import raised
 

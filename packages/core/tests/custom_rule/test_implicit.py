@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 
 import fiveloop.core as core
-from fiveloop.core import (
+from fiveloop.core import closed_call, custom_linear_solve, custom_root, jit, jvp, make_jaxpr
+from fiveloop.core.extend import (
     as_value,
-    closed_call,
     concatenate,
-    custom_linear_solve,
-    custom_root,
     eval_jaxpr,
-    jit,
-    jvp,
-    make_jaxpr,
     reshape,
     to_array,
     transpose_jaxpr,

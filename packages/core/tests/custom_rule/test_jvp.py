@@ -17,9 +17,9 @@ from fiveloop.core import (
     jvp,
     linearize,
     make_jaxpr,
-    typecheck,
     vjp,
 )
+from fiveloop.core.extend import typecheck
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 

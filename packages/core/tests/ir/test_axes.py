@@ -10,21 +10,17 @@ import pytest
 
 from fiveloop.core import (
     Jaxpr,
-    NamedAxis,
     TypecheckError,
-    axes_in,
-    axes_of,
     axis_index,
     closed_call,
     jit,
     make_jaxpr,
     ppermute,
     psum,
-    rename_axes,
-    typecheck,
     vjp,
     vmap,
 )
+from fiveloop.core.extend import NamedAxis, axes_in, axes_of, rename_axes, typecheck
 from fiveloop.core.testing.lanes import lanes
 from fiveloop.core.testing.oracle import run_jaxpr
 

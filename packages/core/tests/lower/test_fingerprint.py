@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Jaxpr, Label, Primitive, ShapeDtype, Var, closed_call, make_jaxpr
+from fiveloop.core import Jaxpr, ShapeDtype, closed_call, make_jaxpr
 from fiveloop.core.array import device_put
 from fiveloop.core.backend import client
+from fiveloop.core.extend import Label, Primitive, Var
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.lower.fingerprint import form_of

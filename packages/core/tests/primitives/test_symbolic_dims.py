@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Jaxpr, ShapedArray, as_value, stage, tree_leaves, typecheck
+from fiveloop.core import Jaxpr, tree_leaves
 from fiveloop.core.dims import SymbolicDim
+from fiveloop.core.extend import ShapedArray, as_value, stage, typecheck
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.joining import split

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveloop.core import Jaxpr, NamedAxis, ShapeDtype, axis_index, make_jaxpr, psum
+from fiveloop.core import Jaxpr, ShapeDtype, axis_index, make_jaxpr, psum
+from fiveloop.core.extend import NamedAxis
 from fiveloop.core.testing.lanes import Lanes, LanesError, lanes, this_lane
 from fiveloop.core.testing.oracle import run_jaxpr
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fiveloop.core import Eqn, Jaxpr, Literal, Primitive, Scalar, ShapedArray, Var
+from fiveloop.core import Jaxpr, Scalar
+from fiveloop.core.extend import Eqn, Literal, Primitive, ShapedArray, Var
 from fiveloop.core.ir.jaxpr import NO_PARAMS
 from fiveloop.core.testing import oracle
 from fiveloop.core.testing.oracle import (

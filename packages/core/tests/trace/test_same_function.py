@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fiveloop.core as core
-from fiveloop.core import forget_traces, grad, jit, traced_once, vmap
+from fiveloop.core import extend, forget_traces, grad, jit, vmap
 from fiveloop.core.array import device_put
+from fiveloop.core.engine import traced_once
 
 GLOBAL = 2.0
 SETTINGS = {"scale": 2.0}
@@ -97,7 +97,7 @@ SAME: list[Callable[[], Any]] = [
     lambda: math.sin,
     lambda: len,
     lambda: X,
-    lambda: core.convert,
+    lambda: extend.convert,
     lambda: helper,
     lambda: scale_by(3.0),
     lambda: jit(scale_by(3.0)),
@@ -208,7 +208,7 @@ def test_a_global_that_is_defined_later_counts() -> None:
 
 def test_what_is_taken_from_modules_counts() -> None:
     def trusted(x: Any) -> Any:
-        return core.convert(x, np.float32) * math.pi
+        return extend.convert(x, np.float32) * math.pi
 
     def drawn(x: Any) -> Any:
         return x * np.random.rand()
@@ -247,7 +247,7 @@ def test_a_name_that_was_copied_is_not_trusted() -> None:
     def fun(x: Any) -> Any:
         return x * SETTINGS["scale"]
 
-    copied = functools.wraps(core.convert)(fun)
+    copied = functools.wraps(extend.convert)(fun)
     assert copied.__module__.startswith("fiveloop.")
     assert traces(copied, copied) == 2
 

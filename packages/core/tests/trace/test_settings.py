@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Setting, jit, traced_once
+from fiveloop.core import jit
+from fiveloop.core.engine import Setting, traced_once
 
 SCALE = Setting("scale", 1.0)
 SHIFT = Setting("shift", 0.0)

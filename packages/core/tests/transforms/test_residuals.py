@@ -9,26 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import (
-    SAVE,
+from fiveloop.core import SAVE, Jaxpr, MinimumCut, Policy, closed_call, make_jaxpr
+from fiveloop.core.engine import body_work, bytes_of, used_vars
+from fiveloop.core.extend import (
     SAVE_EVERYTHING,
     Eqn,
-    Jaxpr,
-    MinimumCut,
-    Policy,
     SavingPlan,
     ShapedArray,
     Split,
     Var,
     Weigh,
-    body_work,
-    bytes_of,
-    closed_call,
-    make_jaxpr,
     split,
     stage_closed,
     typecheck,
-    used_vars,
 )
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.convert import convert

@@ -14,19 +14,21 @@ import pytest
 from fiveloop.core import (
     RECOMPUTE,
     SAVE,
-    SAVE_EVERYTHING,
-    SAVE_NOTHING,
-    Eqn,
     EverythingSaveable,
     Jaxpr,
     MinimumCut,
     NothingSaveable,
-    SavingPlan,
-    Split,
     Verdict,
     closed_call,
-    linearize_jaxpr,
     make_jaxpr,
+)
+from fiveloop.core.extend import (
+    SAVE_EVERYTHING,
+    SAVE_NOTHING,
+    Eqn,
+    SavingPlan,
+    Split,
+    linearize_jaxpr,
     split,
     typecheck,
 )

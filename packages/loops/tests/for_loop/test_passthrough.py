@@ -9,19 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import (
-    DEFAULT_PLAN,
-    MinimumCut,
-    SavingPlan,
-    as_value,
-    closed_call,
-    grad,
-    jit,
-    jvp,
-    linearize_jaxpr,
-    make_jaxpr,
-    vmap,
-)
+from fiveloop.core import MinimumCut, closed_call, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core.extend import DEFAULT_PLAN, SavingPlan, as_value, linearize_jaxpr
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.broadcast import zeros
 from fiveloop.core.testing.gradcheck import check_grads

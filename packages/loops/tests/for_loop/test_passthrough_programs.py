@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import as_value, grad, jit
+from fiveloop.core import grad, jit
+from fiveloop.core.extend import as_value
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.testing.laws import law_linearize, law_transpose
 from fiveloop.core.testing.samples import Sample, sample

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.loops.testing  # noqa: F401  # what the oracle knows of loops
-from fiveloop.core import Jaxpr, jaxprs_in, jit, make_jaxpr
+from fiveloop.core import Jaxpr, jit, make_jaxpr
+from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.loops import cond, for_loop, fori_loop

@@ -9,19 +9,14 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, MinimumCut, closed_call, grad, jit, make_jaxpr
+from fiveloop.core.extend import (
     DEFAULT_PLAN,
     SAVE_EVERYTHING,
-    Jaxpr,
-    MinimumCut,
     SavingPlan,
     as_value,
-    closed_call,
     eval_jaxpr,
-    grad,
-    jit,
     linearize_jaxpr,
-    make_jaxpr,
 )
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.broadcast import zeros

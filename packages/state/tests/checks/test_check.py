@@ -20,11 +20,10 @@ from fiveloop.core import (
     jit,
     jvp,
     make_jaxpr,
-    select,
-    typecheck,
     value_and_grad,
     vmap,
 )
+from fiveloop.core.extend import select, typecheck
 from fiveloop.core.testing.misuse import raised
 from fiveloop.state import (
     CheckError,

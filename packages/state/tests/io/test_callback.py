@@ -9,7 +9,6 @@ import pytest
 
 from fiveloop.core import (
     ShapeDtype,
-    as_value,
     custom_jvp,
     custom_vjp,
     grad,
@@ -25,6 +24,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.extend import as_value
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.state import callback, debug_callback, freeze, new_ref, pure_callback

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ShapedArray, Value, stage_closed
+from fiveloop.core import Value
+from fiveloop.core.extend import ShapedArray, stage_closed
 from fiveloop.core.primitives.elementwise import exp, mul
 from fiveloop.core.testing.laws import law_split
 from fiveloop.core.testing.oracle import Cell

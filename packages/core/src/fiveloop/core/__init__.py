@@ -1,330 +1,161 @@
-"""The base of fiveloop: programs as data, their transforms, and arrays."""
+"""The base of fiveloop: transforms of array programs, arrays, and programs as data.
+
+What one needs to add primitives, types and effects is in `fiveloop.core.extend`.
+"""
 
 from . import closed_call as _closed_call
 from . import index_ops as _index_ops
 from . import methods as _methods
 from . import operators as _operators
 from . import ufuncs as _ufuncs
-from .array import OPS as OPS
-from .array import Array as Array
-from .array import InplaceNote as InplaceNote
-from .array import ArrayLike as ArrayLike
-from .array import Scalar as Scalar
-from .array import Value as Value
-from .array import as_value as as_value
-from .array import copied as copied
-from .array import to_array as to_array
-from .version import __version__ as __version__
-from .closed_call.bind import bind_call as bind_call
-from .closed_call.bind import call_jaxpr as call_jaxpr
-from .closed_call.primitive import ClosedCallParams as ClosedCallParams
-from .closed_call.primitive import check_operands as check_operands
-from .closed_call.primitive import closed_call_p as closed_call_p
-from .closed_call.split import forward_residuals as forward_residuals
-from .errors import ConcretizationError as ConcretizationError
-from .errors import STATIC as STATIC
-from .errors import CoreError as CoreError
-from .errors import DonatedError as DonatedError
-from .errors import EscapedTracerError as EscapedTracerError
-from .errors import FrozenRefError as FrozenRefError
-from .errors import LeakError as LeakError
-from .errors import NanError as NanError
-from .errors import RuleError as RuleError
-from .errors import TracerError as TracerError
-from .errors import TypecheckError as TypecheckError
-from .errors import at_source as at_source
-from .indexer import At as At
-from .indexer import Entry as Entry
-from .indexer import Indexer as Indexer
-from .indexer import Lane as Lane
-from .indexer import Pick as Pick
-from .indexer import Span as Span
-from .indexer import ds as ds
-from .indexer import is_dynamic as is_dynamic
-from .indexer import whole_indexer as whole_indexer
-from .indexer import around_block as around_block
-from .indexing import batch_indexer as batch_indexer
-from .indexing import cast_for_write as cast_for_write
-from .indexing import normalize as normalize
-from .indexing import put as put
-from .indexing import put_add as put_add
-from .indexing import put_kind as put_kind
-from .indexing import resolve as resolve
-from .indexing import take as take
-from .ir.avals import Aval as Aval
-from .ir.avals import ShapedArray as ShapedArray
-from .ir.effects import NO_EFFECTS as NO_EFFECTS
-from .ir.effects import Effect as Effect
-from .ir.effects import Effects as Effects
-from .ir.effects import PositionalEffect as PositionalEffect
-from .ir.effects import effects_at as effects_at
-from .ir.effects import map_positions as map_positions
-from .ir.effects import mutated_positions as mutated_positions
-from .ir.jaxpr import NO_PARAMS as NO_PARAMS
-from .ir.jaxpr import Atom as Atom
-from .ir.jaxpr import Eqn as Eqn
-from .ir.jaxpr import Jaxpr as Jaxpr
-from .ir.jaxpr import Label as Label
-from .ir.jaxpr import Literal as Literal
-from .ir.jaxpr import NoParams as NoParams
-from .ir.jaxpr import Primitive as Primitive
-from .ir.jaxpr import Var as Var
-from .ir.jaxpr import jaxprs_in as jaxprs_in
-from .ir.jaxpr import with_jaxprs as with_jaxprs
-from .ir.jaxpr import used_vars as used_vars
-from .ir.prune import acts as acts
-from .ir.prune import must_stay as must_stay
-from .ir.prune import prune as prune
-from .ir.pretty import Names as Names
-from .ir.pretty import define_printer as define_printer
-from .ir.pretty import format_jaxpr as format_jaxpr
-from .ir.source import Source as Source
-from .ir.taint import over_axis as over_axis
-from .ir.taint import taint as taint
-from .passes import Pass as Pass
-from .passes import register_pass as register_pass
-from .primitives.broadcast import broadcast_in_dim as broadcast_in_dim
-from .primitives.check import canonical_dtype as canonical_dtype
-from .primitives.check import canonical_shape as canonical_shape
-from .primitives.broadcast import move_axis as move_axis
-from .primitives.broadcast import reduce_sum as reduce_sum
-from .primitives.elementwise import add as add
-from .primitives.elementwise import bitwise_and as bitwise_and
-from .primitives.elementwise import real as real
-from .primitives.elementwise import bitwise_or as bitwise_or
-from .primitives.elementwise import equal as equal
-from .primitives.elementwise import greater as greater
-from .primitives.elementwise import integer_pow as integer_pow
-from .primitives.elementwise import less as less
-from .primitives.elementwise import mul as mul
-from .primitives.elementwise import not_equal as not_equal
-from .primitives.duplicates import is_first as is_first
-from .primitives.duplicates import product_of_others as product_of_others
-from .primitives.convert import convert as convert
-from .primitives.convert import convert_p as convert_p
-from .primitives.elementwise import select as select
-from .primitives.ordering import barrier as barrier
-from .primitives.ordering import order as order
-from .primitives.ordering import order_p as order_p
-from .pytree import tree_flatten as tree_flatten
-from .pytree import tree_leaves as tree_leaves
-from .pytree import tree_map as tree_map
-from .pytree import tree_structure as tree_structure
-from .pytree import tree_unflatten as tree_unflatten
-from .util import Mask as Mask
-from .util import fixpoint as fixpoint
-from .util import merge as merge
-from .util import partition as partition
-from .util import select_by as select_by
-from .util import split_list as split_list
-from .primitives.costs import bytes_of as bytes_of
-from .rule_types import Accumulator as Accumulator
-from .backend import hlo as hlo
-from .backend.hlo import IRValue as IRValue
-from .rule_types import Body as Body
-from .rule_types import Cost as Cost
-from .rule_types import EqnSplit as EqnSplit
-from .rule_types import UndefinedPrimal as UndefinedPrimal
-from .rule_types import Verdict as Verdict
-from .rule_types import Weigh as Weigh
-from .rule_types import Zero as Zero
-from .rules import Refusal as Refusal
-from .rules import RuleTable as RuleTable
-from .rules import TypeRules as TypeRules
-from .rules import define as define
-from .rules import define_type as define_type
-from .rules import new_eqn as new_eqn
-from .rules import pure as pure
-from .rules import type_rules as type_rules
-from .sharing import note_sharer as note_sharer
-from .trace.boundary import boundary as boundary
-from .trace.boundary import full_tracebacks as full_tracebacks
-from .trace.boundary import guarded as guarded
-from .trace.modes import branches_as_python as branches_as_python
-from .trace.modes import has_nan as has_nan
-from .trace.modes import checking_leaks as checking_leaks
-from .trace.modes import debug_nans as debug_nans
-from .trace.modes import disable_jit as disable_jit
-from .trace.modes import ensure_compile_time_eval as ensure_compile_time_eval
-from .trace.modes import python_form as python_form
-from .trace.modes import runs_as_python as runs_as_python
-from .trace.replay import made_once as made_once
-from .trace.replay import note_change as note_change
-from .trace.settings import Setting as Setting
-from .trace.same_function import forget_traces as forget_traces
-from .trace.same_function import traced_once as traced_once
-from .trace.stage import Staged as Staged
-from .trace.stage import stage as stage
-from .trace.stage import stage_closed as stage_closed
-from .trace.tracer import Tracer as Tracer
-from .trace.tracer import bind as bind
-from .trace.tracer import bind1 as bind1
-from .trace.tracer import current_source as current_source
-from .trace.tracer import is_concrete as is_concrete
-from .trace.tracer import keep_source as keep_source
-from .transforms.batch import axes_in_front as axes_in_front
-from .transforms.batch import batch_jaxpr as batch_jaxpr
-from .transforms.batch import in_front as in_front
-from .transforms.batch import move_batch as move_batch
-from .transforms.cost import equation_cost as equation_cost
-from .transforms.cost import jaxpr_cost as jaxpr_cost
-from .transforms.dce import dce as dce
-from .transforms.eval import eval_jaxpr as eval_jaxpr
-from .transforms.jvp import jvp_jaxpr as jvp_jaxpr
-from .transforms.linearize import linearize_jaxpr as linearize_jaxpr
-from .transforms.partial_eval import Split as Split
-from .transforms.partial_eval import split as split
-from .transforms.residuals import body_work as body_work
-from .transforms.saving import DEFAULT_PLAN as DEFAULT_PLAN
-from .transforms.saving import SAVE_EVERYTHING as SAVE_EVERYTHING
-from .transforms.saving import SAVE_NOTHING as SAVE_NOTHING
-from .transforms.saving import SavingPlan as SavingPlan
-from .transforms.transpose import Operand as Operand
-from .transforms.transpose import backward_pass as backward_pass
-from .transforms.transpose import is_linear as is_linear
-from .transforms.transpose import transpose_jaxpr as transpose_jaxpr
-from .transforms.typecheck import typecheck as typecheck
-from .transforms.zeros import Tangent as Tangent
-from .transforms.zeros import instantiate as instantiate
-from .transforms.zeros import nonzero_mask as nonzero_mask
-from .transforms.zeros import zero_like as zero_like
-from .transforms.zeros import zeros_of as zeros_of
-from .api.gradient import grad as grad
-from .api.autodiff import jvp as jvp
-from .api.autodiff import linearize as linearize
-from .api.gradient import value_and_grad as value_and_grad
-from .api.autodiff import vjp as vjp
-from .api.calling import call_user as call_user
-from .api.batching import vmap as vmap
-from .api.marks import named_call as named_call
-from .api.marks import stop_gradient as stop_gradient
-from .api.jacobians import hessian as hessian
-from .api.jacobians import jacfwd as jacfwd
-from .api.jacobians import jacrev as jacrev
-from .api.linear import linear_transpose as linear_transpose
-from .api.jit import JitFunction as JitFunction
-from .api.jit import jit as jit
-from .api.staging import ShapeDtype as ShapeDtype
-from .api.staging import closed_call as closed_call
-from .api.staging import eval_shape as eval_shape
-from .api.staging import make_jaxpr as make_jaxpr
-from .api.static import with_static as with_static
-from .api.flatten import argument_naming as argument_naming
-from .api.flatten import flatten_values as flatten_values
-from .array import Concrete as Concrete
-from .ir.jaxpr import is_scalar as is_scalar
-from .primitives.index import dynamic_slice_p as dynamic_slice_p
-from .primitives.index import static_slice as static_slice
-from .primitives.index import dynamic_update_slice_p as dynamic_update_slice_p
-from .primitives.index import slice_p as slice_p
-from .primitives.gather import gather_p as gather_p
-from .primitives.gather import scatter_p as scatter_p
-from .primitives.broadcast import reshape_p as reshape_p
-from .primitives.shape import concatenate as concatenate
-from .primitives.shape import iota as iota
-from .primitives.sort import argsort as argsort
-from .primitives.shape import reshape as reshape
-from .promotion import Typed as Typed
-from .promotion import join as join
-from .pytree import Pytree as Pytree
-from .pytree import TreeDef as TreeDef
-from .pytree import keystr as keystr
-from .pytree import leaf_paths as leaf_paths
-from .pytree import tree_flatten_with_path as tree_flatten_with_path
-from .closed_call.batch import call_batch as call_batch
-from .closed_call.dce import call_dce as call_dce
-from .closed_call.jvp import call_jvp as call_jvp
-from .closed_call.split import call_split as call_split
-from .closed_call.transpose import call_transpose as call_transpose
-from .pytree import register_dataclass as register_dataclass
-from .pytree import register_node as register_node
-from .closed_call.primitive import call_abstract_eval as call_abstract_eval
-from .primitives.dot import dot_general_p as dot_general_p
-from .primitives.broadcast import transpose_p as transpose_p
-from .primitives.elementwise_arithmetic import neg_p as neg_p
-from .primitives.family import add_p as add_p
-from .transforms.saving import EverythingSaveable as EverythingSaveable
-from .transforms.saving import MinimumCut as MinimumCut
-from .transforms.saving import NothingSaveable as NothingSaveable
-from .transforms.saving import Policy as Policy
-from .transforms.saving import may_weigh as may_weigh
-from .rule_types import RECOMPUTE as RECOMPUTE
-from .rule_types import SAVE as SAVE
-from .api.flatten import function_name as function_name
-from .api.staging import stage_user as stage_user
-from .api.staging import stage_call as stage_call
-from .dims import broadcast_shapes as broadcast_shapes
-from .dims import Dim as Dim
-from .dims import is_constant as is_constant
-from .dims import is_more as is_more
-from .dims import size_of as size_of
-from .api.flatten import check_callable as check_callable
-from .ir.source import function_source as function_source
-from .primitives.elementwise import clamp as clamp
-from .primitives.elementwise import to_condition as to_condition
-from .rules import bodies_rules as bodies_rules
-from .backend.lazy import optional_module as optional_module
-from .primitives.reduce import reduce_and as reduce_and
-from .primitives.reduce import reduce_max as reduce_max
-from .primitives.reduce import reduce_or as reduce_or
-from .transforms.batch import batch_flat as batch_flat
-from .api.flatten import as_result as as_result
-from .api.flatten import argument_name as argument_name
-from .primitives.index import resolve_index_p as resolve_index_p
-from .index_eager import put_now as put_now
-from .index_masks import MaskedPlace as MaskedPlace
-from .index_masks import has_mask as has_mask
-from .index_masks import masked_place as masked_place
-from .index_eager import take_now as take_now
-from .trace.tracer import is_eager as is_eager
-from .api.operands import base_of as base_of
-from .api.operands import call_as_python as call_as_python
-from .api.mutable import is_given as is_given
-from .api.operands import flatten_arguments as flatten_arguments
-from .api.operands import refuse_closed_over as refuse_closed_over
-from .index_compose import compose as compose
-from .index_eager import swap_now as swap_now
-from .index_parse import Normal as Normal
-from .views import View as View
-from .errors import UnboundAxisError as UnboundAxisError
-from .ir.axes import NamedAxis as NamedAxis
-from .ir.axes import NamedAxisEffect as NamedAxisEffect
-from .ir.axes import axes_in as axes_in
-from .ir.axes import axes_of as axes_of
-from .ir.axes import batch_axis as batch_axis
-from .ir.axes import rename_axes as rename_axes
-from .primitives.collectives import all_gather as all_gather
-from .primitives.collectives import all_to_all as all_to_all
-from .primitives.collectives import axis_index as axis_index
-from .primitives.collectives import axis_size as axis_size
-from .primitives.collectives import pmax as pmax
-from .primitives.collectives import pmean as pmean
-from .primitives.collectives import pmin as pmin
-from .primitives.collectives import ppermute as ppermute
-from .primitives.collectives import pshuffle as pshuffle
-from .primitives.collectives import psum as psum
-from .primitives.collectives import psum_scatter as psum_scatter
-from .primitives.collectives import pswapaxes as pswapaxes
 from . import custom_rule as _custom_rule
-from .api.custom_checks import SymbolicZero as SymbolicZero
-from .api.custom_derivative import custom_derivative as custom_derivative
-from .api.custom_jvp import custom_jvp as custom_jvp
-from .api.custom_vjp import CustomVJPPrimal as CustomVJPPrimal
-from .api.custom_vjp import custom_vjp as custom_vjp
-from .custom_rule.primitive import CustomRuleParams as CustomRuleParams
-from .custom_rule.primitive import Rule as Rule
-from .custom_rule.primitive import custom_rule_p as custom_rule_p
-from .api.implicit import custom_linear_solve as custom_linear_solve
-from .api.implicit import custom_root as custom_root
-from .custom_rule.primitive import primal_jaxpr as primal_jaxpr
-from .custom_rule.primitive import rule_jvp as rule_jvp
-from .trace.axes import AxisScope as AxisScope
-from .custom_rule.masked import Masked as Masked
-from .custom_rule.primitive import rule_transpose as rule_transpose
-from .api.flatten import FlatFunction as FlatFunction
-from .primitives.elementwise import bitwise_not as bitwise_not
-from .transforms.replay import happens_once as happens_once
-from .transforms.replay import replayed as replayed
-from .api.staging import aval_of as aval_of
-from .api.staging import is_spec as is_spec
-from .primitives.check import array_aval as array_aval
+from . import engine as _engine
+from .api.autodiff import jvp, linearize, vjp
+from .api.batching import vmap
+from .api.custom_checks import SymbolicZero
+from .api.custom_derivative import custom_derivative
+from .api.custom_jvp import custom_jvp
+from .api.custom_vjp import CustomVJPPrimal, custom_vjp
+from .api.gradient import grad, value_and_grad
+from .api.implicit import custom_linear_solve, custom_root
+from .api.jacobians import hessian, jacfwd, jacrev
+from .api.jit import JitFunction, jit
+from .api.linear import linear_transpose
+from .api.marks import named_call, stop_gradient
+from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
+from .array import Array, ArrayLike, Scalar, Value
+from .dims import broadcast_shapes
+from .errors import (
+    ConcretizationError,
+    CoreError,
+    EscapedTracerError,
+    FrozenRefError,
+    LeakError,
+    NanError,
+    RuleError,
+    TracerError,
+    TypecheckError,
+    UnboundAxisError,
+)
+from .indexer import ds
+from .ir.jaxpr import Jaxpr
+from .primitives.collectives import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
+)
+from .pytree import (
+    TreeDef,
+    keystr,
+    leaf_paths,
+    register_dataclass,
+    register_node,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_structure,
+    tree_unflatten,
+)
+from .rule_types import RECOMPUTE, SAVE, Verdict
+from .trace.boundary import full_tracebacks
+from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile_time_eval
+from .trace.same_function import forget_traces
+from .trace.tracer import Tracer, is_concrete
+from .transforms.cost import jaxpr_cost
+from .transforms.saving import EverythingSaveable, MinimumCut, NothingSaveable, Policy
+from .version import __version__
+
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "ConcretizationError",
+    "CoreError",
+    "CustomVJPPrimal",
+    "EscapedTracerError",
+    "EverythingSaveable",
+    "FrozenRefError",
+    "Jaxpr",
+    "JitFunction",
+    "LeakError",
+    "MinimumCut",
+    "NanError",
+    "NothingSaveable",
+    "Policy",
+    "RECOMPUTE",
+    "RuleError",
+    "SAVE",
+    "Scalar",
+    "ShapeDtype",
+    "SymbolicZero",
+    "Tracer",
+    "TracerError",
+    "TreeDef",
+    "TypecheckError",
+    "UnboundAxisError",
+    "Value",
+    "Verdict",
+    "__version__",
+    "all_gather",
+    "all_to_all",
+    "axis_index",
+    "axis_size",
+    "broadcast_shapes",
+    "checking_leaks",
+    "closed_call",
+    "custom_derivative",
+    "custom_jvp",
+    "custom_linear_solve",
+    "custom_root",
+    "custom_vjp",
+    "debug_nans",
+    "disable_jit",
+    "ds",
+    "ensure_compile_time_eval",
+    "eval_shape",
+    "forget_traces",
+    "full_tracebacks",
+    "grad",
+    "hessian",
+    "is_concrete",
+    "jacfwd",
+    "jacrev",
+    "jaxpr_cost",
+    "jit",
+    "jvp",
+    "keystr",
+    "leaf_paths",
+    "linear_transpose",
+    "linearize",
+    "make_jaxpr",
+    "named_call",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "pshuffle",
+    "psum",
+    "psum_scatter",
+    "pswapaxes",
+    "register_dataclass",
+    "register_node",
+    "stop_gradient",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_leaves",
+    "tree_map",
+    "tree_structure",
+    "tree_unflatten",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -10,24 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from fiveloop.core import (
-    ShapedArray,
     Value,
-    as_value,
-    at_source,
-    boundary,
-    check_callable,
-    convert,
-    current_source,
-    flatten_values,
-    function_name,
     keystr,
-    reshape,
     tree_flatten_with_path,
     tree_map,
     tree_unflatten,
     value_and_grad,
-    zeros_of,
 )
+from fiveloop.core.engine import at_source, boundary, current_source, flatten_values, function_name
+from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
 from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref

@@ -6,22 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from fiveloop.core import (
-    TreeDef,
-    Value,
+from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
+from fiveloop.core.engine import (
     at_source,
     boundary,
-    call_user,
-    check_callable,
-    concatenate,
     current_source,
     flatten_values,
     function_source,
-    leaf_paths,
-    move_axis,
-    reshape,
-    tree_unflatten,
 )
+from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref
 

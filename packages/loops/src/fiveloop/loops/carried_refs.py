@@ -10,15 +10,13 @@ from typing import Any
 from fiveloop.core import (
     TreeDef,
     Value,
-    at_source,
-    current_source,
-    function_source,
     keystr,
     tree_flatten,
     tree_flatten_with_path,
     tree_map,
     tree_unflatten,
 )
+from fiveloop.core.engine import at_source, current_source, function_source
 from fiveloop.state import Ref
 
 

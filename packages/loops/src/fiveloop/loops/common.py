@@ -6,27 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value, keystr, tree_flatten_with_path
+from fiveloop.core.engine import Staged, Typed, at_source, current_source, function_source, join
+from fiveloop.core.extend import (
     Aval,
-    Jaxpr,
     ShapedArray,
-    Staged,
-    Typed,
-    Value,
     Var,
     as_value,
-    at_source,
     call_user,
     convert,
-    current_source,
     eval_jaxpr,
-    function_source,
-    join,
-    keystr,
     stage_closed,
-    tree_flatten_with_path,
 )
-from fiveloop.state import PREDICATE, Ref
+from fiveloop.state import Ref
+from fiveloop.state.extend import PREDICATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Value,
-    as_value,
-    at_source,
-    convert,
-    current_source,
-    flatten_values,
-    keystr,
-    to_array,
-    tree_flatten_with_path,
-)
+from fiveloop.core import Value, keystr, tree_flatten_with_path
+from fiveloop.core.engine import at_source, current_source, flatten_values
+from fiveloop.core.extend import as_value, convert, to_array
 from fiveloop.loops.common import joined
 
 

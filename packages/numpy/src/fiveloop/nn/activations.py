@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from fiveloop.core import ArrayLike, Value, bind1
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.extend import bind1
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.convert import operand, promote

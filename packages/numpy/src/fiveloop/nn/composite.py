@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value, jaxpr_cost
+from fiveloop.core.extend import (
     Aval,
     IRValue,
-    Jaxpr,
     Primitive,
     Tangent,
-    Value,
     Zero,
     bind1,
     define,
-    jaxpr_cost,
     pure,
     stage_closed,
 )

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, bind1
+from fiveloop.core import ArrayLike, Value
 from fiveloop.core import operators as op
+from fiveloop.core.extend import bind1
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh

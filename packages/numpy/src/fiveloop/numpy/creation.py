@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Scalar, Value, as_value
+from fiveloop.core import ArrayLike, Scalar, Value
 from fiveloop.core.array import device_put
+from fiveloop.core.extend import as_value
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fiveloop.core import (
+from fiveloop.core import Value, tree_map
+from fiveloop.core.engine import at_source, current_source
+from fiveloop.core.extend import (
     Accumulator,
     Cost,
     Primitive,
     Tangent,
     UndefinedPrimal,
-    Value,
     as_value,
-    at_source,
     bind,
     bind1,
-    current_source,
     define,
     pure,
-    tree_map,
 )
 
 T = TypeVar("T")

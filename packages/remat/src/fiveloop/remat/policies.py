@@ -11,18 +11,14 @@ from typing import ClassVar
 from fiveloop.core import (
     RECOMPUTE,
     SAVE,
-    Eqn,
     EverythingSaveable,
     MinimumCut,
     NothingSaveable,
     Policy,
     Verdict,
-    Weigh,
-    at_source,
-    current_source,
-    dot_general_p,
-    may_weigh,
 )
+from fiveloop.core.engine import at_source, current_source, dot_general_p, may_weigh
+from fiveloop.core.extend import Eqn, Weigh
 from fiveloop.remat.name import name_p
 
 everything_saveable = EverythingSaveable()

@@ -6,20 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, keystr, tree_flatten_with_path
+from fiveloop.core.engine import argument_name, stage_user
+from fiveloop.core.extend import (
     Aval,
     Eqn,
-    Jaxpr,
     Literal,
     Source,
     Var,
-    argument_name,
     check_callable,
-    keystr,
     linearize_jaxpr,
     size_of,
-    stage_user,
-    tree_flatten_with_path,
 )
 from fiveloop.remat.name import name_p
 

@@ -1,87 +1,72 @@
-"""Mutable arrays as a typed effect, and their discharge into values."""
+"""Mutable arrays as a typed effect, checks, calls of Python and streams of keys, and their discharge into values."""
 
-from . import passes as passes
+from . import passes as _passes
 from .handlers import passes as _handle_pass
 from .predicate import state_rules as _state_rules
-from . import pretty as pretty
-from fiveloop.core import ds as ds
-
-from .api import accumulate as accumulate
-from .api import addupdate as addupdate
-from .api import empty_ref as empty_ref
-from .api import freeze as freeze
-from .api import get as get
-from .api import new_ref as new_ref
-from .api import run_state as run_state
-from .api import set as set
-from .api import swap as swap
-from .avals import AbstractRef as AbstractRef
-from .checks.api import all_checks as all_checks
-from .checks.api import check as check
-from .checks.api import checked as checked
-from .checks.api import checkify as checkify
-from .checks.api import div_checks as div_checks
-from .checks.api import float_checks as float_checks
-from .checks.api import index_checks as index_checks
-from .checks.api import nan_checks as nan_checks
-from .checks.api import user_checks as user_checks
-from .checks.effect import CheckEffect as CheckEffect
-from .checks.effect import DeferredChecks as DeferredChecks
-from .checks.effect import deferred_checks as deferred_checks
-from .checks.error_value import ErrorValue as ErrorValue
-from .checks.insert import insert_for_lanes as insert_for_lanes
-from .checks.site import CheckError as CheckError
-from .discharge.core_rules import call_discharge as call_discharge
-from .discharge.deferred import CannotDefer as CannotDefer
-from .discharge.deferred import DeferredWrites as DeferredWrites
-from .discharge.engine import discharge_eqn as discharge_eqn
-from .discharge.engine import discharge_jaxpr as discharge_jaxpr
-from .discharge.engine import discharge_state as discharge_state
-from .discharge.engine import holds_state as holds_state
-from .discharge.engine import jaxpr_holds_state as jaxpr_holds_state
-from .discharge.table import Cell as Cell
-from .discharge.table import DischargeContext as DischargeContext
-from .discharge.table import define_discharge as define_discharge
-from .discharge.table import discharge_rules as discharge_rules
-from .discharge.overlap import known_relation as known_relation
-from .discharge.phases import names_each_once as names_each_once
-from .effects import AccumEffect as AccumEffect
-from .effects import ReadEffect as ReadEffect
-from .effects import WriteEffect as WriteEffect
-from .handlers.core_rules import call_handler as call_handler
-from .handlers.effect import HandledEffect as HandledEffect
-from .handlers.thread import Handling as Handling
-from .handlers.thread import define_handler as define_handler
-from .handlers.thread import thread_effect as thread_effect
-from .predicate.core_rules import call_predicate as call_predicate
-from .predicate.engine import PREDICATE as PREDICATE
-from .predicate.engine import Guard as Guard
-from .predicate.engine import define_predicate as define_predicate
-from .predicate.engine import eval_predicated as eval_predicated
-from .predicate.engine import gate as gate
-from .predicate.engine import predicated as predicated
-from .monoids import MONOIDS as MONOIDS
-from .monoids import Monoid as Monoid
-from .primitives.common import AccumulateParams as AccumulateParams
+from . import pretty as _pretty
 from .io import rules as _io_rules
-from .io.api import callback as callback
-from .io.api import debug_callback as debug_callback
-from .io.api import debug_print as debug_print
-from .io.api import pure_callback as pure_callback
-from .io.effects import IOEffect as IOEffect
-from .io.effects import OrderedIOEffect as OrderedIOEffect
-from .io.effects import PureCallEffect as PureCallEffect
-from .io.primitive import CallbackParams as CallbackParams
-from .io.primitive import callback_p as callback_p
-from .primitives.common import IndexParams as IndexParams
-from .primitives.common import SwapParams as SwapParams
-from .primitives.common import accumulate_p as accumulate_p
-from .primitives.common import addupdate_p as addupdate_p
-from .primitives.common import get_p as get_p
-from .primitives.common import swap_p as swap_p
-from .primitives.lifetime import NewRefParams as NewRefParams
-from .primitives.lifetime import freeze_p as freeze_p
-from .primitives.lifetime import new_ref_p as new_ref_p
-from .random_state.primitive import next_key_p as next_key_p
-from .random_state.stream import KeyStream as KeyStream
-from .refs import Ref as Ref
+from . import engine as _engine
+from fiveloop.core import ds
+from .api import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, set, swap
+from .avals import AbstractRef
+from .checks.api import (
+    all_checks,
+    check,
+    checked,
+    checkify,
+    div_checks,
+    float_checks,
+    index_checks,
+    nan_checks,
+    user_checks,
+)
+from .checks.effect import CheckEffect, DeferredChecks, deferred_checks
+from .checks.error_value import ErrorValue
+from .checks.site import CheckError
+from .discharge.engine import discharge_state
+from .effects import AccumEffect, ReadEffect, WriteEffect
+from .io.api import callback, debug_callback, debug_print, pure_callback
+from .io.effects import IOEffect, OrderedIOEffect, PureCallEffect
+from .random_state.stream import KeyStream
+from .refs import Ref
+
+__all__ = [
+    "AbstractRef",
+    "AccumEffect",
+    "CheckEffect",
+    "CheckError",
+    "DeferredChecks",
+    "ErrorValue",
+    "IOEffect",
+    "KeyStream",
+    "OrderedIOEffect",
+    "PureCallEffect",
+    "ReadEffect",
+    "Ref",
+    "WriteEffect",
+    "accumulate",
+    "addupdate",
+    "all_checks",
+    "callback",
+    "check",
+    "checked",
+    "checkify",
+    "debug_callback",
+    "debug_print",
+    "deferred_checks",
+    "discharge_state",
+    "div_checks",
+    "ds",
+    "empty_ref",
+    "float_checks",
+    "freeze",
+    "get",
+    "index_checks",
+    "nan_checks",
+    "new_ref",
+    "pure_callback",
+    "run_state",
+    "set",
+    "swap",
+    "user_checks",
+]

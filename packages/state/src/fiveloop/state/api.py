@@ -8,24 +8,15 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import (
-    OPS,
-    ArrayLike,
+from fiveloop.core import ArrayLike, Tracer, Value, tree_map
+from fiveloop.core.engine import (
     Indexer,
     InplaceNote,
-    ShapedArray,
-    Tracer,
-    Value,
-    as_value,
     at_source,
     base_of,
-    bind,
-    bind1,
-    call_user,
     canonical_dtype,
     canonical_shape,
     cast_for_write,
-    check_callable,
     current_source,
     is_eager,
     is_given,
@@ -33,7 +24,15 @@ from fiveloop.core import (
     put_now,
     swap_now,
     take_now,
-    tree_map,
+)
+from fiveloop.core.extend import (
+    OPS,
+    ShapedArray,
+    as_value,
+    bind,
+    bind1,
+    call_user,
+    check_callable,
     zeros_of,
 )
 from fiveloop.state.errors import frozen, not_frozen

@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Any, ClassVar, Self
 
-from fiveloop.core import Aval
+from fiveloop.core.extend import Aval
 
 
 class AbstractRef(Aval):

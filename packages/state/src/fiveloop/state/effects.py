@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fiveloop.core import PositionalEffect
+from fiveloop.core.extend import PositionalEffect
 
 
 @dataclass(frozen=True)

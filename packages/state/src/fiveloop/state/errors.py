@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiveloop.core import FrozenRefError, at_source, current_source
+from fiveloop.core import FrozenRefError
+from fiveloop.core.engine import at_source, current_source
 
 
 def not_differentiated(what: str) -> TypeError:

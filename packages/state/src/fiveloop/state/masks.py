@@ -11,21 +11,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import (
-    Aval,
+from fiveloop.core import Value, is_concrete
+from fiveloop.core.engine import (
     MaskedPlace,
-    ShapedArray,
-    Value,
-    as_value,
     at_source,
     base_of,
     current_source,
     has_mask,
-    is_concrete,
     masked_place,
-    select,
     whole_indexer,
 )
+from fiveloop.core.extend import Aval, ShapedArray, as_value, select
 from fiveloop.state.monoids import Monoid
 from fiveloop.state.views import At
 

@@ -10,27 +10,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fiveloop.core import (
-    Aval,
-    Scalar,
-    Value,
+from fiveloop.core import Scalar, Value
+from fiveloop.core.engine import (
     add,
     at_source,
-    bitwise_and,
     bitwise_or,
-    broadcast_in_dim,
-    concatenate,
     current_source,
     greater,
-    hlo,
     integer_pow,
     less,
     mul,
     not_equal,
+    static_slice,
+)
+from fiveloop.core.extend import (
+    Aval,
+    bitwise_and,
+    broadcast_in_dim,
+    concatenate,
+    hlo,
     reduce_sum,
     reshape,
     select,
-    static_slice,
 )
 
 Combine = Callable[[Value, Value], Value]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import whole_indexer
+from fiveloop.core.extend import (
     Aval,
-    Jaxpr,
     Pass,
     TypeRules,
-    Value,
     bind1,
     define_type,
     mutated_positions,
     register_pass,
-    whole_indexer,
     zeros_of,
 )
 from fiveloop.state.api import addupdate, get_item, new_ref, set_item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Atom, Eqn, Names, define_printer
+from fiveloop.core.extend import Atom, Eqn, Names, define_printer
 from fiveloop.state.monoids import MONOIDS
 from fiveloop.state.primitives.common import accumulate_p, addupdate_p, get_p, swap_p
 

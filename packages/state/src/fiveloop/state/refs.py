@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveloop.core import (
-    Aval,
-    Source,
-    Value,
-    convert,
-    copied,
-    current_source,
-    has_nan,
-    note_change,
-    note_sharer,
-    to_array,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import copied, current_source, has_nan, note_change, note_sharer
+from fiveloop.core.extend import Aval, Source, convert, to_array
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.errors import frozen, lost
 

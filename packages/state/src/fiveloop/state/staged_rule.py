@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import (
     AxisScope,
     CustomRuleParams,
-    Jaxpr,
     Masked,
     Operand,
     Rule,
-    Tangent,
-    Value,
     rule_jvp,
     rule_transpose,
-    stage,
 )
+from fiveloop.core.extend import Tangent, stage
 
 
 @dataclass(frozen=True)

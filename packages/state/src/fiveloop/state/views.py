@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fiveloop.core import (
-    Aval,
+from fiveloop.core import Value
+from fiveloop.core.engine import (
     Indexer,
     Normal,
-    ShapedArray,
-    Value,
     View,
     at_source,
     base_of,
@@ -18,6 +16,7 @@ from fiveloop.core import (
     current_source,
     normalize,
 )
+from fiveloop.core.extend import Aval, ShapedArray
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.refs import EagerRef, Ref
 

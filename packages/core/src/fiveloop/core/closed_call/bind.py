@@ -75,7 +75,8 @@ def call_jaxpr(
     """`closed_call` of a jaxpr: one equation, kept whole by every transform.
 
     >>> import numpy as np
-    >>> from fiveloop.core import as_value, make_jaxpr
+    >>> from fiveloop.core import make_jaxpr
+    >>> from fiveloop.core.extend import as_value
     >>> call_jaxpr(make_jaxpr(lambda x: (x, x * 2.0))(1.0), [as_value(3.0)])[1].item()
     6.0
     """

@@ -137,7 +137,7 @@ def debug_nans() -> Iterator[None]:
 
     Jitted functions run compiled first; one that gives a nan is run again as Python, to find the operation.
 
-    >>> from fiveloop.core import OPS
+    >>> from fiveloop.core.extend import OPS
     >>> with debug_nans():
     ...     OPS["divide"](0.0, 0.0)
     Traceback (most recent call last):
@@ -159,7 +159,8 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
     A traced value in one of them is an error.
 
-    >>> from fiveloop.core import as_value, jit
+    >>> from fiveloop.core import jit
+    >>> from fiveloop.core.extend import as_value
     >>> def table(x):
     ...     with ensure_compile_time_eval():
     ...         size = int(as_value([1, 2, 3].__len__()) * 2)

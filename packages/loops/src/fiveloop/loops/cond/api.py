@@ -8,35 +8,24 @@ from typing import Any, Literal, TypeVar, TypeVarTuple, get_args
 
 import numpy as np
 
-from fiveloop.core import (
-    Aval,
+from fiveloop.core import TreeDef, Value, is_concrete, keystr, leaf_paths, tree_unflatten
+from fiveloop.core.engine import (
     Staged,
-    TreeDef,
-    Value,
-    as_value,
     at_source,
-    bind,
     boundary,
     branches_as_python,
     call_as_python,
-    call_user,
-    check_callable,
     clamp,
-    convert,
     current_source,
     flatten_arguments,
     flatten_values,
     function_name,
     function_source,
-    is_concrete,
-    keystr,
-    leaf_paths,
     python_form,
-    stage,
     to_condition,
     traced_once,
-    tree_unflatten,
 )
+from fiveloop.core.extend import Aval, as_value, bind, call_user, check_callable, convert, stage
 from fiveloop.loops.common import Closures, check_values, joined, share_captured, with_results
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.state import Ref

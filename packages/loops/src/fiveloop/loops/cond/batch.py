@@ -10,23 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Jaxpr,
-    Mask,
-    Value,
-    axes_in_front,
-    batch_flat,
-    batch_jaxpr,
-    bind,
-    equal,
-    eval_jaxpr,
-    in_front,
-    select,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import Mask, axes_in_front, batch_flat, equal, in_front
+from fiveloop.core.extend import batch_jaxpr, bind, eval_jaxpr, select, stage_closed
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
-from fiveloop.state import AbstractRef, Guard, eval_predicated, gate, insert_for_lanes
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import insert_for_lanes
+from fiveloop.state.extend import Guard, eval_predicated, gate
 
 
 def cond_batch(

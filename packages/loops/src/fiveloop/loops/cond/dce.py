@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Eqn, dce, new_eqn, select_by
+from fiveloop.core.engine import select_by
+from fiveloop.core.extend import Eqn, dce, new_eqn
 from fiveloop.loops.cond.primitive import CondParams
 
 

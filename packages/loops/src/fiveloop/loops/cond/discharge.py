@@ -6,19 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from fiveloop.core import (
-    Jaxpr,
-    Value,
-    bind,
-    bitwise_or,
-    equal,
-    mutated_positions,
-    select,
-    used_vars,
-)
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import bitwise_or, equal, used_vars
+from fiveloop.core.extend import bind, mutated_positions, select
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.loops.cond.slices import SharedWrites, share_writes
-from fiveloop.state import Cell, DischargeContext
+from fiveloop.state.extend import Cell, DischargeContext
 
 
 def cond_discharge(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value, bind
+from fiveloop.core import Value
+from fiveloop.core.extend import bind
 from fiveloop.loops.cond.primitive import CondParams, cond_p
-from fiveloop.state import Handling
+from fiveloop.state.extend import Handling
 
 
 def cond_handler(

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Aval, Jaxpr, Value, Var, eval_jaxpr, stage_closed, zeros_of
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.extend import Aval, Var, eval_jaxpr, stage_closed, zeros_of
 
 
 @dataclass(frozen=True, slots=True)

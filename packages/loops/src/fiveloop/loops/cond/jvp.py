@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Tangent,
-    Value,
-    Zero,
-    bind,
-    jvp_jaxpr,
-    nonzero_mask,
-    split_list,
-    zero_like,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import split_list
+from fiveloop.core.extend import Tangent, Zero, bind, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 
 

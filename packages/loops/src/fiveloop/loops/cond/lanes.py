@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
+from fiveloop.core import Jaxpr, Value, ds
+from fiveloop.core.engine import (
     Mask,
-    Value,
     argsort,
     at_source,
     axes_in_front,
+    clamp,
+    current_source,
+    in_front,
+)
+from fiveloop.core.extend import (
     axes_of,
     batch_axis,
     batch_jaxpr,
     bind,
-    clamp,
-    current_source,
-    ds,
     eval_jaxpr,
-    in_front,
     iota,
     stage_closed,
     zeros_of,

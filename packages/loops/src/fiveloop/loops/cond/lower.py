@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fiveloop.core import IRValue, hlo
+from fiveloop.core.extend import IRValue, hlo
 from fiveloop.loops.cond.primitive import CondParams
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Body, define
+from fiveloop.core.extend import Body, define
 from fiveloop.loops.cond.batch import cond_batch
 from fiveloop.loops.cond.dce import cond_dce
 from fiveloop.loops.cond.discharge import cond_discharge
@@ -13,7 +13,7 @@ from fiveloop.loops.cond.predicate import cond_predicate
 from fiveloop.loops.cond.primitive import CondParams, cond_abstract_eval, cond_p
 from fiveloop.loops.cond.split import cond_split
 from fiveloop.loops.cond.transpose import cond_transpose
-from fiveloop.state import define_discharge, define_handler, define_predicate
+from fiveloop.state.extend import define_discharge, define_handler, define_predicate
 
 
 def cond_bodies(p: CondParams) -> list[Body]:

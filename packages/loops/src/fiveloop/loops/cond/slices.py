@@ -10,23 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import Indexer, Mask, keep_source
+from fiveloop.core.extend import (
     Atom,
     Aval,
-    Indexer,
-    Jaxpr,
     Literal,
-    Mask,
-    Value,
     Var,
     as_value,
     eval_jaxpr,
-    keep_source,
     stage_closed,
     zeros_of,
 )
 from fiveloop.loops.cond.primitive import CondParams
-from fiveloop.state import MONOIDS, AbstractRef, CannotDefer, Cell, DeferredWrites, discharge_eqn
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import MONOIDS, CannotDefer, DeferredWrites
+from fiveloop.state.extend import Cell, discharge_eqn
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Atom,
-    Dim,
-    Eqn,
-    EqnSplit,
-    Mask,
-    SavingPlan,
-    Split,
-    Var,
-    bytes_of,
-    is_more,
-    new_eqn,
-    partition,
-    select_by,
-    split,
-)
+from fiveloop.core.engine import Mask, bytes_of, is_more, partition, select_by
+from fiveloop.core.extend import Atom, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, new_eqn, split
 from fiveloop.loops.cond.join import fill_slots, join, read_slots
 from fiveloop.loops.cond.primitive import CondParams
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import Mask, Operand
+from fiveloop.core.extend import (
     Accumulator,
-    Jaxpr,
-    Mask,
-    Operand,
     Tangent,
     UndefinedPrimal,
-    Value,
     Zero,
     bind,
     eval_jaxpr,

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Atom, Eqn, Jaxpr, Literal, Value, Var, is_scalar
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import is_scalar
+from fiveloop.core.extend import Atom, Eqn, Literal, Var
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
-from fiveloop.core import (
-    Tracer,
-    Value,
-    as_result,
-    boundary,
-    check_callable,
-    flatten_values,
-    leaf_paths,
-    python_form,
-    traced_once,
-    tree_unflatten,
-)
+from fiveloop.core import Tracer, Value, leaf_paths, tree_unflatten
+from fiveloop.core.engine import as_result, boundary, flatten_values, python_form, traced_once
+from fiveloop.core.extend import check_callable
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.for_loop.as_python import for_loop_as_python
 from fiveloop.loops.for_loop.counted import counted_loop, run_body

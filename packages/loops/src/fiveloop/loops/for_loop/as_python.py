@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core import (
-    Tracer,
-    flatten_values,
-    tree_unflatten,
-)
+from fiveloop.core import Tracer, tree_unflatten
+from fiveloop.core.engine import flatten_values
 from fiveloop.loops.for_loop.counted import counted_loop, run_body
 from fiveloop.loops.for_loop.options import How
 from fiveloop.loops.for_loop.trace import check_steps

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Jaxpr,
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import axes_in_front, in_front, over_axis, reduce_and, select_by, taint
+from fiveloop.core.extend import (
     PositionalEffect,
-    Value,
     Var,
-    axes_in_front,
     batch_axis,
     batch_jaxpr,
     bind,
-    in_front,
     jaxprs_in,
     move_batch,
-    over_axis,
-    reduce_and,
-    select_by,
-    taint,
 )
 from fiveloop.loops.for_loop.early_end import end_flag, until_all_are_set
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful

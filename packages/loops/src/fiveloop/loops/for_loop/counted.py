@@ -8,16 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Value,
-    at_source,
-    call_user,
-    convert,
-    current_source,
-    flatten_values,
-    function_source,
-    tree_unflatten,
-)
+from fiveloop.core import Value, tree_unflatten
+from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
+from fiveloop.core.extend import call_user, convert
 from fiveloop.loops.progress.api import Progress, mark
 from fiveloop.loops.while_loop.api import while_loop
 from fiveloop.state import Ref, freeze, new_ref

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Eqn,
-    Jaxpr,
-    Var,
-    acts,
-    dce,
-    must_stay,
-    mutated_positions,
-    new_eqn,
-    select_by,
-    used_vars,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import acts, must_stay, select_by, used_vars
+from fiveloop.core.extend import Eqn, Var, dce, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.own_slots import drop_dead_writes
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
 from fiveloop.loops.planning.derived import of_dce

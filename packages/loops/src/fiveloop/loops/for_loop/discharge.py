@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, bind, mutated_positions
+from fiveloop.core import Value
+from fiveloop.core.extend import bind, mutated_positions
 from fiveloop.loops.for_loop.early_end import end_flag
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.state import Cell, DischargeContext, discharge_jaxpr
+from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
 
 
 def for_discharge(

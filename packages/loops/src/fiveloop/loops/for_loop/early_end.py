@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from fiveloop.core import (
-    Eqn,
-    Jaxpr,
-    Value,
-    Var,
-    bind,
-    convert,
-    convert_p,
-    eval_jaxpr,
-    reduce_and,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import convert_p, reduce_and
+from fiveloop.core.extend import Eqn, Var, bind, convert, eval_jaxpr, stage_closed
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.loops.for_loop.primitive import INDEX
-from fiveloop.state import PREDICATE, AbstractRef, get_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import get_p
+from fiveloop.state.extend import PREDICATE
 
 
 def end_flag(body: Jaxpr) -> Var | None:

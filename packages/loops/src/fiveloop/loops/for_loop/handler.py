@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, bind, eval_jaxpr, stage_closed
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.extend import bind, eval_jaxpr, stage_closed
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.state import Handling
+from fiveloop.state.extend import Handling
 
 
 def for_handler(

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Tangent,
-    Value,
-    bind,
-    instantiate,
-    jvp_jaxpr,
-    nonzero_mask,
-    taint,
-    zero_like,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import taint
+from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 from fiveloop.loops.planning.derived import of_jvp
 

@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import (
-    At,
-    Atom,
-    Eqn,
-    Jaxpr,
-    Primitive,
-    Span,
-    Var,
-    mutated_positions,
-    new_eqn,
-    resolve_index_p,
-    used_vars,
-)
-from fiveloop.state import IndexParams, SwapParams, accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import At, Span, resolve_index_p, used_vars
+from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions, new_eqn
+from fiveloop.state.engine import IndexParams, SwapParams, accumulate_p, addupdate_p, get_p, swap_p
 
 _ACCESSES: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 """The primitives that access a Ref at an index, and where their index operands begin."""

@@ -6,27 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fiveloop.core import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    Value,
-    Var,
-    broadcast_in_dim,
-    bytes_of,
-    dot_general_p,
-    equal,
-    is_more,
-    new_eqn,
-    select,
-    used_vars,
-    whole_indexer,
-)
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars, whole_indexer
+from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, new_eqn, select
 from fiveloop.core.primitives.elementwise import maximum, minimum
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held
 from fiveloop.loops.for_loop.primitive import ForParams
 from fiveloop.loops.planning.sink import MOST_KEPT, MOST_TERMS
-from fiveloop.state import AbstractRef, IndexParams, get_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p
 
 
 @dataclass(frozen=True, slots=True)

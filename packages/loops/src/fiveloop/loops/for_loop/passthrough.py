@@ -17,36 +17,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import (
     At,
-    Atom,
-    Eqn,
     Indexer,
-    Jaxpr,
     Lane,
     Pick,
-    Primitive,
     Span,
-    Value,
-    Var,
-    as_value,
-    bind1,
     bytes_of,
     is_more,
-    mutated_positions,
     used_vars,
     whole_indexer,
 )
+from fiveloop.core.extend import Atom, Eqn, Primitive, Var, as_value, bind1, mutated_positions
 from fiveloop.loops.for_loop.affine import Affine, affine_number, affine_numbers
 from fiveloop.loops.for_loop.primitive import ForParams
-from fiveloop.state import (
-    AbstractRef,
-    IndexParams,
-    accumulate_p,
-    addupdate_p,
-    get_p,
-    swap_p,
-)
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
 
 FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 """The primitives that access a Ref at an index, and where their index operands begin."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, bind
+from fiveloop.core import Value
+from fiveloop.core.extend import bind
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.state import Guard, predicated
+from fiveloop.state.extend import Guard, predicated
 
 
 def for_predicate(

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.extend import (
     Aval,
     Effects,
-    Jaxpr,
     Primitive,
     ShapedArray,
-    Value,
     eval_jaxpr,
     jaxprs_in,
     map_positions,

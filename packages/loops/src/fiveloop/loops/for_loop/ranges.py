@@ -12,18 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    Pass,
-    Var,
-    is_scalar,
-    jaxprs_in,
-    register_pass,
-    resolve_index_p,
-    with_jaxprs,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import is_scalar, resolve_index_p
+from fiveloop.core.extend import Atom, Eqn, Pass, Var, jaxprs_in, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p, holds_loop
 
 Range = tuple[int, int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Body, define
+from fiveloop.core.extend import Body, define
 from fiveloop.loops.for_loop.batch import for_batch
 from fiveloop.loops.for_loop.dce import for_dce
 from fiveloop.loops.for_loop.discharge import for_discharge
@@ -13,7 +13,7 @@ from fiveloop.loops.for_loop.predicate import for_predicate
 from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_p
 from fiveloop.loops.for_loop.split import for_split
 from fiveloop.loops.for_loop.transpose import for_transpose
-from fiveloop.state import define_discharge, define_handler, define_predicate
+from fiveloop.state.extend import define_discharge, define_handler, define_predicate
 
 
 def for_bodies(p: ForParams) -> list[Body]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Dim, Eqn, Var, bytes_of, mutated_positions, new_eqn, whole_indexer
+from fiveloop.core.engine import bytes_of, whole_indexer
+from fiveloop.core.extend import Dim, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
-from fiveloop.state import IndexParams, get_p
+from fiveloop.state.engine import IndexParams, get_p
 
 
 @dataclass(frozen=True, slots=True)

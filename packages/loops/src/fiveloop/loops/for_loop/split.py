@@ -11,31 +11,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import (
+    Mask,
+    body_work,
+    bytes_of,
+    is_more,
+    prune,
+    select_by,
+    split_list,
+    used_vars,
+)
+from fiveloop.core.extend import (
     Atom,
     Aval,
     Dim,
     Eqn,
     EqnSplit,
-    Jaxpr,
     Literal,
-    Mask,
     SavingPlan,
     Split,
-    Value,
     Var,
-    body_work,
-    bytes_of,
     eval_jaxpr,
-    is_more,
     mutated_positions,
     new_eqn,
-    prune,
-    select_by,
     split,
-    split_list,
     stage_closed,
-    used_vars,
 )
 from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held, find_held

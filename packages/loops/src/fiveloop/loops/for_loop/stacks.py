@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fiveloop.core import At, Aval, Eqn, Indexer, Jaxpr, Span, Var, new_eqn, stage_closed, zeros_of
-from fiveloop.state import SwapParams, swap_p
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import At, Indexer, Span
+from fiveloop.core.extend import Aval, Eqn, Var, new_eqn, stage_closed, zeros_of
+from fiveloop.state.engine import SwapParams, swap_p
 
 
 def zeros_eqn(aval: Aval) -> Eqn:

@@ -7,23 +7,17 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Tracer, Value
+from fiveloop.core.engine import (
     STATIC,
-    Aval,
-    Jaxpr,
-    Tracer,
-    Value,
     at_source,
-    bind,
     current_source,
-    eval_jaxpr,
     is_eager,
-    mutated_positions,
     partition,
     select_by,
-    stage,
     used_vars,
 )
+from fiveloop.core.extend import Aval, bind, eval_jaxpr, mutated_positions, stage
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.loops.planning.constants import decisions as constants_told

@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import Operand, partition, taint
+from fiveloop.core.extend import (
     Accumulator,
-    Jaxpr,
-    Operand,
     Tangent,
     UndefinedPrimal,
-    Value,
     Var,
     Zero,
     backward_pass,
     bind,
     instantiate,
     is_linear,
-    partition,
     stage_closed,
-    taint,
     zeros_of,
 )
 from fiveloop.loops.for_loop.own_slots import sums_as_writes

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from fiveloop.core import Jaxpr, at_source, current_source, jaxprs_in
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import at_source, current_source
+from fiveloop.core.extend import jaxprs_in
 
 Unroll = int | bool | Literal["auto"]
 AUTO = 0

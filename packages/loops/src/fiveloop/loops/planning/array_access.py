@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import (
-    Atom,
-    Eqn,
+from fiveloop.core.engine import (
     Indexer,
-    Literal,
     Pick,
-    Primitive,
     Span,
-    Var,
     dynamic_slice_p,
     dynamic_update_slice_p,
     gather_p,
     is_scalar,
-    mutated_positions,
-    new_eqn,
     reshape_p,
     resolve_index_p,
     scatter_p,
     slice_p,
 )
+from fiveloop.core.extend import Atom, Eqn, Literal, Primitive, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state
-from fiveloop.state import (
+from fiveloop.state.engine import (
     AccumulateParams,
     IndexParams,
     SwapParams,

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fiveloop.core import (
-    Atom,
-    Aval,
-    Eqn,
-    Jaxpr,
-    Var,
-    mutated_positions,
-    new_eqn,
-    used_vars,
-    whole_indexer,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import used_vars, whole_indexer
+from fiveloop.core.extend import Atom, Aval, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.array_access import Access, Made, access
 from fiveloop.loops.planning.record import Decision
-from fiveloop.state import AbstractRef, IndexParams, get_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p
 
 Refs = Mapping[Var, Var]
 """The Ref that takes the place of each constant."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fiveloop.core import Jaxpr, Mask, Var, bytes_of, select_by
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import Mask, bytes_of, select_by
+from fiveloop.core.extend import Var
 from fiveloop.loops.planning.record import Record, Saved, shown_type
 
 if TYPE_CHECKING:

@@ -6,16 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import (
-    Eqn,
-    Jaxpr,
-    Source,
-    boundary,
-    check_callable,
-    jaxprs_in,
-    order_p,
-    stage_user,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import boundary, order_p, stage_user
+from fiveloop.core.extend import Eqn, Source, check_callable, jaxprs_in
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.options import telling

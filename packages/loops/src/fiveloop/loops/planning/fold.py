@@ -9,27 +9,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import (
-    NO_PARAMS,
-    Atom,
-    Eqn,
-    Jaxpr,
-    Literal,
-    Var,
-    add_p,
-    new_eqn,
-    prune,
-    used_vars,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import prune, used_vars
+from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Literal, Var, add_p, new_eqn
 from fiveloop.loops.planning.record import Decision, Planned
-from fiveloop.state import (
-    AbstractRef,
-    addupdate_p,
-    get_p,
-    known_relation,
-    names_each_once,
-    swap_p,
-)
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import addupdate_p, get_p, known_relation, names_each_once, swap_p
 
 STEP = "fold"
 OVERWRITTEN = "a write is left out: the same place is written again before it is read"

@@ -10,27 +10,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    Var,
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import (
     bytes_of,
     dot_general_p,
     equation_cost,
     is_constant,
     is_more,
-    jaxprs_in,
-    mutated_positions,
-    new_eqn,
     prune,
-    size_of,
     used_vars,
 )
+from fiveloop.core.extend import Atom, Eqn, Var, jaxprs_in, mutated_positions, new_eqn, size_of
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.derived import with_computed
 from fiveloop.loops.planning.record import Decision, Planned
-from fiveloop.state import AbstractRef, NewRefParams, get_p, new_ref_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import NewRefParams, get_p, new_ref_p
 
 STEP = "hoist"
 LEAST_WORK = 16

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Eqn, Var, mutated_positions, whole_indexer
+from fiveloop.core.engine import whole_indexer
+from fiveloop.core.extend import Eqn, Var, mutated_positions
 from fiveloop.loops.for_loop.primitive import ForParams
 from fiveloop.loops.planning.record import Operand, shown_type
 from fiveloop.state import AbstractRef

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 
-from fiveloop.core import Setting, at_source, current_source
+from fiveloop.core.engine import Setting, at_source, current_source
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,13 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
-from fiveloop.core import Eqn, Jaxpr, Source, Var, used_vars, whole_indexer
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import used_vars, whole_indexer
+from fiveloop.core.extend import Eqn, Source, Var
 from fiveloop.loops.planning.array_access import Access, access
 from fiveloop.loops.planning.record import Decision
-from fiveloop.state import AbstractRef, get_p, swap_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import get_p, swap_p
 
 Uses = Mapping[Var, Sequence[Eqn]]
 

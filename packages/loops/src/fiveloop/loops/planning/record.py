@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fiveloop.core import Aval, Dim, Eqn, Source
+from fiveloop.core.extend import Aval, Dim, Eqn, Source
 
 
 @dataclass(frozen=True, slots=True)

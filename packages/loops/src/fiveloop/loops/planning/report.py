@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fiveloop.core import Dim
+from fiveloop.core.extend import Dim
 
 
 @dataclass(frozen=True)

@@ -10,28 +10,31 @@ from collections import Counter
 from dataclasses import replace
 from math import prod
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import (
+    bytes_of,
+    dot_general_p,
+    neg_p,
+    select_by,
+    transpose_p,
+    whole_indexer,
+)
+from fiveloop.core.extend import (
     NO_PARAMS,
     Atom,
     Eqn,
-    Jaxpr,
     Var,
     add_p,
-    bytes_of,
-    dot_general_p,
     mutated_positions,
-    neg_p,
     new_eqn,
-    select_by,
     size_of,
-    transpose_p,
-    whole_indexer,
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
 from fiveloop.loops.planning.derived import without_operand
 from fiveloop.loops.planning.record import Decision, Planned
-from fiveloop.state import AbstractRef, IndexParams, addupdate_p, get_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, addupdate_p, get_p
 
 LEAST_SUM = 1024
 """Elements of a sum below which it is added up in the loop."""

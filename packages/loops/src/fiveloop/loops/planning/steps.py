@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from operator import is_
 
-from fiveloop.core import Eqn, Jaxpr, Pass, jaxprs_in, register_pass, with_jaxprs
+from fiveloop.core import Jaxpr
+from fiveloop.core.extend import Eqn, Pass, jaxprs_in, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.hoist import hoist

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import Value, at_source, bind, current_source
+from fiveloop.core import Value
+from fiveloop.core.engine import at_source, current_source
+from fiveloop.core.extend import bind
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
 
 

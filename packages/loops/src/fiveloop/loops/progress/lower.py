@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Eqn, IRValue, Jaxpr, bodies_rules, hlo, jaxprs_in, prune, used_vars
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import bodies_rules, prune, used_vars
+from fiveloop.core.extend import Eqn, IRValue, hlo, jaxprs_in
 from fiveloop.loops.progress.api import Progress
 from fiveloop.loops.progress.bars import CLOSE, OPEN, SHOW, LoopBars
 from fiveloop.loops.progress.primitive import COUNT, ProgressEffect, mark_p

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import Aval, Effect, Effects, Primitive, ShapedArray
+from fiveloop.core.extend import Aval, Effect, Effects, Primitive, ShapedArray
 
 COUNT = ShapedArray((), np.int32)
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import (
-    IRValue,
-    Refusal,
-    Tangent,
-    Value,
-    bind,
-    define,
-    move_batch,
-    reduce_max,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import reduce_max
+from fiveloop.core.extend import IRValue, Refusal, Tangent, bind, define, move_batch
 from fiveloop.loops.progress.primitive import MarkParams, mark_abstract_eval, mark_p
-from fiveloop.state import Guard, define_predicate
+from fiveloop.state.extend import Guard, define_predicate
 
 
 def mark_impl(values: Sequence[Value], p: MarkParams) -> list[Value]:

@@ -8,34 +8,31 @@ from functools import wraps
 from inspect import unwrap
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import (
-    Aval,
-    ShapedArray,
+from fiveloop.core import TreeDef, Value, keystr, leaf_paths, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.engine import (
     Staged,
-    TreeDef,
     Typed,
-    Value,
     as_result,
     at_source,
     boundary,
     branches_as_python,
-    call_user,
-    check_callable,
-    convert,
     current_source,
-    eval_jaxpr,
     flatten_values,
     function_source,
     join,
-    keystr,
-    leaf_paths,
     python_form,
     split_list,
+    traced_once,
+)
+from fiveloop.core.extend import (
+    Aval,
+    ShapedArray,
+    call_user,
+    check_callable,
+    convert,
+    eval_jaxpr,
     stage,
     stage_closed,
-    traced_once,
-    tree_flatten_with_path,
-    tree_unflatten,
     zeros_of,
 )
 from fiveloop.loops.carried_refs import carried_refs

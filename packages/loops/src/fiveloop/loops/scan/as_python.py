@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Value,
-    as_result,
-    as_value,
-    at_source,
-    concatenate,
-    convert,
-    current_source,
-    flatten_values,
-    reshape,
-    tree_unflatten,
-    zeros_of,
-)
+from fiveloop.core import Value, tree_unflatten
+from fiveloop.core.engine import as_result, at_source, current_source, flatten_values
+from fiveloop.core.extend import as_value, concatenate, convert, reshape, zeros_of
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.python_steps import counters, next_carry
 from fiveloop.loops.scan.options import How

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import (
-    Aval,
-    TreeDef,
-    at_source,
-    current_source,
-    flatten_values,
-    function_source,
-    leaf_paths,
-)
+from fiveloop.core import TreeDef, leaf_paths
+from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
+from fiveloop.core.extend import Aval
 from fiveloop.state import Ref
 
 

@@ -9,26 +9,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fiveloop.core import (
-    Concrete,
     TreeDef,
-    Typed,
     Value,
-    as_value,
-    at_source,
-    boundary,
-    call_user,
-    check_callable,
-    concatenate,
-    convert,
-    current_source,
-    flatten_values,
-    join,
     keystr,
     tree_flatten_with_path,
     tree_map,
     tree_unflatten,
     vmap,
 )
+from fiveloop.core.engine import Typed, at_source, boundary, current_source, flatten_values, join
+from fiveloop.core.extend import Concrete, as_value, call_user, check_callable, concatenate, convert
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark

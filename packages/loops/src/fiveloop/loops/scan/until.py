@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    ShapedArray,
-    Value,
-    eval_jaxpr,
-    stage_closed,
-)
+from fiveloop.core import Value
+from fiveloop.core.extend import ShapedArray, eval_jaxpr, stage_closed
 from fiveloop.loops.common import condition
 from fiveloop.loops.for_loop.early_end import until_set
 from fiveloop.loops.for_loop.trace import TracedBody
-from fiveloop.state import PREDICATE, AbstractRef
+from fiveloop.state import AbstractRef
+from fiveloop.state.extend import PREDICATE
 
 FLAG = PREDICATE
 COUNT = ShapedArray((), np.int32)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, mutated_positions, select_by, typecheck, with_jaxprs
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import select_by
+from fiveloop.core.extend import mutated_positions, typecheck, with_jaxprs
 from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.oracle import Cell

@@ -7,31 +7,29 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-from fiveloop.core import (
-    Aval,
-    ClosedCallParams,
-    Jaxpr,
+from fiveloop.core import Jaxpr, TreeDef, Value, leaf_paths, tree_unflatten
+from fiveloop.core.engine import (
     Staged,
-    TreeDef,
-    Value,
     at_source,
-    bind,
     boundary,
     branches_as_python,
-    call_user,
-    check_callable,
-    closed_call_p,
     current_source,
-    eval_jaxpr,
     flatten_values,
     function_name,
     function_source,
-    leaf_paths,
     python_form,
+    traced_once,
+)
+from fiveloop.core.extend import (
+    Aval,
+    ClosedCallParams,
+    bind,
+    call_user,
+    check_callable,
+    closed_call_p,
+    eval_jaxpr,
     stage,
     stage_closed,
-    traced_once,
-    tree_unflatten,
 )
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core import as_result, call_user, flatten_values, tree_unflatten
+from fiveloop.core import tree_unflatten
+from fiveloop.core.engine import as_result, flatten_values
+from fiveloop.core.extend import call_user
 from fiveloop.loops.common import condition
 from fiveloop.loops.progress.api import Progress
 from fiveloop.loops.progress.bars import shown

@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Jaxpr,
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import (
     Mask,
-    Value,
     axes_in_front,
     batch_flat,
+    fixpoint,
+    in_front,
+    reduce_or,
+    split_list,
+)
+from fiveloop.core.extend import (
     batch_jaxpr,
     bind,
     bitwise_and,
     eval_jaxpr,
-    fixpoint,
-    in_front,
     move_batch,
-    reduce_or,
     select,
-    split_list,
     stage_closed,
 )
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import PREDICATE, AbstractRef, Guard, eval_predicated, insert_for_lanes
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import insert_for_lanes
+from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
 
 
 def while_batch(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Eqn, Jaxpr, Mask, dce, fixpoint, must_stay, new_eqn, select_by
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import Mask, fixpoint, must_stay, select_by
+from fiveloop.core.extend import Eqn, dce, new_eqn
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
-    Scalar,
+from fiveloop.core import Jaxpr, Scalar, Value
+from fiveloop.core.engine import add
+from fiveloop.core.extend import (
     ShapedArray,
-    Value,
-    add,
     bind,
     bitwise_and,
     eval_jaxpr,
@@ -20,7 +18,7 @@ from fiveloop.core import (
 )
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import Cell, DischargeContext, discharge_jaxpr
+from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
 
 COUNTER = ShapedArray((), np.int32)
 _LARGEST = 2**30 - 1

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, as_value, bind, eval_jaxpr, stage_closed
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.extend import as_value, bind, eval_jaxpr, stage_closed
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import PREDICATE, Handling
+from fiveloop.state.extend import PREDICATE, Handling
 
 
 def while_handler(

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Mask,
-    Tangent,
-    Value,
-    bind,
-    fixpoint,
-    instantiate,
-    jvp_jaxpr,
-    nonzero_mask,
-    split_list,
-    zero_like,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import Mask, fixpoint, split_list
+from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.while_loop.layout import parts, reorder, with_dots
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 

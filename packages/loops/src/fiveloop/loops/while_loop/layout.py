@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from fiveloop.core import Jaxpr, split_list
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import split_list
 from fiveloop.loops.while_loop.primitive import WhileParams
 
 T = TypeVar("T")

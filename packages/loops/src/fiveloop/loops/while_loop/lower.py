@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import IRValue, hlo
+from fiveloop.core.extend import IRValue, hlo
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
 from fiveloop.loops.while_loop.primitive import WhileParams
 

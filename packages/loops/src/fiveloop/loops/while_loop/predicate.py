@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, bind, bitwise_and, stage_closed
+from fiveloop.core import Value
+from fiveloop.core.extend import bind, bitwise_and, stage_closed
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.state import PREDICATE, Guard, eval_predicated
+from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
 
 
 def while_predicate(

@@ -7,15 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fiveloop.core import (
-    Aval,
-    Effects,
-    Jaxpr,
-    Primitive,
-    ShapedArray,
-    check_operands,
-    mutated_positions,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import check_operands
+from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
 
 PREDICATE = ShapedArray((), np.bool_)
 

@@ -9,30 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, RuleError
+from fiveloop.core.engine import Mask, at_source, happens_once, replayed, select_by, whole_indexer
+from fiveloop.core.extend import (
     Atom,
     Eqn,
     EqnSplit,
-    Jaxpr,
-    Mask,
-    RuleError,
     SavingPlan,
     Split,
     Var,
-    at_source,
     dce,
-    happens_once,
     mutated_positions,
     new_eqn,
-    replayed,
-    select_by,
     split,
-    whole_indexer,
 )
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams
-from fiveloop.state import IndexParams, NewRefParams, get_p, new_ref_p
+from fiveloop.state.engine import IndexParams, NewRefParams, get_p, new_ref_p
 
 
 def while_split(

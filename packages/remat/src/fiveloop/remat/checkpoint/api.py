@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import ParamSpec, TypeVar
 
-from fiveloop.core import (
-    Policy,
+from fiveloop.core import Policy
+from fiveloop.core.engine import (
     argument_naming,
     at_source,
-    bind,
     call_as_python,
-    check_callable,
     current_source,
     flatten_arguments,
     function_name,
@@ -22,6 +20,7 @@ from fiveloop.core import (
     stage_call,
     with_static,
 )
+from fiveloop.core.extend import bind, check_callable
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.policies import nothing_saveable
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Atom, Eqn, Jaxpr, Var, jaxprs_in, with_jaxprs
+from fiveloop.core import Jaxpr
+from fiveloop.core.extend import Atom, Eqn, Var, jaxprs_in, with_jaxprs
 from fiveloop.remat.name import name_p
 
 

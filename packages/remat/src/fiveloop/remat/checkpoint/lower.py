@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import IRValue, hlo
+from fiveloop.core.extend import IRValue, hlo
 from fiveloop.remat.checkpoint.primitive import CheckpointParams
 
 

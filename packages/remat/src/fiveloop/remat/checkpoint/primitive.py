@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiveloop.core import Jaxpr, Label, Policy, Primitive
+from fiveloop.core import Jaxpr, Policy
+from fiveloop.core.extend import Label, Primitive
 
 
 @dataclass(frozen=True, eq=False)

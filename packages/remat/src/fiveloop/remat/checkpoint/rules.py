@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from fiveloop.core import Body, call_abstract_eval, call_batch, call_dce, call_jvp, define
+from fiveloop.core.extend import Body, call_abstract_eval, call_batch, call_dce, call_jvp, define
 from fiveloop.remat.checkpoint.lower import checkpoint_lower
 from fiveloop.remat.checkpoint.primitive import CheckpointParams, checkpoint_p
 from fiveloop.remat.checkpoint.split import checkpoint_split
 from fiveloop.remat.checkpoint.transpose import checkpoint_transpose
-from fiveloop.state import (
+from fiveloop.state.extend import (
     call_discharge,
     call_handler,
     call_predicate,

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
-    Eqn,
-    EqnSplit,
-    SavingPlan,
-    body_work,
-    forward_residuals,
-    new_eqn,
-    partition,
-    select_by,
-    split,
-)
+from fiveloop.core.engine import body_work, forward_residuals, partition, select_by
+from fiveloop.core.extend import Eqn, EqnSplit, SavingPlan, new_eqn, split
 from fiveloop.remat.checkpoint.labels import labels_first
 from fiveloop.remat.checkpoint.primitive import CheckpointParams
 from fiveloop.remat.policies import both_save

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import Mask, Operand
+from fiveloop.core.extend import (
     SAVE_EVERYTHING,
     Accumulator,
-    Jaxpr,
-    Mask,
-    Operand,
     Tangent,
     UndefinedPrimal,
-    Value,
     Zero,
     backward_pass,
     bind,

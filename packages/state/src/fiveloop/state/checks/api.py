@@ -8,26 +8,26 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fiveloop.core import (
-    ArrayLike,
-    ClosedCallParams,
+from fiveloop.core import ArrayLike, Jaxpr, Value
+from fiveloop.core.engine import (
     FlatFunction,
-    Jaxpr,
-    Value,
     argument_naming,
-    as_value,
     at_source,
-    bind,
-    bind1,
     boundary,
-    check_callable,
-    closed_call_p,
     current_source,
     flatten_arguments,
     function_name,
     guarded,
     refuse_closed_over,
     stage_call,
+)
+from fiveloop.core.extend import (
+    ClosedCallParams,
+    as_value,
+    bind,
+    bind1,
+    check_callable,
+    closed_call_p,
 )
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
 from fiveloop.state.checks.error_value import ErrorValue

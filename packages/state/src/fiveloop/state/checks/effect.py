@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core import Concrete, Value, bitwise_and, equal, select
+from fiveloop.core import Value
+from fiveloop.core.engine import equal
+from fiveloop.core.extend import Concrete, bitwise_and, select
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError, Words
 from fiveloop.state.handlers.effect import HandledEffect

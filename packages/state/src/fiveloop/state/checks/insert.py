@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fiveloop.core import (
-    Eqn,
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import (
     Indexer,
-    Jaxpr,
-    Literal,
     Setting,
+    Span,
+    bitwise_not,
+    bitwise_or,
+    keep_source,
+    resolve_index_p,
+)
+from fiveloop.core.extend import (
+    Eqn,
+    Literal,
     ShapedArray,
     Source,
-    Span,
-    Value,
     Var,
     bind,
     bind1,
     bitwise_and,
-    bitwise_not,
-    bitwise_or,
     jaxprs_in,
-    keep_source,
-    resolve_index_p,
     stage_closed,
     with_jaxprs,
 )

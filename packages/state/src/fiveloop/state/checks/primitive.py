@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import bitwise_not, bitwise_or, equal
+from fiveloop.core.extend import (
     Aval,
     Effects,
     Eqn,
@@ -15,13 +17,9 @@ from fiveloop.core import (
     Primitive,
     Refusal,
     Tangent,
-    Value,
     bind,
-    bitwise_not,
-    bitwise_or,
     define,
     define_printer,
-    equal,
     move_batch,
     select,
 )

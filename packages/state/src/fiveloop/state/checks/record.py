@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import (
+from fiveloop.core import Scalar, Value
+from fiveloop.core.extend import (
     Aval,
-    Scalar,
     ShapedArray,
-    Value,
     as_value,
     bitwise_and,
     concatenate,

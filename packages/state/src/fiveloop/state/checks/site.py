@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ShapedArray, at_source
+from fiveloop.core.engine import at_source
+from fiveloop.core.extend import ShapedArray
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -7,25 +7,27 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import (
     AxisScope,
-    ClosedCallParams,
     CustomRuleParams,
     Mask,
-    Primitive,
     Rule,
+    custom_rule_p,
+    primal_jaxpr,
+    rule_jvp,
+    select_by,
+)
+from fiveloop.core.extend import (
+    ClosedCallParams,
+    Primitive,
     Tangent,
-    Value,
     Zero,
     bind,
     bind1,
     closed_call_p,
-    custom_rule_p,
     instantiate,
     mutated_positions,
-    primal_jaxpr,
-    rule_jvp,
-    select_by,
     zero_like,
 )
 from fiveloop.state.avals import AbstractRef

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Indexer, Value
+from fiveloop.core import Value
+from fiveloop.core.engine import Indexer
 from fiveloop.state.discharge.overlap import is_whole
 from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell

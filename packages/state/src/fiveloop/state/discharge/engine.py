@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import keep_source
+from fiveloop.core.extend import (
     Aval,
     Eqn,
-    Jaxpr,
     Literal,
-    Value,
     Var,
     bind,
     jaxprs_in,
-    keep_source,
     mutated_positions,
     stage_closed,
 )

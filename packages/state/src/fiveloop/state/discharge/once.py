@@ -12,22 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Eqn,
-    Indexer,
-    Scalar,
-    Span,
-    Value,
-    Var,
-    bitwise_and,
-    convert,
-    is_more,
-    order,
-    real,
-    reshape,
-    size_of,
-    static_slice,
-)
+from fiveloop.core import Scalar, Value
+from fiveloop.core.engine import Indexer, Span, is_more, order, real, static_slice
+from fiveloop.core.extend import Eqn, Var, bitwise_and, convert, reshape, size_of
 from fiveloop.state.discharge.overlap import is_whole
 from fiveloop.state.discharge.table import Cell, Write
 

@@ -8,17 +8,9 @@ from typing import TypeGuard
 
 import numpy as np
 
-from fiveloop.core import (
-    At,
-    Entry,
-    Indexer,
-    Lane,
-    Scalar,
-    Span,
-    Value,
-    broadcast_in_dim,
-    is_dynamic,
-)
+from fiveloop.core import Scalar, Value
+from fiveloop.core.engine import At, Entry, Indexer, Lane, Span, is_dynamic
+from fiveloop.core.extend import broadcast_in_dim
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]

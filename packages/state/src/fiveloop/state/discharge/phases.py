@@ -12,21 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import (
     Indexer,
     Lane,
     Pick,
-    Value,
     around_block,
-    bitwise_and,
-    broadcast_in_dim,
     equal,
     order,
     put_kind,
     resolve,
-    select,
     take,
 )
+from fiveloop.core.extend import bitwise_and, broadcast_in_dim, select
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
 from fiveloop.state.discharge.overlap import is_whole, relation
 from fiveloop.state.discharge.table import Cell, Place, Write

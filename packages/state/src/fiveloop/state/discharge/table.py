@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fiveloop.core import Indexer, Primitive, RuleTable, Value
+from fiveloop.core import Value
+from fiveloop.core.engine import Indexer
+from fiveloop.core.extend import Primitive, RuleTable
 
 
 @dataclass(frozen=True, eq=False)

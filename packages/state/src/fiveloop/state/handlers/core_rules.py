@@ -7,16 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import (
-    CustomRuleParams,
-    Primitive,
-    Tangent,
-    Value,
-    bind,
-    closed_call_p,
-    custom_rule_p,
-    eval_jaxpr,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import CustomRuleParams, custom_rule_p
+from fiveloop.core.extend import Primitive, Tangent, bind, closed_call_p, eval_jaxpr
 from fiveloop.state.handlers.thread import Handling, define_handler
 from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from fiveloop.core import Effect, Effects, Value
+from fiveloop.core import Value
+from fiveloop.core.extend import Effect, Effects
 
 
 class HandledEffect(Effect):

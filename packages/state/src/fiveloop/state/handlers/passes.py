@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiveloop.core import NO_PARAMS, Jaxpr, Pass, new_eqn, register_pass, stage_closed
+from fiveloop.core import Jaxpr
+from fiveloop.core.extend import NO_PARAMS, Pass, new_eqn, register_pass, stage_closed
 from fiveloop.state.handlers.effect import HandledEffect, handled_kinds
 from fiveloop.state.handlers.thread import thread_effect
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p

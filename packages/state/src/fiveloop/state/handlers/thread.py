@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fiveloop.core import (
-    Aval,
-    Eqn,
-    Jaxpr,
-    Literal,
-    Primitive,
-    RuleTable,
-    Value,
-    Var,
-    bind,
-    keep_source,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import keep_source
+from fiveloop.core.extend import Aval, Eqn, Literal, Primitive, RuleTable, Var, bind, stage_closed
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.handlers.effect import HandledEffect
 

@@ -8,23 +8,9 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import (
-    ShapedArray,
-    Value,
-    as_result,
-    as_value,
-    at_source,
-    aval_of,
-    bind,
-    boundary,
-    check_callable,
-    current_source,
-    is_spec,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_unflatten,
-)
+from fiveloop.core import Value, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from fiveloop.core.engine import as_result, at_source, aval_of, boundary, current_source, is_spec
+from fiveloop.core.extend import ShapedArray, as_value, bind, check_callable
 from fiveloop.state.io.host import ARRAY, HostCall, Results, call_key
 from fiveloop.state.io.primitive import CallbackParams, CallKind, callback_p
 from fiveloop.state.io.printing import Printer

@@ -8,7 +8,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fiveloop.core import Effect, Scalar, Value
+from fiveloop.core import Scalar, Value
+from fiveloop.core.extend import Effect
 from fiveloop.state.handlers.effect import HandledEffect
 
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import (
-    ShapedArray,
-    Source,
     TreeDef,
-    at_source,
     ensure_compile_time_eval,
     leaf_paths,
     tree_flatten,
     tree_unflatten,
 )
+from fiveloop.core.engine import at_source
+from fiveloop.core.extend import ShapedArray, Source
 
 HostArray = np.ndarray[Any, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import made_once, split_list
+from fiveloop.core.engine import made_once, split_list
 from fiveloop.state.io.host import HostArray
 from fiveloop.state.io.primitive import CallbackParams
 

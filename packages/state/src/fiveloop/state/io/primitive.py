@@ -8,7 +8,8 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import Aval, Effect, Effects, Primitive, ShapedArray, array_aval
+from fiveloop.core.engine import array_aval
+from fiveloop.core.extend import Aval, Effect, Effects, Primitive, ShapedArray
 from fiveloop.state.io.effects import IOEffect, OrderedIOEffect, PureCallEffect
 from fiveloop.state.io.host import HostCall
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import at_source, current_source
+from fiveloop.core.engine import at_source, current_source
 
 
 class _ArrayFormatter(Formatter):

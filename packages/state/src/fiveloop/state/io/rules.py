@@ -6,22 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import at_source, current_source, whole_indexer
+from fiveloop.core.extend import (
     Concrete,
     IRValue,
     Refusal,
     Tangent,
-    Value,
     Zero,
     as_value,
-    at_source,
     bind,
     bind1,
     bitwise_and,
-    current_source,
     define,
     move_batch,
-    whole_indexer,
     zero_like,
 )
 from fiveloop.state.handlers.thread import Handling, define_handler

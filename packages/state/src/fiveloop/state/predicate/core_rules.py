@@ -7,16 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import (
-    CustomRuleParams,
-    Primitive,
-    Tangent,
-    Value,
-    Zero,
-    bind,
-    closed_call_p,
-    custom_rule_p,
-)
+from fiveloop.core import Value
+from fiveloop.core.engine import CustomRuleParams, custom_rule_p
+from fiveloop.core.extend import Primitive, Tangent, Zero, bind, closed_call_p
 from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predicated, predicated
 from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
 

@@ -15,26 +15,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import (
+from fiveloop.core import Jaxpr, Value, stop_gradient
+from fiveloop.core.engine import Mask, acts, keep_source, whole_indexer
+from fiveloop.core.extend import (
     Eqn,
-    Jaxpr,
     Literal,
-    Mask,
     Primitive,
     RuleTable,
     ShapedArray,
-    Value,
     Var,
-    acts,
     bind,
     bind1,
     jaxprs_in,
-    keep_source,
     mutated_positions,
     select,
     stage_closed,
-    stop_gradient,
-    whole_indexer,
 )
 from fiveloop.state.primitives.common import IndexParams, SwapParams, get_p, swap_p
 

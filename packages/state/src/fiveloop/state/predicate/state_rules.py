@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, bind, bind1, select, zeros_of
+from fiveloop.core import Value
+from fiveloop.core.extend import bind, bind1, select, zeros_of
 from fiveloop.state.monoids import MONOIDS
 from fiveloop.state.predicate.engine import Guard, define_predicate, gate
 from fiveloop.state.primitives.common import (

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import (
+from fiveloop.core import RuleError, Value
+from fiveloop.core.engine import bitwise_or, equal, is_first, mul, not_equal, product_of_others
+from fiveloop.core.extend import (
     Accumulator,
     Aval,
     Effects,
     Refusal,
-    RuleError,
     UndefinedPrimal,
-    Value,
     Zero,
     bind,
     bind1,
     bitwise_and,
-    bitwise_or,
     define,
-    equal,
     instantiate,
-    is_first,
-    mul,
-    not_equal,
-    product_of_others,
     select,
     zeros_of,
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.extend import (
     Accumulator,
     Aval,
     Effects,
     Refusal,
     UndefinedPrimal,
-    Value,
     Zero,
     bind,
     bind1,

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import Indexer, batch_indexer
+from fiveloop.core.extend import (
     Accumulator,
     Aval,
-    Indexer,
     Primitive,
     ShapedArray,
-    Value,
     Zero,
-    batch_indexer,
     move_axis,
     move_batch,
 )

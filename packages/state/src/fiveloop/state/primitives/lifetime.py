@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import whole_indexer
+from fiveloop.core.extend import (
     NO_EFFECTS,
     Accumulator,
     Aval,
@@ -14,14 +16,12 @@ from fiveloop.core import (
     Primitive,
     Refusal,
     UndefinedPrimal,
-    Value,
     Zero,
     bind,
     bind1,
     define,
     instantiate,
     move_batch,
-    whole_indexer,
     zero_like,
 )
 from fiveloop.state.avals import AbstractRef

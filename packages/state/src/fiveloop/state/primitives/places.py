@@ -6,23 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import (
-    At,
-    Indexer,
-    Lane,
-    Pick,
-    Scalar,
-    Span,
-    Value,
-    add,
-    broadcast_in_dim,
-    convert,
-    iota,
-    is_dynamic,
-    mul,
-    resolve,
-    size_of,
-)
+from fiveloop.core import Scalar, Value
+from fiveloop.core.engine import At, Indexer, Lane, Pick, Span, add, is_dynamic, mul, resolve
+from fiveloop.core.extend import broadcast_in_dim, convert, iota, size_of
 
 _Label = tuple[str, int]
 

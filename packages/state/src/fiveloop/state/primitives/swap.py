@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import equal
+from fiveloop.core.extend import (
     Accumulator,
     Aval,
     Effects,
@@ -15,13 +17,11 @@ from fiveloop.core import (
     Refusal,
     ShapedArray,
     UndefinedPrimal,
-    Value,
     Zero,
     bind,
     bind1,
     convert,
     define,
-    equal,
     instantiate,
     iota,
     move_batch,

@@ -16,7 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import (
+from fiveloop.core import Value
+from fiveloop.core.engine import batch_flat, whole_indexer
+from fiveloop.core.extend import (
     Aval,
     Effects,
     NoParams,
@@ -25,8 +27,6 @@ from fiveloop.core import (
     Refusal,
     ShapedArray,
     Tangent,
-    Value,
-    batch_flat,
     bind,
     bind1,
     bitwise_and,
@@ -34,7 +34,6 @@ from fiveloop.core import (
     define,
     move_batch,
     select,
-    whole_indexer,
     zero_like,
 )
 from fiveloop.core.keys import fold_in, split

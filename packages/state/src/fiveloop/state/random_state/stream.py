@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fiveloop.core import (
-    ArrayLike,
-    Value,
-    as_value,
-    at_source,
-    bind1,
-    concatenate,
-    current_source,
-    register_node,
-)
+from fiveloop.core import ArrayLike, Value, register_node
 from fiveloop.core import keys as core_keys
+from fiveloop.core.engine import at_source, current_source
+from fiveloop.core.extend import as_value, bind1, concatenate
 from fiveloop.core.keys import as_key
 from fiveloop.state.api import new_ref
 from fiveloop.state.random_state.primitive import STATE, next_key_p

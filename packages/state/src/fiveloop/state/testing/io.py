@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.core import Jaxpr, ShapeDtype, Split, batch_jaxpr, dce, split
+from fiveloop.core import Jaxpr, ShapeDtype
+from fiveloop.core.extend import Split, batch_jaxpr, dce, split
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.laws import (
     PLANS,

@@ -8,14 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
-    PositionalEffect,
-    batch_jaxpr,
-    call_jaxpr,
-    stage_closed,
-    typecheck,
-)
+from fiveloop.core import Jaxpr
+from fiveloop.core.extend import PositionalEffect, batch_jaxpr, call_jaxpr, stage_closed, typecheck
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.cube import TRANSFORMS
 from fiveloop.core.testing.laws import (

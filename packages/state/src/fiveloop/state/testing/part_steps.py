@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.core import closed_call, equal
+from fiveloop.core import closed_call
+from fiveloop.core.engine import equal
 from fiveloop.core.primitives.elementwise import add, bitwise_and
 from fiveloop.core.testing.programs import (
     LIBRARY,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.core import ShapedArray, Value, stage_closed
+from fiveloop.core import Value
+from fiveloop.core.extend import ShapedArray, stage_closed
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import (

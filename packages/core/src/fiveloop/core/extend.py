@@ -1,0 +1,167 @@
+"""What rules are written with: primitives, types, effects, passes, and transforms of jaxprs.
+
+The guide "Adding a primitive" lists these names by purpose, and shows most of them at work.
+"""
+
+from .api.calling import call_user
+from .api.flatten import check_callable
+from .array import OPS, Concrete, as_value, to_array
+from .backend import hlo
+from .backend.hlo import IRValue
+from .closed_call.batch import call_batch
+from .closed_call.bind import bind_call, call_jaxpr
+from .closed_call.dce import call_dce
+from .closed_call.jvp import call_jvp
+from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
+from .closed_call.split import call_split
+from .closed_call.transpose import call_transpose
+from .dims import Dim, size_of
+from .ir.avals import Aval, ShapedArray
+from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
+from .ir.effects import (
+    NO_EFFECTS,
+    Effect,
+    Effects,
+    PositionalEffect,
+    effects_at,
+    map_positions,
+    mutated_positions,
+)
+from .ir.jaxpr import (
+    NO_PARAMS,
+    Atom,
+    Eqn,
+    Label,
+    Literal,
+    NoParams,
+    Primitive,
+    Var,
+    jaxprs_in,
+    with_jaxprs,
+)
+from .ir.pretty import Names, define_printer, format_jaxpr
+from .ir.source import Source
+from .passes import Pass, register_pass
+from .primitives.broadcast import broadcast_in_dim, move_axis, reduce_sum
+from .primitives.convert import convert
+from .primitives.elementwise import bitwise_and, select
+from .primitives.family import add_p
+from .primitives.shape import concatenate, iota, reshape
+from .rule_types import Accumulator, Body, Cost, EqnSplit, UndefinedPrimal, Weigh, Zero
+from .rules import Refusal, RuleTable, TypeRules, define, define_type, new_eqn, pure, type_rules
+from .trace.stage import stage, stage_closed
+from .trace.tracer import bind, bind1
+from .transforms.batch import batch_jaxpr, move_batch
+from .transforms.dce import dce
+from .transforms.eval import eval_jaxpr
+from .transforms.jvp import jvp_jaxpr
+from .transforms.linearize import linearize_jaxpr
+from .transforms.partial_eval import Split, split
+from .transforms.saving import DEFAULT_PLAN, SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
+from .transforms.transpose import backward_pass, is_linear, transpose_jaxpr
+from .transforms.typecheck import typecheck
+from .transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like, zeros_of
+
+__all__ = [
+    "Accumulator",
+    "Atom",
+    "Aval",
+    "Body",
+    "ClosedCallParams",
+    "Concrete",
+    "Cost",
+    "DEFAULT_PLAN",
+    "Dim",
+    "Effect",
+    "Effects",
+    "Eqn",
+    "EqnSplit",
+    "IRValue",
+    "Label",
+    "Literal",
+    "NO_EFFECTS",
+    "NO_PARAMS",
+    "NamedAxis",
+    "NamedAxisEffect",
+    "Names",
+    "NoParams",
+    "OPS",
+    "Pass",
+    "PositionalEffect",
+    "Primitive",
+    "Refusal",
+    "RuleTable",
+    "SAVE_EVERYTHING",
+    "SAVE_NOTHING",
+    "SavingPlan",
+    "ShapedArray",
+    "Source",
+    "Split",
+    "Tangent",
+    "TypeRules",
+    "UndefinedPrimal",
+    "Var",
+    "Weigh",
+    "Zero",
+    "add_p",
+    "as_value",
+    "axes_in",
+    "axes_of",
+    "backward_pass",
+    "batch_axis",
+    "batch_jaxpr",
+    "bind",
+    "bind1",
+    "bind_call",
+    "bitwise_and",
+    "broadcast_in_dim",
+    "call_abstract_eval",
+    "call_batch",
+    "call_dce",
+    "call_jaxpr",
+    "call_jvp",
+    "call_split",
+    "call_transpose",
+    "call_user",
+    "check_callable",
+    "closed_call_p",
+    "concatenate",
+    "convert",
+    "dce",
+    "define",
+    "define_printer",
+    "define_type",
+    "effects_at",
+    "eval_jaxpr",
+    "format_jaxpr",
+    "hlo",
+    "instantiate",
+    "iota",
+    "is_linear",
+    "jaxprs_in",
+    "jvp_jaxpr",
+    "linearize_jaxpr",
+    "map_positions",
+    "move_axis",
+    "move_batch",
+    "mutated_positions",
+    "new_eqn",
+    "nonzero_mask",
+    "pure",
+    "reduce_sum",
+    "register_pass",
+    "rename_axes",
+    "reshape",
+    "select",
+    "size_of",
+    "split",
+    "stage",
+    "stage_closed",
+    "to_array",
+    "transpose_jaxpr",
+    "type_rules",
+    "typecheck",
+    "with_jaxprs",
+    "zero_like",
+    "zeros_of",
+]

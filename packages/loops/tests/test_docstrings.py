@@ -1,0 +1,17 @@
+"""Every public function has a docstring whose example runs and prints what it shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fiveloop import core, loops
+from fiveloop.core.testing.docstrings import public_functions, run_example
+
+NAMES = {**vars(core), **vars(loops), "np": np}
+FUNCTIONS = public_functions(loops)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_example_shows_what_is_printed(name: str) -> None:
+    run_example(name, FUNCTIONS[name], NAMES)

@@ -1,0 +1,34 @@
+"""What the rules of primitives with state are written with: discharge, handlers of effects, predicates."""
+
+from .discharge.core_rules import call_discharge
+from .discharge.engine import discharge_eqn, discharge_jaxpr, holds_state, jaxpr_holds_state
+from .discharge.table import Cell, DischargeContext, define_discharge, discharge_rules
+from .handlers.core_rules import call_handler
+from .handlers.effect import HandledEffect
+from .handlers.thread import Handling, define_handler, thread_effect
+from .predicate.core_rules import call_predicate
+from .predicate.engine import PREDICATE, Guard, define_predicate, eval_predicated, gate, predicated
+
+__all__ = [
+    "Cell",
+    "DischargeContext",
+    "Guard",
+    "HandledEffect",
+    "Handling",
+    "PREDICATE",
+    "call_discharge",
+    "call_handler",
+    "call_predicate",
+    "define_discharge",
+    "define_handler",
+    "define_predicate",
+    "discharge_eqn",
+    "discharge_jaxpr",
+    "discharge_rules",
+    "eval_predicated",
+    "gate",
+    "holds_state",
+    "jaxpr_holds_state",
+    "predicated",
+    "thread_effect",
+]
