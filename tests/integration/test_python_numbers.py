@@ -20,7 +20,8 @@ TENTH: Any = 0.1
 
 def contents(change: Callable[[Any], Any], like: Any = ZEROS) -> Callable[[], Any]:
     """The first element of a Ref after a change."""
-    return lambda: run_state(lambda ref: (change(ref), None)[1])(like)[0]
+    run: Any = run_state(lambda ref: (change(ref), None)[1])
+    return lambda: run(like)[0]
 
 
 PROGRAMS: dict[str, Callable[[], Any]] = {

@@ -13,6 +13,7 @@ import numpy as np
 import fiveloop.numpy as fnp
 from fiveloop.core import (
     Jaxpr,
+    Pytree,
     ShapeDtype,
     Value,
     closed_call,
@@ -36,11 +37,19 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.engine import Pytree
 from fiveloop.core.extend import as_value
-from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
+from fiveloop.loops import (
+    accumulate_grads,
+    cond,
+    for_loop,
+    fori_loop,
+    map,
+    scan,
+    switch,
+    while_loop,
+)
 from fiveloop.remat import checkpoint, dots_saveable
-from fiveloop.state import Ref, freeze, new_ref
+from fiveloop.state import Ref, callback, freeze, new_ref, pure_callback, run_state
 
 
 class Params(NamedTuple):
@@ -303,6 +312,29 @@ def test_loops_keep_types() -> None:
     assert_type(last, Value)
     assert nothing is None
     assert float(np.asarray(out["total"])) == 3.0
+
+
+def doubling(ref: Ref) -> None:
+    ref[...] *= 2.0
+
+
+def test_calls_of_python_and_batches_in_parts_keep_types() -> None:
+    scalar = ShapeDtype((), "float32")
+    assert_type(callback(np.sin, scalar, np.float32(1.0)), Value)
+    assert_type(callback(print, None), None)
+    both = pure_callback(lambda x: (x, x), (scalar, scalar), np.float32(2.0))
+    assert_type(both, tuple[Value, Value])
+    named = pure_callback(lambda x: {"x": x}, {"x": scalar}, np.float32(2.0))
+    assert_type(named, dict[str, Value])
+    assert_type(run_state(doubling)(1.5), Value)
+    assert float(both[0] + named["x"] + run_state(doubling)(1.5)) == 7.0
+    params = Params(fnp.ones((5, 4)), fnp.ones((4, 1)))
+    batch = Batch(fnp.ones((4, 3, 1)), fnp.ones((4, 1)))
+    value, grads = accumulate_grads(loss, 2)(params, batch)
+    assert_type(value, Value)
+    assert_type(grads, Params)
+    gradients = accumulate_grads(product, 1, (0, 1), batch_argnums=2)
+    assert_type(gradients, Callable[[Value, Value], tuple[Value, tuple[Value, Value]]])
 
 
 def test_untyped_functions_are_no_errors() -> None:

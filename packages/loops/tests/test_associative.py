@@ -181,7 +181,7 @@ GRADS_MISUSES = {
         "accumulate_grads: microbatches must be an integer of at least 1, got 0",
     ),
     "arguments": (
-        lambda: accumulate_grads(loss, 2)(WEIGHTS),
+        lambda: accumulate_grads(loss, 2)(WEIGHTS),  # type: ignore[call-arg]  # on purpose
         TypeError,
         "accumulate_grads of loss: expected at least 2 positional arguments, got 1",
     ),
@@ -196,7 +196,7 @@ GRADS_MISUSES = {
         "accumulate_grads: argnums must be positions of arguments, counted from 0, got 'weights'",
     ),
     "reduction": (
-        lambda: accumulate_grads(loss, 2, reduction="max"),  # type: ignore[arg-type]
+        lambda: accumulate_grads(loss, 2, reduction="max"),  # type: ignore[call-overload]
         ValueError,
         "accumulate_grads: reduction must be one of mean, sum, got 'max'",
     ),

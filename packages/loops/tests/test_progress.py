@@ -336,7 +336,7 @@ def test_progress_of_another_kind_is_refused() -> None:
         "fori_loop": lambda: fori_loop(0, 3, lambda i, c: c, 0, progress=3),  # type: ignore[arg-type]  # that is the point
         "map": lambda: map(lambda y: y, X, progress=3),  # type: ignore[arg-type]  # that is the point
         "while_loop": lambda: walk(X, 3),
-        "accumulate_grads": lambda: accumulate_grads(loss, 3, progress=3),  # type: ignore[arg-type]  # that is the point
+        "accumulate_grads": lambda: accumulate_grads(loss, 3, progress=3),  # type: ignore[call-overload]  # that is the point
     }.items():
         assert_misuse(
             call,

@@ -210,7 +210,7 @@ CASES: dict[str, Case] = {
         "the value written must be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
     ),
     "run_state of no function": (
-        lambda: run_state(3),  # type: ignore[arg-type]  # that is the point
+        lambda: run_state(3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "run_state: expected a function, got 3 of type int",
     ),

@@ -99,12 +99,12 @@ CASES: dict[str, Case] = {
         f"callback: expected f32[3] as result, got f32[2]{CORRECT}",
     ),
     "no function": (
-        lambda: callback(3, FLOAT, X),  # type: ignore[arg-type]  # on purpose
+        lambda: callback(3, FLOAT, X),  # type: ignore[call-overload]  # on purpose
         TypeError,
         "callback: expected a function, got 3 of type int",
     ),
     "vmap": (
-        lambda: callback(double, FLOAT, X, vmap="loop"),  # type: ignore[arg-type]  # on purpose
+        lambda: callback(double, FLOAT, X, vmap="loop"),  # on purpose
         ValueError,
         'callback: expected vmap to be "lanes" or "stacked", got \'loop\'',
     ),

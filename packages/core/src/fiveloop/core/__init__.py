@@ -54,6 +54,7 @@ from .primitives.collectives import (
     pswapaxes,
 )
 from .pytree import (
+    Pytree,
     TreeDef,
     keystr,
     leaf_paths,
@@ -91,6 +92,7 @@ __all__ = [
     "NanError",
     "NothingSaveable",
     "Policy",
+    "Pytree",
     "RECOMPUTE",
     "RuleError",
     "SAVE",

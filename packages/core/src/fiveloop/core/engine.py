@@ -79,7 +79,6 @@ from .primitives.ordering import barrier, order, order_p
 from .primitives.reduce import reduce_and, reduce_max, reduce_or
 from .primitives.sort import argsort
 from .promotion import Typed, join
-from .pytree import Pytree
 from .rules import bodies_rules
 from .sharing import note_sharer
 from .trace.axes import AxisScope
@@ -115,7 +114,6 @@ __all__ = [
     "Normal",
     "Operand",
     "Pick",
-    "Pytree",
     "Rule",
     "STATIC",
     "Setting",

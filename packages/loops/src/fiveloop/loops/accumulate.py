@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import index
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
 from fiveloop.core import (
+    Pytree,
     Value,
     keystr,
     tree_flatten_with_path,
@@ -23,8 +24,58 @@ from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref
 
+P = ParamSpec("P")
+R = TypeVar("R")
+X = TypeVar("X")
+Y = TypeVar("Y")
 Reduction = Literal["mean", "sum", "max", "min", "stack"]
 _REDUCTIONS = ("mean", "sum", "max", "min", "stack")
+
+
+class Options(TypedDict, total=False):
+    """How a batch is cut, and what becomes of the parts' results."""
+
+    batch_argnums: int | Sequence[int]
+    has_aux: bool
+    reduction: Literal["mean", "sum"]
+    aux_reduction: Reduction
+    progress: Shown
+
+
+@overload
+def accumulate_grads(
+    fun: Callable[Concatenate[X, P], R],
+    microbatches: int,
+    argnums: Literal[0] = 0,
+    **options: Unpack[Options],
+) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
+
+
+@overload
+def accumulate_grads(
+    fun: Callable[Concatenate[X, Y, P], R],
+    microbatches: int,
+    argnums: Literal[1],
+    **options: Unpack[Options],
+) -> Callable[Concatenate[X, Y, P], tuple[R, Y]]: ...
+
+
+@overload
+def accumulate_grads(
+    fun: Callable[Concatenate[X, Y, P], R],
+    microbatches: int,
+    argnums: tuple[Literal[0], Literal[1]],
+    **options: Unpack[Options],
+) -> Callable[Concatenate[X, Y, P], tuple[R, tuple[X, Y]]]: ...
+
+
+@overload
+def accumulate_grads(
+    fun: Callable[..., R],
+    microbatches: int,
+    argnums: int | Sequence[int],
+    **options: Unpack[Options],
+) -> Callable[..., tuple[R, Pytree]]: ...
 
 
 def accumulate_grads(

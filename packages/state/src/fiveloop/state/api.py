@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Tracer, Value, tree_map
+from fiveloop.core import ArrayLike, Pytree, Tracer, Value, tree_map
 from fiveloop.core.engine import (
     Indexer,
     InplaceNote,
@@ -253,6 +253,14 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     value = _element(base, indexer, x)
     _touch(base)
     bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, monoid))
+
+
+@overload
+def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
+
+
+@overload
+def run_state(f: Callable[[T], None]) -> Callable[[object], Pytree]: ...
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:

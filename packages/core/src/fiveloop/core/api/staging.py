@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -35,7 +36,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ShapeDtype(NamedTuple):
+@dataclass(frozen=True)
+class ShapeDtype:
     """The shape and dtype of an array that need not exist; `make_jaxpr`, `eval_shape` and `lower` take it."""
 
     shape: tuple[int, ...]

@@ -84,7 +84,11 @@ def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Value:
-    """`and` of bools, or of the bits of integers."""
+    """`and` of bools, or of the bits of integers.
+
+    >>> bitwise_and(np.array([True, False]), True), bitwise_and(6, 3).item()
+    (Array([ True, False], dtype=bool), 2)
+    """
     return apply_binary(bitwise_and_p, x, y)
 
 

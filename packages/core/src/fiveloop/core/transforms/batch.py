@@ -193,7 +193,14 @@ def run_batch(
 
 
 def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value:
-    """The value with its batch axis at `target`; one without is broadcast."""
+    """The value with its batch axis at `target`; one without is broadcast.
+
+    >>> (
+    ...     move_batch(as_value(np.ones((2, 5))), 5, 1).shape,
+    ...     move_batch(as_value(np.ones(2)), 5, None).shape,
+    ... )
+    ((5, 2), (5, 2))
+    """
     return bdim_at(value, dim, size, target)
 
 

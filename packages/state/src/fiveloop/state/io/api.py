@@ -14,11 +14,13 @@ from fiveloop.core.extend import ShapedArray, as_value, bind, check_callable
 from fiveloop.state.io.host import ARRAY, HostCall, Results, call_key
 from fiveloop.state.io.primitive import CallbackParams, CallKind, callback_p
 from fiveloop.state.io.printing import Printer
+from fiveloop.state.io.types import host_function
 from fiveloop.state.refs import Ref
 
 Vmap = OneOf["lanes", "stacked"]
 
 
+@host_function
 @boundary
 def callback(
     fun: Callable[..., Any],
@@ -53,6 +55,7 @@ def callback(
     return _called("callback", fun, result_shape_dtypes, args, kwargs, kind, vmap)
 
 
+@host_function
 @boundary
 def pure_callback(
     fun: Callable[..., Any],
