@@ -132,12 +132,27 @@ def tag(versions: dict[str, dict[str, str]]) -> str:
 
 
 def failed(rows: Sequence[Row]) -> list[str]:
-    """What makes a run a failure: a wrong result anywhere, or our own side not running."""
-    bad = [row for row in rows if row.wrong or (row.contender == "fiveloop" and row.run is None)]
+    """What makes a run a failure: a wrong result, but for a peer outvoted by another, or our own side not running."""
+    bad = [
+        row
+        for row in rows
+        if (row.wrong and not is_outvoted(row, rows))
+        or (row.contender == "fiveloop" and row.run is None)
+    ]
     return [
         f"{row.case} n={row.size} {row.contender}: {row.note}\n{last_lines(row.trace)}"
         for row in bad
     ]
+
+
+def is_outvoted(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether another peer agrees with us where this one does not: the table says so, and that is all."""
+    peers = [
+        other
+        for other in rows
+        if (other.case, other.size) == (row.case, row.size) and other.ratio is not None
+    ]
+    return row in peers and any(not other.wrong for other in peers)
 
 
 def last_lines(trace: str, count: int = 12) -> str:

@@ -369,8 +369,18 @@ def test_a_run_with_a_wrong_result_fails(
     benchmark_of_squares: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["squares", "--sizes", "8", "--rounds", "2", "--json", str(tmp_path / "x.json")]
-    assert run.main(arguments) == 1
+    assert run.main([*arguments, "--without", "same"]) == 1
     assert "FAILED squares n=8 cubes: WRONG: y" in capsys.readouterr().out
+
+
+def test_a_peer_that_another_peer_outvotes_is_marked_and_fails_nothing(
+    benchmark_of_squares: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["squares", "--sizes", "8", "--rounds", "2", "--json", str(tmp_path / "x.json")]
+    assert run.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "FAILED" not in printed
+    assert "WRONG: y" in printed
 
 
 def test_a_limit_that_is_missed_fails_only_when_enforced(
