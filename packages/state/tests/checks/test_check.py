@@ -281,6 +281,17 @@ def test_an_error_of_each_lane() -> None:
     assert error.get() == f"no root of -1.0 (in lane 1)\n  at {ROOT_AT}"
 
 
+def test_no_indices_and_no_lanes_fail_nothing() -> None:
+    x, none = fiveloop_array(np.arange(3.0)), np.zeros((0,), int)
+    for errors in (index_checks, user_checks):
+        run = checkify(lambda i: x[i] + root(x[i]), errors=errors)
+        for fun in (run, jit(run), vmap(run)):
+            error, out = fun(none)
+            assert out.shape == (0,)
+            assert not np.any(bool(error.get()))
+    assert checked(vmap(vmap(root)))(np.zeros((3, 0, 2))).shape == (3, 0, 2)
+
+
 def test_indices() -> None:
     run = checkify(lambda x, i: x[i], errors=index_checks)
     x = np.arange(12.0).reshape(3, 4)

@@ -10,6 +10,7 @@ from . import operators as _operators
 from . import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
 from . import engine as _engine
+from . import extend as _extend
 from .api.autodiff import jvp, linearize, vjp
 from .api.batching import vmap
 from .api.custom_checks import SymbolicZero

@@ -6,6 +6,7 @@ from .predicate import state_rules as _state_rules
 from . import pretty as _pretty
 from .io import rules as _io_rules
 from . import engine as _engine
+from . import extend as _extend
 from fiveloop.core import ds
 from .api import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, set, swap
 from .avals import AbstractRef

@@ -133,6 +133,8 @@ def _extents(indexer: Indexer) -> Iterator[tuple[int, Any]]:
 
 def _check_index(eqn: Eqn, index: Value, size: Any, extent: Any, axis: str) -> None:
     """Check that a block of a size fits in an axis; a negative index counts from its end."""
+    if 0 in index.shape:
+        return
     fits = bitwise_and(index >= -size, index <= size - extent)
     flat = index.reshape(-1)
     offending = flat[fits.reshape(-1).argmin()] if index.ndim else index

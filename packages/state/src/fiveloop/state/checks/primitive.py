@@ -97,6 +97,8 @@ def check_handler(
 def _record(operands: Sequence[Value], p: CheckParams, aval: Aval) -> Value:
     """The record of the first lane that fails, or one that tells of nothing."""
     holds, *values = operands
+    if 0 in holds.shape:
+        return empty_record(aval)
     fails, lanes = bitwise_not(holds.all()), []
     for k in range(p.lanes):
         lane = holds.all(axis=tuple(range(1, p.lanes - k))).argmin()
