@@ -1,4 +1,4 @@
-"""Every public function of loops and remat has an example that prints what it shows; these use `fiveloop.numpy`, too."""
+"""Every public function of loops and remat has an example that prints what it shows; they use fiveloop.numpy."""
 
 from __future__ import annotations
 
