@@ -43,28 +43,28 @@ from fiveloop.core.testing.cube import TRANSFORMS, jvp_of, vjp_of
 from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
 from fiveloop.core.testing.lanes import lanes
 from fiveloop.core.testing.laws import (
+    check_law_batch,
+    check_law_dce,
+    check_law_jvp,
+    check_law_lanes,
+    check_law_linearize,
+    check_law_split,
+    check_law_transpose,
+    check_law_type,
     float_inputs,
-    law_batch,
-    law_dce,
-    law_jvp,
-    law_lanes,
-    law_linearize,
-    law_split,
-    law_transpose,
-    law_type,
 )
 from fiveloop.core.testing.program_steps import CORE_KINDS, with_custom_rules, with_transforms
 from fiveloop.core.testing.programs import Kinds, Program, programs
 from fiveloop.core.testing.samples import Sample
 from fiveloop.loops.planning.options import STEPS, planning
-from fiveloop.loops.testing.laws import law_planning
+from fiveloop.loops.testing.laws import check_law_planning
 from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
 from fiveloop.remat.testing.program_steps import with_checkpoints
 from fiveloop.state.testing.laws import (
+    check_law_discharge,
+    check_law_lower_discharged,
+    check_law_partial_discharge,
     discharged,
-    law_discharge,
-    law_lower_discharged,
-    law_partial_discharge,
 )
 from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
 
@@ -76,26 +76,26 @@ DIFFERENCES = 1e5
 """How much looser a twin is compared that takes derivatives by differences."""
 
 
-def law_of_passes(s: Sample, number: int) -> None:
+def check_law_of_passes(s: Sample, number: int) -> None:
     """The passes that run before lowering change no result."""
     pure = discharged(s)
     assert_all_close(Sample(run_passes(pure.jaxpr), pure.args).run(), s.run(), "passes: result")
 
 
 FORWARD: tuple[Law, ...] = (
-    lambda s, n: law_dce(s, n, most=1),
-    lambda s, n: law_split(s, n, most=1),
-    lambda s, n: law_batch(s, seed=n, most=1),
-    law_jvp,
-    law_linearize,
+    lambda s, n: check_law_dce(s, n, most=1),
+    lambda s, n: check_law_split(s, n, most=1),
+    lambda s, n: check_law_batch(s, seed=n, most=1),
+    check_law_jvp,
+    check_law_linearize,
 )
-EVERY: tuple[Law, ...] = (*FORWARD, law_transpose)
+EVERY: tuple[Law, ...] = (*FORWARD, check_law_transpose)
 STATEFUL: tuple[Law, ...] = (
     *EVERY,
-    law_discharge,
-    law_partial_discharge,
-    law_of_passes,
-    law_planning,
+    check_law_discharge,
+    check_law_partial_discharge,
+    check_law_of_passes,
+    check_law_planning,
 )
 CHAINED = tuple(sorted(TRANSFORMS))
 
@@ -134,7 +134,7 @@ class Family:
 
 
 EVERYTHING = with_checkpoints(LOOP_KINDS)
-NO_REVERSE = (*FORWARD, law_discharge, law_of_passes, law_planning)
+NO_REVERSE = (*FORWARD, check_law_discharge, check_law_of_passes, check_law_planning)
 FAMILIES: dict[str, Family] = {
     "core": Family(CORE_KINDS, laws=EVERY),
     "custom rules": Family(with_custom_rules(CORE_KINDS), laws=EVERY),
@@ -177,11 +177,15 @@ def check_by_oracle(family: Family, program: Program, names: Sequence[str], law:
         rng = np.random.default_rng(program.seed)
         for name in names:
             s = TRANSFORMS[name](s, rng)
-        law_type(s)
-        if any(float_inputs(s)) or law not in (law_jvp, law_linearize, law_transpose):
+        check_law_type(s)
+        if any(float_inputs(s)) or law not in (
+            check_law_jvp,
+            check_law_linearize,
+            check_law_transpose,
+        ):
             law(s, program.seed)
     if family.talks:
-        law_lanes(s, [AXIS], most=1)
+        check_law_lanes(s, [AXIS], most=1)
 
 
 def check_compiled(family: Family, program: Program, derivative: bool) -> None:
@@ -189,10 +193,10 @@ def check_compiled(family: Family, program: Program, derivative: bool) -> None:
     if not derivative:
         with without_a_step(program):
             s = family.sample(program, "float32")
-        law_lower_discharged(s)
+        check_law_lower_discharged(s)
         return
     rng = np.random.default_rng(program.seed)
-    law_lower_discharged(jvp_of(vjp_of(family.sample(program), rng), rng))
+    check_law_lower_discharged(jvp_of(vjp_of(family.sample(program), rng), rng))
 
 
 def property_of(chunk: Chunk) -> Any:

@@ -78,7 +78,7 @@ def first_line(message: str | None) -> str | None:
     return message and message.split("\n")[0]
 
 
-def law_lanes_fail_alone(program: Program, errors: frozenset[str]) -> None:
+def check_law_lanes_fail_alone(program: Program, errors: frozenset[str]) -> None:
     """The error of each lane of a batch is the one that it has alone; all lanes together fail if one does."""
     alone = first_lines(program, errors)
     stacked = [np.stack(xs) for xs in zip(*lanes_of(program), strict=True)]
@@ -91,16 +91,16 @@ def law_lanes_fail_alone(program: Program, errors: frozenset[str]) -> None:
 @settings(max_examples=5)
 @given(programs(with_checkpoints(limited(LOOP_KINDS))).map(read_all))
 def test_checks_of_lanes(program: Program) -> None:
-    law_lanes_fail_alone(program, user_checks)
+    check_law_lanes_fail_alone(program, user_checks)
 
 
 @settings(max_examples=3)
 @given(programs(limited(WHILE_KINDS)).map(read_all))
 def test_checks_of_lanes_in_while_loops(program: Program) -> None:
-    law_lanes_fail_alone(program, user_checks)
+    check_law_lanes_fail_alone(program, user_checks)
 
 
 @settings(max_examples=5)
 @given(programs(LOOP_KINDS).map(read_all))
 def test_checks_of_indices_of_lanes(program: Program) -> None:
-    law_lanes_fail_alone(program, index_checks)
+    check_law_lanes_fail_alone(program, index_checks)

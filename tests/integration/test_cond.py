@@ -18,7 +18,7 @@ from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, scan, switch, while_loop
 from fiveloop.loops.testing import references
 from fiveloop.state import freeze, new_ref
-from fiveloop.state.testing.laws import law_discharge
+from fiveloop.state.testing.laws import check_law_discharge
 
 assert references.__name__
 
@@ -466,7 +466,7 @@ def test_the_laws_hold() -> None:
     for k in (0, 1, 2):
         s = sample(f, np.int32(k), np.float64(0.3), W)
         check_laws(s)
-        law_discharge(s)
+        check_law_discharge(s)
 
 
 def test_dead_results_and_operands_go() -> None:

@@ -21,22 +21,22 @@ from fiveloop.core.extend import ShapedArray, jaxprs_in, stage_closed
 from fiveloop.core.testing import cube
 from fiveloop.core.testing.cube import Transform
 from fiveloop.core.testing.laws import (
+    check_law_batch,
+    check_law_dce,
+    check_law_eval,
+    check_law_jvp,
+    check_law_linearize,
+    check_law_split,
+    check_law_transpose,
+    check_law_type,
     float_inputs,
-    law_batch,
-    law_dce,
-    law_eval,
-    law_jvp,
-    law_linearize,
-    law_split,
-    law_transpose,
-    law_type,
 )
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.samples import Sample
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import AbstractRef
-from fiveloop.state.testing.laws import discharged, law_discharge, law_partial_discharge
+from fiveloop.state.testing.laws import check_law_discharge, check_law_partial_discharge, discharged
 
 HELD, OTHER, X = np.array([0.4, -0.7]), np.array([0.2, 0.9]), np.array([1.1, 0.3])
 
@@ -157,17 +157,17 @@ def primitives_in(jaxpr: Jaxpr) -> set[str]:
 
 def check(s: Sample, *, reverse: bool) -> None:
     """Every law of a third transform."""
-    law_type(s)
-    law_dce(s, **FEW)
-    law_split(s, **FEW)
-    law_batch(s, **FEW)
+    check_law_type(s)
+    check_law_dce(s, **FEW)
+    check_law_split(s, **FEW)
+    check_law_batch(s, **FEW)
     if any(float_inputs(s)):
-        law_jvp(s)
-        law_linearize(s)
+        check_law_jvp(s)
+        check_law_linearize(s)
         if reverse:
-            law_transpose(s)
-    law_discharge(s)
-    law_partial_discharge(s)
+            check_law_transpose(s)
+    check_law_discharge(s)
+    check_law_partial_discharge(s)
 
 
 @pytest.mark.oracle
@@ -199,7 +199,7 @@ def test_a_program_is_made_of_its_primitive_on_a_ref(name: str) -> None:
     wanted = {"scan": "for"}.get(name, name)
     assert wanted in primitives_in(s.jaxpr)
     assert len(s.jaxpr.effects) >= 2
-    law_eval(s, s.run())
+    check_law_eval(s, s.run())
     check(s, reverse=name != "while")
 
 

@@ -24,10 +24,10 @@ from fiveloop.remat import checkpoint
 from fiveloop.remat.testing.program_steps import with_checkpoints
 from fiveloop.state import AbstractRef, accumulate, discharge_state, freeze, new_ref, swap
 from fiveloop.state.testing.laws import (
+    check_law_discharge,
+    check_law_discharge_commutes,
+    check_law_partial_discharge,
     discharged,
-    law_discharge,
-    law_discharge_commutes,
-    law_partial_discharge,
 )
 from fiveloop.state.testing.program_steps import with_refs
 
@@ -39,7 +39,7 @@ Run = Callable[[Any], Any]
 @given(programs(with_checkpoints(LOOP_KINDS), refs=True))
 def test_random_programs(program: Program) -> None:
     s = with_refs(program)
-    law_discharge_commutes(s, program.seed)
+    check_law_discharge_commutes(s, program.seed)
     assert not discharge_state(s.jaxpr).effects
 
 
@@ -110,7 +110,7 @@ def nested(*names: str) -> Sample:
 def test_two_deep(outer: str, inner: str) -> None:
     s = nested(outer, inner)
     assert any(jaxprs_in(eqn.params) for eqn in s.jaxpr.eqns)
-    law_partial_discharge(s)
+    check_law_partial_discharge(s)
     if "custom rule" in (
         outer,
         inner,
@@ -119,13 +119,13 @@ def test_two_deep(outer: str, inner: str) -> None:
         assert not pure.jaxpr.effects
         assert_all_close(pure.run(), s.run(), "discharge: result")
     else:
-        law_discharge(s)
+        check_law_discharge(s)
 
 
 @pytest.mark.parametrize("name", [n for n in WITHIN if n not in ("while", "custom rule")])
 def test_every_stage(name: str) -> None:
     s = nested(name)
-    law_discharge_commutes(s)
+    check_law_discharge_commutes(s)
     assert not discharge_state(s.jaxpr).effects
     left = discharge_state(s.jaxpr, [True, False, False]).effects
     assert {e.position for e in left} == {1}  # type: ignore[attr-defined]  # they are on Refs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fiveloop import core, loops, remat
-from fiveloop.core.testing.docstrings import public_functions, run_example
+from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
 
 NAMES = {**vars(core), "np": np}
 FUNCTIONS = {
@@ -19,4 +19,4 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_shows_what_is_printed(name: str) -> None:
     function, names = FUNCTIONS[name]
-    run_example(name, function, names)
+    assert_example_runs(name, function, names)

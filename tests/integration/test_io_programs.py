@@ -8,8 +8,8 @@ from fiveloop.core.testing.laws import check_laws
 from fiveloop.core.testing.programs import Program, programs
 from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
 from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state.testing.io import law_once, law_once_compiled, with_calls
-from fiveloop.state.testing.laws import law_discharge
+from fiveloop.state.testing.io import check_law_once, check_law_once_compiled, with_calls
+from fiveloop.state.testing.laws import check_law_discharge
 from fiveloop.state.testing.program_steps import read_all, with_refs
 
 EVERYTHING = with_checkpoints(with_calls(LOOP_KINDS))
@@ -19,8 +19,8 @@ EVERYTHING = with_checkpoints(with_calls(LOOP_KINDS))
 @given(programs(EVERYTHING).map(read_all))
 def test_calls_in_loops_branches_and_checkpoints(program: Program) -> None:
     s = program.sample()
-    law_once(s)
-    law_discharge(s)
+    check_law_once(s)
+    check_law_discharge(s)
     assert s.jaxpr.invars
 
 
@@ -29,17 +29,17 @@ def test_calls_in_loops_branches_and_checkpoints(program: Program) -> None:
 def test_calls_beside_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
     check_laws(s)
-    law_once(s)
+    check_law_once(s)
 
 
 @settings(max_examples=8)
 @given(programs(with_calls(WHILE_KINDS, results=False)).map(read_all))
 def test_calls_in_while_loops(program: Program) -> None:
-    law_once(program.sample(), reverse=False)
+    check_law_once(program.sample(), reverse=False)
 
 
 @settings(max_examples=2)
 @given(programs(EVERYTHING))
 def test_compiled_programs_that_call(program: Program) -> None:
     s = program.sample("float32")
-    law_once_compiled(s.jaxpr, s)
+    check_law_once_compiled(s.jaxpr, s)

@@ -36,14 +36,14 @@ from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
 from fiveloop.core.testing.lanes import LanesError, lanes
 from fiveloop.core.testing.laws import (
-    law_dce,
-    law_eval,
-    law_jvp,
-    law_lanes,
-    law_linearize,
-    law_split,
-    law_transpose,
-    law_type,
+    check_law_dce,
+    check_law_eval,
+    check_law_jvp,
+    check_law_lanes,
+    check_law_linearize,
+    check_law_split,
+    check_law_transpose,
+    check_law_type,
 )
 from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.core.testing.programs import Program, programs
@@ -253,10 +253,17 @@ def test_random_programs(program: Program) -> None:
     except LanesError:  # lanes choose different branches, of which one talks to all
         reject()
     with lanes(AXIS):
-        law_eval(s, want)
-        for law in (law_type, law_dce, law_jvp, law_linearize, law_transpose, law_split):
+        check_law_eval(s, want)
+        for law in (
+            check_law_type,
+            check_law_dce,
+            check_law_jvp,
+            check_law_linearize,
+            check_law_transpose,
+            check_law_split,
+        ):
             law(s)
-    law_lanes(s, [AXIS])
+    check_law_lanes(s, [AXIS])
 
 
 # what only lanes can do

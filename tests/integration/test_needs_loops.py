@@ -21,7 +21,7 @@ from fiveloop.state import debug_callback, new_ref, pure_callback
 LANES = np.array([3.0, -1.0, 2.0, -7.0], np.float32)
 
 
-def same(got: Any, want: Any) -> None:
+def assert_same(got: Any, want: Any) -> None:
     """Equal but for rounding."""
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-6)
 
@@ -37,9 +37,9 @@ def test_2947_a_loop_in_a_branch_that_is_not_taken_ends(mode: Any) -> None:
         return cond(x > 0, halve, lambda x: 10 * x, x, vmap=mode)
 
     # Of a negative number the floor of its half never becomes 1.
-    same(jit(vmap(fun))(LANES), [1.0, -10.0, 1.0, -70.0])
+    assert_same(jit(vmap(fun))(LANES), [1.0, -10.0, 1.0, -70.0])
     dots = vmap(lambda x: jvp(fun, (x,), (fnp.ones(()),))[1])(LANES)
-    same(dots, [0.0, 10.0, 0.0, 10.0])
+    assert_same(dots, [0.0, 10.0, 0.0, 10.0])
 
 
 # Carries of Python numbers take the type that the body gives them only if that is found in one pass (PR 9046, open):
@@ -53,7 +53,7 @@ def test_9046_weak_carries_find_their_types(wrap: Callable[..., Any]) -> None:
 
     got = run(np.float32(1.5))
     assert [v.dtype for v in got] == [np.float32] * 4
-    same([float(v) for v in got], [0, 0, 1.5, 1.5])
+    assert_same([float(v) for v in got], [0, 0, 1.5, 1.5])
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_8409_a_dear_branch_may_run_on_its_own_lanes_only(mode: Any, lanes: int)
         return cond(x > 0, run, lambda x: 0 * x, x, vmap=mode)
 
     xs = np.linspace(-31, 3, 64, dtype=np.float32)
-    same(jit(vmap(fun))(xs), np.where(xs > 0, np.sin(xs), 0))
+    assert_same(jit(vmap(fun))(xs), np.where(xs > 0, np.sin(xs), 0))
     assert sum(asked) == lanes
 
 
@@ -146,8 +146,8 @@ def test_8409_what_is_not_taken_has_no_derivative(mode: Any) -> None:
         return cond(x > 0, fnp.sqrt, lambda x: 0 * x, x, vmap=mode)
 
     xs = np.array([4.0, 0.0, -1.0], np.float32)
-    same(jit(grad(lambda x: vmap(root)(x).sum()))(xs), [0.25, 0.0, 0.0])
-    same(jit(vmap(grad(root)))(xs), [0.25, 0.0, 0.0])
+    assert_same(jit(grad(lambda x: vmap(root)(x).sum()))(xs), [0.25, 0.0, 0.0])
+    assert_same(jit(vmap(grad(root)))(xs), [0.25, 0.0, 0.0])
 
 
 # The gradient of a scan whose carry has many small leaves is slow on a CPU: 28 ms with 60 of them, and 5.8 ms with the
@@ -168,7 +168,7 @@ def test_40150_many_small_leaves_keep_what_one_array_does() -> None:
 
     given = np.linspace(-1, 1, count, dtype=np.float32)
     gradients = [jit(grad(f)) for f in (leaves, packed)]
-    same(*[g(given) for g in gradients])
+    assert_same(*[g(given) for g in gradients])
     found = [g.lower(given).compile() for g in gradients]
     assert [c.copies for c in found] == [0, 0]
     apart, together = [c.memory_analysis().temp for c in found]
@@ -194,9 +194,9 @@ def test_f8_branches_that_touch_refs(wrap: Callable[..., Any], mode: Any) -> Non
         return ref[...]
 
     want = [[0, x * x, x**3] if x > 0 else [-x, 0, 0] for x in LANES]
-    same(wrap(vmap(each))(LANES), want)
+    assert_same(wrap(vmap(each))(LANES), want)
     slopes = [2 * x + 3 * x * x if x > 0 else -1.0 for x in LANES]
-    same(wrap(grad(lambda xs: vmap(each)(xs).sum()))(LANES), slopes)
+    assert_same(wrap(grad(lambda xs: vmap(each)(xs).sum()))(LANES), slopes)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
@@ -211,7 +211,7 @@ def test_f8_branches_that_add_to_a_ref_that_lanes_share(wrap: Callable[..., Any]
         vmap(lambda x: cond(x > 0, lambda: add(0, x), lambda: add(1, x * x)))(xs)
         return ref[...]
 
-    same(total(LANES), [5.0, 50.0])
+    assert_same(total(LANES), [5.0, 50.0])
 
 
 # Three facts in one program (F10): callbacks that are lost under grad, branches whose loops do not end under vmap, and
@@ -229,5 +229,5 @@ def test_f10_a_batch_of_losses_with_a_loop_in_a_branch() -> None:
 
         return cond(x > 0, powers, lambda: -x)
 
-    same(jit(vmap(grad(loss)))(LANES), [4 * 27.0, -1.0, 4 * 8.0, -1.0])
+    assert_same(jit(vmap(grad(loss)))(LANES), [4 * 27.0, -1.0, 4 * 8.0, -1.0])
     assert sorted(seen) == [2.0, 3.0, 4.0, 8.0, 9.0, 27.0]

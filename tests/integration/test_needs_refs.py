@@ -38,7 +38,7 @@ from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
 X = as_value(np.array([0.5, -1.0, 2.0]))
 
 
-def same(got: Any, want: Any, tolerance: float = 1e-6) -> None:
+def assert_same(got: Any, want: Any, tolerance: float = 1e-6) -> None:
     """Equal but for rounding."""
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=tolerance, atol=tolerance)
 
@@ -100,9 +100,9 @@ def test_f4_jacobians_of_functions_with_refs(wrap: Callable[..., Any]) -> None:
         return for_loop(2, lambda i, r: addupdate(r, i, ref[i] ** 2), ref[...])
 
     for jacobian in (jacfwd, jacrev):
-        same(wrap(jacobian(fun))(X), jacobian(plain)(X))
+        assert_same(wrap(jacobian(fun))(X), jacobian(plain)(X))
     energies = [lambda x, f=f: (f(x) ** 2).sum() for f in (fun, plain)]
-    same(wrap(hessian(energies[0]))(X), hessian(energies[1])(X))
+    assert_same(wrap(hessian(energies[0]))(X), hessian(energies[1])(X))
 
 
 # grad of a checkpointed function that writes a Ref, passed in or closed over, fails with "'ValAccum' object has no
@@ -127,8 +127,8 @@ def test_f5_checkpoints_that_write_refs(closes_over: bool, wrap: Callable[..., A
         first, second = fnp.sin(x[0]) * x[1], x[1] + x[1] ** 2
         return first * x[2] * (first + second + x[2])
 
-    same(wrap(grad(fun))(X), grad(plain)(X))
-    same(wrap(hessian(fun))(X), hessian(plain)(X))
+    assert_same(wrap(grad(fun))(X), grad(plain)(X))
+    assert_same(wrap(hessian(fun))(X), hessian(plain)(X))
 
 
 # vmap of a function that writes to a Ref that it closes over is an error, whatever is written; so is the same Ref
@@ -155,7 +155,7 @@ def test_f8_lanes_accumulate_into_a_ref_from_outside(wrap: Callable[..., Any]) -
 def test_f8_slices_with_traced_starts() -> None:
     ref = new_ref(np.arange(5.0))
     jit(lambda i: addupdate(ref, ds(i, 2), 10.0))(3)
-    same(ref[...], [0, 1, 2, 13, 14])
+    assert_same(ref[...], [0, 1, 2, 13, 14])
     error = "TypeError|ConcretizationError|IndexError"
     with pytest.raises(Exception, match="ds") as caught:
         jit(lambda i: ref[i : i + 2])(3)
@@ -210,7 +210,7 @@ def test_27470_refs_in_custom_rules(wrap: Callable[..., Any]) -> None:
 
     backward.defvjp(lambda x: (backward(x), None), pull)
     for rule in (forward, backward):
-        same(wrap(rule)(X), X + X**2)
+        assert_same(wrap(rule)(X), X + X**2)
 
         def total(x: Any, f: Any = rule) -> Any:
             return f(x).sum()
@@ -218,9 +218,9 @@ def test_27470_refs_in_custom_rules(wrap: Callable[..., Any]) -> None:
         def looped(x: Any, f: Any = rule) -> Any:
             return for_loop(2, lambda i, r: r.__setitem__(..., f(r[...])), x).sum()
 
-        same(wrap(grad(total))(X), [10, 10, 10])
-        same(wrap(grad(looped))(X), [100, 100, 100])
-        same(wrap(vmap(grad(rule)))(X), [10, 10, 10])
+        assert_same(wrap(grad(total))(X), [10, 10, 10])
+        assert_same(wrap(grad(looped))(X), [100, 100, 100])
+        assert_same(wrap(vmap(grad(rule)))(X), [10, 10, 10])
 
 
 # A function with a custom rule that takes a Ref, and is called in a loop over Refs, has no discharge either.
@@ -248,8 +248,8 @@ def test_27470_custom_rules_that_take_refs() -> None:
     want = jvp(lambda x: fun(x, plain), (X,), (X,))
     for wrap in (lambda f: f, jit):
         got = wrap(lambda x: jvp(lambda x: fun(x, push), (x,), (x,)))(X)
-        same(got[0], want[0])
-        same(got[1], want[1])
+        assert_same(got[0], want[0])
+        assert_same(got[1], want[1])
 
 
 # The gradient of a Ref's rule in a scan that runs in reverse was wrong (#32411).
@@ -272,7 +272,7 @@ def test_32411_gradients_accumulated_in_a_reverse_scan() -> None:
 
     w = as_value(np.float64(1.3))
     for k in (0, 1):
-        same(jit(grad(fun, k))(w, X), grad(plain, k)(w, X))
+        assert_same(jit(grad(fun, k))(w, X), grad(plain, k)(w, X))
 
 
 # A value under differentiation cannot be written to a Ref from outside (#26361); the error says so, and no more.
@@ -283,8 +283,8 @@ def test_26361_a_value_is_stored_by_stopping_its_gradient() -> None:
         log[...] = stop_gradient(x**2)
         return (x**3).sum()
 
-    same(jit(grad(fun))(X), 3 * X**2)
-    same(log[...], X**2)
+    assert_same(jit(grad(fun))(X), 3 * X**2)
+    assert_same(log[...], X**2)
 
 
 # A Ref can be used after it has been frozen, although the documentation forbids it.
@@ -352,5 +352,5 @@ EVERYWHERE: dict[str, Callable[[Callable[..., Any]], Callable[[Any], Any]]] = {
 def test_one_function_under_every_transform(name: str) -> None:
     transform = EVERYWHERE[name]
     want = transform(without_ref)(X)
-    same(transform(with_ref)(X), want)
-    same(jit(transform(with_ref))(X), want)
+    assert_same(transform(with_ref)(X), want)
+    assert_same(jit(transform(with_ref))(X), want)

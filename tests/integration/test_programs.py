@@ -11,14 +11,14 @@ from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain, jvp_of, vjp_of
 from fiveloop.core.testing.laws import (
+    check_law_batch,
+    check_law_dce,
+    check_law_eval,
+    check_law_jvp,
+    check_law_linearize,
+    check_law_split,
+    check_law_type,
     check_laws,
-    law_batch,
-    law_dce,
-    law_eval,
-    law_jvp,
-    law_linearize,
-    law_split,
-    law_type,
 )
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.program_steps import with_transforms
@@ -28,10 +28,10 @@ from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
 from fiveloop.remat.testing.program_steps import with_checkpoints
 from fiveloop.state.testing.check_steps import with_checks
 from fiveloop.state.testing.laws import (
+    check_law_discharge,
+    check_law_lower_discharged,
+    check_law_partial_discharge,
     discharged,
-    law_discharge,
-    law_lower_discharged,
-    law_partial_discharge,
 )
 from fiveloop.state.testing.noise_steps import with_noise
 from fiveloop.state.testing.program_steps import read_all, with_refs
@@ -41,7 +41,7 @@ DIFFERENCES = 1e5
 """How much looser a derivative by differences, the twin's, is compared."""
 
 
-def law_passes(s: Sample) -> None:
+def check_law_passes(s: Sample) -> None:
     """The passes that run before lowering change no result."""
     pure = discharged(s)
     assert_all_close(Sample(run_passes(pure.jaxpr), pure.args).run(), s.run(), "passes: result")
@@ -54,27 +54,27 @@ def law_passes(s: Sample) -> None:
 @given(programs(EVERYTHING).map(read_all))
 def test_all_laws(program: Program) -> None:
     s = program.sample()
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
-    law_discharge(s)
-    law_passes(s)
+    check_law_discharge(s)
+    check_law_passes(s)
 
 
 @settings(max_examples=15)
 @given(programs(with_noise(EVERYTHING)))
 def test_programs_with_noise(program: Program) -> None:
     s = program.sample()
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
-    law_discharge(s)
-    law_passes(s)
+    check_law_discharge(s)
+    check_law_passes(s)
 
 
 @settings(max_examples=15)
 @given(programs(with_checks(EVERYTHING)).map(read_all))
 def test_programs_with_checks(program: Program) -> None:
     s = program.sample()
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
     handled = run_passes(s.jaxpr)
     assert not handled.effects
@@ -88,11 +88,11 @@ def test_programs_with_checks(program: Program) -> None:
 @given(programs(EVERYTHING, refs=True))
 def test_all_laws_on_refs(program: Program) -> None:
     s = with_refs(program)
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
-    law_discharge(s)
-    law_partial_discharge(s)
-    law_passes(s)
+    check_law_discharge(s)
+    check_law_partial_discharge(s)
+    check_law_passes(s)
 
 
 @pytest.mark.oracle
@@ -102,7 +102,7 @@ def test_programs_that_transform_blocks(program: Program) -> None:
     s = program.sample()
     assert_all_close(s.run(), program.twin(*program.arrays()), "eval", scale=DIFFERENCES)
     check_laws(s)
-    law_discharge(s)
+    check_law_discharge(s)
 
 
 @pytest.mark.oracle
@@ -112,7 +112,7 @@ def test_programs_that_transform_blocks(program: Program) -> None:
     st.lists(st.sampled_from(sorted(TRANSFORMS)), min_size=2, max_size=2),
 )
 def test_chains_of_transforms(program: Program, names: list[str]) -> None:
-    law_discharge(check_chain(program.sample(), names))
+    check_law_discharge(check_chain(program.sample(), names))
 
 
 @pytest.mark.oracle
@@ -120,16 +120,16 @@ def test_chains_of_transforms(program: Program, names: list[str]) -> None:
 @given(programs(WHILE_KINDS, refs=True))
 def test_while_loops(program: Program) -> None:
     s = with_refs(program)
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     for law in (
-        law_type,
-        law_dce,
-        law_split,
-        law_batch,
-        law_jvp,
-        law_linearize,
-        law_discharge,
-        law_passes,
+        check_law_type,
+        check_law_dce,
+        check_law_split,
+        check_law_batch,
+        check_law_jvp,
+        check_law_linearize,
+        check_law_discharge,
+        check_law_passes,
     ):
         law(s)
 
@@ -139,5 +139,5 @@ def test_while_loops(program: Program) -> None:
 def test_compiled_derivatives(program: Program) -> None:
     rng = np.random.default_rng(program.seed)
     pulled = vjp_of(with_refs(program), rng)
-    law_lower_discharged(pulled)
-    law_lower_discharged(jvp_of(pulled, rng))
+    check_law_lower_discharged(pulled)
+    check_law_lower_discharged(jvp_of(pulled, rng))

@@ -48,7 +48,7 @@ DOT = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
 ONE = np.float32(7.0)
 
 
-def same(got: Any, want: Any) -> None:
+def assert_same(got: Any, want: Any) -> None:
     """Equal but for rounding."""
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-6)
 
@@ -101,28 +101,28 @@ ADD = stateful(lambda r, i, x: addupdate(r, i, x), np.int32(1), ONE)
 
 def test_get_impl() -> None:
     ref = new_ref(X)
-    same(get(ref, 2), X[2])
-    same(get(ref, slice(1, 3)), X[1:3])
-    same(ref[...], X)
+    assert_same(get(ref, 2), X[2])
+    assert_same(get(ref, slice(1, 3)), X[1:3])
+    assert_same(ref[...], X)
 
 
 def test_swap_impl() -> None:
     ref = new_ref(X)
-    same(swap(ref, 2, ONE), X[2])
-    same(ref[...], [0.5, -1.0, 7.0, 0.25])
+    assert_same(swap(ref, 2, ONE), X[2])
+    assert_same(ref[...], [0.5, -1.0, 7.0, 0.25])
 
 
 def test_addupdate_impl() -> None:
     ref = new_ref(X)
     addupdate(ref, np.array([1, 1, 3]), np.array([1, 2, 4], np.float32))
-    same(ref[...], [0.5, 2.0, 2.0, 4.25])
+    assert_same(ref[...], [0.5, 2.0, 2.0, 4.25])
 
 
 def test_get_abstract_eval() -> None:
     assert names(GET) == ["get"]
     assert [str(a) for a in GET.out_avals] == ["f32[]"]
     assert GET.effects == {ReadEffect(0)}
-    same(run(GET, X, 1)[0], [-1.0])
+    assert_same(run(GET, X, 1)[0], [-1.0])
 
 
 def test_swap_abstract_eval() -> None:
@@ -130,41 +130,41 @@ def test_swap_abstract_eval() -> None:
     assert [str(a) for a in SWAP.out_avals] == ["f32[]"]
     assert SWAP.effects == {ReadEffect(0), WriteEffect(0)}
     outs, (held,) = run(SWAP, X, 1, ONE)
-    same(outs, [-1.0])
-    same(held, [0.5, 7.0, 2.0, 0.25])
+    assert_same(outs, [-1.0])
+    assert_same(held, [0.5, 7.0, 2.0, 0.25])
 
 
 def test_addupdate_abstract_eval() -> None:
     assert names(ADD) == ["addupdate"]
     assert ADD.out_avals == []
     assert ADD.effects == {AccumEffect(0, "add")}
-    same(run(ADD, X, 1, ONE)[1], [[0.5, 6.0, 2.0, 0.25]])
+    assert_same(run(ADD, X, 1, ONE)[1], [[0.5, 6.0, 2.0, 0.25]])
 
 
 def test_get_jvp() -> None:
     made, nonzero = jvp_jaxpr(GET, (True, False))
     assert (names(made), nonzero) == (["get", "get"], (True,))
-    same(run(made, X, 1, DOT)[0], [-1.0, -2.0])
+    assert_same(run(made, X, 1, DOT)[0], [-1.0, -2.0])
 
 
 def test_swap_jvp() -> None:
     made, nonzero = jvp_jaxpr(SWAP, (True, False, True))
     assert (names(made), nonzero) == (["swap", "swap"], (True,))
     outs, held = run(made, X, 1, ONE, DOT, np.float32(5))
-    same(outs, [-1.0, -2.0])
-    same(held, [[0.5, 7.0, 2.0, 0.25], [1.0, 5.0, 0.5, 3.0]])
+    assert_same(outs, [-1.0, -2.0])
+    assert_same(held, [[0.5, 7.0, 2.0, 0.25], [1.0, 5.0, 0.5, 3.0]])
 
 
 def test_addupdate_jvp() -> None:
     made, _ = jvp_jaxpr(ADD, (True, False, True))
     assert names(made) == ["addupdate", "addupdate"]
-    same(run(made, X, 1, ONE, DOT, np.float32(5))[1], [[0.5, 6, 2, 0.25], [1, 3, 0.5, 3]])
+    assert_same(run(made, X, 1, ONE, DOT, np.float32(5))[1], [[0.5, 6, 2, 0.25], [1, 3, 0.5, 3]])
 
 
 def test_get_transpose() -> None:
     made, _ = transpose_jaxpr(GET, (True, False), (True,))
     assert names(made) == ["addupdate"]
-    same(run(made, DOT, 1, ONE)[1], [[1.0, 5.0, 0.5, 3.0]])
+    assert_same(run(made, DOT, 1, ONE)[1], [[1.0, 5.0, 0.5, 3.0]])
 
 
 def test_swap_transpose() -> None:
@@ -172,16 +172,16 @@ def test_swap_transpose() -> None:
     assert (names(made), nonzero[2]) == (["swap"], True)
     # What was written takes the cotangent of what is held; what was held takes that of the result.
     outs, (held,) = run(made, DOT, 1, ONE)
-    same(outs, [-2.0])
-    same(held, [1.0, 7.0, 0.5, 3.0])
+    assert_same(outs, [-2.0])
+    assert_same(held, [1.0, 7.0, 0.5, 3.0])
 
 
 def test_addupdate_transpose() -> None:
     made, nonzero = transpose_jaxpr(ADD, (True, False, True), ())
     assert (names(made), nonzero[2]) == (["get"], True)
     outs, (held,) = run(made, DOT, 1)
-    same(outs, [-2.0])
-    same(held, DOT)
+    assert_same(outs, [-2.0])
+    assert_same(held, DOT)
 
 
 LANES = np.array([0, 3, 3], np.int32)
@@ -190,7 +190,7 @@ LANES = np.array([0, 3, 3], np.int32)
 def test_get_vmap() -> None:
     made, batched = batch_jaxpr(GET, 3, (True, True))
     assert (names(made), batched) == (["get"], (True,))
-    same(run(made, ROWS, LANES)[0], [ROWS[np.arange(3), LANES]])
+    assert_same(run(made, ROWS, LANES)[0], [ROWS[np.arange(3), LANES]])
 
 
 def test_swap_vmap() -> None:
@@ -200,15 +200,15 @@ def test_swap_vmap() -> None:
     want = ROWS.copy()
     want[np.arange(3), LANES] = new
     outs, (held,) = run(made, ROWS, LANES, new)
-    same(outs, [ROWS[np.arange(3), LANES]])
-    same(held, want)
+    assert_same(outs, [ROWS[np.arange(3), LANES]])
+    assert_same(held, want)
 
 
 def test_addupdate_vmap() -> None:
     # Into a Ref that lanes share, each adds its own.
     made, _ = batch_jaxpr(ADD, 3, (False, True, True))
     assert names(made) == ["addupdate"]
-    same(run(made, X, LANES, np.array([7, 8, 9], np.float32))[1], [[7.5, -1.0, 2.0, 17.25]])
+    assert_same(run(made, X, LANES, np.array([7, 8, 9], np.float32))[1], [[7.5, -1.0, 2.0, 17.25]])
 
 
 # discharge
@@ -225,8 +225,8 @@ def test_discharge_basic() -> None:
     assert {"get", "swap", "addupdate"}.isdisjoint(names(pure))
     assert [str(a) for a in pure.in_avals] == ["f32[4]", "f32[]"]
     out, held = run(pure, X, ONE)[0]
-    same(out, -1.0)
-    same(held, [7.0, -0.5, 2.0, 0.25])
+    assert_same(out, -1.0)
+    assert_same(held, [7.0, -0.5, 2.0, 0.25])
 
 
 def test_discharge_higher_order() -> None:
@@ -245,8 +245,8 @@ def test_discharge_higher_order() -> None:
     assert {"get", "swap", "addupdate"}.isdisjoint(names(pure))
     assert {"checkpoint", "closed_call", "for"} <= set(names(pure))
     out, held = run(pure, X)[0]
-    same(held, np.cumsum(X))
-    same(out, np.cumsum(X)[3])
+    assert_same(held, np.cumsum(X))
+    assert_same(out, np.cumsum(X)[3])
 
 
 # for
@@ -268,8 +268,8 @@ def loop(x: Any) -> Any:
 
 
 def test_for_impl() -> None:
-    same(loop(X), by_hand(X))
-    same(for_loop(0, recurrence, X), X)
+    assert_same(loop(X), by_hand(X))
+    assert_same(for_loop(0, recurrence, X), X)
 
 
 def test_for_abstract_eval() -> None:
@@ -278,14 +278,14 @@ def test_for_abstract_eval() -> None:
     assert (eqn.params.nsteps, jaxpr.effects) == (3, frozenset())
     assert [str(a) for a in jaxpr.out_avals] == ["f32[4]"]
     assert eqn.params.body.effects == {ReadEffect(1), WriteEffect(1)}
-    same(run(jaxpr, X)[0], [by_hand(X)])
+    assert_same(run(jaxpr, X)[0], [by_hand(X)])
 
 
 def test_for_lowering() -> None:
     lowered = jit(loop).lower(X)
     assert lowered.as_text().count("stablehlo.while") == 1
     assert lowered.compile().copies == 0
-    same(jit(loop)(X), by_hand(X))
+    assert_same(jit(loop)(X), by_hand(X))
 
 
 def test_for_jvp() -> None:
@@ -298,8 +298,8 @@ def test_for_jvp() -> None:
     want = np.array(DOT)
     for k in range(3):
         want[k + 1] = np.cos(by_hand(X)[k]) * want[k]
-    same(out, by_hand(X))
-    same(dot, want)
+    assert_same(out, by_hand(X))
+    assert_same(dot, want)
 
 
 def halves(fun: Callable[..., Any], *args: Any, unknown: Sequence[bool] = (True,)) -> Any:
@@ -325,7 +325,7 @@ def agree(fun: Callable[..., Any], *args: Any, unknown: Sequence[bool] = (True,)
     count = len(found) - len(residuals)
     got = [*found[:count], *run(linear, *found[count:], *dots)[0]]
     for x, want in zip(got, outs, strict=True):
-        same(x, want)
+        assert_same(x, want)
 
 
 def whole(i: Any, r: Any) -> None:
@@ -415,7 +415,7 @@ def test_for_transpose() -> None:
     want = np.array(DOT)
     for k in reversed(range(3)):
         want[k], want[k + 1] = want[k] + np.cos(by_hand(X)[k]) * want[k + 1], 0
-    same(grad(lambda x: (loop(x) * DOT).sum())(X), want)
+    assert_same(grad(lambda x: (loop(x) * DOT).sum())(X), want)
     assert jit(grad(lambda x: (loop(x) * DOT).sum())).lower(X).compile().copies == 0
 
 
@@ -423,8 +423,8 @@ def test_for_vmap() -> None:
     made, batched = batch_jaxpr(make_jaxpr(loop)(X), 3, (True,))
     assert batched == (True,)
     assert str(loop_of(made).params.body.in_avals[1]) == "Ref{f32[3,4]}"
-    same(run(made, ROWS)[0], [[by_hand(x) for x in ROWS]])
-    same(vmap(loop)(ROWS), [by_hand(x) for x in ROWS])
+    assert_same(run(made, ROWS)[0], [[by_hand(x) for x in ROWS]])
+    assert_same(vmap(loop)(ROWS), [by_hand(x) for x in ROWS])
 
 
 def test_for_vmap_of_what_one_state_makes_batched() -> None:
@@ -436,7 +436,7 @@ def test_for_vmap_of_what_one_state_makes_batched() -> None:
     jaxpr = make_jaxpr(lambda a, b, c: for_loop(3, body, (a, b, c)))(X, X, X)
     made, batched = batch_jaxpr(jaxpr, 3, (True, False, False))
     assert batched == (True, True, False)
-    same(run(made, ROWS, X, X)[0][1], X + 3 * ROWS)
+    assert_same(run(made, ROWS, X, X)[0][1], X + 3 * ROWS)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_for_partial_eval_under_a_policy(policy: Any, cosines: int) -> None:
     _, linear, _ = halves(fun, X)
     # Slopes are computed again from what a step read, unless the policy has kept them.
     assert names(linear).count("cos") == cosines
-    same(grad(fun)(X), grad(lambda x: for_loop(5, whole, x).sum())(X))
+    assert_same(grad(fun)(X), grad(lambda x: for_loop(5, whole, x).sum())(X))
 
 
 def test_for_closed_over_refs() -> None:
@@ -474,11 +474,11 @@ def test_for_closed_over_refs() -> None:
         seen[k] = held[3 - k]
         state[k] = seen[k] * ONE
     outs, refs = run(jaxpr, X, ONE)
-    same(outs, [state])
-    same(refs, [held])
+    assert_same(outs, [state])
+    assert_same(refs, [held])
 
     slope = grad(lambda x: (fun(new_ref(X), x) * DOT).sum())(ONE)
-    same(slope, (seen * DOT).sum())
+    assert_same(slope, (seen * DOT).sum())
 
 
 def test_for_nested() -> None:
@@ -495,7 +495,7 @@ def test_for_nested() -> None:
     for i in range(3):
         first = want[i]
         want = np.sin(want) + first
-    same(triangle(X), want)
+    assert_same(triangle(X), want)
     assert len(list(loops(make_jaxpr(triangle)(X)))) == 2
     check_grads(triangle, (X.astype(np.float64),), order=2)
     assert jit(grad(lambda x: triangle(x).sum())).lower(X).compile().copies == 0
@@ -509,8 +509,8 @@ def test_for_unrolling(unroll: int, sines: int) -> None:
     text = jit(fun).lower(X).as_text()
     # With the steps that are left over, those of a turn stand in the program.
     assert text.count("stablehlo.sine") == sines
-    same(jit(fun)(X), by_hand(X))
-    same(jit(grad(lambda x: fun(x).sum()))(X), grad(lambda x: loop(x).sum())(X))
+    assert_same(jit(fun)(X), by_hand(X))
+    assert_same(jit(grad(lambda x: fun(x).sum()))(X), grad(lambda x: loop(x).sum())(X))
 
 
 def test_scan_on_for() -> None:
@@ -525,9 +525,9 @@ def test_scan_on_for() -> None:
         carry, y = np.sin(carry) * x, carry + x
         ys.append(y)
     final, stack = run(jaxpr, ONE, X)[0]
-    same(final, carry)
-    same(stack, ys)
-    same(jit(fun)(ONE, X)[1], ys)
+    assert_same(final, carry)
+    assert_same(stack, ys)
+    assert_same(jit(fun)(ONE, X)[1], ys)
     check_grads(lambda c, xs: fun(c, xs), (np.float64(0.5), X.astype(np.float64)), order=1)
-    same(vmap(fun, in_axes=(None, 0))(ONE, ROWS)[0][0], carry)
+    assert_same(vmap(fun, in_axes=(None, 0))(ONE, ROWS)[0][0], carry)
     assert np.asarray(jvp(lambda c: fun(c, X)[0], (ONE,), (ONE,))[1]).shape == ()

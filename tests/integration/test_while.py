@@ -16,7 +16,7 @@ from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, while_loop
 from fiveloop.loops.testing import references
 from fiveloop.state import freeze, new_ref
-from fiveloop.state.testing.laws import law_discharge
+from fiveloop.state.testing.laws import check_law_discharge
 
 assert references.__name__
 
@@ -349,13 +349,13 @@ def test_the_laws_hold() -> None:
 
     s = sample(f, np.int32(3), np.float64(0.3), np.array([0.5, 1.5, -1.0, 2.0]))
     for law in (
-        laws.law_type,
-        laws.law_dce,
-        laws.law_split,
-        laws.law_batch,
-        laws.law_jvp,
-        laws.law_linearize,
-        law_discharge,
+        laws.check_law_type,
+        laws.check_law_dce,
+        laws.check_law_split,
+        laws.check_law_batch,
+        laws.check_law_jvp,
+        laws.check_law_linearize,
+        check_law_discharge,
     ):
         law(s)
     assert s.jaxpr.eqns[1].primitive.name == "while"

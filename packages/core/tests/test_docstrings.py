@@ -7,7 +7,7 @@ import pytest
 
 from fiveloop import core
 from fiveloop.core import extend
-from fiveloop.core.testing.docstrings import public_functions, run_example
+from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
 
 NAMES = {**vars(core), **vars(extend), "np": np}
 FUNCTIONS = public_functions(core, extend)
@@ -15,4 +15,4 @@ FUNCTIONS = public_functions(core, extend)
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_shows_what_is_printed(name: str) -> None:
-    run_example(name, FUNCTIONS[name], NAMES)
+    assert_example_runs(name, FUNCTIONS[name], NAMES)

@@ -134,7 +134,7 @@ def loss(weights: Any, x: Any, y: Any, scale: Any = 1.0) -> Any:
     return (error**2).mean() * scale, {"worst": abs(error).max()}
 
 
-def same(x: Any, y: Any) -> None:
+def assert_same(x: Any, y: Any) -> None:
     for a, b in zip(tree_leaves(x), tree_leaves(y), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5)
 
@@ -145,7 +145,7 @@ def test_parts_have_the_gradient_of_the_whole(microbatches: int) -> None:
         loss, microbatches, batch_argnums=(1, 2), has_aux=True, aux_reduction="max"
     )
     whole = value_and_grad(loss, has_aux=True)
-    same(jit(parts)(WEIGHTS, INPUTS, TARGETS), whole(WEIGHTS, INPUTS, TARGETS))
+    assert_same(jit(parts)(WEIGHTS, INPUTS, TARGETS), whole(WEIGHTS, INPUTS, TARGETS))
 
 
 def test_parts_may_be_summed_and_results_stacked() -> None:
@@ -154,8 +154,8 @@ def test_parts_may_be_summed_and_results_stacked() -> None:
     )
     (value, aux), _ = parts(WEIGHTS, INPUTS, TARGETS)
     halves = [loss(WEIGHTS, INPUTS[k : k + 4], TARGETS[k : k + 4]) for k in (0, 4)]
-    same(value, sum(float(h[0]) for h in halves))
-    same(aux["worst"], np.stack([np.asarray(h[1]["worst"]) for h in halves]))
+    assert_same(value, sum(float(h[0]) for h in halves))
+    assert_same(aux["worst"], np.stack([np.asarray(h[1]["worst"]) for h in halves]))
 
 
 def test_accumulation_is_batched() -> None:
@@ -163,7 +163,7 @@ def test_accumulation_is_batched() -> None:
     scales = np.arange(3, dtype=np.float32)
     got = vmap(lambda s: parts(WEIGHTS, INPUTS, TARGETS, s)[1])(scales)
     want = [parts(WEIGHTS, INPUTS, TARGETS, s)[1] for s in scales]
-    same(got["w"], np.stack([np.asarray(g["w"]) for g in want]))
+    assert_same(got["w"], np.stack([np.asarray(g["w"]) for g in want]))
 
 
 GRADS_MISUSES = {

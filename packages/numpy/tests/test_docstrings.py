@@ -7,7 +7,7 @@ import pytest
 
 from fiveloop import nn, random
 from fiveloop import numpy as fnp
-from fiveloop.core.testing.docstrings import public_functions, run_example
+from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
 
 NAMES = {"fnp": fnp, "nn": nn, "np": np, "random": random}
 OURS = ("fiveloop.numpy", "fiveloop.random", "fiveloop.nn")
@@ -20,4 +20,4 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_shows_what_is_printed(name: str) -> None:
-    run_example(name, FUNCTIONS[name], NAMES)
+    assert_example_runs(name, FUNCTIONS[name], NAMES)

@@ -7,7 +7,7 @@ import pytest
 
 from fiveloop import core, state
 from fiveloop.core import extend as core_extend
-from fiveloop.core.testing.docstrings import public_functions, run_example
+from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
 from fiveloop.state import extend
 
 NAMES = {**vars(core), **vars(core_extend), **vars(state), **vars(extend), "np": np}
@@ -16,4 +16,4 @@ FUNCTIONS = public_functions(state, extend)
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_shows_what_is_printed(name: str) -> None:
-    run_example(name, FUNCTIONS[name], NAMES)
+    assert_example_runs(name, FUNCTIONS[name], NAMES)

@@ -13,7 +13,7 @@ from fiveloop.core.extend import as_value
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import accumulate, addupdate, freeze, new_ref
-from fiveloop.state.testing.laws import check_function, law_lower_discharged
+from fiveloop.state.testing.laws import check_function, check_law_lower_discharged
 
 Array = np.ndarray[Any, Any]
 UFUNCS = {
@@ -108,7 +108,7 @@ def test_compiled_derivatives(monoid: str) -> None:
         return jvp(lambda v: run(x, v, 0, PICKS), (share,), (dot,))
 
     x, share = RNG.standard_normal(SHAPE), shares(INDICES["picks"]) / 8 - 1.01
-    law_lower_discharged(check_function(fun, x, share, np.ones_like(share)))
+    check_law_lower_discharged(check_function(fun, x, share, np.ones_like(share)))
 
 
 def both_gradients(monoid: str, x: Any, share: Any, places: Any) -> list[list[float]]:

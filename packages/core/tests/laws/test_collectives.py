@@ -9,7 +9,7 @@ import pytest
 from fiveloop.core.testing.collective_samples import CollectiveCase, collective_cases
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
 from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.laws import check_laws, law_lanes
+from fiveloop.core.testing.laws import check_law_lanes, check_laws
 
 CASES = collective_cases()
 IDS = [f"{case.name}-{k}" for k, case in enumerate(CASES)]
@@ -18,7 +18,7 @@ IDS = [f"{case.name}-{k}" for k, case in enumerate(CASES)]
 @pytest.mark.oracle
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_lanes(case: CollectiveCase) -> None:
-    law_lanes(case.sample(), case.named)
+    check_law_lanes(case.sample(), case.named)
 
 
 @pytest.mark.oracle
@@ -37,5 +37,5 @@ def test_chains_of_transforms(names: tuple[str, str]) -> None:
             seen.add(case.name)
             with lanes(*case.named):
                 found = check_chain(case.sample(), names)
-            law_lanes(found, case.named, most=1)
+            check_law_lanes(found, case.named, most=1)
     assert len(seen) == 8

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
 from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.laws import check_laws, law_eval, law_lanes
+from fiveloop.core.testing.laws import check_law_eval, check_law_lanes, check_laws
 from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import Program, programs
 
@@ -18,6 +18,6 @@ from fiveloop.core.testing.programs import Program, programs
 def test_programs_of_lanes(program: Program) -> None:
     s = lane_sample(program)
     with lanes(AXIS):
-        law_eval(s, lane_twin(program))
+        check_law_eval(s, lane_twin(program))
         check_laws(s)
-    law_lanes(s, [AXIS])
+    check_law_lanes(s, [AXIS])

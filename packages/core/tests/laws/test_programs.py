@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from fiveloop.core.testing.laws import check_laws, law_eval, law_lower
+from fiveloop.core.testing.laws import check_law_eval, check_law_lower, check_laws
 from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import Program, programs
 
@@ -15,11 +15,11 @@ from fiveloop.core.testing.programs import Program, programs
 @given(programs(CORE_KINDS))
 def test_transformed_programs(program: Program) -> None:
     s = program.sample()
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
 
 
 @settings(max_examples=5)
 @given(programs(CORE_KINDS))
 def test_compiled_programs(program: Program) -> None:
-    law_lower(program.sample("float32"))
+    check_law_lower(program.sample("float32"))

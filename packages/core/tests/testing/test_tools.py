@@ -12,7 +12,7 @@ from fiveloop.core.primitives.elementwise import mul, sin, stop_gradient
 from fiveloop.core.testing.compare import assert_close, tolerance
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.gradcheck import as_float64, check_grads, check_jvp, check_vjp
-from fiveloop.core.testing.laws import law_jvp, law_transpose
+from fiveloop.core.testing.laws import check_law_jvp, check_law_transpose
 from fiveloop.core.testing.samples import sample
 from fiveloop.core.testing.shrink import failure_of, shrink
 
@@ -33,9 +33,9 @@ def test_derivatives_that_are_wrong_are_found() -> None:
     with pytest.raises(AssertionError, match="jvp: tangent"):
         check_jvp(wrong, (X,))
     with pytest.raises(AssertionError, match="jvp: tangent"):
-        law_jvp(sample(wrong, X))
+        check_law_jvp(sample(wrong, X))
     check_vjp(wrong, (X,))
-    law_transpose(sample(wrong, X))
+    check_law_transpose(sample(wrong, X))
 
 
 def test_failing_samples_are_made_small() -> None:
@@ -43,8 +43,8 @@ def test_failing_samples_are_made_small() -> None:
         return [sin(mul(wrong(sin(mul(x, y))), 3.0)), sin(y)]
 
     big = sample(long, X, X)
-    small = shrink(big, law_jvp)
-    assert failure_of(law_jvp, small) == "AssertionError"
+    small = shrink(big, check_law_jvp)
+    assert failure_of(check_law_jvp, small) == "AssertionError"
     assert len(small.jaxpr.eqns) <= 3 < len(big.jaxpr.eqns)
     assert len(small.jaxpr.outvars) == 1
 

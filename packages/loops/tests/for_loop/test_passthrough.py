@@ -35,13 +35,13 @@ def stacks(fun: Callable[..., Any], *args: Any, plan: SavingPlan = DEFAULT_PLAN)
     return [str(v.aval) for v in known.outvars[len(known.outvars) - num_res :] if v in made]
 
 
-def held(fun: Callable[..., Any], *args: Any) -> None:
+def assert_held(fun: Callable[..., Any], *args: Any) -> None:
     """Check that nothing is kept, and derivatives to the second order."""
     assert stacks(fun, *args) == []
-    right(fun, *args)
+    assert_right(fun, *args)
 
 
-def right(fun: Callable[..., Any], *args: Any) -> None:
+def assert_right(fun: Callable[..., Any], *args: Any) -> None:
     exact = tuple(np.asarray(x, np.float64) for x in args)
     check_grads(jit(lambda *xs: fun(*map(as_value, xs))), exact, order=2, rtol=1e-4)
 
@@ -60,7 +60,7 @@ def test_an_output_is_not_kept_again(reverse: bool) -> None:
 
         return scan(step, init, xs, reverse=reverse)[1]
 
-    held(fun, INIT, XS)
+    assert_held(fun, INIT, XS)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -74,7 +74,7 @@ def test_the_carry_before_a_step_is_the_output_of_the_step_before(reverse: bool)
 
         return scan(step, init, xs, reverse=reverse)[1]
 
-    held(fun, w, INIT, XS)
+    assert_held(fun, w, INIT, XS)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -86,7 +86,7 @@ def test_the_carry_before_a_step_is_what_the_step_before_keeps(reverse: bool) ->
         return scan(lambda c, x: (ew.tanh(w @ c + x), None), init, xs, reverse=reverse)[0]
 
     assert stacks(fun, w, INIT, XS) == [STACK]
-    right(fun, w, INIT, XS)
+    assert_right(fun, w, INIT, XS)
 
 
 def test_a_carry_that_weights_multiply_in_very_many_steps_keeps_its_stack() -> None:
@@ -104,7 +104,7 @@ def test_an_element_of_an_input_is_read_again() -> None:
     def fun(xs: Any) -> Any:
         return scan(lambda c, x: (c + ew.sin(x) * ew.exp(x), None), zeros(WIDTH, xs.dtype), xs)[0]
 
-    held(fun, XS)
+    assert_held(fun, XS)
 
 
 def test_an_element_of_a_ref_that_the_loop_does_not_change() -> None:
@@ -119,7 +119,7 @@ def test_an_element_of_a_ref_that_the_loop_does_not_change() -> None:
         ref[...] = 0.0
         return out
 
-    held(fun, XS)
+    assert_held(fun, XS)
 
 
 def test_an_array_filled_from_its_own_elements() -> None:
@@ -129,7 +129,7 @@ def test_an_array_filled_from_its_own_elements() -> None:
 
         return for_loop(STEPS - 1, body, x)
 
-    held(fun, XS)
+    assert_held(fun, XS)
 
 
 def test_an_array_changed_in_place() -> None:
@@ -141,7 +141,7 @@ def test_an_array_changed_in_place() -> None:
 
         return for_loop(STEPS, body, x)
 
-    held(fun, XS)
+    assert_held(fun, XS)
 
 
 def test_strides_offsets_and_constants_as_places() -> None:
@@ -154,7 +154,7 @@ def test_strides_offsets_and_constants_as_places() -> None:
 
         return for_loop(STEPS, body, ew.sin(ew.add(x[0], zeros((STEPS + 1, 1, WIDTH), x.dtype))))
 
-    held(fun, XS)
+    assert_held(fun, XS)
 
 
 @pytest.mark.parametrize("wrap", [jit, closed_call], ids=["jit", "call"])
@@ -168,7 +168,7 @@ def test_through_a_call(wrap: Callable[[Any], Any]) -> None:
 
         return scan(step, init, xs)[1]
 
-    held(fun, INIT, XS)
+    assert_held(fun, INIT, XS)
 
 
 def test_through_a_branch() -> None:
@@ -180,7 +180,7 @@ def test_through_a_branch() -> None:
 
         return scan(step, init, xs)[1]
 
-    right(fun, INIT, XS)
+    assert_right(fun, INIT, XS)
 
 
 def test_through_nested_scans() -> None:
@@ -195,7 +195,7 @@ def test_through_nested_scans() -> None:
         return scan(step, init, xs)[1]
 
     assert f"f32[{STEPS},2,{WIDTH}]" not in stacks(fun, INIT, XS)
-    right(fun, INIT, XS)
+    assert_right(fun, INIT, XS)
 
 
 def test_under_vmap() -> None:
@@ -206,7 +206,7 @@ def test_under_vmap() -> None:
 
         return scan(step, init, xs)[1]
 
-    held(vmap(fun, (None, 1)), INIT, drawn(STEPS, 2, WIDTH))
+    assert_held(vmap(fun, (None, 1)), INIT, drawn(STEPS, 2, WIDTH))
 
 
 def test_what_is_made_of_the_counter_is_made_again() -> None:
@@ -219,7 +219,7 @@ def test_what_is_made_of_the_counter_is_made_again() -> None:
         return for_loop(STEPS, body, init)
 
     assert stacks(fun, INIT) == [STACK]
-    right(fun, INIT)
+    assert_right(fun, INIT)
 
 
 def test_what_no_step_changes_is_kept_once() -> None:
@@ -230,13 +230,13 @@ def test_what_no_step_changes_is_kept_once() -> None:
         return for_loop(STEPS, body, init)
 
     assert stacks(fun, INIT, INIT) == [STACK]
-    right(fun, INIT, INIT)
+    assert_right(fun, INIT, INIT)
 
 
-def not_held(fun: Callable[..., Any], *args: Any) -> None:
+def assert_not_held(fun: Callable[..., Any], *args: Any) -> None:
     """Check that something is kept, and derivatives to the second order."""
     assert stacks(fun, *args) != []
-    right(fun, *args)
+    assert_right(fun, *args)
 
 
 def test_an_output_that_changes_later_is_kept() -> None:
@@ -267,8 +267,8 @@ def test_an_output_that_changes_later_is_kept() -> None:
     plain = SavingPlan(MinimumCut(share=0.0))
     for fun in (added, same):
         assert stacks(fun, XS[:, 0], plan=plain) != []
-        right(fun, XS[:, 0])
-    right(later, XS[:, 0])
+        assert_right(fun, XS[:, 0])
+    assert_right(later, XS[:, 0])
 
 
 def test_an_index_that_wraps_around_is_kept() -> None:
@@ -280,7 +280,7 @@ def test_an_index_that_wraps_around_is_kept() -> None:
 
         return for_loop(STEPS, body, x)
 
-    not_held(fun, XS[:, 0])
+    assert_not_held(fun, XS[:, 0])
 
 
 def test_an_index_that_comes_back_is_kept() -> None:
@@ -294,7 +294,7 @@ def test_an_index_that_comes_back_is_kept() -> None:
         return for_loop(STEPS, body, x)
 
     order = np.asarray([0, 1, 0, 2, 1], np.int32)
-    not_held(lambda x: fun(x, order), XS[:, 0])
+    assert_not_held(lambda x: fun(x, order), XS[:, 0])
 
 
 def test_reverse_loops_read_what_comes_later() -> None:
@@ -304,7 +304,7 @@ def test_reverse_loops_read_what_comes_later() -> None:
 
         return for_loop(STEPS - 1, body, x, reverse=True)
 
-    held(fun, XS[:, 0])
+    assert_held(fun, XS[:, 0])
 
 
 def test_a_state_written_behind_and_read_ahead() -> None:
@@ -316,7 +316,7 @@ def test_a_state_written_behind_and_read_ahead() -> None:
 
         return for_loop(STEPS, body, x) + for_loop(STEPS, body, x, reverse=True)
 
-    held(fun, drawn(STEPS + 2))
+    assert_held(fun, drawn(STEPS + 2))
 
 
 def test_what_the_caller_changes_afterwards() -> None:
@@ -333,7 +333,7 @@ def test_what_the_caller_changes_afterwards() -> None:
         ref[...] = 0.0
         return out * total
 
-    held(fun, INIT, XS)
+    assert_held(fun, INIT, XS)
 
 
 def test_a_ref_from_outside_that_is_carried_whole() -> None:
@@ -349,7 +349,7 @@ def test_a_ref_from_outside_that_is_carried_whole() -> None:
         ref[...] += 1.0
         return ys * ref[...]
 
-    right(fun, INIT, XS)
+    assert_right(fun, INIT, XS)
 
 
 def test_bytes_of_a_recurrence_are_those_of_its_outputs() -> None:

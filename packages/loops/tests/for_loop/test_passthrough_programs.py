@@ -12,7 +12,7 @@ import fiveloop.state as st
 from fiveloop.core import grad, jit
 from fiveloop.core.extend import as_value
 from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.testing.laws import law_linearize, law_transpose
+from fiveloop.core.testing.laws import check_law_linearize, check_law_transpose
 from fiveloop.core.testing.samples import Sample, sample
 from fiveloop.loops import cond, for_loop
 from fiveloop.loops.testing import references
@@ -107,8 +107,8 @@ def drawn(seed: int) -> list[Any]:
 def check(seed: int) -> None:
     assert references.__name__, "unreachable: with it the oracle knows loops and Refs"
     s: Sample = sample(program(seed), *drawn(seed))
-    law_linearize(s, seed)
-    law_transpose(s, seed)
+    check_law_linearize(s, seed)
+    check_law_transpose(s, seed)
 
 
 @pytest.mark.oracle

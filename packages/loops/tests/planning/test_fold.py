@@ -14,7 +14,7 @@ from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, explain, for_loop, planning
 from fiveloop.loops.planning.options import DEFAULT
 from fiveloop.loops.planning.steps import plan
-from fiveloop.loops.testing.laws import check_function, law_planning, with_planning
+from fiveloop.loops.testing.laws import check_function, check_law_planning, with_planning
 from fiveloop.state import swap
 
 N = 6
@@ -152,7 +152,7 @@ def test_values_and_all_laws(name: str) -> None:
     s = check_function(looped(BODIES[name]), X)
     np.testing.assert_allclose(s.run()[0], want, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(jit(looped(BODIES[name]))(X)), want, rtol=1e-12)
-    law_planning(s)
+    check_law_planning(s)
 
 
 @pytest.mark.parametrize("name", BODIES)

@@ -14,7 +14,7 @@ from fiveloop.core.primitives.elementwise import exp, sin, tanh
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import explain, for_loop, fori_loop, planning, scan
-from fiveloop.loops.testing.laws import check_function, law_planning
+from fiveloop.loops.testing.laws import check_function, check_law_planning
 from fiveloop.state import check, checkify, debug_print, new_ref
 
 N, STEPS = 12, 5
@@ -90,7 +90,7 @@ def test_gradients_are_right(model: Callable[[Any], Any]) -> None:
 def test_the_law_of_planning(model: Callable[[Any], Any]) -> None:
     with planning(hoist=False):
         s = sample(model, W)
-    law_planning(s)
+    check_law_planning(s)
     assert in_loops(s.jaxpr, "exp") + in_loops(s.jaxpr, "sin") > 0
 
 
@@ -114,7 +114,7 @@ def test_a_state_that_no_step_writes_is_read_before_the_loop() -> None:
 
     assert in_loops(run_passes(make_jaxpr(run)(W)), "exp") == 0
     s = check_function(run, W)
-    law_planning(s)
+    check_law_planning(s)
 
 
 STAY: dict[str, Callable[[Any], Any]] = {
@@ -142,7 +142,7 @@ def test_a_ref_that_is_written_is_read_in_every_step() -> None:
         return for_loop(STEPS, body, H)
 
     assert in_loops(run_passes(make_jaxpr(run)(W)), "sin") == 1
-    law_planning(check_function(lambda w: run(w).sum(), W[:, :]))
+    check_law_planning(check_function(lambda w: run(w).sum(), W[:, :]))
 
 
 def test_what_takes_much_more_room_than_what_it_is_made_from_stays() -> None:

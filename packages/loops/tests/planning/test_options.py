@@ -14,7 +14,7 @@ from fiveloop.core.primitives.elementwise import tanh
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import Planning, fori_loop, planning, scan
 from fiveloop.loops.planning.options import STEPS
-from fiveloop.loops.testing.laws import check_function, law_planning
+from fiveloop.loops.testing.laws import check_function, check_law_planning
 
 N = 40
 RNG = np.random.default_rng(0)
@@ -64,14 +64,14 @@ def test_all_laws_hold_without_a_step(step: str) -> None:
 
     with planning(False) if step == "everything" else planning(**{step: False}):
         s = check_function(small, np.asarray([0.3, -0.7, 1.1]))
-    law_planning(s)
+    check_law_planning(s)
     assert len(s.run()) == 3
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
 def test_the_law_of_planning(number: int) -> None:
     s = sample(grad(recurrent), W)
-    law_planning(s, number)
+    check_law_planning(s, number)
     assert s.jaxpr.eqns
 
 

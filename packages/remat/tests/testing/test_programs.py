@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 
 from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.laws import check_laws, law_eval
+from fiveloop.core.testing.laws import check_law_eval, check_laws
 from fiveloop.core.testing.programs import Program, programs
 from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state.testing.laws import law_discharge, law_lower_discharged, law_partial_discharge
+from fiveloop.state.testing.laws import (
+    check_law_discharge,
+    check_law_lower_discharged,
+    check_law_partial_discharge,
+)
 from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
 
 KINDS = with_checkpoints(STATE_KINDS)
@@ -20,9 +24,9 @@ KINDS = with_checkpoints(STATE_KINDS)
 @given(programs(KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
-    law_eval(s, program.twin(*program.arrays()))
+    check_law_eval(s, program.twin(*program.arrays()))
     check_laws(s)
-    law_discharge(s)
+    check_law_discharge(s)
 
 
 @pytest.mark.oracle
@@ -32,13 +36,13 @@ def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
     assert_all_close(s.run(), program.twin(*program.arrays()), "eval: result")
     check_laws(s)
-    law_discharge(s)
-    law_partial_discharge(s)
+    check_law_discharge(s)
+    check_law_partial_discharge(s)
 
 
 @settings(max_examples=4)
 @given(programs(KINDS, refs=True))
 def test_compiled_programs(program: Program) -> None:
     s = with_refs(program, "float32")
-    law_lower_discharged(s)
+    check_law_lower_discharged(s)
     assert s.jaxpr.eqns is not None

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 from fiveloop.core.testing.laws import check_laws
 from fiveloop.core.testing.programs import Program, programs
-from fiveloop.state.testing.io import law_once, law_once_compiled, with_calls
-from fiveloop.state.testing.laws import discharged, law_discharge
+from fiveloop.state.testing.io import check_law_once, check_law_once_compiled, with_calls
+from fiveloop.state.testing.laws import check_law_discharge, discharged
 from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
 
 CALLS = with_calls(STATE_KINDS)
@@ -18,19 +18,19 @@ CALLS = with_calls(STATE_KINDS)
 def test_calls_beside_refs_made_inside(program: Program) -> None:
     s = program.sample()
     check_laws(s)
-    law_discharge(s)
-    law_once(s)
+    check_law_discharge(s)
+    check_law_once(s)
 
 
 @settings(max_examples=8)
 @given(programs(CALLS, refs=True))
 def test_calls_beside_refs_from_outside(program: Program) -> None:
-    law_once(with_refs(program))
+    check_law_once(with_refs(program))
 
 
 @settings(max_examples=2)
 @given(programs(CALLS))
 def test_compiled_programs_that_call(program: Program) -> None:
     s = program.sample("float32")
-    law_once_compiled(s.jaxpr, s)
+    check_law_once_compiled(s.jaxpr, s)
     assert discharged(s).jaxpr.eqns is not None

@@ -44,7 +44,7 @@ def is_function(value: object) -> bool:
     return inspect.isfunction(value) or (inspect.isclass(value) and value.__name__.islower())
 
 
-def run_example(name: str, function: Any, names: Mapping[str, object]) -> None:
+def assert_example_runs(name: str, function: Any, names: Mapping[str, object]) -> None:
     """Run the example of a docstring with these names at hand; fail if it has none, or if it prints something else."""
     tests = doctest.DocTestFinder(recurse=False).find(function, name, globs=dict(names))
     assert any(test.examples for test in tests), f"{name} has no example"

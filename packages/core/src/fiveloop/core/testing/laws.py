@@ -55,12 +55,12 @@ PLANS = (
 """Plans that must all give the same values; the last makes cuts that do much again, everywhere."""
 
 
-def law_type(s: Sample) -> None:
+def check_law_type(s: Sample) -> None:
     """A jaxpr is well typed."""
     typecheck(s.jaxpr)
 
 
-def law_cost(s: Sample) -> None:
+def check_law_cost(s: Sample) -> None:
     """No cost is negative, what the cut may do again has no effect, and all jaxprs in params are bodies."""
     for eqn in s.jaxpr.eqns:
         cost = equation_cost(eqn)
@@ -72,7 +72,7 @@ def law_cost(s: Sample) -> None:
         assert set(found) == set(jaxprs_in(eqn.params)), f"bodies: {eqn}"
 
 
-def law_eval(s: Sample, want: Sequence[Any]) -> None:
+def check_law_eval(s: Sample, want: Sequence[Any]) -> None:
     """A jaxpr computes what an independent computation gave."""
     assert_all_close(s.run(), want, "eval: result")
 
@@ -90,7 +90,7 @@ def random_tangents(s: Sample, rng: np.random.Generator) -> list[Argument]:
 # forward mode
 
 
-def law_jvp(s: Sample, seed: int = 0) -> None:
+def check_law_jvp(s: Sample, seed: int = 0) -> None:
     """Tangents agree with difference quotients, and values stay what they were."""
     tangents = random_tangents(s, np.random.default_rng(seed))
     outs, dots = run_jvp(s, tangents)
@@ -146,7 +146,7 @@ def quotients(s: Sample, tangents: Sequence[Argument], step: float) -> list[Host
     return [np.asarray((4 * n - f) / 3) for n, f in zip(near, far, strict=True)]
 
 
-def law_linearize(s: Sample, seed: int = 0) -> None:
+def check_law_linearize(s: Sample, seed: int = 0) -> None:
     """The known and the linear half together are the jvp."""
     tangents = random_tangents(s, np.random.default_rng(seed))
     outs, dots = run_jvp(s, tangents)
@@ -183,7 +183,7 @@ def run_linearized(
 # reverse mode
 
 
-def law_transpose(s: Sample, seed: int = 0) -> None:
+def check_law_transpose(s: Sample, seed: int = 0) -> None:
     """Inner products agree: of cotangents with J times tangents, of J^T times cotangents with tangents."""
     rng = np.random.default_rng(seed)
     tangents = random_tangents(s, rng)
@@ -233,7 +233,7 @@ def run_vjp(s: Sample, weights: Sequence[HostArray]) -> list[HostArray]:
 # batching
 
 
-def law_batch(s: Sample, size: int = 2, seed: int = 0, most: int = 6) -> None:
+def check_law_batch(s: Sample, size: int = 2, seed: int = 0, most: int = 6) -> None:
     """A batched jaxpr computes what a loop over the batch does, for several choices of batched inputs."""
     rng = np.random.default_rng(seed)
     for batched in _masks(len(s.args), rng, most):
@@ -289,7 +289,7 @@ def _masks(count: int, rng: np.random.Generator, most: int) -> Iterator[Mask]:
         yield tuple(bool(m) for m in mask)
 
 
-def law_lanes(s: Sample, axes: Sequence[NamedAxis], seed: int = 0, most: int = 4) -> None:
+def check_law_lanes(s: Sample, axes: Sequence[NamedAxis], seed: int = 0, most: int = 4) -> None:
     """A jaxpr of one lane, batched over its named axes, computes what the lanes do that talk to each other."""
     rng = np.random.default_rng(seed)
     for different in (*_masks(len(s.args), rng, most), (False,) * len(s.args)):
@@ -329,7 +329,7 @@ def _lanes_in_front(x: HostArray, count: int) -> HostArray:
 # partial evaluation
 
 
-def law_split(s: Sample, seed: int = 0, most: int = 6) -> None:
+def check_law_split(s: Sample, seed: int = 0, most: int = 6) -> None:
     """The known half and then the staged half compute what the whole does, for several masks and plans."""
     rng = np.random.default_rng(seed)
     for unknown in _masks(len(s.args), rng, most):
@@ -360,7 +360,7 @@ def _half(unknown: bool, staged: bool, known: Iterator[Any], late: Iterator[Any]
     return next(late) if staged else early
 
 
-def law_dce(s: Sample, seed: int = 0, most: int = 4) -> None:
+def check_law_dce(s: Sample, seed: int = 0, most: int = 4) -> None:
     """Dead code elimination leaves the outputs used, and the effects."""
     rng = np.random.default_rng(seed)
     whole = s.run()
@@ -376,7 +376,7 @@ def law_dce(s: Sample, seed: int = 0, most: int = 4) -> None:
 # lowering
 
 
-def law_lower(s: Sample) -> None:
+def check_law_lower(s: Sample) -> None:
     """The compiled program computes what the oracle does. The sample has no Cells."""
     assert_all_close(run_compiled(s.jaxpr, s.args), s.run(), "lower: result", scale=10.0)
 
@@ -388,22 +388,22 @@ def run_compiled(jaxpr: Jaxpr, args: Sequence[Argument]) -> list[HostArray]:
     return [np.asarray(out) for out in compiled(jaxpr).run(values)]
 
 
-FORWARD_LAWS = (law_type, law_jvp, law_linearize, law_transpose)
-ALL_LAWS = (*FORWARD_LAWS, law_batch, law_split, law_dce)
+FORWARD_LAWS = (check_law_type, check_law_jvp, check_law_linearize, check_law_transpose)
+ALL_LAWS = (*FORWARD_LAWS, check_law_batch, check_law_split, check_law_dce)
 
 
 def check_laws(s: Sample, seed: int = 0, *, quotients: bool = True) -> None:
     """All laws that need no compiler; without `quotients` the derivative is not what differences say."""
-    law_type(s)
-    law_cost(s)
-    law_dce(s, seed)
-    law_split(s, seed)
-    law_batch(s, seed=seed)
+    check_law_type(s)
+    check_law_cost(s)
+    check_law_dce(s, seed)
+    check_law_split(s, seed)
+    check_law_batch(s, seed=seed)
     if any(float_inputs(s)):
         if quotients:
-            law_jvp(s, seed)
-        law_linearize(s, seed)
-        law_transpose(s, seed)
+            check_law_jvp(s, seed)
+        check_law_linearize(s, seed)
+        check_law_transpose(s, seed)
 
 
 __all__ = [
@@ -412,17 +412,17 @@ __all__ = [
     "assert_close",
     "check_laws",
     "float_inputs",
-    "law_batch",
-    "law_cost",
-    "law_dce",
-    "law_eval",
-    "law_jvp",
-    "law_lanes",
-    "law_linearize",
-    "law_lower",
-    "law_split",
-    "law_transpose",
-    "law_type",
+    "check_law_batch",
+    "check_law_cost",
+    "check_law_dce",
+    "check_law_eval",
+    "check_law_jvp",
+    "check_law_lanes",
+    "check_law_linearize",
+    "check_law_lower",
+    "check_law_split",
+    "check_law_transpose",
+    "check_law_type",
     "quotients",
     "random_tangents",
     "run_compiled",

@@ -36,7 +36,7 @@ def _with_planning(jaxpr: Jaxpr, planning: Planning) -> Jaxpr:
     return jaxpr.replace(eqns=eqns)
 
 
-def law_planning(s: Sample, seed: int = 0) -> None:
+def check_law_planning(s: Sample, seed: int = 0) -> None:
     """The passes give the same with all planning steps, with one of them off, and with none."""
     step = STEPS[seed % len(STEPS)]
     num_outs, changed = len(s.jaxpr.outvars), mutated_positions(s.jaxpr.effects)

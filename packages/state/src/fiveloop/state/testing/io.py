@@ -112,7 +112,7 @@ def with_calls(kinds: Kinds, *, results: bool = True) -> Kinds:
     return kinds.plus(draw_record, draw_record, *[draw_recall] * (2 * results))
 
 
-def law_once(s: Sample, seed: int = 0, *, reverse: bool = True) -> None:
+def check_law_once(s: Sample, seed: int = 0, *, reverse: bool = True) -> None:
     """Every call is made once, in the same order, in the program, its derivatives and what else becomes of it.
 
     Without `reverse`, for programs that have no reverse mode.
@@ -176,7 +176,7 @@ def _lanes(x: Any, size: int, rng: np.random.Generator) -> Any:
     return np.stack([x + np.asarray(k, x.dtype) for k in range(size)])
 
 
-def law_once_compiled(jaxpr: Jaxpr, s: Sample) -> None:
+def check_law_once_compiled(jaxpr: Jaxpr, s: Sample) -> None:
     """A compiled program makes the calls that the oracle makes of the sample."""
     want = _calls_of(lambda: s.run())
     _same(_calls_of(lambda: run_compiled(jaxpr, s.args)), want, "compiled", scale=1e10)

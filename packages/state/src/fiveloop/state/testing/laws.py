@@ -44,7 +44,7 @@ def discharged(s: Sample, which: bool | Sequence[bool] = True) -> Sample:
     return Sample(jaxpr, tuple(args))
 
 
-def law_discharge(s: Sample, seed: int = 0) -> None:
+def check_law_discharge(s: Sample, seed: int = 0) -> None:
     """Discharge keeps results and final contents, leaves no state, and commutes with the jvp."""
     pure = discharged(s)
     assert not jaxpr_holds_state(pure.jaxpr), "discharge: state is left"
@@ -59,7 +59,7 @@ def law_discharge(s: Sample, seed: int = 0) -> None:
         assert_all_close(dots, want_dots, "discharge, jvp: tangent")
 
 
-def law_discharge_commutes(s: Sample, seed: int = 0) -> None:
+def check_law_discharge_commutes(s: Sample, seed: int = 0) -> None:
     """Discharge comes to the same before and after a batch and a call, and obeys its laws after every transform."""
     rng = np.random.default_rng(seed)
     pure = discharged(s)
@@ -71,8 +71,8 @@ def law_discharge_commutes(s: Sample, seed: int = 0) -> None:
     assert_all_close(discharged(called).run(), pure.run(), "discharge, call: result")
     for transform in TRANSFORMS.values():
         transformed = transform(s, rng)
-        law_discharge(transformed, seed)
-        law_partial_discharge(transformed, seed, most=1)
+        check_law_discharge(transformed, seed)
+        check_law_partial_discharge(transformed, seed, most=1)
 
 
 def _two_lanes(args: Sequence[Argument], rng: np.random.Generator) -> tuple[Argument, ...]:
@@ -84,7 +84,7 @@ def _two_lanes(args: Sequence[Argument], rng: np.random.Generator) -> tuple[Argu
     return tuple(like(x, np.stack([contents(x), y])) for x, y in zip(args, others, strict=True))
 
 
-def law_partial_discharge(s: Sample, seed: int = 0, most: int = 3) -> None:
+def check_law_partial_discharge(s: Sample, seed: int = 0, most: int = 3) -> None:
     """Discharging some of the Refs that a jaxpr takes leaves the others as they are, for several choices of them."""
     refs = [isinstance(a, AbstractRef) for a in s.jaxpr.in_avals]
     choices = [mask for mask in product((False, True), repeat=sum(refs)) if not all(mask)]
@@ -106,11 +106,11 @@ def check_function(fun: Callable[..., Any], *args: Any) -> Sample:
     """All laws that need no compiler, for a function of pytrees; the sample is given back."""
     s = sample(fun, *args)
     check_laws(s)
-    law_discharge(s)
+    check_law_discharge(s)
     return s
 
 
-def law_lower_discharged(s: Sample) -> None:
+def check_law_lower_discharged(s: Sample) -> None:
     """The compiled program computes what the oracle does on the program with its Refs."""
     pure = discharged(s)
     assert_all_close(run_compiled(pure.jaxpr, pure.args), s.run(), "lower: result", scale=10.0)
