@@ -222,3 +222,46 @@ def test_a_step_that_gives_back_something_else(fun: Any, message: str) -> None:
         TypeError,
         message.format(function_source(fun)),
     )
+
+
+TWICE: dict[str, tuple[Callable[[Any], object], str]] = {
+    "scan": (
+        lambda r: scan(lambda c, _: (c, None), (r, r), None, 2),
+        "scan: the carry[0] and the carry[1] are one Ref{f64[3]}, so that what is written through one would change the "
+        "other; pass it once",
+    ),
+    "fori_loop, parts": (
+        lambda r: fori_loop(0, 2, lambda i, c: c, {"a": r.at[:2], "b": r.at[1:]}),
+        "fori_loop: the carry['a'] and the carry['b'] are parts of one Ref that overlap, Ref{f64[3]}.at[0:2] and "
+        "Ref{f64[3]}.at[1:3], so that what is written through one would change the other; pass parts that lie apart",
+    ),
+    "while_loop": (
+        lambda r: while_loop(lambda v: v[0] < 2, lambda v: v, (0, r, r.at[0])),
+        "while_loop: val[1] and val[2] are parts of one Ref that overlap, Ref{f64[3]} and Ref{f64[3]}.at[0], so that "
+        "what is written through one would change the other; pass parts that lie apart",
+    ),
+    "for_loop": (
+        lambda r: for_loop(2, lambda i, rs: None, [r, r]),
+        "for_loop: init_state[0] and init_state[1] are one Ref{f64[3]}, so that what is written through one would "
+        "change the other; pass it once",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), TWICE.values(), ids=TWICE)
+def test_a_ref_is_carried_once(call: Callable[[Any], object], message: str) -> None:
+    ref = new_ref(np.zeros(3))
+    assert_misuse(lambda: call(ref), ValueError, message, within=call)
+
+
+def test_parts_that_lie_apart_are_carried() -> None:
+    ref = new_ref(np.zeros((2, 3)))
+
+    def step(carry: Any, x: Any) -> Any:
+        low, high = carry
+        high[...] += low[...] + x
+        low[...] += 1.0
+        return carry, None
+
+    jit(lambda r: scan(step, (r.at[0], r.at[1]), np.arange(3.0))[1])(ref)
+    np.testing.assert_array_equal(ref[...], [[3.0] * 3, [6.0] * 3])

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import FrozenRefError, closed_call, grad, jit, linearize, vjp, vmap
+from fiveloop.core import (
+    FrozenRefError,
+    closed_call,
+    grad,
+    jacfwd,
+    jit,
+    jvp,
+    linearize,
+    vjp,
+    vmap,
+)
 from fiveloop.core.testing.misuse import assert_misuse, raised
 from fiveloop.state import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, swap
 
@@ -97,6 +107,70 @@ def test_a_ref_that_a_function_was_given_is_not_frozen(transform: Callable[..., 
     assert_misuse(lambda: transform(lambda: freeze(ref))(), TypeError, OUTSIDE)
     assert_misuse(lambda: jit(lambda x: transform(freeze)(new_ref(x)))(X), TypeError, OUTSIDE)
     np.testing.assert_array_equal(np.asarray(ref[...]), X)
+
+
+GIVEN: dict[str, Callable[[Any], object]] = {
+    "vmap": lambda r: vmap(lambda q: freeze(q))(r),
+    "vmap, shared": lambda r: vmap(lambda q, x: freeze(q) + x, in_axes=(None, 0))(r, X),
+    "vmap in jit": lambda r: jit(vmap(lambda q: freeze(q)))(r),
+    "vmap of one made in jit": lambda r: jit(lambda x: vmap(lambda q: freeze(q))(new_ref(x)))(X),
+    "grad": lambda r: grad(lambda q: freeze(q).sum())(r),
+    "grad of others": lambda r: grad(lambda x, q: freeze(q)[0] * x)(2.0, r),
+    "jvp": lambda r: jvp(lambda q: freeze(q), (r,), (X,)),
+    "vjp": lambda r: vjp(lambda q: freeze(q), r),
+    "linearize": lambda r: linearize(lambda q: freeze(q), r),
+    "jacfwd": lambda r: jacfwd(lambda q: freeze(q))(r),
+    "a part of it": lambda r: vmap(lambda q: freeze(q))(r.at[1:]),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_ref_that_is_given_to_what_is_transformed_eagerly_is_not_frozen(name: str) -> None:
+    ref = new_ref(X)
+    error = raised(lambda: GIVEN[name](ref))
+    assert type(error) is TypeError
+    assert str(error).startswith(
+        "freeze: expected a Ref that was made here, got one of type Ref{f64["
+    )
+    np.testing.assert_array_equal(np.asarray(ref[...]), X)
+
+
+RETURNED: dict[str, tuple[Callable[[Any], object], str]] = {
+    "vmap": (lambda r: vmap(lambda q: q)(r), "result"),
+    "vmap, closed over": (lambda r: vmap(lambda x: (x, r))(X), "result[1]"),
+    "vmap, a part": (lambda r: vmap(lambda x: r.at[1:])(X), "part"),
+    "jvp": (lambda r: jvp(lambda q: {"a": q}, (r,), (X,)), "result['a']"),
+    "grad": (lambda r: grad(lambda q: (q[0], q), has_aux=True)(r), "result (auxiliary)"),
+    "grad, a part": (lambda r: grad(lambda q: (q[0], q.at[1:]), has_aux=True)(r), "part"),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_a_ref_that_was_given_is_not_returned(name: str) -> None:
+    call, what = RETURNED[name]
+    ref = new_ref(X)
+    error = raised(lambda: call(ref))
+    assert type(error) is TypeError
+    if what == "part":
+        assert "is a part of another; return what it holds, `part[...]`" in str(error)
+    else:
+        assert str(error).startswith(f"the {what} of <lambda> at ")
+        assert "was made outside of it, so the caller has it; leave it out" in str(error)
+
+
+@pytest.mark.parametrize("transform", [directly, jit])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_lanes_return_refs_that_they_have_made(axis: int, transform: Callable[..., Any]) -> None:
+    def made(x: Any) -> Any:
+        ref = new_ref(x * np.arange(4.0))
+        ref[0] = x
+        return ref
+
+    ref = transform(lambda x: vmap(made, out_axes=axis)(x))(X)
+    ref[0, 0] += 7.0
+    want = np.stack([np.asarray([x, x, 2 * x, 3 * x]) for x in X], axis)
+    want[0, 0] += 7.0
+    np.testing.assert_array_equal(np.asarray(ref[...]), want)
 
 
 def test_lives_within_transforms() -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, vmap
+from fiveloop.core import grad, hessian, jit, vmap
 from fiveloop.core.extend import as_value
 from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.state import accumulate, new_ref, swap
+from fiveloop.state import accumulate, freeze, new_ref, swap
 
 RNG = np.random.default_rng(0)
 HOST = RNG.normal(size=(3, 4, 5))
 FIRST, MIDDLE, LAST = (np.arange(n) % 3 != 1 for n in HOST.shape)
 ALL = slice(None)
+CHOSEN = np.array([True, False, True, True])
 PLACES: dict[str, tuple[Any, ...]] = {
     "first": (FIRST,),
     "middle": (ALL, MIDDLE),
@@ -210,6 +212,64 @@ def test_masks_of_each_lane_and_their_derivative() -> None:
         want[:, mask] = share
         want[0, :, bool(mask[0])] = 0.0
         np.testing.assert_allclose(slope, want)
+
+
+CHANGES: dict[str, tuple[Callable[[Any, Any], Any], Any, Any]] = {
+    "-=": (operator.isub, np.float32, 3),
+    "*=": (operator.imul, np.int8, 3),
+    "/=": (operator.itruediv, np.float32, 4),
+    "//=": (operator.ifloordiv, np.int32, 3),
+    "%=": (operator.imod, np.uint8, 3),
+    "**=": (operator.ipow, np.float32, 3),
+    "&=": (operator.iand, np.int8, 3),
+    "&= of bools": (operator.iand, np.bool_, False),
+    "|=": (operator.ior, np.uint8, 3),
+    "^=": (operator.ixor, np.bool_, True),
+    "<<=": (operator.ilshift, np.int32, 3),
+    ">>=": (operator.irshift, np.int32, 1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_mask_chooses_is_changed_by_every_operator(name: str) -> None:
+    change, dtype, x = CHANGES[name]
+    array = np.arange(12).reshape(3, 4).astype(dtype)
+    value = np.asarray(x, dtype)
+    want = array.copy()
+    want[:, CHOSEN] = change(want[:, CHOSEN], value)
+
+    def run(mask: Any) -> Any:
+        ref = new_ref(array)
+        ref[:, mask] = change(ref[:, mask], value)
+        return ref[...]
+
+    for fun in (run, jit(run)):
+        np.testing.assert_array_equal(fun(CHOSEN), want)
+
+
+@pytest.mark.parametrize("change", [operator.itruediv, operator.imul, operator.ipow])
+def test_what_a_mask_leaves_out_makes_no_nan_in_derivatives(change: Any) -> None:
+    x, y = np.array([0.0, 2.0, 3.0]), np.array([0.0, 2.0, np.inf])
+    fine = np.array([False, True, False])
+
+    def run(x: Any, y: Any) -> Any:
+        ref = new_ref(x)
+        mask = y == 2.0
+        ref[mask] = change(ref[mask], y)
+        return freeze(ref).sum()
+
+    slopes = jit(grad(run, argnums=(0, 1)))(x, y)
+    bends = jit(hessian(run))(x, y)
+    by_hand = grad(lambda a, b: change(a, b), argnums=(0, 1))(2.0, 2.0)
+    for slope, one, outside in zip(slopes, by_hand, (1.0, 0.0), strict=True):
+        np.testing.assert_allclose(slope, np.where(fine, one, outside), rtol=1e-6)
+    assert np.isfinite(np.asarray(bends)).all()
+
+
+def test_an_update_at_a_mask_makes_no_nan_in_derivatives_of_what_is_left_out() -> None:
+    x, y = np.array([0.0, 2.0, 3.0]), np.array([np.inf, 2.0, np.nan])
+    run = lambda x: x.at[x == 2.0].multiply(y).sum()
+    assert jit(grad(run))(x).tolist() == [1.0, 2.0, 1.0]
 
 
 REF = new_ref(np.zeros((3, 4), np.float32))

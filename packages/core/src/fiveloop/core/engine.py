@@ -9,7 +9,13 @@ from .api.flatten import (
     function_name,
 )
 from .api.mutable import is_given
-from .api.operands import base_of, call_as_python, flatten_arguments, refuse_closed_over
+from .api.operands import (
+    base_of,
+    call_as_python,
+    check_mutable,
+    flatten_arguments,
+    refuse_closed_over,
+)
 from .api.staging import aval_of, is_spec, stage_call, stage_user
 from .api.static import with_static
 from .array import InplaceNote, copied
@@ -29,7 +35,7 @@ from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
 from .index_compose import compose
 from .index_eager import put_now, swap_now, take_now
-from .index_masks import MaskedPlace, has_mask, masked_place
+from .index_masks import MaskedPlace, has_mask, masked_place, one_outside
 from .index_parse import Normal
 from .indexer import At, Entry, Indexer, Lane, Pick, Span, around_block, is_dynamic, whole_indexer
 from .indexing import (
@@ -147,6 +153,7 @@ __all__ = [
     "canonical_dtype",
     "canonical_shape",
     "cast_for_write",
+    "check_mutable",
     "check_operands",
     "clamp",
     "compose",
@@ -195,6 +202,7 @@ __all__ = [
     "not_equal",
     "note_change",
     "note_sharer",
+    "one_outside",
     "optional_module",
     "order",
     "order_p",

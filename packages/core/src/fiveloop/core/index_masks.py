@@ -21,7 +21,7 @@ from fiveloop.core.index_parse import Normal, bad_index, expand_ellipsis, normal
 from fiveloop.core.indexer import DynamicSpan
 from fiveloop.core.indexing import cast_for_write, put_kind, take
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
+from fiveloop.core.primitives.broadcast import broadcast_in_dim, full, reshape
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.elementwise import select
 
@@ -144,10 +144,20 @@ def masked_place(shape: Shape, index: Any) -> MaskedPlace | None:
 def put_masked(x: Value, place: MaskedPlace, v: Any, kind: str = "set") -> Value:
     """`x` with `v` combined in where the mask of an index holds."""
     indexer, operands = place.normal.indexer, place.normal.operands
-    old = take(x, indexer, operands)
+    old, mask = take(x, indexer, operands), place.wide()
     new = place.spread(v, x.aval)
-    new = select(place.wide(), new if kind == "set" else COMBINE[kind](old, new), old)
+    if kind != "set":
+        new = COMBINE[kind](one_outside(mask, old), one_outside(mask, new))
+    new = select(mask, new, old)
     return put_kind(x, indexer, operands, new, "set")
+
+
+def one_outside(mask: Value, x: Value) -> Value:
+    """A value where a mask holds, and one elsewhere.
+
+    What is computed there is not used; but from a division by zero, say, its derivative would be nan.
+    """
+    return select(mask, x, full(x.shape, 1, x.dtype))
 
 
 def _is_mask(item: Any) -> bool:

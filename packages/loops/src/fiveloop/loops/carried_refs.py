@@ -16,7 +16,8 @@ from fiveloop.core import (
     tree_map,
     tree_unflatten,
 )
-from fiveloop.core.engine import at_source, current_source, function_source
+from fiveloop.core.engine import at_source, check_mutable, current_source, function_source
+from fiveloop.core.extend import as_value
 from fiveloop.state import Ref
 
 
@@ -70,9 +71,14 @@ class CarriedRefs:
 
 
 def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
-    """The Refs among what a loop carries, if there are any."""
+    """The Refs among what a loop carries, if there are any: each once, or parts that lie apart."""
     leaves, tree = tree_flatten(carry)
-    return CarriedRefs(name, tree, leaves) if any(isinstance(x, Ref) for x in leaves) else None
+    if not any(isinstance(x, Ref) for x in leaves):
+        return None
+    others = as_value(0)
+    refs = [x if isinstance(x, Ref) else others for x in leaves]
+    check_mutable(carry, refs, lambda path: f"{name}{keystr(path)}")
+    return CarriedRefs(name, tree, leaves)
 
 
 def _without_refs(tree: Any, refs: Sequence[Any] | None = None) -> Any:

@@ -6,6 +6,8 @@ as if that were one element, or is of the shape of all that the mask chooses fro
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from fiveloop.core.engine import (
     current_source,
     has_mask,
     masked_place,
+    one_outside,
     whole_indexer,
 )
 from fiveloop.core.extend import Aval, ShapedArray, as_value, select
@@ -100,13 +103,45 @@ class MaskedRead(Value):
         return MaskedSum(self.masked, self.read, x)
 
     def __isub__(self, x: Any) -> Value:
-        return self._all() - self._laid(x)
+        return self._changed(operator.sub, x)
 
     def __imul__(self, x: Any) -> Value:
-        return self._all() * self._laid(x)
+        return self._changed(operator.mul, x)
 
     def __itruediv__(self, x: Any) -> Value:
-        return self._all() / self._laid(x)
+        return self._changed(operator.truediv, x)
+
+    def __ifloordiv__(self, x: Any) -> Value:
+        return self._changed(operator.floordiv, x)
+
+    def __imod__(self, x: Any) -> Value:
+        return self._changed(operator.mod, x)
+
+    def __ipow__(self, x: Any) -> Value:
+        return self._changed(operator.pow, x)
+
+    def __iand__(self, x: Any) -> Value:
+        return self._changed(operator.and_, x)
+
+    def __ior__(self, x: Any) -> Value:
+        return self._changed(operator.or_, x)
+
+    def __ixor__(self, x: Any) -> Value:
+        return self._changed(operator.xor, x)
+
+    def __ilshift__(self, x: Any) -> Value:
+        return self._changed(operator.lshift, x)
+
+    def __irshift__(self, x: Any) -> Value:
+        return self._changed(operator.rshift, x)
+
+    def _changed(self, op: Callable[[Value, Value], Value], x: Any) -> Value:
+        """What the mask chooses, changed; where it does not hold, one by one, so that nothing goes wrong there."""
+        return op(self._safe(self._all()), self._safe(self._laid(x)))
+
+    def _safe(self, laid: Value) -> Value:
+        place = self.masked.place
+        return one_outside(place.laid(place.wide()), laid)
 
     def _all(self) -> Value:
         if base_of(self.masked.part)._note is not self.read.version:

@@ -14,6 +14,7 @@ from fiveloop.core.api.flatten import (
     function_name,
 )
 from fiveloop.core.api.lending import LendingFunction, lending
+from fiveloop.core.api.mutable import giving
 from fiveloop.core.api.operands import check_places
 from fiveloop.core.array import Value
 from fiveloop.core.errors import at_source
@@ -54,7 +55,8 @@ class Differentiation:
             full = list(args)
             for k, x in zip(wanted, given, strict=True):
                 full[k] = x
-            return self.fun(*full, **kwargs)
+            with giving(mutable):
+                return self.fun(*full, **kwargs)
 
         naming = argument_naming(self.what, self.fun, wanted)
         values, tree = flatten_values((chosen, {}), naming)
@@ -62,7 +64,7 @@ class Differentiation:
         for (path, _), x in zip(paths, values, strict=True):
             name = argument_name(self.fun, wanted[path[0].idx])
             self._check(f"{self.of}: argument {name}{keystr(path[1:])}", x.aval)
-        check_places((args, kwargs), argument_naming(self.what, self.fun))
+        mutable = check_places((args, kwargs), argument_naming(self.what, self.fun))
         flat, contents = lending(of_chosen, tree, values, self.has_aux, self.fun)
         return Chosen(contents, tree, flat)
 

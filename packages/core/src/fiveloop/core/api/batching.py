@@ -7,13 +7,15 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from fiveloop.core.api.flatten import (
+    IS_GIVEN,
+    IS_PART,
     FlatFunction,
     argument_naming,
     check_callable,
     flatten_values,
     function_name,
 )
-from fiveloop.core.api.mutable import stand_in
+from fiveloop.core.api.mutable import holding, stand_in
 from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.array import Value
 from fiveloop.core.errors import at_source
@@ -74,6 +76,7 @@ def vmap(
         flat = FlatFunction(fun, tree)
         axis = None if axis_name is None else new_axis(axis_name, size)
         outs, out_dims = batch_over(axis, flat, size, values, dims, fun)
+        _check_made(flat, outs, out_dims, values)
         for lender, standing in borrowed.values():
             if standing.is_changed:
                 lender[...] = standing.value[...]
@@ -153,6 +156,15 @@ def _batch_size(
     return next(iter(sizes.values()))
 
 
+def _check_made(
+    flat: FlatFunction, outs: list[Value], dims: list[int | None], values: list[Value]
+) -> None:
+    """Raise if the function returns a mutable value that it has not made: each that it makes has a batch axis."""
+    for k, (x, d) in enumerate(zip(outs, dims, strict=True)):
+        if x.aval.accumulates and (d is None or any(x is y for y in values)):
+            raise flat.returned(k, x, IS_PART if isinstance(x, View) else IS_GIVEN)
+
+
 def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Value:
     if wanted is None:
         if dim is not None:
@@ -172,4 +184,7 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
             f"vmap of {function_name(fun)}: out_axes names axis {wanted} of a result with {ndim} axes"
             f"{at_source(current_source())}"
         )
-    return move_batch(x, size, dim, wanted % ndim)
+    wanted %= ndim
+    if x.aval.accumulates:
+        return x if dim == wanted else holding(move_batch(x[...], size, dim, wanted), x.aval)
+    return move_batch(x, size, dim, wanted)

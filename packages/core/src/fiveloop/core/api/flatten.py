@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
+from fiveloop.core.api.mutable import giving
 from fiveloop.core.array import Scalar, Value, as_value, to_array
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
@@ -14,6 +15,7 @@ from fiveloop.core.pytree import (
     KeyPath,
     TreeDef,
     keystr,
+    leaf_paths,
     tree_flatten,
     tree_flatten_with_path,
     tree_unflatten,
@@ -110,6 +112,10 @@ def as_result(x: Value) -> Value:
     return to_array(x) if isinstance(x, Scalar) else x
 
 
+IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
+IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
+"""Why a function must not return a mutable value."""
+
 _VALUE = object()
 """Where a value goes among the leaves of an auxiliary result."""
 
@@ -139,12 +145,12 @@ class FlatFunction:
         self.num_outs = 0
 
     def __call__(self, *leaves: Value) -> list[Value]:
-        args, kwargs = tree_unflatten(self.in_tree, leaves)
-        try:
-            out = self.fun(*args, **kwargs)
-        except TypeError as error:
-            locate(error)  # arguments that the function does not take
-            raise
+        mutable = [x for x in leaves if x.aval.accumulates]
+        if mutable:
+            with giving(mutable):
+                out = self._call(leaves)
+        else:
+            out = self._call(leaves)
         aux_leaves: Sequence[Value] = ()
         if self.has_aux:
             out, aux = self._split_aux(out)
@@ -152,6 +158,14 @@ class FlatFunction:
         out_leaves, self.out_tree = flatten_values(out, self._naming("the result"))
         self.num_outs = len(out_leaves)
         return [*out_leaves, *aux_leaves]
+
+    def _call(self, leaves: Sequence[Value]) -> Any:
+        args, kwargs = tree_unflatten(self.in_tree, leaves)
+        try:
+            return self.fun(*args, **kwargs)
+        except TypeError as error:
+            locate(error)  # arguments that the function does not take
+            raise
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The user's result from its leaves."""
@@ -180,6 +194,14 @@ class FlatFunction:
 
     def _naming(self, what: str) -> Naming:
         return lambda path: f"{what}{keystr(path)} of {self._name}"
+
+    def returned(self, k: int, x: Value, why: str) -> TypeError:
+        """The error for a mutable value that is result number `k`, and that the function must not return."""
+        assert self.out_tree is not None, "unreachable: the function has run"
+        path = leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
+        return TypeError(
+            f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}{at_source(current_source())}"
+        )
 
     @property
     def _name(self) -> str:

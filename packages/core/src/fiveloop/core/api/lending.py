@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core.api.flatten import FlatFunction
+from fiveloop.core.api.flatten import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.api.mutable import stand_in
+from fiveloop.core.api.operands import base_of
 from fiveloop.core.array import Value
 from fiveloop.core.pytree import TreeDef, tree_flatten, tree_unflatten
+from fiveloop.core.views import View
 
 
 class LendingFunction(FlatFunction):
@@ -39,6 +41,10 @@ class LendingFunction(FlatFunction):
         outs = super().__call__(
             *[standing[k].value if k in standing else x for k, x in enumerate(leaves)]
         )
+        own = [each.value for each in standing.values()]
+        for k, x in enumerate(outs):
+            if any(base_of(x) is each for each in own):
+                raise self.returned(k, x, IS_PART if isinstance(x, View) else IS_GIVEN)
         self.changed = [k for k, each in standing.items() if each.is_changed]
         return [*outs, *[standing[k].value[...] for k in self.changed]]
 

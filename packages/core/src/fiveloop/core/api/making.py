@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core.api.flatten import FlatFunction
+from fiveloop.core.api.flatten import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.api.mutable import holding, is_given
 from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.pytree import TreeDef, leaf_paths
+from fiveloop.core.pytree import TreeDef
 from fiveloop.core.rules import type_rules
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.views import View
 
 
@@ -49,18 +47,11 @@ class MakingFunction(FlatFunction):
         if x._note is not None:
             x._note = x._note.handed_on(x)
         if isinstance(x, View):
-            why = "is a part of another; return what it holds, `part[...]`, or all of the other"
-        elif is_given(x):
-            why = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
-        elif any(x is y for y in outs[:k]):
-            why = "is returned twice; return it once"
-        else:
-            return
-        assert self.out_tree is not None, "unreachable: the function has run"
-        path = leaf_paths(self.out_tree)[k]
-        raise TypeError(
-            f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}{at_source(current_source())}"
-        )
+            raise self.returned(k, x, IS_PART)
+        if is_given(x):
+            raise self.returned(k, x, IS_GIVEN)
+        if any(x is y for y in outs[:k]):
+            raise self.returned(k, x, "is returned twice; return it once")
 
 
 def _contents(x: Value) -> Value:

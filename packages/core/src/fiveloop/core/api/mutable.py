@@ -1,7 +1,10 @@
-"""Mutable values that stand for others during a call, and give back what they hold if it has changed."""
+"""Mutable values that a function is given: what stands for them during its call, and that they are not its own."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +56,28 @@ def innermost(x: Value) -> Value:
     return x
 
 
+class _Given(threading.local):
+    values: tuple[Value, ...] = ()
+
+
+_given = _Given()
+
+
+@contextmanager
+def giving(values: Sequence[Value]) -> Iterator[None]:
+    """While a function runs, the mutable values that it is given are not its own."""
+    before = _given.values
+    _given.values = (*before, *values)
+    try:
+        yield
+    finally:
+        _given.values = before
+
+
 def is_given(x: Value) -> bool:
-    """Whether a value comes from outside of what is being staged, as an argument or closed over."""
+    """Whether a function is given a mutable value, or it comes from outside of what is being staged."""
+    if any(x is y for y in _given.values):
+        return True
     trace: Trace | None = current_trace()
     while trace is not None and type(trace) is not StageTrace:
         trace = trace.parent

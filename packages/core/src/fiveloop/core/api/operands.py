@@ -89,11 +89,12 @@ def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
     return _Leaf(number(x.base), type(x), x.indexer, tuple([number(i) for i in x.operands]))
 
 
-def check_places(tree: Any, naming: Naming) -> None:
-    """Raise ValueError if one mutable value is in two places of a tree, unless as views that lie apart."""
-    leaves = tree_leaves(tree)
-    if any(isinstance(x, Value) and x.aval.accumulates for x in leaves):
+def check_places(tree: Any, naming: Naming) -> list[Value]:
+    """The mutable values in a tree. ValueError if one is in two places, unless as views that lie apart."""
+    mutable = [x for x in tree_leaves(tree) if isinstance(x, Value) and x.aval.accumulates]
+    if mutable:
         check_mutable(tree, flatten_values(tree, naming)[0], naming)
+    return mutable
 
 
 def call_as_python(
