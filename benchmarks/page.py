@@ -1,29 +1,91 @@
-"""Prints results as Markdown: `python benchmarks/page.py benchmarks/results/*.json`, for docs/benchmarks.md."""
+"""Prints results as Markdown for docs/benchmarks.md: `python benchmarks/page.py [--short] benchmarks/results/*.json`.
+
+With `--short` a case has one line: the largest size, the ratio to each peer, and how time and memory grow.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
 
 
-def main(paths: list[str]) -> None:
-    """Print each file's rows, growth exponents and limits as tables."""
-    for path in paths:
-        print(page(json.loads(Path(path).read_text(encoding="utf-8"))))
+OURS = "fiveloop"
 
 
-def page(result: Row) -> str:
-    """The tables of one run, under a heading with the versions and the machine."""
+def main() -> None:
+    """Print each file's results as tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="one line a case")
+    parser.add_argument("paths", nargs="+", type=Path)
+    given = parser.parse_args()
+    for path in given.paths:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        parts = [*heading(result), *(short(result) if given.short else full(result))]
+        print("\n\n".join(parts) + "\n")
+
+
+def heading(result: Row) -> list[str]:
+    """The versions and the machine."""
     jaxlib = next(v["jaxlib"] for v in result["versions"].values() if "jaxlib" in v)
     machine = result["machine"]
-    has_staging = any(row.get("staging") for row in result["rows"])
-    parts = [
+    return [
         f"### {result['benchmark']}, jaxlib {jaxlib}",
         f"{machine['machine']}, {machine['cores']} cores, Python {machine['python']}.",
+    ]
+
+
+def short(result: Row) -> list[str]:
+    """A line for each case, and the limits that were missed."""
+    peers = list(dict.fromkeys(row["contender"] for row in result["rows"]))
+    peers.remove(OURS)
+    head = ["case", "n", OURS, *[f"/ {peer}" for peer in peers], "time", "temp", "copies"]
+    lines = [line(result, case, peers) for case in dict.fromkeys(r["case"] for r in result["rows"])]
+    limits = result["limits"]
+    kept = sum(limit["kept"] is True for limit in limits)
+    return [table(head, lines), f"{kept} of {len(limits)} limits kept.", *missed(limits)]
+
+
+def line(result: Row, case: str, peers: list[str]) -> list[str]:
+    """A case at its largest size, beside each peer at the largest that it was run at."""
+    rows = [row for row in result["rows"] if row["case"] == case]
+    ours = [row for row in rows if row["contender"] == OURS and row["run"]][-1]
+    growth = next((g for g in result["growth"] if g["case"] == case and g["contender"] == OURS), {})
+    return [
+        case,
+        str(ours["size"]),
+        seconds(ours["run"]["median"]),
+        *[beside(peer, rows, ours["size"]) for peer in peers],
+        power(growth.get("run")),
+        power(growth.get("temp_bytes")),
+        "" if ours["copies"] is None else str(ours["copies"]),
+    ]
+
+
+def beside(peer: str, rows: list[Row], largest: int) -> str:
+    """Our time over a peer's, and the size if it is not the largest; or why there is none."""
+    theirs = [row for row in rows if row["contender"] == peer]
+    timed = [row for row in theirs if row["ratio"]]
+    if not timed:
+        return theirs[0]["note"].partition(":")[0] if theirs else ""
+    row = timed[-1]
+    at = "" if row["size"] == largest else f" at {row['size']}"
+    return f"{row['ratio']['median']:.3g}{at}"
+
+
+def missed(limits: list[Row]) -> list[str]:
+    """A table of the limits that were not kept, if there are any."""
+    rows = [[x["case"], x["what"], x["measured"], x["at_most"]] for x in limits if not x["kept"]]
+    return [table(["missed", "what", "measured", "at most"], rows)] if rows else []
+
+
+def full(result: Row) -> list[str]:
+    """All rows, growth exponents and limits."""
+    has_staging = any(row.get("staging") for row in result["rows"])
+    parts = [
         table(
             [
                 *("case", "n", "contender", "median", "ours / it [95 %]", "lower"),
@@ -53,7 +115,7 @@ def page(result: Row) -> str:
                 ],
             )
         )
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def cells(row: Row, has_staging: bool) -> list[str]:
@@ -109,4 +171,4 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -98,7 +98,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           - constants: w: it stays a value: no step reads it at an index that is known only at run time
           - constants: params['b']: it stays a value: no step reads it at an index that is known only at run time
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
-          in place: a step writes once, after all that it reads: nothing has to be ordered
+          in place: no write uses an element of another array that changes: nothing has to be ordered
         loop 2: backward half of a derivative, `step`, test_explain.py:45, 12 steps, counting down
           carry[0]               f32[40]     value, the same in all steps
           w                      f32[40,40]  value, the same in all steps
@@ -107,7 +107,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           factor                 f32[12,40]  Ref, at indices
           factor                 f32[12,40]  Ref, at indices
           + sink: cotangent of w: the factors of its terms are kept, and contracted after the loop, test_explain.py:45
-          in place: a step writes once, after all that it reads: nothing has to be ordered
+          in place: no write uses an element of another array that changes: nothing has to be ordered
         nothing in these loops needs an order, so none was written
         """,
     )
@@ -125,7 +125,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
           state['sum']   f32[]       carried as a value
           + fold: state['sum']: a read is what was written there before, test_explain.py:58
           - constants: x: it stays a value: no step reads it at an index that is known only at run time
-          in place: a step writes once, after all that it reads: nothing has to be ordered
+          in place: no write uses an element of another array that changes: nothing has to be ordered
         loop 1.1: loop, `inner`, test_explain.py:57, 3 steps
           ref    f32[40]  Ref that is only read, at indices
           carry  f32[]    carried as a value

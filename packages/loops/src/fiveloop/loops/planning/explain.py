@@ -141,7 +141,7 @@ def _in_place(orders: int, updated: bool, copies: int, program: InPlace) -> str:
     if not updated and not orders:
         return "no array changes at indices"
     if not orders:
-        return "a step writes once, after all that it reads: nothing has to be ordered"
+        return "no write uses an element of another array that changes: nothing has to be ordered"
     left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
     times = "once" if orders == 1 else f"{orders} times"
     return f"reads are ordered before writes {times} a step, by `{program.emission}`: {left}"

@@ -18,6 +18,7 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.discharge.apart import Apart
 from fiveloop.state.discharge.once import PartReads
 from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell, DischargeContext, discharge_rules
@@ -103,6 +104,7 @@ class _Discharger:
             None if counter is None else args[counter], self._crossing, self._replace, once=once
         )
         self.parts = PartReads() if once else None
+        self.apart = Apart() if counter is not None else None
         self.changing = _changing(jaxpr)
         for v, x, w in zip(jaxpr.invars, args, which, strict=True):
             self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x
@@ -115,7 +117,8 @@ class _Discharger:
                 self._step(eqn)
         self.now = len(self.jaxpr.eqns)
         outs = list(self.jaxpr.outvars)
-        self.phases.flush(last=not any(isinstance(a, Var) and a in self.from_reads for a in outs))
+        last = not any(isinstance(a, Var) and a in self.from_reads for a in outs)
+        self.phases.flush(last, apart=self.apart is not None and self.apart.holds)
         finals = [
             self.env[v] for v, wanted in zip(self.jaxpr.invars, results, strict=True) if wanted
         ]
@@ -128,6 +131,8 @@ class _Discharger:
         inputs = [a for a in eqn.invars if isinstance(a, Var)]
         if self.parts is not None:
             self.parts.note(eqn, inputs, operands)
+        if self.apart is not None:
+            self.apart.note(eqn, inputs, operands)
         if any(a in self.from_reads or a in self.changing for a in inputs):
             self.from_reads |= set(eqn.outvars)
 

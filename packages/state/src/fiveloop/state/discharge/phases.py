@@ -156,10 +156,14 @@ class Phases:
         cell.writes.clear()
         cell.contents = contents
 
-    def flush(self, last: bool = False) -> None:
-        """End the phase: order what was read before what is written, then write."""
+    def flush(self, last: bool = False, apart: bool = False) -> None:
+        """End the phase: order what was read before what is written, then write.
+
+        A step of a single phase needs no order if it writes once, or once to each Ref and these keep `apart`.
+        """
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
-        simple = last and len(waiting) <= 1 and self._flushes == 0
+        once_each = apart and all(len(cell.writes) <= 1 for cell in self._cells)
+        simple = last and self._flushes == 0 and (once_each or len(waiting) <= 1)
         if self.index is not None and self._has_read and not simple:
             crossing = [] if last else [*self._crossing(None), *map(self.latest, self._held)]
             self._order(self.index, [w for _, w in waiting], crossing)
