@@ -53,7 +53,9 @@ def line(result: Row, case: str, peers: list[str]) -> list[str]:
     """A case at its largest size, beside each peer at the largest that it was run at."""
     rows = [row for row in result["rows"] if row["case"] == case]
     ours = [row for row in rows if row["contender"] == OURS and row["run"]][-1]
-    growth: Row = next((g for g in result["growth"] if g["case"] == case and g["contender"] == OURS), {})
+    growth: Row = next(
+        (g for g in result["growth"] if g["case"] == case and g["contender"] == OURS), {}
+    )
     return [
         case,
         str(ours["size"]),
