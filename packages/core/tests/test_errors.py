@@ -277,8 +277,8 @@ TABLE = (
     "`x[ds(start, size)]`; to loop, `fori_loop`"
 )
 NUMPY = (
-    "use the function of fiveloop.numpy in place of NumPy's; to index a NumPy array with it, "
-    "`fiveloop.numpy.asarray(table)[i]`"
+    "use the function of fiveloop.numpy in place of NumPy's, or `x.astype(dtype)` to convert; to index a NumPy "
+    "array with it, `fiveloop.numpy.asarray(table)[i]`"
 )
 CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "bool": (

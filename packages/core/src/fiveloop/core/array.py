@@ -287,8 +287,8 @@ class Value(Methods):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         self._refuse(
             "a NumPy array",
-            "use the function of fiveloop.numpy in place of NumPy's; to index a NumPy array with it, "
-            "`fiveloop.numpy.asarray(table)[i]`",
+            "use the function of fiveloop.numpy in place of NumPy's, or `x.astype(dtype)` to convert; to index a NumPy "
+            "array with it, `fiveloop.numpy.asarray(table)[i]`",
         )
 
     def __format__(self, spec: str) -> str:
