@@ -13,8 +13,9 @@ from fiveloop.core import MinimumCut, closed_call, grad, jit, jvp, make_jaxpr, v
 from fiveloop.core.extend import DEFAULT_PLAN, SavingPlan, as_value, linearize_jaxpr
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.broadcast import zeros
+from fiveloop.core.primitives.joining import concatenate
 from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.loops import cond, for_loop, scan
+from fiveloop.loops import cond, for_loop, planning, scan
 
 STEPS, WIDTH = 5, 8
 DRAW = np.random.default_rng(0)
@@ -63,6 +64,20 @@ def test_an_output_is_not_kept_again(reverse: bool) -> None:
     assert_held(fun, INIT, XS)
 
 
+def test_it_can_be_turned_off() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = ew.tanh(c * x)
+            return h, h
+
+        return scan(step, init, xs)[1]
+
+    assert_held(fun, INIT, XS)
+    with planning(passthrough=False):
+        assert stacks(fun, INIT, XS) == [STACK] * 2
+        assert_right(fun, INIT, XS)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_carry_before_a_step_is_the_output_of_the_step_before(reverse: bool) -> None:
     w = drawn(WIDTH, WIDTH)
@@ -87,6 +102,32 @@ def test_the_carry_before_a_step_is_what_the_step_before_keeps(reverse: bool) ->
 
     assert stacks(fun, w, INIT, XS) == [STACK]
     assert_right(fun, w, INIT, XS)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_parts_of_the_carry_before_and_after_a_step_are_cut_from_one_stack(reverse: bool) -> None:
+    """As in a table that is made row by row: of two rows, and of their parts, one row is kept in each step."""
+
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            rest = ew.tanh(c[1:] * x[1:] + c[:-1])
+            return concatenate([ew.sin(c[:1]), rest], 0), None
+
+        return scan(step, init, xs, reverse=reverse)[0]
+
+    assert stacks(fun, INIT, XS) == [STACK]
+    assert_right(fun, INIT, XS)
+
+
+def test_parts_of_an_output_are_cut_from_it() -> None:
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            first, last = ew.tanh(c), ew.exp(x)
+            return c + first * last, concatenate([first, last], 0)
+
+        return scan(step, init, xs)[1]
+
+    assert_held(fun, INIT, XS)
 
 
 def test_a_carry_that_weights_multiply_in_very_many_steps_keeps_its_stack() -> None:

@@ -140,6 +140,18 @@ def test_loops_in_loops_calls_and_branches() -> None:
     )
 
 
+def test_what_the_derivative_reads_from_where() -> None:
+    outputs = lambda h: scan(lambda h, x: (tanh(h * x), tanh(h * x)), h, XS)[1].sum()
+    told = [d for d in explain(grad(outputs), H).loops[0].decisions if d.step == "passthrough"]
+    assert [(d.subject, d.reason) for d in told] == [
+        ("ys", f"f32[{N}] of each step is what it holds after the loop, at an index"),
+    ]
+    assert all(d.done for d in told)
+    with planning(passthrough=False):
+        loop = explain(grad(outputs), H).loops[0]
+    assert loop.decision("passthrough").reason == "it is turned off"
+
+
 def test_steps_that_are_off() -> None:
     with planning(promote=False, ranges=False):
         found = explain(swaps, H)

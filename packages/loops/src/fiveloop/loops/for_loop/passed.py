@@ -10,11 +10,15 @@ from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, new_eqn, select
 from fiveloop.core.primitives.elementwise import maximum, minimum
+from fiveloop.loops.for_loop.parts import Part, parts_of_wholes
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held
 from fiveloop.loops.for_loop.primitive import ForParams
+from fiveloop.loops.planning.record import Decision
 from fiveloop.loops.planning.sink import MOST_KEPT, MOST_TERMS
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
+
+STEP = "passthrough"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,8 @@ def unsunk(staged: Jaxpr, nsteps: int) -> set[Var]:
 class Passed:
     """Which residuals of a loop are passed on, what is needed for that, and how they are read in the staged loop.
 
-    `left` are those that are not. A carried value is what the step before made of it, which is held, or kept.
+    `left` are those that are not. A carried value is what the step before made of it, which is held, or kept. A part
+    of what is kept, or held, is cut from that.
     """
 
     def __init__(
@@ -63,15 +68,43 @@ class Passed:
         rest = [v for v in values if v not in self.held]
         self.before: dict[Var, Carried] = {}
         apart = unsunk(staged, p.nsteps)
+        rest += self._wholes(rest, apart)
         for v in [v for v in rest if v not in apart]:
             carried = found.carried.get(v)
             if carried is not None and self._is_there(carried.after, rest):
                 self.before[v] = carried
         self.left = [v for v in rest if v not in self.before]
+        self.parts = self._all_parts()
+        self.left = [v for v in self.left if v not in self.parts]
         self._reads = self._all_reads()
 
     def _is_there(self, v: Var, kept: Sequence[Var]) -> bool:
         return v in self.found.held or (v in kept and v not in self.found.carried)
+
+    def _wholes(self, kept: Sequence[Var], apart: set[Var]) -> list[Var]:
+        """What carried values become, where that is kept in the place of both these and some of its parts."""
+        carried = [
+            self.found.carried[v] for v in kept if v in self.found.carried and v not in apart
+        ]
+        parts = parts_of_wholes(self.p.body)
+        wholes = {part.whole for v in kept for part in parts.get(v, ())} - {*kept}
+        return [c.after for c in carried if c.after in wholes and c.after not in self.found.held]
+
+    def _all_parts(self) -> dict[Var, Part]:
+        """Those that are left which are parts of others, that are themselves no parts."""
+        found: dict[Var, Part] = {}
+        parts = parts_of_wholes(self.p.body)
+        afters = {c.after for c in self.before.values()}
+        for v in [v for v in self.left if v not in afters]:
+            wholes = [part for part in parts.get(v, ()) if self._is_whole(part.whole, parts)]
+            if wholes:
+                found[v] = wholes[0]
+                if wholes[0].whole in self.found.held:
+                    self.held[wholes[0].whole] = self.found.held[wholes[0].whole]
+        return found
+
+    def _is_whole(self, v: Var, parts: Mapping[Var, Sequence[Part]]) -> bool:
+        return v in self.found.held or (v in self.left and v not in parts)
 
     def _all_reads(self) -> list[Held]:
         befores = [c.after for c in self.before.values() if c.after in self.found.held]
@@ -99,6 +132,23 @@ class Passed:
     def constants(self) -> list[Atom]:
         """What the staged loop takes besides: constants, and what is carried before the first step."""
         return [self.eqn.invars[k] for k in self.operands[0]]
+
+    def told(self) -> list[Decision]:
+        """What is read from where in place of being kept."""
+        names = self.p.record.names_of(len(self.eqn.invars))
+        sources = {v: eqn.source for eqn in self.p.body.eqns for v in eqn.outvars}
+        found: list[tuple[Var, str, str]] = []
+        for v, held in self.held.items():
+            when = "after" if held.final else "before"
+            found.append((v, names[held.operand], f"is what it holds {when} the loop, at an index"))
+        for v, carried in self.before.items():
+            found.append((v, names[carried.operand], "is what the step before made of it"))
+        for v, part in self.parts.items():
+            found.append((v, f"{part.whole.aval}", "is a part of it, which is kept or held"))
+        return [
+            Decision(STEP, name, True, f"{v.aval} of each step {why}", sources.get(v))
+            for v, name, why in found
+        ]
 
     def arrays(self, results: Sequence[Var | None]) -> Arrays:
         """The states that it takes, and what Refs from outside hold; `results` are the final states, by operand."""
@@ -133,6 +183,8 @@ class Passed:
             return held.read(refs[held.operand, held.final], k, consts)
 
         found = {v: value(v, i) for v in self.held}
+        wholes = {part.whole: value(part.whole, i) for part in self.parts.values()}
+        found.update({v: part.of(wholes[part.whole]) for v, part in self.parts.items()})
         if self.before:
             last = self.p.nsteps - 1
             first, k = (last, minimum(i + 1, last)) if self.p.reverse else (0, maximum(i - 1, 0))

@@ -38,6 +38,7 @@ from fiveloop.core.extend import (
     split,
     stage_closed,
 )
+from fiveloop.loops.for_loop.parts import cut_from
 from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held, find_held
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
@@ -89,7 +90,7 @@ class _Loop:
         self.p = p
         self.plan = plan
         self.states = is_state(p, [a.aval for a in eqn.invars])
-        self.found = find_held(p)
+        self.found = find_held(p) if p.planning.passthrough else Found({}, {})
         mutated = mutated_positions(p.body.effects)
         self.inst = [
             k < p.num_consts or ((state or given) and k + 1 not in mutated)
@@ -101,7 +102,7 @@ class _Loop:
         unknown_ops = cut.unknown_in[1:]
         residuals = self._sort_residuals(cut)
         hoisted, invariant = self._hoist(cut, residuals.invariant)
-        known, stacks = self._known(cut, unknown_ops, residuals.stacked)
+        known, stacks = self._known(cut, unknown_ops, residuals)
         arrays = residuals.passed.arrays(self._outs())
         staged = self._staged(cut, unknown_ops, residuals, invariant, stacks, arrays.atoms)
         out_unknown = tuple(u for u, state in zip(unknown_ops, self.states, strict=True) if state)
@@ -109,11 +110,15 @@ class _Loop:
         return EqnSplit(known, [staged], out_unknown)
 
     def _split_body(self, unknown: Mask) -> Split:
-        """Split the body; where that keeps less, with the stack of what is carried in place of two."""
+        """Split the body; where that keeps less, with the stack of what is carried in place of two.
+
+        What is cut from a carried value may be cut from that again.
+        """
         cut = self._split_giving(unknown, [])
         left = self._sort_residuals(cut).stacked
         carried = self._carried(cut.unknown_in[1:])
-        shared = [v for v in left if v in carried]
+        wanted = cut_from(self.p.body, carried, left)
+        shared = [v for v in carried if v in wanted]
         if not shared:
             return cut
         pairs = [*shared, *[carried[v].after for v in shared]]
@@ -225,14 +230,14 @@ class _Loop:
         return eqns, [rename[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
     def _known(
-        self, cut: Split, unknown: Mask, stacked: Sequence[Var]
+        self, cut: Split, unknown: Mask, residuals: _Residuals
     ) -> tuple[list[Eqn], list[Var]]:
         """The known loop, and the stacks of residuals, one slot a step, that it fills.
 
         cut.known : [i, *known consts, *known refs]            -> [*residuals]
         body      : [i, *known consts, *known refs, *stacks]   -> []
         """
-        known = [not u for u in unknown]
+        known, stacked = [not u for u in unknown], residuals.stacked
         num_consts = sum(known[: self.p.num_consts])
         num_ins = 1 + sum(known)
         core = cut.known.replace(outvars=list(stacked))
@@ -250,6 +255,8 @@ class _Loop:
         stacks = [Var(a) for a in stack_avals]
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
         record = of_known(self.p, known, core, stacked)
+        if self.p.planning.tell:
+            record = record.with_decisions(residuals.passed.told())
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,

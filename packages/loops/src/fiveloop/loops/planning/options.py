@@ -13,12 +13,13 @@ from fiveloop.core.engine import Setting, at_source, current_source
 class Planning:
     """The planning steps of a loop, each of them on or off. Results are the same either way, but for rounding.
 
-    promote   : a carried array that is only indexed and updated at indices becomes a Ref
-    constants : a constant that is read at indices becomes a Ref, whose derivative costs what is read
-    hoist     : what no step changes is computed once, before the loop
-    fold      : writes of a step that come to one are one, and a read of what was just written is what was written
-    sink      : products that a loop adds up, and does not read, become one contraction after it
-    ranges    : an index that the counter shows to be in range is not resolved again
+    promote     : a carried array that is only indexed and updated at indices becomes a Ref
+    constants   : a constant that is read at indices becomes a Ref, whose derivative costs what is read
+    hoist       : what no step changes is computed once, before the loop
+    fold        : writes of a step that come to one are one, and a read of what was just written is what was written
+    sink        : products that a loop adds up, and does not read, become one contraction after it
+    ranges      : an index that the counter shows to be in range is not resolved again
+    passthrough : what a state, a stack or a carry holds is read from there in the derivative, not kept once more
 
     `tell` keeps a record of what each step did, which `explain` prints.
 
@@ -32,6 +33,7 @@ class Planning:
     fold: bool = True
     sink: bool = True
     ranges: bool = True
+    passthrough: bool = True
     tell: bool = False
 
 
