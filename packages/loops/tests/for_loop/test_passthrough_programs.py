@@ -12,7 +12,11 @@ import fiveloop.state as st
 from fiveloop.core import grad, jit
 from fiveloop.core.extend import as_value
 from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.testing.laws import check_law_linearize, check_law_transpose
+from fiveloop.core.testing.laws import (
+    check_law_dce,
+    check_law_linearize,
+    check_law_transpose,
+)
 from fiveloop.core.testing.samples import Sample, sample
 from fiveloop.loops import cond, for_loop
 from fiveloop.loops.testing import references
@@ -109,6 +113,7 @@ def check(seed: int) -> None:
     s: Sample = sample(program(seed), *drawn(seed))
     check_law_linearize(s, seed)
     check_law_transpose(s, seed)
+    check_law_dce(s, seed)
 
 
 @pytest.mark.oracle
@@ -116,6 +121,18 @@ def check(seed: int) -> None:
 def test_random_loops(seed: int) -> None:
     for k in range(seed, seed + 10):
         check(k)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("seed", range(0, 20, 10))
+def test_dead_code_of_the_derivatives_of_random_loops(seed: int) -> None:
+    """Cotangents that nobody wants need not be set to zero, as long as no later step reads them."""
+    for k in range(seed, seed + 10):
+        fun = program(k)
+        total = lambda *xs, fun=fun: sum((y * y).sum() for y in fun(*xs))
+        s: Sample = sample(grad(total, (0, 1, 2, 3)), *drawn(k))
+        check_law_dce(s, k)
+        assert s.jaxpr.eqns
 
 
 def test_compiled_gradients_are_those_of_plain_python() -> None:

@@ -26,7 +26,7 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     unwanted = [
         v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
     ]
-    body = drop_dead_writes(p.body, p.nsteps, unwanted)
+    body = drop_dead_writes(p.body, p.nsteps, unwanted, reverse=p.reverse)
     body = _needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = {a for e in body.eqns for a in used_vars(e.invars)}
     kept = [

@@ -1,59 +1,105 @@
-"""States of which each step has a slot of its own: every access is at the counter, so no step comes back to a slot.
+"""States of which each step has slots of its own: on one axis, all accesses are at places affine in the counter.
 
-Going backward through a loop, the cotangent of each output slot is read and set to zero; if nobody wants it in the
-end, the zero need not be written. The cotangent of each input slot is added to zero; it may as well be written.
+Then it is known which steps come to a slot, and when. Going backward through a loop, the cotangent of each output slot
+is read and set to zero; if no later access reads the slot, and nobody wants it in the end, the zero need not be
+written. The cotangent of each input slot is added to zero; it may as well be written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import At, Span, resolve_index_p, used_vars
-from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions, new_eqn
-from fiveloop.state.engine import IndexParams, SwapParams, accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.core.engine import used_vars
+from fiveloop.core.extend import Eqn, Var, new_eqn
+from fiveloop.loops.for_loop.accesses import RefAccess, accesses_of, is_within
+from fiveloop.loops.for_loop.affine import Affine, affine_numbers
+from fiveloop.state.engine import IndexParams, SwapParams, addupdate_p, get_p, swap_p
 
-_ACCESSES: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
-"""The primitives that access a Ref at an index, and where their index operands begin."""
 
-
-def drop_dead_writes(body: Jaxpr, nsteps: int, unwanted: Sequence[Var]) -> Jaxpr:
-    """The body without the writes of a step to its own slot of an unwanted Ref that it does not read after."""
-    own = {ref for ref in unwanted if _only_own_slots(body, ref, nsteps)}
-    if not own:
+def drop_dead_writes(
+    body: Jaxpr, nsteps: int, unwanted: Sequence[Var], *, reverse: bool = False
+) -> Jaxpr:
+    """The body without the writes to slots of an unwanted Ref that are not read after."""
+    dead = {id(a.eqn) for ref in unwanted for a in _dead(_Slots(body, ref, nsteps), reverse)}
+    if not dead:
         return body
     eqns: list[Eqn] = []
-    read_later: set[Var] = set()
-    for eqn in reversed(body.eqns):
-        ref = eqn.invars[0] if eqn.primitive in _ACCESSES else None
-        if not isinstance(ref, Var) or ref not in own:
-            eqns.append(eqn)
-            continue
-        kept = eqn if ref in read_later or not mutated_positions(eqn.effects) else _as_read(eqn)
-        if kept is not None:
-            eqns.append(kept)
-            read_later.add(ref)
-    return body.replace(eqns=eqns[::-1])
+    for eqn in body.eqns:
+        kept = _as_read(eqn) if id(eqn) in dead else eqn
+        eqns += [kept] if kept is not None else []
+    return body.replace(eqns=eqns)
 
 
 def sums_as_writes(body: Jaxpr, nsteps: int, zero: Sequence[Var]) -> Jaxpr:
     """The body in which a single accumulation into the step's own slot of a Ref, which starts as zero, is a write."""
-    own = {
-        ref
-        for ref in zero
-        if _accesses(body, ref) == [addupdate_p] and _only_own_slots(body, ref, nsteps)
-    }
-    return body.replace(
-        eqns=[
-            _as_write(e) if e.primitive is addupdate_p and e.invars[0] in own else e
-            for e in body.eqns
-        ]
-    )
+    own: set[int] = set()
+    for ref in zero:
+        slots = _Slots(body, ref, nsteps)
+        if [a.eqn.primitive for a in slots.accesses] == [addupdate_p] and slots.places:
+            own.add(id(slots.accesses[0].eqn))
+    return body.replace(eqns=[_as_write(e) if id(e) in own else e for e in body.eqns])
 
 
-def _accesses(body: Jaxpr, ref: Var) -> list[Primitive[Any]]:
-    return [eqn.primitive for eqn in body.eqns if ref in used_vars(eqn.invars)]
+class _Slots:
+    """The accesses of a Ref, and for each axis that tells slots apart the place of each access; none if one does not.
+
+    Places are in range and move with one stride.
+    """
+
+    def __init__(self, body: Jaxpr, ref: Var, nsteps: int) -> None:
+        found = accesses_of(body, ref) or []
+        users = [eqn for eqn in body.eqns if ref in used_vars(eqn.invars)]
+        is_all = len(users) == len(found) and ref not in body.outvars
+        self.nsteps = nsteps
+        self.accesses: list[RefAccess] = found if is_all else []
+        self.places: list[list[Affine]] = []
+        numbers = affine_numbers(body, nsteps) if self.accesses else {}
+        for axis in range(ref.aval.ndim):
+            places = [a.place(axis, numbers) for a in self.accesses]
+            moving = [p for p in places if p is not None and p.step]
+            steps = {p.step for p in moving}
+            size = ref.aval.shape[axis]
+            if len(moving) == len(places) and len(steps) == 1:
+                if all(is_within(p, size, nsteps) for p in moving):
+                    self.places.append(moving)
+
+    def steps_between(self, k: int, later: int) -> list[int | None]:
+        """On each axis how many steps on an access comes to the slot of another; None if it never does."""
+        found: list[int | None] = []
+        for places in self.places:
+            apart, rest = divmod(places[k].start - places[later].start, places[k].step)
+            found.append(None if rest or abs(apart) >= max(self.nsteps, 1) else apart)
+        return found
+
+
+def _dead(slots: _Slots, reverse: bool) -> list[RefAccess]:
+    """The writes to slots that no later access reads for something that counts."""
+    if not slots.places:
+        return []
+    reads = {k for k, a in enumerate(slots.accesses) if a.eqn.outvars}
+    live = {k for k, a in enumerate(slots.accesses) if not a.mutates}
+    while True:
+        # What adds to a slot reads it; that counts if what it makes is read.
+        count = reads | {k for k in live if slots.accesses[k].eqn.primitive is not swap_p}
+        found = {
+            k
+            for k, a in enumerate(slots.accesses)
+            if a.mutates and any(_is_later(slots, k, other, reverse) for other in count)
+        }
+        if found <= live:
+            return [a for k, a in enumerate(slots.accesses) if a.mutates and k not in live]
+        live |= found
+
+
+def _is_later(slots: _Slots, k: int, other: int, reverse: bool) -> bool:
+    """Whether an access may come to the slot of another one after that."""
+    between = slots.steps_between(k, other)
+    if None in between or len(set(between)) > 1:
+        return False
+    (steps,) = set(between)
+    assert steps is not None, "unreachable: it is a number"
+    return other > k if not steps else (steps > 0) != reverse
 
 
 def _as_write(eqn: Eqn) -> Eqn:
@@ -67,43 +113,3 @@ def _as_read(eqn: Eqn) -> Eqn | None:
         return None
     ref, _, *index = eqn.invars
     return new_eqn(get_p, [ref, *index], IndexParams(eqn.params.indexer), eqn.outvars, eqn.source)
-
-
-def _only_own_slots(body: Jaxpr, ref: Var, nsteps: int) -> bool:
-    """Whether all accesses of a Ref, on one axis at least, are at the counter, which never passes the axis's end."""
-    counters = _counters(body)
-    axes: set[int] | None = None
-    for eqn in body.eqns:
-        if ref not in used_vars(eqn.invars):
-            continue
-        if eqn.primitive not in _ACCESSES or eqn.invars[0] is not ref:
-            return False
-        here = {axis for axis in _axes_at(eqn, counters) if ref.aval.shape[axis] >= nsteps}
-        axes = here if axes is None else axes & here
-    return bool(axes) and ref not in body.outvars
-
-
-def _counters(body: Jaxpr) -> set[Atom]:
-    """The counter, and what it is resolved to as an index."""
-    counter = body.invars[0]
-    resolved = [
-        e.outvars[0] for e in body.eqns if e.primitive is resolve_index_p and e.invars[0] is counter
-    ]
-    return {counter, *resolved}
-
-
-def _axes_at(eqn: Eqn, counters: set[Atom]) -> set[int]:
-    """The axes on which an access is at the counter, and one element wide."""
-    indexer = eqn.params.indexer
-    operands: dict[int, Atom] = dict(
-        zip(indexer.dynamic_axes, eqn.invars[_ACCESSES[eqn.primitive] :], strict=True)
-    )
-    return {
-        axis
-        for axis, atom in operands.items()
-        if atom in counters and not indexer.lead and _is_single(indexer.entries[axis])
-    }
-
-
-def _is_single(entry: object) -> bool:
-    return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)

@@ -15,31 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
-    At,
     Indexer,
-    Lane,
-    Pick,
-    Span,
     bytes_of,
     is_more,
-    used_vars,
     whole_indexer,
 )
-from fiveloop.core.extend import Atom, Eqn, Primitive, Var, as_value, bind1, mutated_positions
-from fiveloop.loops.for_loop.affine import Affine, affine_number, affine_numbers
+from fiveloop.core.extend import Var, as_value, bind1
+from fiveloop.loops.for_loop.accesses import Place, RefAccess, accesses_of, is_within
+from fiveloop.loops.for_loop.affine import Affine, affine_numbers
 from fiveloop.loops.for_loop.primitive import ForParams
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
-
-FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
-"""The primitives that access a Ref at an index, and where their index operands begin."""
-
-Place = Affine | Var
-"""An index: affine in the counter, or a constant of the body."""
+from fiveloop.state.engine import IndexParams, get_p, swap_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +83,7 @@ class _Finder:
     def run(self) -> Found:
         found = Found({}, {})
         for operand, ref in enumerate(self.body.invars[1:]):
-            accesses = self._accesses(ref) if isinstance(ref.aval, AbstractRef) else None
+            accesses = accesses_of(self.body, ref) if isinstance(ref.aval, AbstractRef) else None
             if not accesses or not any(a.mutates for a in accesses):
                 continue
             found.carried.update(_carried(operand, accesses))
@@ -103,20 +92,8 @@ class _Finder:
                     found.held.setdefault(v, held)
         return found
 
-    def _accesses(self, ref: Var) -> list[_Access] | None:
-        """All that is done with a Ref, in order; None if something is that changes it in another way."""
-        found: list[_Access] = []
-        for number, eqn in enumerate(self.body.eqns):
-            places = [k for k, a in enumerate(eqn.invars) if a is ref]
-            mutates = not mutated_positions(eqn.effects).isdisjoint(places)
-            if eqn.primitive in FIRST_INDEX and places == [0]:
-                found.append(_Access(number, eqn, mutates))
-            elif mutates:
-                return None
-        return found
-
     def _held(
-        self, operand: int, ref: Var, axis: int, accesses: Sequence[_Access]
+        self, operand: int, ref: Var, axis: int, accesses: Sequence[RefAccess]
     ) -> Iterator[tuple[Var, Held]]:
         """The values that one axis tells where to find."""
         size = ref.aval.shape[axis]
@@ -124,7 +101,7 @@ class _Finder:
         for a in accesses:
             if a.mutates:
                 place = a.place(axis, self.numbers)
-                if place is None or not place.step or not self._is_within(place, size):
+                if place is None or not place.step or not is_within(place, size, self.p.nsteps):
                     return
                 writes.append((a.number, place))
         if len({place.step for _, place in writes}) != 1:
@@ -132,16 +109,12 @@ class _Finder:
         for a in accesses:
             place = a.place(axis, self.numbers)
             index = a.index(self.numbers, self.consts)
-            if place is None or index is None or not self._is_within(place, size):
+            if place is None or index is None or not is_within(place, size, self.p.nsteps):
                 continue
             for v, is_after in a.values():
                 final = self._is_final(place, a.number, is_after, writes)
                 if final is not None and self._is_small(ref, v):
                     yield v, Held(operand, final, a.eqn.params.indexer, index)
-
-    def _is_within(self, place: Affine, size: Any) -> bool:
-        low, high = place.ends(self.p.nsteps)
-        return isinstance(size, int) and low >= 0 and high < size
 
     def _is_final(
         self, place: Affine, number: int, is_after: bool, writes: Sequence[tuple[int, Affine]]
@@ -166,55 +139,7 @@ class _Finder:
         return not is_more(2 * bytes_of([ref.aval]), 3 * stack)
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """An access of a Ref at an index: its equation and the number of that."""
-
-    number: int
-    eqn: Eqn
-    mutates: bool
-
-    @property
-    def operands(self) -> Sequence[Atom]:
-        """The operands of the index."""
-        return self.eqn.invars[FIRST_INDEX[self.eqn.primitive] :]
-
-    def place(self, axis: int, numbers: dict[Var, Affine]) -> Affine | None:
-        """The single place on an axis that is accessed; None if there are others, or it is not affine."""
-        indexer: Indexer = self.eqn.params.indexer
-        entry = indexer.entries[axis]
-        if any(indexer.paired):
-            return None
-        if not isinstance(entry, At) and not (isinstance(entry, Span) and entry.size == 1):
-            return None
-        if entry.start is not None:
-            return Affine(0, entry.start)
-        return affine_number(self.operands[indexer.dynamic_axes.index(axis)], numbers)
-
-    def index(self, numbers: dict[Var, Affine], consts: set[Var]) -> tuple[Place, ...] | None:
-        """The operands of the index, if they can be had from the counter and constants alone."""
-        found: list[Place] = []
-        for atom in self.operands:
-            number = affine_number(atom, numbers) if not atom.aval.shape else None
-            if number is None and (not isinstance(atom, Var) or atom not in consts):
-                return None
-            found.append(number if number is not None else atom)  # type: ignore[arg-type]  # it is a constant
-        return tuple(found)
-
-    def values(self) -> list[tuple[Var, bool]]:
-        """The values that the place holds, before the access or (True) after it."""
-        found = [(v, False) for v in self.eqn.outvars]
-        if self.eqn.primitive is swap_p and _names_each_once(self.eqn.params.indexer):
-            found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
-        return found
-
-
-def _names_each_once(indexer: Indexer) -> bool:
-    lanes = {e.lead for e in indexer.entries if isinstance(e, Lane)}
-    return len(lanes) == len(indexer.lead) and not any(isinstance(e, Pick) for e in indexer.entries)
-
-
-def _carried(operand: int, accesses: Sequence[_Access]) -> Iterator[tuple[Var, Carried]]:
+def _carried(operand: int, accesses: Sequence[RefAccess]) -> Iterator[tuple[Var, Carried]]:
     """What is read of a Ref as a whole before it is written as a whole, once."""
     whole = whole_indexer(accesses[0].eqn.invars[0].aval.shape)
     (first, *others) = [k for k, a in enumerate(accesses) if a.mutates]

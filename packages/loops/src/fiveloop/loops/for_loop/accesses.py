@@ -1,0 +1,86 @@
+"""What the equations of a body do with a Ref, and at which places: affine in the counter, as far as that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import At, Indexer, Lane, Pick, Span, used_vars
+from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions
+from fiveloop.loops.for_loop.affine import Affine, affine_number
+from fiveloop.state.engine import accumulate_p, addupdate_p, get_p, swap_p
+
+FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
+"""The primitives that access a Ref at an index, and where their index operands begin."""
+
+Place = Affine | Var
+"""An index: affine in the counter, or a constant of the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefAccess:
+    """An access of a Ref at an index: its equation and the number of that."""
+
+    number: int
+    eqn: Eqn
+    mutates: bool
+
+    @property
+    def operands(self) -> Sequence[Atom]:
+        """The operands of the index."""
+        return self.eqn.invars[FIRST_INDEX[self.eqn.primitive] :]
+
+    def place(self, axis: int, numbers: dict[Var, Affine]) -> Affine | None:
+        """The single place on an axis that is accessed; None if there are others, or it is not affine."""
+        indexer: Indexer = self.eqn.params.indexer
+        entry = indexer.entries[axis]
+        if any(indexer.paired):
+            return None
+        if not isinstance(entry, At) and not (isinstance(entry, Span) and entry.size == 1):
+            return None
+        if entry.start is not None:
+            return Affine(0, entry.start)
+        return affine_number(self.operands[indexer.dynamic_axes.index(axis)], numbers)
+
+    def index(self, numbers: dict[Var, Affine], consts: set[Var]) -> tuple[Place, ...] | None:
+        """The operands of the index, if they can be had from the counter and constants alone."""
+        found: list[Place] = []
+        for atom in self.operands:
+            number = affine_number(atom, numbers) if not atom.aval.shape else None
+            if number is None and (not isinstance(atom, Var) or atom not in consts):
+                return None
+            found.append(number if number is not None else atom)  # type: ignore[arg-type]  # it is a constant
+        return tuple(found)
+
+    def values(self) -> list[tuple[Var, bool]]:
+        """The values that the place holds, before the access or (True) after it."""
+        found = [(v, False) for v in self.eqn.outvars]
+        if self.eqn.primitive is swap_p and _names_each_once(self.eqn.params.indexer):
+            found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
+        return found
+
+
+def accesses_of(body: Jaxpr, ref: Var) -> list[RefAccess] | None:
+    """All that is done with a Ref at indices, in order; None if something else is that may change it."""
+    found: list[RefAccess] = []
+    for number, eqn in enumerate(body.eqns):
+        places = [k for k, a in enumerate(eqn.invars) if a is ref]
+        mutates = not mutated_positions(eqn.effects).isdisjoint(places)
+        if eqn.primitive in FIRST_INDEX and places == [0]:
+            found.append(RefAccess(number, eqn, mutates))
+        elif mutates:
+            return None
+    return found
+
+
+def is_within(place: Affine, size: Any, nsteps: int) -> bool:
+    """Whether a place is in range in all steps."""
+    low, high = place.ends(nsteps)
+    return isinstance(size, int) and low >= 0 and high < size
+
+
+def _names_each_once(indexer: Indexer) -> bool:
+    lanes = {e.lead for e in indexer.entries if isinstance(e, Lane)}
+    return len(lanes) == len(indexer.lead) and not any(isinstance(e, Pick) for e in indexer.entries)
