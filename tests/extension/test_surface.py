@@ -16,7 +16,7 @@ GUIDE = HERE.parent.parent / "docs" / "adding_a_primitive.md"
 PUBLIC = {"fiveloop.core", "fiveloop.core.extend", "fiveloop.state", "fiveloop.state.extend"}
 
 
-@pytest.mark.parametrize("name", ["journal", "outsider", "tally"])
+@pytest.mark.parametrize("name", ["journal", "outsider", "smooth", "tally"])
 def test_a_package_of_somebody_else_imports_public_names_alone(name: str) -> None:
     tree = ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))
     found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]

@@ -74,6 +74,9 @@ class Value(Methods):
         """The bytes of all elements."""
         return self.size * self.aval.dtype.itemsize
 
+    def check_operand(self) -> None:
+        """Raise TypeError if primitives do not take it."""
+
     @property
     def weak_type(self) -> bool:
         """Whether the dtype yields to that of other operands, as a Python scalar's does."""

@@ -16,6 +16,8 @@ from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_
 from .closed_call.split import call_split
 from .closed_call.transpose import call_transpose
 from .dims import Dim, size_of
+from .index_parse import normalize
+from .indexer import Indexer
 from .ir.avals import Aval, ShapedArray
 from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
 from .ir.effects import (
@@ -77,6 +79,7 @@ __all__ = [
     "Eqn",
     "EqnSplit",
     "IRValue",
+    "Indexer",
     "Label",
     "Literal",
     "NO_EFFECTS",
@@ -146,6 +149,7 @@ __all__ = [
     "move_batch",
     "mutated_positions",
     "new_eqn",
+    "normalize",
     "nonzero_mask",
     "pure",
     "reduce_sum",

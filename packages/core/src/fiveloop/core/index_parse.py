@@ -32,6 +32,10 @@ def normalize(shape: Shape, index: Any) -> tuple[Indexer, list[Value]]:
     """The normal form of an index into an array of the given shape, and the values of its dynamic parts.
 
     The operands are integers, one for each entry that takes one, in the order of the entries.
+
+    >>> indexer, operands = normalize((3, 4), (slice(None), 1))
+    >>> print(indexer, operands, indexer.result_shape)
+    0:3, 1 [] (3,)
     """
     if type(index) is Normal:
         return index.indexer, index.operands

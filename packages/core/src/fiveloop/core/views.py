@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core.array import Value
+from fiveloop.core.errors import at_source
 from fiveloop.core.indexer import Indexer
+from fiveloop.core.ir.source import user_source
 
 
 class View(Value):
@@ -26,3 +28,11 @@ class View(Value):
     def over(self, base: Value, operands: Sequence[Value]) -> View:
         """The same view of another base."""
         return type(self)(base, self.indexer, operands)
+
+    def check_operand(self) -> None:
+        """Refused: rules know whole values alone."""
+        raise TypeError(
+            f"a primitive was applied to a part of a Ref, of type {self.aval}; expected the whole Ref, of type "
+            f"{self.base.aval}: apply it to that one and an index, or to what the part holds, `part[...]`"
+            f"{at_source(user_source())}"
+        )

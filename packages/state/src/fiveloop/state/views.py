@@ -42,6 +42,10 @@ class RefView(View, Ref):
     def aval(self) -> Aval:
         return self._aval
 
+    def own_array(self) -> None:
+        """Refused: a program that runs takes the Ref that this is a part of."""
+        self.check_operand()
+
     if not TYPE_CHECKING:  # a type checker is to see what exists
 
         def __getattr__(self, name: str) -> NoReturn:

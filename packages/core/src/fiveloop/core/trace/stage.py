@@ -85,6 +85,7 @@ class StageTrace(Trace):
         return self._capture(x)
 
     def _capture(self, original: Value) -> Var:
+        original.check_operand()
         x = self._stand_in(original)
         if type(x) is StageTracer and x._trace is self:
             return x.binder
