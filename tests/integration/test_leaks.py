@@ -14,12 +14,17 @@ from fiveloop.core import (
     LeakError,
     checking_leaks,
     closed_call,
+    custom_jvp,
+    custom_linear_solve,
+    custom_root,
+    custom_vjp,
     grad,
     hessian,
     jit,
     jvp,
     linearize,
     make_jaxpr,
+    stop_gradient,
     vjp,
     vmap,
 )
@@ -290,3 +295,80 @@ def test_an_error_in_the_function_is_itself() -> None:
     with checking_leaks():
         assert type(raised(lambda: jit(f)(X))) is KeyError
         assert jit(fnp.sin)(X).shape == (3,)
+
+
+def by_rules(x: Any) -> Any:
+    """Rules of every kind whose functions close over traced values, as they may."""
+    fixed = stop_gradient(x)
+
+    def with_jvp(y: Any) -> Any:
+        f = custom_jvp(lambda y: y * fixed)
+        f.defjvp(lambda primals, tangents: (primals[0] * fixed, tangents[0] * fixed))
+        return f(y)
+
+    def with_vjp(y: Any) -> Any:
+        f = custom_vjp(lambda y: y * fixed)
+        f.defvjp(lambda y: (y * fixed, fnp.sin(y)), lambda res, ct: (ct * fixed + 0.0 * res,))
+        return f(y)
+
+    root = custom_root(
+        lambda z: z * z - x, x, lambda f, z: fnp.sqrt(fixed), lambda g, y: y / g(fnp.ones_like(y))
+    )
+    solution = custom_linear_solve(lambda z: z * x, x, lambda f, b: b / fixed, symmetric=True)
+    return (with_jvp(x * 2.0) + with_vjp(x * 3.0) + root + solution).sum()
+
+
+BY_RULES: list[Callable[[Any], Any]] = [
+    lambda f: jit(f)(X),
+    lambda f: grad(f)(X),
+    lambda f: jit(grad(f))(X),
+    lambda f: jit(grad(checkpoint(f)))(X),
+    lambda f: grad(jit(f))(X),
+    lambda f: jit(vmap(grad(f)))(np.stack([X, X])),
+    lambda f: untyped_scan(lambda c, _: (c + f(c), None), X, length=2)[0],
+]
+
+
+@pytest.mark.parametrize("transform", BY_RULES)
+def test_what_rules_close_over_is_no_leak(transform: Callable[[Any], Any]) -> None:
+    with checking_leaks():
+        assert transform(by_rules) is not None
+
+
+@pytest.mark.parametrize("transform", BY_RULES)
+def test_a_leak_beside_rules_is_found(transform: Callable[[Any], Any]) -> None:
+    def f(x: Any) -> Any:
+        kept.append(x)
+        return by_rules(x)
+
+    with checking_leaks():
+        error = raised(lambda: transform(f))
+    assert type(error) is LeakError, error
+    assert HOLDERS["list"] in str(error)
+
+
+@pytest.mark.parametrize("transform", [grad, vmap, lambda f: jit(vmap(grad(f)))])
+def test_the_lines_are_named_in_every_transform(transform: Any) -> None:
+    def f(x: Any) -> Any:
+        kept.append(x * 2.0)
+        return x
+
+    transform(f)(X if transform is not grad else 1.0)
+    message = str(raised(lambda: kept[0] + 1.0))
+    made, _, rest = message.partition(" made at ")[2].partition(" while tracing ")
+    assert_within(f, made)
+    assert rest.startswith(f"{function_source(f)} has escaped")
+
+
+def test_a_rule_within_a_transform_names_no_function_of_the_library() -> None:
+    def rule(primals: Any, tangents: Any) -> Any:
+        kept.append(tangents[0] * 2.0)
+        return primals[0], tangents[0]
+
+    f = custom_jvp(fnp.sum)
+    f.defjvp(rule)
+    jit(grad(f))(1.0)
+    message = str(raised(lambda: kept[0] + 1.0))
+    made, _, rest = message.partition(" made at ")[2].partition(" while tracing ")
+    assert_within(rule, made)
+    assert rest.startswith("a transform has escaped")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import (
+    ShapeDtype,
     Value,
     closed_call,
     eval_shape,
@@ -160,4 +162,39 @@ def test_an_object_that_gives_something_else() -> None:
         TypeError,
         "jit of <lambda>: argument `x`['k'] must hold numbers of at most 64 bits a part, got a NumPy array of "
         "dtype <U1",
+    )
+
+
+SWAPPED = np.arange(3).astype(">i2")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: fnp.asarray(x),
+        lambda x: jit(lambda y: y * 1)(x),
+        lambda x: jit(lambda: fnp.zeros(3, "int16") + x)(),
+        lambda x: x + fnp.zeros(3, "int16"),
+        lambda x: vmap(lambda y: y)(x),
+        lambda x: untyped_scan(lambda c, y: (c, y), 0, x)[1],
+        lambda x: freeze(new_ref(x)),
+        lambda x: fnp.arange(3.0)[x].astype(x.dtype),
+        lambda x: fnp.arange(3, dtype=x.dtype),
+        lambda x: jit(lambda y: y).lower(ShapeDtype(x.shape, x.dtype)).compile()(x),
+    ],
+)
+def test_the_order_of_bytes_does_not_matter(use: Callable[[Any], Any]) -> None:
+    got = use(SWAPPED)
+    assert got.dtype == np.int16
+    assert got.dtype.isnative
+    np.testing.assert_array_equal(np.asarray(got), np.arange(3))
+
+
+def test_a_dtype_that_arrays_cannot_have() -> None:
+    x = np.ones(2).astype(ml_dtypes.int4)
+    assert_misuse(
+        lambda: jit(lambda x: x)({"k": x}),
+        TypeError,
+        "jit of <lambda>: argument `x`['k'] must be of a dtype that arrays can have, got a NumPy array of dtype int4; "
+        "convert it first, to int8 or float32 for example",
     )

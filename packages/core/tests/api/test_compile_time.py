@@ -53,3 +53,17 @@ def test_tracing_goes_on_after_the_block() -> None:
         return sin(x)
 
     assert "sin" in str(make_jaxpr(f)(1.0))
+
+
+def test_a_value_with_a_tangent_is_an_error() -> None:
+    def f(x: Any) -> Any:
+        with ensure_compile_time_eval():
+            return sin(x)
+
+    error = raised(lambda: grad(f)(1.0))
+    assert type(error) is ConcretizationError
+    message, _, place = str(error).partition("\n  at ")
+    assert message.startswith(
+        "`sin` was asked to run now, on a traced value of type f32*[], while f at "
+    )
+    assert_within(f, place)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import jit, jvp, vmap
+from fiveloop.core import jit, jvp, vjp, vmap
 from fiveloop.core.extend import convert
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
@@ -92,3 +92,13 @@ def test_control_flow_on_values() -> None:
     for x in (0.5, 2.0):
         want = -np.sin(x) if x > 1 else np.cos(x)
         assert_close(jvp(f, (np.float64(x),), (1.0,))[1], np.float64(want))
+
+
+def test_a_tangent_of_an_integer_may_be_anything() -> None:
+    # JAX has a dtype for them, of no bytes.
+    nothing = np.zeros((), [("float0", np.void, 0)])
+    for tangent in (nothing, 0, 1.0, np.ones(3)):
+        value, change = jvp(lambda x, n: (x * n, n), (2.0, 3), (1.0, tangent))
+        assert [float(x) for x in tree_leaves((value, change))] == [6.0, 3.0, 3.0, 0.0]
+        back = vjp(lambda x, n: (x * n, n), 2.0, 3)[1]
+        assert [float(x) for x in tree_leaves(back((1.0, tangent)))] == [3.0, 0.0]

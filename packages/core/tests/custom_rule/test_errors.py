@@ -18,10 +18,11 @@ from fiveloop.core import (
     jit,
     jvp,
     linearize,
+    vmap,
 )
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.elementwise import sin
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 
 X = np.arange(3, dtype=np.float32)
 Case = tuple[Callable[[], object], str]
@@ -357,3 +358,52 @@ def test_equations() -> None:
         "give one"
     )
     assert place.startswith(__file__)
+
+
+def rule_of_the_jvp(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[0] + np.ones(2, np.float32)
+
+
+def rule_of_bwd(_: Any, ct: Any) -> Any:
+    return (ct + np.ones(2, np.float32),)
+
+
+def solver_of_tangents(_: Any, y: Any) -> Any:
+    return y + np.ones(2, np.float32)
+
+
+def root(x: Any) -> Any:
+    return custom_root(lambda z: z - x, X, lambda f, z: z, solver_of_tangents)
+
+
+def with_jvp(x: Any) -> Any:
+    fun = custom_jvp(f)
+    fun.defjvp(rule_of_the_jvp)
+    return fun(x)
+
+
+def with_bwd(x: Any) -> Any:
+    fun = custom_vjp(f)
+    fun.defvjp(lambda x: (x, None), rule_of_bwd)
+    return fun(x)
+
+
+@pytest.mark.parametrize(
+    ("fun", "rule"),
+    [(with_jvp, rule_of_the_jvp), (with_bwd, rule_of_bwd), (root, solver_of_tangents)],
+)
+def test_the_line_is_that_of_the_rule(fun: Any, rule: Any) -> None:
+    def total(x: Any) -> Any:
+        return fun(x).sum()
+
+    ways: list[Callable[[], object]] = [
+        lambda: grad(total)(X),
+        lambda: jit(grad(total))(X),
+        lambda: grad(jit(total))(X),
+        lambda: vmap(grad(total))(np.stack([X, X])),
+        lambda: jit(vmap(grad(total)))(np.stack([X, X])),
+    ]
+    for way in ways:
+        message, _, place = str(raised(way)).partition("\n  at ")
+        assert message == "add: expected shapes that broadcast together, got (3,), (2,)"
+        assert_within(rule, place)

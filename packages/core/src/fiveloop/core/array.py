@@ -10,6 +10,7 @@ import numpy as np
 from fiveloop.core.array_methods import Methods
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import register_array_class
+from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
 from fiveloop.core.dims import Shape
 from fiveloop.core.errors import STATIC, DonatedError, TracerError, add_source, at_source
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
@@ -555,6 +556,13 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
         raise TypeError(
             f"{what} must hold numbers of at most 64 bits a part, got a NumPy array of dtype {x.dtype}"
             f"{at_source(user_source())}"
+        )
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    if x.dtype not in ELEMENT_TYPES:
+        raise TypeError(
+            f"{what} must be of a dtype that arrays can have, got a NumPy array of dtype {x.dtype}; convert it first, "
+            f"to int8 or float32 for example{at_source(user_source())}"
         )
     return Scalar(x.copy()) if x.ndim == 0 else device_put(x)
 

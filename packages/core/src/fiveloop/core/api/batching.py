@@ -11,6 +11,7 @@ from fiveloop.core.api.flatten import (
     IS_PART,
     FlatFunction,
     argument_naming,
+    as_result,
     check_callable,
     flatten_values,
     function_name,
@@ -172,7 +173,7 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
                 f"vmap of {function_name(fun)}: out_axes is None for a result that depends on the batch"
                 f"{at_source(current_source())}"
             )
-        return x
+        return as_result(x)
     if not isinstance(wanted, int):
         raise TypeError(
             f"vmap of {function_name(fun)}: out_axes must hold ints and None, got {wanted!r}"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
+
 from fiveloop.core.api.flatten import FlatFunction, as_result, flatten_values
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.errors import at_source
@@ -18,6 +20,7 @@ from fiveloop.core.pytree import (
     keystr,
     register_node,
     tree_flatten_with_path,
+    tree_map,
     tree_unflatten,
 )
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
@@ -210,6 +213,9 @@ def _settled(target: Value | None, ct: Tangent) -> Value:
     return target
 
 
+_FLOAT0 = np.dtype([("float0", np.void, 0)])
+
+
 def like_values(
     what: str, given: Any, wanted: TreeDef, avals: Sequence[Aval], likes: str
 ) -> list[Tangent]:
@@ -217,6 +223,8 @@ def like_values(
 
     `wanted` is the structure of these values, and `likes` is what they are called.
     """
+    if not all(aval.differentiable for aval in avals):
+        given = tree_map(_number_for_float0, given)
     leaves, tree = flatten_values(given, what)
     if tree != wanted:
         raise TypeError(
@@ -226,6 +234,11 @@ def like_values(
         _check_like(what, given, k, aval, t, likes)
         for k, (aval, t) in enumerate(zip(avals, leaves, strict=True))
     ]
+
+
+def _number_for_float0(t: Any) -> Any:
+    """A tangent of an integer, which may be anything: also an array of the dtype that JAX has for them."""
+    return 0 if getattr(t, "dtype", None) == _FLOAT0 else t
 
 
 def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) -> Tangent:

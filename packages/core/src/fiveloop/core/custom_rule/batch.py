@@ -152,7 +152,7 @@ class BatchedRule(Rule):
             else Zero(x.aval)
             if isinstance(ct, Zero)
             else self._fit(d is not None, *next(found))
-            for ct, d, x in zip(flat.out_tangents, self.dims, operands, strict=True)
+            for ct, d, x in zip(flat.marks, self.dims, operands, strict=True)
         ]
 
     def _transpose_of_one(self, operands: Sequence[Operand]):  # type: ignore[no-untyped-def]

@@ -16,6 +16,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.trace.stage import stage
+from fiveloop.core.trace.tracer import users_lines
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
 
@@ -43,11 +44,13 @@ class Closure:
         `check` is told which of the tangents, Refs that is, the function writes to.
         """
         if check is None and all(x is y for x, y in zip(self.held, closed, strict=True)):
-            outs, dots = fun(values, tangents)
+            with users_lines():
+                outs, dots = fun(values, tangents)
         else:
             flat = Masked(fun, len(values), tangents)
             args = [*values, *flat.dots]
-            staged = stage(flat, [x.aval for x in args], user_fun=fun, closed=self.held)
+            with users_lines():
+                staged = stage(flat, [x.aval for x in args], user_fun=fun, closed=self.held)
             if check is not None:
                 check(_written(staged.jaxpr, tangents))
             outs, dots = flat.apart(eval_jaxpr(staged.jaxpr, [*staged.captured, *closed, *args]))

@@ -15,6 +15,10 @@ OfTangents = Callable[
 """From values and tangents to results and tangents."""
 
 
+_GIVEN = object()
+"""Stands for a tangent that is there."""
+
+
 class Masked:
     """`fun` of values and tangents as a flat function of the values and the nonzero tangents.
 
@@ -26,7 +30,7 @@ class Masked:
         self.num_values = num_values
         self.tangents = tangents
         self.num_outs = 0
-        self.out_tangents: list[Tangent | None] = []
+        self.marks: list[Zero | object | None] = []
 
     @property
     def dots(self) -> list[Value]:
@@ -37,13 +41,14 @@ class Masked:
         values, given = args[: self.num_values], iter(args[self.num_values :])
         tangents = [t if isinstance(t, Zero) else next(given) for t in self.tangents]
         outs, out_tangents = self.fun(values, tangents)
-        self.num_outs, self.out_tangents = len(outs), list(out_tangents)
-        return [*outs, *[t for t in out_tangents if t is not None and not isinstance(t, Zero)]]
+        there = [t for t in out_tangents if t is not None and not isinstance(t, Zero)]
+        self.num_outs = len(outs)
+        # Not the tangents themselves, which belong to the trace that this runs under.
+        self.marks = [t if t is None or isinstance(t, Zero) else _GIVEN for t in out_tangents]
+        return [*outs, *there]
 
     def apart(self, results: Sequence[Value]) -> tuple[list[Value], list[Tangent | None]]:
         """What `fun` gave, from what this function gave under another trace."""
         outs, rest = split_list(results, [self.num_outs])
         dots = iter(rest)
-        return outs, [
-            t if t is None or isinstance(t, Zero) else next(dots) for t in self.out_tangents
-        ]
+        return outs, [t if t is None or isinstance(t, Zero) else next(dots) for t in self.marks]

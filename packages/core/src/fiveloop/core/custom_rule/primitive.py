@@ -61,12 +61,14 @@ class Rule:
 
     `kind` is what the printer shows. `transposes` says that the rule has a transpose of its own; without one, the
     jaxpr is transposed. `ignores_closed` says that results do not depend on what the user's functions close over, as a
-    solution does not on how it is found.
+    solution does not on how it is found. `keeps_traced` tells the leak checker that what those functions close over is
+    held on purpose.
     """
 
     kind = "rule"
     transposes = False
     ignores_closed = False
+    keeps_traced = True
 
     def __repr__(self) -> str:
         return self.kind

@@ -11,7 +11,7 @@ from fiveloop.core.custom_rule.linear import LinearRule
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.errors import at_source
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace
+from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, users_lines
 from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
 from fiveloop.core.util import Mask, merge, partition, select_by, split_list
 
@@ -42,7 +42,10 @@ class UserRule(Rule):
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """The user's function, operation by operation."""
-        return list(self.function(*values)) if p.jaxpr is None else super().call(p, values)
+        if p.jaxpr is not None:
+            return super().call(p, values)
+        with users_lines():
+            return list(self.function(*values))
 
 
 class JvpRule(UserRule):
@@ -145,23 +148,25 @@ class VjpRule(UserRule):
         flat_jvp, closure = self.flat_jvp, self.closure
         fixed = [zero_like(x) for x, f in zip(outs, floats, strict=True) if not f]
         zeros = [zero_like(x) for x, u in zip(args, perturbed, strict=True) if not u]
+        # The rule outlives this call: it must hold types and numbers, and no values.
+        num_res = len(res)
 
         def backward(known: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
             closed, given = split_list(known, [num_closed])
             full = merge(floats, fixed, list(cts))
             _, in_cts = closure.run(
-                lambda values, cts: ([], back(values, cts)), closed, given[: len(res)], full
+                lambda values, cts: ([], back(values, cts)), closed, given[:num_res], full
             )
             return select_by(perturbed, in_cts)
 
         def forward(known: Sequence[Value], dots: Sequence[Value]) -> list[Tangent]:
             assert flat_jvp is not None, "unreachable: only used with a jvp"
-            closed, _, args = split_list(known, [num_closed, len(res)])
+            closed, _, args = split_list(known, [num_closed, num_res])
             full = merge(perturbed, zeros, list(dots))
             _, outs_dot = closure.run(flat_jvp, closed, args, full)
             return partition(floats, outs_dot)[1]
 
-        num_known = num_closed + len(res) + (len(args) if flat_jvp is not None else 0)
+        num_known = num_closed + num_res + (len(args) if flat_jvp is not None else 0)
         out_avals = [x.aval.tangent() for x, f in zip(outs, floats, strict=True) if f]
         return LinearRule(
             backward,

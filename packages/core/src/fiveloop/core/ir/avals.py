@@ -77,6 +77,8 @@ class ShapedArray(Aval):
         sharding: object | None = None,
     ) -> Self:
         dtype = np.dtype(dtype)
+        if not dtype.isnative:  # the order of bytes is no part of a type
+            dtype = dtype.newbyteorder("=")
         key = (tuple(shape), dtype, bool(weak_type), memory_kind, sharding)
         with cls._lock:
             found = cls._table.get(key)

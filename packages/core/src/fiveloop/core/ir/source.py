@@ -57,10 +57,10 @@ def is_internal(code: CodeType) -> bool:
     return known
 
 
-def user_source() -> Source | None:
-    """The innermost frame of the user's program."""
+def user_source(outermost: FrameType | None = None) -> Source | None:
+    """The innermost frame of the user's program, of those within `outermost`."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not outermost and frame is not None:
         code = frame.f_code
         known = _is_users.get(code)
         if known is None:
@@ -72,8 +72,10 @@ def user_source() -> Source | None:
 
 
 def function_source(fun: object) -> str:
-    """Where a function was defined, for error messages."""
+    """Where a function was defined, for error messages; one that a transform has made has no place of its own."""
     fun = unwrap(fun) if callable(fun) else fun
     code = getattr(fun, "__code__", None)
+    if code is not None and is_internal(code) and "<locals>" in code.co_qualname:
+        return "a transform"
     name = getattr(fun, "__name__", None) or type(fun).__name__
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else str(name)

@@ -136,7 +136,7 @@ def canonical_dtype(fun: str, dtype: Any) -> np.dtype[Any]:
         bad_type(f"{fun}: expected `dtype` to name a dtype, got {dtype!r}")
     if dtype_kind(out) not in "biufc" or out.char in "gG":
         bad_type(f"{fun}: expected `dtype` to be one of numbers or bools, got {out.name}")
-    return out
+    return out if out.isnative else out.newbyteorder("=")
 
 
 def _is_scalar(x: object) -> bool:

@@ -26,6 +26,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _DEPTH = 6
 """How many containers are looked through for a name."""
+_WAYS = 40
+"""How far a holder is followed before it counts as one that stays."""
 
 
 @contextmanager
@@ -74,8 +76,39 @@ def _check(ended: list[weakref.ref[Trace]]) -> None:
     for ref in ended:
         trace = ref()
         held = [] if trace is None else [x for x in gc.get_referrers(trace) if _is_own(x, trace)]
-        if held:
-            raise _leak(held[0])
+        for x in held:
+            if not _kept_on_purpose(x, held):
+                raise _leak(x)
+
+
+def _kept_on_purpose(x: object, known: list[Any]) -> bool:
+    """Whether every way by which something is held leads to an object whose class says `keeps_traced`.
+
+    A rule keeps the functions that it consists of, and with them what they close over: when it runs, other values
+    stand for those. What nothing that can be seen holds, a running function does.
+    """
+    seen = {id(known), id(x)}
+    level = [x]
+    for _ in range(_WAYS):
+        outer: list[object] = []
+        seen |= {id(level), id(outer)}
+        for each in level:
+            holders = [r for r in gc.get_referrers(each) if id(r) not in (id(level), id(known))]
+            if not holders or any(isinstance(r, (FrameType, ModuleType)) for r in holders):
+                return False
+            fresh = [r for r in holders if id(r) not in seen and not _keeps(r)]
+            seen.update(map(id, fresh))
+            outer += fresh
+            # These lists are no holders.
+            del holders, fresh
+        if not outer:
+            return True
+        level = outer
+    return False
+
+
+def _keeps(holder: object) -> bool:
+    return bool(getattr(type(holder), "keeps_traced", False))
 
 
 def _is_own(x: object, trace: Trace) -> bool:
@@ -102,11 +135,14 @@ def _holder(tracer: object) -> str:
             name = _in_frames(x)
             if name is not None:
                 return within + name
-            for referrer in gc.get_referrers(x):
+            referrers = gc.get_referrers(x)
+            for referrer in referrers:
                 if id(referrer) in seen or referrer is level or referrer is outer:
                     continue
                 found = _named(referrer, x)
                 if found is not None:
+                    if _kept_on_purpose(referrer, referrers):
+                        continue
                     return within + found
                 step = _container(referrer)
                 if step is not None:

@@ -23,6 +23,7 @@ from fiveloop.core.trace.tracer import (
     Trace,
     current_source,
     current_trace,
+    running_now,
     use_trace,
 )
 
@@ -168,7 +169,7 @@ def ensure_compile_time_eval() -> Iterator[None]:
     >>> jit(table)(1.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    with use_trace(_bottom()):
+    with running_now(_bottom()):
         yield
 
 

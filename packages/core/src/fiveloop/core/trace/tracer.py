@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
 from fiveloop.core.array import Concrete, Value
@@ -137,7 +139,8 @@ class EvalTrace(Trace):
             if isinstance(arg, Tracer):
                 if not arg.owner.live:
                     raise escaped(arg)
-                raise out_of_reach(arg) if arg.owner.decides else _not_now(arg, prim)
+                beneath = arg.owner.decides and not _current.now
+                raise out_of_reach(arg) if beneath else _not_now(arg, prim)
         impl = impl_rules.find(prim)
         return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
 
@@ -148,6 +151,8 @@ EVAL = EvalTrace(None)
 class _Current(threading.local):
     trace: Trace = EVAL
     source: Source | None = None
+    within: tuple[FrameType, Source] | None = None
+    now: bool = False
     context_uses: int = 0
     ended: list[weakref.ref[Trace]] | None = None
 
@@ -162,7 +167,31 @@ def current_trace() -> Trace:
 
 def current_source() -> Source | None:
     """The user's line that an operation comes from: of the equation that is being interpreted, or of the call."""
-    return _current.source or user_source()
+    return _current.source or _called_from()
+
+
+def _called_from() -> Source | None:
+    if _current.within is None:
+        return user_source()
+    frame, outer = _current.within
+    own = user_source(frame)
+    return outer if own is None else own._replace(marks=outer.marks)
+
+
+@contextmanager
+def users_lines() -> Iterator[None]:
+    """Within the block, operations come from the lines of the user's function that it calls.
+
+    While an equation is interpreted they come from its line. Where its rule is the user's, the line within the rule
+    says more; a rule of the library's has none, and leaves it at that.
+    """
+    outer, within = _current.source, _current.within
+    if outer is not None:
+        _current.source, _current.within = None, (sys._getframe(), outer)
+    try:
+        yield
+    finally:
+        _current.source, _current.within = outer, within
 
 
 def note_context() -> None:
@@ -210,6 +239,17 @@ def use_trace(trace: Trace) -> Iterator[None]:
         yield
     finally:
         _current.trace = previous
+
+
+@contextmanager
+def running_now(bottom: Trace) -> Iterator[None]:
+    """Let operations run now within the block, because the user asks for it: errors say so."""
+    before, _current.now = _current.now, True
+    try:
+        with use_trace(bottom):
+            yield
+    finally:
+        _current.now = before
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
 from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
-from fiveloop.core.ir.source import function_source
+from fiveloop.core.ir.source import Source, function_source
 from fiveloop.core.primitives.broadcast import zeros_of
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
@@ -19,6 +19,7 @@ from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
+    ARGUMENT,
     Trace,
     Tracer,
     bind,
@@ -38,8 +39,10 @@ class BatchTracer(Tracer):
 
     __slots__ = ("dim", "value")
 
-    def __init__(self, trace: Trace, value: Value, dim: int) -> None:
-        super().__init__(trace)
+    def __init__(
+        self, trace: Trace, value: Value, dim: int, source: Source | str | None = None
+    ) -> None:
+        super().__init__(trace, source)
         self.value = value
         self.dim = dim
 
@@ -95,7 +98,8 @@ class BatchTrace(Trace):
             elif self.size == 0 and is_pure(prim):
                 return self._of_no_lanes(prim, values, dims, params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
-        return [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+        source = current_source()
+        return [self.wrap(x, d, source) for x, d in zip(outs, out_dims, strict=True)]
 
     def _of_no_lanes(
         self, prim: Primitive[Any], values: Sequence[Value], dims: Sequence[BatchDim], params: Any
@@ -104,7 +108,7 @@ class BatchTrace(Trace):
         pairs = zip(values, dims, strict=True)
         avals = [x.aval if d is None else x.aval.unbatched(d) for x, d in pairs]
         outs, _ = abstract_eval_rules[prim](avals, params)
-        return [self.wrap(zeros_of(a.batched(0)), 0) for a in outs]
+        return [self.wrap(zeros_of(a.batched(0)), 0, current_source()) for a in outs]
 
     def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
@@ -138,9 +142,9 @@ class BatchTrace(Trace):
         self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
         return [self.wrap(x, d) for x, d in pairs]
 
-    def wrap(self, value: Value, dim: BatchDim) -> Value:
+    def wrap(self, value: Value, dim: BatchDim, source: Source | str | None = ARGUMENT) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
-        return value if dim is None else BatchTracer(self, value, dim)
+        return value if dim is None else BatchTracer(self, value, dim, source)
 
 
 @leak_checked

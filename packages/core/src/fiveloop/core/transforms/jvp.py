@@ -8,15 +8,18 @@ from typing import Any
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+from fiveloop.core.ir.source import Source
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import jvp_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
+    ARGUMENT,
     Trace,
     Tracer,
     bind,
     check_live,
+    current_source,
     current_trace,
     running,
     use_trace,
@@ -31,8 +34,10 @@ class JvpTracer(Tracer):
 
     __slots__ = ("primal", "tangent")
 
-    def __init__(self, trace: Trace, primal: Value, tangent: Tangent) -> None:
-        super().__init__(trace)
+    def __init__(
+        self, trace: Trace, primal: Value, tangent: Tangent, source: Source | str | None = None
+    ) -> None:
+        super().__init__(trace, source)
         self.primal = primal
         self.tangent = tangent
 
@@ -80,7 +85,8 @@ class JvpTrace(Trace):
             if not prim.creates_state and all(isinstance(t, Zero) for t in tangents):
                 return bind(prim, *primals, params=params)
             outs, outs_dot = jvp_rules[prim](primals, tangents, params)
-        return [self.wrap(p, t) for p, t in zip(outs, outs_dot, strict=True)]
+        source = current_source()
+        return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
     def pair(self, x: Value) -> tuple[Value, Tangent]:
         """The primal and tangent of a value; one that is not of this trace is constant."""
@@ -88,9 +94,11 @@ class JvpTrace(Trace):
             return x.primal, x.tangent
         return x, zero_like(x)
 
-    def wrap(self, primal: Value, tangent: Tangent) -> Value:
+    def wrap(
+        self, primal: Value, tangent: Tangent, source: Source | str | None = ARGUMENT
+    ) -> Value:
         """A value of this trace; a constant stays what it is."""
-        return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent)
+        return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent, source)
 
 
 @leak_checked
