@@ -45,7 +45,7 @@ def test_keyword_arguments_are_batched_in_front() -> None:
 
 def test_results_that_do_not_depend_on_the_batch() -> None:
     assert_close(vmap(lambda a: 1.0)(X), np.ones(3, np.float32))
-    one = vmap(lambda a: 1.0, out_axes=None)(X)
+    one: object = vmap(lambda a: 1.0, out_axes=None)(X)
     assert isinstance(one, Array)
     assert_close(one, np.float32(1))
 
