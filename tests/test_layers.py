@@ -44,7 +44,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "indexing",
         "views",
     ),
-    ("complex_order", "operators", "methods", "ufuncs", "keys"),
+    ("complex_order", "operators", "operator_frames", "methods", "ufuncs", "keys"),
     ("transforms",),
     ("closed_call", "custom_rule"),
     ("api",),

@@ -34,6 +34,7 @@ from fiveloop.core.engine import boundary
 from fiveloop.core.ir.source import is_internal
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
+from fiveloop.state import new_ref
 
 X = fnp.asarray(np.array([1.0, 2.0, 3.0]))
 
@@ -179,3 +180,34 @@ def test_names_and_docstrings_stay() -> None:
     assert vjp.__name__ == "vjp"
     assert (scan.__doc__ or "").startswith("Run `carry, y")
     assert grad(library_fails).__name__ == "library_fails"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x + np.ones(2),
+        lambda x: np.ones(2) + x,
+        lambda x: x @ 2.0,
+        lambda x: x < np.ones(2),
+        lambda x: ~x,
+        lambda x: x << 1,
+        lambda x: x[0.5],
+        lambda x: x[0, 0],
+        lambda x: x.__setitem__(0, 1.0),
+        lambda x: x.sum(axis=3),
+        lambda x: x.reshape(7),
+        lambda x: x.clip(np.ones(2), 3.0),
+        lambda x: x.at[0, 0].set(1.0),
+        lambda x: divmod(x, np.ones(2)),
+        lambda x: hash(x),
+        lambda x: new_ref(x)[0.5],
+        lambda x: new_ref(x).__setitem__(0, np.ones(2)),
+    ],
+)
+def test_operators_and_methods_outside_of_all_transforms(use: Callable[[Any], Any]) -> None:
+    error = caught(lambda: use(X))
+    assert isinstance(error, (TypeError, ValueError, IndexError))
+    assert "\n  at " in str(error)
+    assert not has_internal(error.__traceback__)
+    with full_tracebacks():
+        assert has_internal(caught(lambda: use(X)).__traceback__)

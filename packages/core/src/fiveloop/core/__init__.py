@@ -6,6 +6,7 @@ What one needs to add primitives, types and effects is in `fiveloop.core.extend`
 from . import closed_call as _closed_call
 from . import index_ops as _index_ops
 from . import methods as _methods
+from . import operator_frames as _operator_frames
 from . import operators as _operators
 from . import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
