@@ -26,7 +26,9 @@ def for_discharge(
     left = [k for k, x in enumerate(operands) if isinstance(x, Value) and x.aval.accumulates]
     is_ref = [k >= first and k not in left for k in range(len(operands))]
     results = [r and k + 1 in changed for k, r in enumerate(is_ref)]
-    discharged = discharge_jaxpr(p.body, (False, *is_ref), (False, *results), counter=0)
+    discharged = discharge_jaxpr(
+        p.body, (False, *is_ref), (False, *results), counter=0, unrolled=p.unroll > 1
+    )
     read = [k for k, r in enumerate(is_ref) if r and not results[k]]
     carried = [k for k, r in enumerate(results) if r]
     layout = [*range(p.num_consts), *read, *range(p.num_consts, first), *carried, *left]

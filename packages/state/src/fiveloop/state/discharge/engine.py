@@ -53,12 +53,13 @@ def discharge_jaxpr(
     counter: int | None = None,
     *,
     once: bool = False,
+    unrolled: bool = False,
 ) -> Jaxpr:
     """As `discharge_state`, giving only the final contents that `results` marks.
 
     `which` marks the Refs among the inputs that become values. `counter` is the position of the loop counter if the
     jaxpr is the body of a loop; `once` says that it is no part of one and is about to be compiled, so that reads are to
-    be ordered before writes here, too.
+    be ordered before writes here, too. `unrolled` says that another step may follow in the same turn of the loop.
 
     >>> def copy(r, s):
     ...     s[...] = r[...]
@@ -66,15 +67,20 @@ def discharge_jaxpr(
     >>> print(discharge_jaxpr(jaxpr, (True, True), results=(False, True)))
     { lambda a:f32[] _:f32[] ; let in (a,) }
     """
-    key = ("discharge", tuple(which), tuple(results), counter, once)
-    return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter, once))
+    key = ("discharge", tuple(which), tuple(results), counter, once, unrolled)
+    return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter, once, unrolled))
 
 
 def _discharge(
-    jaxpr: Jaxpr, which: Sequence[bool], results: Sequence[bool], counter: int | None, once: bool
+    jaxpr: Jaxpr,
+    which: Sequence[bool],
+    results: Sequence[bool],
+    counter: int | None,
+    once: bool,
+    unrolled: bool,
 ) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
-        return _Discharger(jaxpr, which, args, counter, once).run(results)
+        return _Discharger(jaxpr, which, args, counter, once, unrolled).run(results)
 
     avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
     return stage_closed(run, avals, jaxpr.name)
@@ -94,15 +100,15 @@ class _Discharger:
         args: Sequence[Value],
         counter: int | None,
         once: bool,
+        unrolled: bool,
     ) -> None:
         self.jaxpr = jaxpr
         self.last_use = _last_uses(jaxpr)
         self.now = 0
         self.from_reads: set[Var] = set()
         self.env: dict[Var, Value | Cell] = {}
-        self.phases = Phases(
-            None if counter is None else args[counter], self._crossing, self._replace, once=once
-        )
+        index = None if counter is None else args[counter]
+        self.phases = Phases(index, self._crossing, self._replace, once=once, unrolled=unrolled)
         self.parts = PartReads() if once else None
         self.apart = Apart() if counter is not None else None
         self.changing = _changing(jaxpr)

@@ -37,7 +37,8 @@ class Phases:
     """The context of discharge rules. `index` is the loop's counter; without one, writes happen at once.
 
     `crossing` gives the values computed so far that are used later, of one Ref's parts if one is named, and `replace`
-    is told their ordered twins. With `once`, reads of parts of large Refs are ordered before each write.
+    is told their ordered twins. With `once`, reads of parts of large Refs are ordered before each write. If
+    `unrolled`, a step may be followed by another one, whose reads must not pass its writes either.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class Phases:
         replace: Callable[[Sequence[Value], Sequence[Value]], None],
         *,
         once: bool = False,
+        unrolled: bool = False,
     ) -> None:
         self.index = index
         self.once = once
+        self.unrolled = unrolled
         self._crossing = crossing
         self._replace = replace
         self._cells: list[Cell] = []
@@ -159,11 +162,13 @@ class Phases:
     def flush(self, last: bool = False, apart: bool = False) -> None:
         """End the phase: order what was read before what is written, then write.
 
-        A step of a single phase needs no order if it writes once, or once to each Ref and these keep `apart`.
+        A step of a single phase, alone in its turn, needs no order if it writes once, or once to each Ref and these
+        keep `apart`.
         """
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
         once_each = apart and all(len(cell.writes) <= 1 for cell in self._cells)
-        simple = last and self._flushes == 0 and (once_each or len(waiting) <= 1)
+        alone = last and self._flushes == 0 and not self.unrolled
+        simple = alone and (once_each or len(waiting) <= 1)
         if self.index is not None and self._has_read and not simple:
             crossing = [] if last else [*self._crossing(None), *map(self.latest, self._held)]
             self._order(self.index, [w for _, w in waiting], crossing)
