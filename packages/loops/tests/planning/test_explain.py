@@ -97,6 +97,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
           - constants: w: it stays a value: no step reads it at an index that is known only at run time
           - constants: params['b']: it stays a value: no step reads it at an index that is known only at run time
+          + passthrough: carry[0]: f32[40] of each step is what the step before made of it, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
           in place: no write uses an element of another array that changes: nothing has to be ordered
         loop 2: backward half of a derivative, `step`, test_explain.py:45, 12 steps, counting down
