@@ -239,6 +239,11 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "custom_vjp of f: nondiff_argnums must hold argument numbers, got 'x'",
     ),
+    "static arguments by names that it has not": (
+        lambda: custom_derivative(f, jvp=plain_fwd, nondiff_argnames="n"),
+        ValueError,
+        "custom_jvp of f: nondiff_argnames must name some of its positional arguments ['x'], got 'n'",
+    ),
     "defjvps beside static arguments": (
         lambda: custom_jvp(lambda n, x: x, nondiff_argnums=0).defjvps(None),
         TypeError,

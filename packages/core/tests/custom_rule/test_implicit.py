@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.core as core
-from fiveloop.core import closed_call, custom_linear_solve, custom_root, jit, jvp, make_jaxpr
+from fiveloop.core import Array, closed_call, custom_linear_solve, custom_root, jit, jvp, make_jaxpr
 from fiveloop.core.extend import (
     as_value,
     concatenate,
@@ -76,6 +76,7 @@ def test_a_root_of_trees_with_auxiliary_results() -> None:
     p = {"a": np.float64(3.0), "b": np.float64(5.0)}
     for wrap in WRAPS:
         (x, aux) = wrap(solved)(p)
+        assert type(aux["steps"]) is Array
         assert_all_near([x["u"], x["v"], aux["steps"], aux["size"]], [1.5, 8.0, 3, 3.0])
         got = wrap(
             grad(lambda p: solved(p)[0]["v"] * 2.0 + solved(p)[0]["u"] + solved(p)[1]["size"])

@@ -141,6 +141,10 @@ def test_static_arguments() -> None:
     assert_near(jit(grad(lambda x: with_rule(sin, x, n=3)))(1.0), 21.0)
     last = custom_jvp(g, nondiff_argnums=(0, -1))
     assert last.nondiff_argnums == (0, 2)
+    named = custom_jvp(g, nondiff_argnums=2, nondiff_argnames="h")
+    assert named.nondiff_argnums == (0, 2)
+    named.defjvp(lambda h, n, primals, tangents: (h(primals[0]) * n, 7.0 * n * tangents[0]))
+    assert_near(jit(grad(lambda x: named(n=3, h=sin, x=x)))(1.0), 21.0)
 
 
 def test_an_array_that_is_static_has_no_derivative() -> None:

@@ -114,6 +114,9 @@ def test_static_arguments() -> None:
     f.defvjp(lambda n, x, h: (h(x) * n, x), lambda n, h, x, ct: (n * h(x) * ct,))
     assert_near(grad(lambda x: f(5, x, cos))(1.0), 5 * np.cos(1.0))
     assert_near(jit(grad(lambda x: f(5, x, h=cos)))(1.0), 5 * np.cos(1.0))
+    named = custom_vjp(lambda n, x, h: h(x) * n, nondiff_argnames=("h", "n"))
+    named.defvjp(lambda n, x, h: (h(x) * n, x), lambda n, h, x, ct: (n * h(x) * ct,))
+    assert_near(jit(grad(lambda x: named(5, x, h=cos)))(1.0), 5 * np.cos(1.0))
 
 
 def test_symbolic_zeros() -> None:

@@ -27,6 +27,7 @@ def custom_derivative(
     fwd: Callable[..., Any] | None = None,
     bwd: Callable[..., Any] | None = None,
     nondiff_argnums: int | Sequence[int] = (),
+    nondiff_argnames: str | Sequence[str] = (),
     symbolic_zeros: bool = False,
 ) -> Callable[P, R]:
     """`fun` with the derivative that is given: by a jvp, by `fwd` and `bwd`, or by both.
@@ -53,10 +54,10 @@ def custom_derivative(
             f"{at_source(current_source())}"
         )
     if fwd is None or bwd is None:
-        forward = custom_jvp(fun, nondiff_argnums)
+        forward = custom_jvp(fun, nondiff_argnums, nondiff_argnames)
         forward.defjvp(jvp, symbolic_zeros)  # type: ignore[type-var]  # one of the two is given
         return forward
-    both = _BothModes(fun, nondiff_argnums)
+    both = _BothModes(fun, nondiff_argnums, nondiff_argnames)
     both.defvjp(fwd, bwd, symbolic_zeros)
     if jvp is not None:
         check_callable(f"{what}: jvp", jvp)

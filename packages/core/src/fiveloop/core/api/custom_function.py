@@ -92,13 +92,20 @@ class CustomFunction(Generic[P, R]):
     what = "custom rule"
     ignores_closed = False
 
-    def __init__(self, fun: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        fun: Callable[P, R],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
         check_callable(self.what, fun)
         update_wrapper(self, fun)
         self.fun = fun
         self.name = function_name(fun)
+        what = f"{self.what} of {self.name}"
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        self.nondiff_argnums = _positions(f"{self.what} of {self.name}", fun, nums)
+        named = _numbers_of(what, fun, nondiff_argnames)
+        self.nondiff_argnums = tuple(sorted({*_positions(what, fun, nums), *named}))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else partial(cast(Any, self), instance)
@@ -240,3 +247,19 @@ def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple
                 f"{at_source(current_source())}"
             )
     return tuple(sorted({index(k) % count if k < 0 else index(k) for k in nums}))
+
+
+def _numbers_of(what: str, fun: Callable[..., Any], names: str | Sequence[str]) -> list[int]:
+    """The positions of arguments that are named."""
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    if not wanted:
+        return []
+    parameters = inspect.signature(fun).parameters.values()
+    placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
+    for name in wanted:
+        if name not in placed:
+            raise ValueError(
+                f"{what}: nondiff_argnames must name some of its positional arguments {placed}, got {name!r}"
+                f"{at_source(current_source())}"
+            )
+    return [placed.index(name) for name in wanted]

@@ -33,8 +33,8 @@ class custom_jvp(CustomFunction[P, R]):
     """A function whose derivative is what `defjvp` says.
 
     The rule takes the arguments as a tuple, and their tangents as another, and returns the result and its tangent,
-    which must be linear in the tangents: reverse mode is its transpose. Arguments in `nondiff_argnums` are static;
-    the rule takes them first. Without derivatives, the function itself runs.
+    which must be linear in the tangents: reverse mode is its transpose. Arguments in `nondiff_argnums` are static,
+    and so are those in `nondiff_argnames`; the rule takes them first. Without derivatives, the function itself runs.
 
     >>> @custom_jvp
     ... def f(x):
@@ -49,8 +49,13 @@ class custom_jvp(CustomFunction[P, R]):
 
     what = "custom_jvp"
 
-    def __init__(self, fun: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
-        super().__init__(fun, nondiff_argnums)
+    def __init__(
+        self,
+        fun: Callable[P, R],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.rule: Callable[..., Any] | None = None
         self.symbolic_zeros = False
 

@@ -40,7 +40,8 @@ class custom_vjp(CustomFunction[P, R]):
 
     `fwd` takes the function's arguments, and returns its result and residuals: any pytree of arrays. `bwd` takes
     the residuals and the cotangent of the result, and returns a tuple of cotangents, one an argument; None counts
-    as zero. Arguments in `nondiff_argnums` are static: `fwd` takes them in their places, `bwd` takes them first.
+    as zero. Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd` takes them in their places,
+    `bwd` takes them first.
     Forward mode is derived by transposing `bwd`, which is linear in the cotangent. Without derivatives, the function
     itself runs.
 
@@ -54,8 +55,13 @@ class custom_vjp(CustomFunction[P, R]):
 
     what = "custom_vjp"
 
-    def __init__(self, fun: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
-        super().__init__(fun, nondiff_argnums)
+    def __init__(
+        self,
+        fun: Callable[P, R],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
         self.symbolic_zeros = False

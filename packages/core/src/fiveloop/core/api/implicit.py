@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from fiveloop.core.api.custom_function import Call, run_custom
-from fiveloop.core.api.flatten import FlatFunction, check_callable, flatten_values, function_name
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    as_result,
+    check_callable,
+    flatten_values,
+    function_name,
+)
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.implicit import (
@@ -278,6 +284,7 @@ class _Unknown:
     def result(self, call: Call, leaves: Sequence[Value], has_aux: bool) -> Any:
         """The user's result from its leaves."""
         n = len(self.like)
+        leaves = [as_result(x) for x in leaves]
         solution = tree_unflatten(self.tree, leaves[:n])
         if not has_aux:
             return solution
