@@ -26,6 +26,7 @@ from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_l
 from fiveloop.remat import checkpoint, saved_residuals
 from fiveloop.state import (
     CheckError,
+    addupdate,
     all_checks,
     check,
     checked,
@@ -257,3 +258,41 @@ def test_nans_in_loops() -> None:
     assert (error.get() or "").startswith("`sqrt` made a nan (in step 3)\n")
     error, _ = jit(checkify(lambda x: cond(x > 0, fnp.log, lambda x: x, x), all_checks))(-1.0)
     assert error.get() is None
+
+
+NAN = np.array([[1.0, np.nan], [2.0, 3.0]], np.float32)
+ORDER = np.array([1, 0])
+
+
+def added_to_a_row(x: Any) -> Any:
+    ref = new_ref(np.zeros((2, 2), np.float32))
+    addupdate(ref, np.array([0, 0]), x)
+    return ref[...]
+
+
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "transpose": lambda x: x.T,
+    "reverse": lambda x: x[::-1],
+    "sort": lambda x: fnp.sort(x, axis=0),
+    "cumsum": lambda x: fnp.cumsum(x, 0),
+    "dot_general": lambda x: x @ fnp.ones_like(x),
+    "gather": lambda x: x[ORDER],
+    "scatter": lambda x: x.at[ORDER].set(x),
+    "sum of both": lambda x: x + x.T,
+    "in a branch": lambda x: cond(x[0, 0] > 0, lambda x: x.T, lambda x: x, x),
+    "added twice to a row": added_to_a_row,
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_nan_that_is_moved_is_not_made(name: str) -> None:
+    error, _ = checkify(MOVES[name], errors=nan_checks)(NAN)
+    assert error.get() is None
+
+
+def test_a_nan_that_is_made_beside_another() -> None:
+    x = np.array([[np.inf, np.nan], [1.0, 2.0]], np.float32)
+    makers: dict[str, Callable[[Any], Any]] = {"sub": lambda x: x - x, "log": lambda x: fnp.log(-x)}
+    for name, f in makers.items():
+        error, _ = checkify(f, errors=nan_checks)(x)
+        assert (error.get() or "").startswith(f"`{name}` made a nan\n")

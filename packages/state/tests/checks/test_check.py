@@ -77,6 +77,16 @@ def test_it_raises_when_the_call_returns(way: str) -> None:
     f(4.0)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jit])
+def test_a_specification_is_applied_to_each_element(wrap: Callable[..., Any]) -> None:
+    def f(x: Any) -> None:
+        check((x > 0).all(), "{:.2f} adds up to {total:6.1f}", x, total=x.sum())
+
+    with pytest.raises(CheckError) as error:
+        wrap(f)(np.array([1.0, -2.0]))
+    assert str(error.value).startswith("[1.00 -2.00] adds up to   -1.0\n")
+
+
 def test_lanes() -> None:
     xs = np.array([4.0, 1.0, -2.0, -3.0])
     for f in (
@@ -435,8 +445,8 @@ MISUSE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a value is missing": (
         lambda: check(True, "{} {}", 1),
         ValueError,
-        "check: the message '{} {}' cannot be formatted with values of types [i32*[]] (IndexError: Replacement index 1 "
-        "out of range for positional args tuple); give one for each pair of braces",
+        "check: the message '{} {}' cannot be formatted with values of types [i32*[]] (IndexError: list index out of "
+        "range); give one for each pair of braces",
     ),
     "a name is missing": (
         lambda: check(True, "{x}", y=1),

@@ -73,6 +73,7 @@ from .primitives.elementwise import (
     to_condition,
 )
 from .primitives.elementwise_arithmetic import neg_p
+from .primitives.family import ELEMENTWISE
 from .primitives.gather import gather_p, scatter_p
 from .primitives.index import (
     dynamic_slice_p,
@@ -110,6 +111,7 @@ __all__ = [
     "AxisScope",
     "CustomRuleParams",
     "DonatedError",
+    "ELEMENTWISE",
     "Entry",
     "FlatFunction",
     "Indexer",

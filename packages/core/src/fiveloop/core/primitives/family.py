@@ -272,6 +272,10 @@ def transpose_elementwise(name: str, terms: Sequence[Term | None]) -> Transpose:
 # the rows
 
 
+ELEMENTWISE: set[Primitive[Any]] = set()
+"""The primitives each element of whose result depends on the elements of that place alone."""
+
+
 def define_elementwise(
     prim: Primitive[Any],
     *,
@@ -284,6 +288,7 @@ def define_elementwise(
     flops: int = 1,
 ) -> None:
     """Fill the row of an elementwise primitive of `count` operands without params; `flops` of each element."""
+    ELEMENTWISE.add(prim)
     define(
         prim,
         abstract_eval=_abstract_eval(prim.name, count, kinds, out),

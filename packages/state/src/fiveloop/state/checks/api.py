@@ -54,10 +54,10 @@ def check(
 ) -> None:
     """Raise CheckError with a message if a predicate does not hold; in traced code when the call returns.
 
-    `pred` is one bool. The message is formatted as `str.format` does, with the values of arrays. Of the checks of a
-    call the first that fails counts: in a loop that of the first step, in a `cond` only those of the branch taken,
-    under `vmap` that of the first lane; the error tells the steps and the lanes, outermost first. Derivatives check
-    once, and computing values again checks nothing.
+    `pred` is one bool. The message is formatted as `str.format` does, with the values of arrays; a specification is
+    applied to each element of one. Of the checks of a call the first that fails counts: in a loop that of the first
+    step, in a `cond` only those of the branch taken, under `vmap` that of the first lane; the error tells the steps and
+    the lanes, outermost first. Derivatives check once, and computing values again checks nothing.
 
     >>> from fiveloop.core import jit
     >>> @jit

@@ -7,6 +7,7 @@ from typing import Any
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
+    ELEMENTWISE,
     Indexer,
     Setting,
     Span,
@@ -30,6 +31,7 @@ from fiveloop.core.extend import (
 )
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.discharge.phases import names_each_once
 from fiveloop.state.primitives.common import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
 from fiveloop.state.primitives.lifetime import freeze_p
 
@@ -175,14 +177,20 @@ _DIVISIONS: dict[str, Callable[[Eqn, Sequence[Value]], None]] = {
 
 
 def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value) -> None:
-    """Check that a primitive makes no nan: none is in a result that is in no operand."""
+    """Check that a primitive makes no nan: none is in a result that is in no operand.
+
+    Of one that works element by element, none in the same place; any other may have moved it.
+    """
     if not _may_hold_nan(out):
         return
+    in_place = eqn.primitive in ELEMENTWISE or (
+        eqn.primitive in _ACCUMULATES and names_each_once(eqn.params.indexer)
+    )
     made = out != out
     for x in operands:
         if _may_hold_nan(x):
             found = x != x
-            alike = x.shape in ((), out.shape)
+            alike = x.shape == () or (in_place and x.shape == out.shape)
             made = bitwise_and(made, bitwise_not(found if alike else found.any()))
     _check(eqn, bitwise_not(made), f"`{eqn.primitive}` made a nan")
 

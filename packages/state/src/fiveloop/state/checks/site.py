@@ -12,6 +12,7 @@ import numpy as np
 
 from fiveloop.core.engine import at_source
 from fiveloop.core.extend import ShapedArray
+from fiveloop.state.formatting import ArrayFormatter
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -52,9 +53,8 @@ class CheckSite:
     def format(self, values: Sequence[Any]) -> str:
         """The message with values in it."""
         num = len(values) - len(self.names)
-        return self.message.format(
-            *values[:num], **dict(zip(self.names, values[num:], strict=True))
-        )
+        named = dict(zip(self.names, values[num:], strict=True))
+        return ArrayFormatter().vformat(self.message, values[:num], named)
 
     def error(self, values: Sequence[Any], where: str = "") -> CheckError:
         """The error for values that have failed; `where` says in which step and lane."""

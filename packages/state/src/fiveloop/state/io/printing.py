@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from string import Formatter
 from typing import Any
 
-import numpy as np
-
 from fiveloop.core.engine import at_source, current_source
+from fiveloop.state.formatting import ArrayFormatter
 
 
-class _ArrayFormatter(Formatter):
-    """`str.format`, with a format specification applied to each element of an array, and nothing left over."""
-
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        if isinstance(value, np.ndarray) and format_spec:
-            if value.ndim == 0:
-                return format(value[()], format_spec)
-            each = {"all": lambda x: format(x, format_spec)}
-            return np.array2string(value, formatter=each)  # type: ignore[arg-type]  # "all" is one of its keys
-        return super().format_field(value, format_spec)
+class _Complete(ArrayFormatter):
+    """The same, with nothing left over."""
 
     def check_unused_args(
         self, used_args: set[int | str], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -32,7 +22,7 @@ class _ArrayFormatter(Formatter):
             raise ValueError(f"no field takes the argument {', '.join(left)}")
 
 
-_FORMATTER = _ArrayFormatter()
+_FORMATTER = _Complete()
 
 
 @dataclass(frozen=True)

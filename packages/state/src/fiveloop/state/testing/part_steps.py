@@ -1,4 +1,4 @@
-"""The steps of random programs that work on parts of Refs, and at masks."""
+"""The steps of random programs that work on parts of Refs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fiveloop.core import closed_call
-from fiveloop.core.engine import equal
-from fiveloop.core.primitives.elementwise import add, bitwise_and
 from fiveloop.core.testing.programs import (
     LIBRARY,
     Draw,
@@ -21,7 +19,6 @@ from fiveloop.core.testing.programs import (
     Step,
     Use,
     define_operation,
-    draw_int,
     draw_use,
 )
 from fiveloop.state import api
@@ -145,44 +142,3 @@ def draw_part(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
         scope.floats.append(shape)
     how = draw(st.sampled_from(["on part", "part in call"]))
     return TouchPart(how, name, ref, tuple(indices), use)
-
-
-def _mask(rows: int, start: Any) -> Any:
-    """Every other row, from a run-time one on."""
-    return equal(bitwise_and(add(np.arange(rows, dtype=np.int32), start), np.int32(1)), np.int32(0))
-
-
-def _masked(ref: Any, start: Any, x: Any) -> None:
-    mask = _mask(ref.shape[0], start)
-    ref[mask] = x
-    ref[mask] += x
-
-
-def _host_masked(ref: HostArray, start: Any, x: HostArray) -> None:
-    mask = (np.arange(ref.shape[0]) + int(start)) % 2 == 0
-    ref[mask] = 2 * np.broadcast_to(x, ref.shape)[mask]
-
-
-define_operation("masked", _masked, _host_masked)
-
-
-@dataclass(frozen=True)
-class TouchMasked:
-    """Write and accumulate at a mask over the rows of a Ref."""
-
-    ref: int
-    integer: int
-    use: Use
-
-    def run(self, env: Env) -> None:
-        """Touch the rows."""
-        env.ops["masked"](env.refs[self.ref], env.ints[self.integer], env.float(self.use))
-
-
-def draw_masked(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
-    """Something written where a mask holds; to a scalar, in a part of it."""
-    ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
-    shape = scope.refs[ref]
-    if not shape:
-        return draw_part(draw, scope, kinds)
-    return TouchMasked(ref, draw_int(draw, scope), draw_use(draw, scope, shape))

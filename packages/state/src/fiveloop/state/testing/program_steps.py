@@ -29,7 +29,8 @@ from fiveloop.core.testing.samples import Sample
 from fiveloop.state import api
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.testing.indices import Index, draw_index
-from fiveloop.state.testing.part_steps import draw_masked, draw_part
+from fiveloop.state.testing.mask_steps import draw_masked
+from fiveloop.state.testing.part_steps import draw_part
 
 
 def _set(ref: Any, index: Any, x: Any) -> None:
