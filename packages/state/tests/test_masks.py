@@ -300,6 +300,12 @@ MISUSES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "expected a mask whose elements are known to read Ref{f32[3,4]} at it, got the traced mask Traced<bool[4]>: "
         "the size of the result must be static; read all, and use `where(mask, ref[...], other)`",
     ),
+    "a part at a traced mask": (
+        lambda: jit(lambda m: REF.at[:, m][...])(COLUMNS),
+        TypeError,
+        "`ref.at[mask]`: expected a mask whose elements are known to name a part of Ref{f32[3,4]}, got the traced mask "
+        "Traced<bool[4]>: the size of a part must be static; write at the mask, `ref[mask] = x` or `ref[mask] += x`",
+    ),
     "an array read at a traced mask": (
         lambda: jit(lambda m: as_value(np.zeros((3, 4)))[:, m])(COLUMNS),
         TypeError,

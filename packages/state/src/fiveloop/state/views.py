@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fiveloop.core import Value
+from fiveloop.core import Value, is_concrete
 from fiveloop.core.engine import (
     Indexer,
     Normal,
@@ -14,6 +14,8 @@ from fiveloop.core.engine import (
     base_of,
     compose,
     current_source,
+    has_mask,
+    masked_place,
     normalize,
 )
 from fiveloop.core.extend import Aval, ShapedArray
@@ -78,6 +80,7 @@ class At:
         self._ref = ref
 
     def __getitem__(self, index: Any) -> Ref:
+        _check_known(self._ref, index)
         base, place = through(self._ref, index)
         _check_alive(base)
         return RefView(base, *normalize(base.shape, place))
@@ -86,6 +89,17 @@ class At:
         raise TypeError(
             f"`ref.at` names parts of a Ref of type {self._ref.aval}, and is not written: write `ref[index] = x`"
             f"{at_source(current_source())}"
+        )
+
+
+def _check_known(ref: Value, index: Any) -> None:
+    """Raise if an index has a mask that is known only at run time: the size of a part is static."""
+    place = masked_place(ref.shape, index) if has_mask(index) else None
+    if place is not None and not is_concrete(place.mask):
+        raise TypeError(
+            f"`ref.at[mask]`: expected a mask whose elements are known to name a part of {ref.aval}, got the traced "
+            f"mask {place.mask!r}: the size of a part must be static; write at the mask, `ref[mask] = x` or "
+            f"`ref[mask] += x`{at_source(current_source())}"
         )
 
 
