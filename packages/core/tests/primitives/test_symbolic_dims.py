@@ -8,15 +8,38 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Jaxpr, tree_leaves
+import fiveloop.core as core
+from fiveloop.core import (
+    Jaxpr,
+    all_gather,
+    all_to_all,
+    axis_index,
+    closed_call,
+    custom_jvp,
+    custom_vjp,
+    jit,
+    jvp,
+    linearize,
+    make_jaxpr,
+    pmax,
+    pmin,
+    ppermute,
+    psum,
+    psum_scatter,
+    tree_leaves,
+)
 from fiveloop.core.dims import SymbolicDim
 from fiveloop.core.extend import ShapedArray, as_value, stage, typecheck
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
 from fiveloop.core.primitives.dot import matmul
+from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.primitives.joining import split
 from fiveloop.core.primitives.shape import iota
 from fiveloop.core.testing.misuse import raised
 from fiveloop.core.testing.primitive_samples import Case, core_cases
+
+grad: Any = core.grad
+vmap: Any = core.vmap
 
 WRITE_SIZES = {"broadcast_in_dim", "dot_general", "iota", "reshape", "split"}
 """Samples of these write the size of the axis that is made symbolic as a number; `SYMBOLIC` has others."""
@@ -120,6 +143,58 @@ def test_no_row_is_listed_for_nothing(name: str) -> None:
                 typecheck(traced(case))
 
     assert isinstance(raised(all_of_them), (TypeError, ValueError))
+
+
+def by_jvp(x: Any) -> Any:
+    f = custom_jvp(sin)
+    f.defjvp(lambda primals, tangents: (sin(primals[0]), cos(primals[0]) * tangents[0]))
+    return f(x)
+
+
+def by_vjp(x: Any) -> Any:
+    f = custom_vjp(sin)
+    f.defvjp(lambda x: (sin(x), x), lambda x, ct: (cos(x) * ct,))
+    return f(x)
+
+
+@pytest.mark.parametrize("call", [closed_call(sin), jit(sin), by_jvp, by_vjp])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: f,
+        lambda f: grad(lambda x: f(x).sum()),
+        lambda f: lambda x: jvp(f, (x,), (x,)),
+        lambda f: lambda x: linearize(f, x)[1](x),
+        lambda f: vmap(f, in_axes=1),
+    ],
+)
+def test_calls_are_traced_and_transformed(call: Any, transform: Any) -> None:
+    x = ShapedArray((N, 3), np.float32)
+    made = stage(lambda x: tree_leaves(transform(call)(x)), [x]).jaxpr
+    typecheck(made)
+    assert N in {d for a in made.out_avals for d in a.shape}
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda x: psum(x, "i"),
+        lambda x: psum(x, "i", axis_index_groups=[[0, 2], [1, 3]]),
+        lambda x: pmax(x, "i"),
+        lambda x: pmin(x, "i"),
+        lambda x: ppermute(x, "i", [(0, 1), (1, 0)]),
+        lambda x: all_gather(x, "i"),
+        lambda x: all_to_all(x, "i", 0, 1),
+        lambda x: psum_scatter(x, "i"),
+        lambda x: x * axis_index("i"),
+    ],
+)
+def test_collectives_are_traced(collective: Any) -> None:
+    named = make_jaxpr(collective, axis_env=[("i", 4)])(ShapedArray((4, N), np.float32))
+    typecheck(named)
+    x = ShapedArray((4, 4, N), np.float32)
+    typecheck(stage(lambda x: [vmap(collective, axis_name="i")(x)], [x]).jaxpr)
+    assert N in named.out_avals[0].shape
 
 
 def test_a_shape_prints_its_dims() -> None:

@@ -240,6 +240,8 @@ def _static(i: int, size: Dim, axis: int) -> int:
 
 
 def _slice(s: slice, size: Dim, axis: int) -> Span:
+    if s.start is s.stop is s.step is None:
+        return Span(0, size, 1)  # also of an axis whose size is no number
     for name, bound in (("start", s.start), ("stop", s.stop), ("step", s.step)):
         if bound is not None and not hasattr(bound, "__index__"):
             bad_type(f"expected the {name} of a slice to be an int, got {bound!r}")

@@ -33,7 +33,9 @@ class Span:
     @property
     def extent(self) -> Dim:
         """How many positions lie between the first and the last, both included."""
-        return (self.size - 1) * abs(self.stride) + 1 if self.size else 0
+        if same_dim(self.size, 0) or abs(self.stride) == 1:
+            return self.size
+        return (self.size - 1) * abs(self.stride) + 1
 
     @property
     def low(self) -> int:
