@@ -26,7 +26,6 @@ from .api.linear import linear_transpose
 from .api.marks import named_call, stop_gradient
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
 from .array import Array, ArrayLike, Scalar, Value
-from .dims import broadcast_shapes
 from .errors import (
     ConcretizationError,
     CoreError,
@@ -113,7 +112,6 @@ __all__ = [
     "all_to_all",
     "axis_index",
     "axis_size",
-    "broadcast_shapes",
     "checking_leaks",
     "closed_call",
     "custom_derivative",

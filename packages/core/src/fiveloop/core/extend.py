@@ -15,7 +15,7 @@ from .closed_call.jvp import call_jvp
 from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
 from .closed_call.split import call_split
 from .closed_call.transpose import call_transpose
-from .dims import Dim, size_of
+from .dims import Dim, broadcast_shapes, size_of
 from .index_parse import normalize
 from .indexer import Indexer
 from .ir.avals import Aval, ShapedArray
@@ -118,6 +118,7 @@ __all__ = [
     "bind_call",
     "bitwise_and",
     "broadcast_in_dim",
+    "broadcast_shapes",
     "call_abstract_eval",
     "call_batch",
     "call_dce",
