@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
-from fiveloop.core import Value
+from fiveloop.core import Value, ds
 from fiveloop.core.testing.cube import check_chain
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import for_loop
@@ -59,3 +60,25 @@ def test_the_derivative_of_writing_an_element_twice_in_a_loop() -> None:
     s = sample(fun, VECTOR, VECTOR)
     check_law_discharge(check_chain(s, ["vjp"]))
     check_law_discharge(check_chain(s, ["batch", "vjp"]))
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize(("written", "read"), [(2, 1), (1, 3), (3, 2)])
+def test_a_part_of_one_element_is_the_same_whatever_its_stride(
+    written: int, read: int, static: bool
+) -> None:
+    def body(i: Value, ref: Any) -> None:
+        k = 1 if static else i
+        ref[ds(k, 1, written)] = 2.0 * ref[0:1]
+        ref[3:4] = ref[ds(k, 1, read)] + 1.0
+
+    def fun(x: Value) -> list[Any]:
+        return [for_loop(3, body, x)]
+
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    want = x.copy()
+    for i in range(3):
+        want[1 if static else i] = 2.0 * want[0]
+        want[3] = want[1 if static else i] + 1.0
+    (got,) = check_function(fun, x).run()
+    np.testing.assert_allclose(got, want)

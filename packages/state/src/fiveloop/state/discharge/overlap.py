@@ -21,7 +21,7 @@ Relation = Known | list[Pair]
 def relation(x: Place, y: Place) -> Relation:
     """How two places relate.
 
-    Pairs of positions are given where the places are the same if all pairs are equal, and apart otherwise;
+    Pairs of positions, at least one, are given where the places are the same if all are equal, and apart otherwise;
     where lanes go their own way, positions have the batch axes in front, of size one where all lanes agree.
     "unknown" says that they may overlap in part.
     """
@@ -93,7 +93,7 @@ def _pairs(x: Place, y: Place) -> Relation:
             pairs.append((_position(a, ours, x.indexer), _position(b, theirs, y.indexer)))
         elif a != b or is_dynamic(a):
             return "unknown"
-    return [(a, b) for a, b in pairs if not same_value(a, b)]
+    return [(a, b) for a, b in pairs if not same_value(a, b)] or "same"
 
 
 def _is_single(entry: Entry) -> TypeGuard[At | Span]:
