@@ -54,6 +54,13 @@ def same_value(x: object, y: object) -> bool:
     return isinstance(x, Scalar) and isinstance(y, Scalar) and int(x.host) == int(y.host)
 
 
+def same_number(x: Value, y: Value) -> bool:
+    """Whether two values are one, or the same number bit for bit, of one type."""
+    if not (isinstance(x, Scalar) and isinstance(y, Scalar)):
+        return x is y
+    return x.aval is y.aval and np.asarray(x.host).tobytes() == np.asarray(y.host).tobytes()
+
+
 def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
     """Whether an index names all elements, each at its own place."""
     if indexer.result_shape != tuple(shape) or indexer.new_axes or any(indexer.paired):

@@ -26,7 +26,7 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import bitwise_and, broadcast_in_dim, select
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
-from fiveloop.state.discharge.overlap import is_whole, relation
+from fiveloop.state.discharge.overlap import is_whole, relation, same_number
 from fiveloop.state.discharge.table import Cell, Place, Write
 from fiveloop.state.monoids import MONOIDS
 
@@ -97,7 +97,8 @@ class Phases:
         last = max((k for k, r in enumerate(relations) if r == "same"), default=-1)
         value = cell.writes[last].value if last >= 0 else self._taken(cell, place)
         for write, rel in zip(cell.writes[last + 1 :], relations[last + 1 :], strict=True):
-            if isinstance(rel, list):
+            # A choice between equal numbers is a number to XLA, and would not wait in an order.
+            if isinstance(rel, list) and not same_number(write.value, value):
                 value = select(_all_equal(rel, place.indexer), write.value, value)
         return value
 
