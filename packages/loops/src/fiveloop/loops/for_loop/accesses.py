@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import At, Indexer, Lane, Pick, Span, used_vars
+from fiveloop.core.engine import At, Indexer, Span, used_vars
 from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions
 from fiveloop.loops.for_loop.affine import Affine, affine_number
-from fiveloop.state.engine import accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.state.engine import accumulate_p, addupdate_p, get_p, names_each_once, swap_p
 
 FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
 """The primitives that access a Ref at an index, and where their index operands begin."""
@@ -57,7 +57,7 @@ class RefAccess:
     def values(self) -> list[tuple[Var, bool]]:
         """The values that the place holds, before the access or (True) after it."""
         found = [(v, False) for v in self.eqn.outvars]
-        if self.eqn.primitive is swap_p and _names_each_once(self.eqn.params.indexer):
+        if self.eqn.primitive is swap_p and names_each_once(self.eqn.params.indexer):
             found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
         return found
 
@@ -79,8 +79,3 @@ def is_within(place: Affine, size: Any, nsteps: int) -> bool:
     """Whether a place is in range in all steps."""
     low, high = place.ends(nsteps)
     return isinstance(size, int) and low >= 0 and high < size
-
-
-def _names_each_once(indexer: Indexer) -> bool:
-    lanes = {e.lead for e in indexer.entries if isinstance(e, Lane)}
-    return len(lanes) == len(indexer.lead) and not any(isinstance(e, Pick) for e in indexer.entries)
