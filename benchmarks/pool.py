@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -95,5 +96,10 @@ class Pool:
         return remote.ask(method, *arguments, timeout=timeout)
 
     def versions(self) -> dict[str, dict[str, str]]:
-        """The versions of all sides that run."""
-        return {name: side.ask("versions") for name, side in self.sides.items() if side.alive()}
+        """The versions of all sides that run; of one whose library is not installed, none."""
+        found = {}
+        for name, side in self.sides.items():
+            if side.alive():
+                with suppress(WorkerFailed):
+                    found[name] = side.ask("versions")
+        return found

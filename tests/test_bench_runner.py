@@ -426,6 +426,14 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
         assert not pool.sides["numpy"].alive()
 
 
+def test_a_side_that_is_not_installed_has_no_version() -> None:
+    with Pool() as pool:
+        with pytest.raises(WorkerFailed, match="no_such_library_side"):
+            pool.ask("no_such_library", "versions")
+        pool.ask("numpy", "versions")
+        assert list(pool.versions()) == ["numpy"]
+
+
 # The declared benchmarks
 
 
