@@ -11,7 +11,7 @@ import pytest
 from fiveloop.core import EscapedTracerError, RuleError, grad, jit
 from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
+from fiveloop.core.testing.misuse import assert_misuse, assert_within, place_in, raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref
 
@@ -178,8 +178,8 @@ SCAN: dict[str, Case] = {
     "a carry whose dtype changes": (
         lambda: scan(widened, {"a": X}, X),
         TypeError,
-        "scan: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4]; make "
-        "init of the type that the function returns, or convert in the function with astype",
+        "scan: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4], made at "
+        f"{place_in(widened)}; make init of the type that the function returns, or convert in the function with astype",
     ),
     "a carry whose shape changes": (
         lambda: scan(lambda c, x: (M, x), X, X),
@@ -405,8 +405,8 @@ WHILE: dict[str, Case] = {
         lambda: while_loop(small, grow, X),
         TypeError,
         f"while_loop: the body must keep the types of the value, but in `{function_source(grow)}` val goes in "
-        "as f32[4] and comes out as f64[4]; make init_val of the type that the body returns, or convert in the "
-        "body with astype",
+        f"as f32[4] and comes out as f64[4], made at {place_in(grow)}; make init_val of the type that the body "
+        "returns, or convert in the body with astype",
     ),
     "a value whose structure changes": (
         lambda: while_loop(small, pack, X),

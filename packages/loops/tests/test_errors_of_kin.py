@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import jit
 from fiveloop.core.engine import function_source
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.core.testing.misuse import assert_misuse, place_in
 from fiveloop.loops import (
     accumulate_grads,
     associative_scan,
@@ -78,8 +78,8 @@ def traced(body: Any, init: Any) -> Callable[[], object]:
 
 
 TYPES = (
-    "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4]; make init of "
-    "the type that the function returns, or convert in the function with astype"
+    "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4], made at "
+    f"{place_in(widen)}; make init of the type that the function returns, or convert in the function with astype"
 )
 STRUCTURE = "fori_loop: the carry must keep its structure, PyTreeDef(*), but"
 HALVES = "microbatches cut into equal parts"

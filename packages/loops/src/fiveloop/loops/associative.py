@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
+    as_result,
     at_source,
     boundary,
     current_source,
@@ -54,7 +55,7 @@ def associative_scan(
     size = _common_size(leaves, axes, tree)
     _check_block(block)
     if size < 2:
-        return elems
+        return tree_unflatten(tree, [as_result(x) for x in leaves])  # type: ignore[no-any-return]
     in_front = [move_axis(x, at, 0) for x, at in zip(leaves, axes, strict=True)]
     if reverse:
         in_front = [x[::-1] for x in in_front]

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, keystr, tree_flatten_with_path
-from fiveloop.core.engine import Staged, Typed, at_source, current_source, function_source, join
+from fiveloop.core.engine import (
+    Staged,
+    Typed,
+    as_result,
+    at_source,
+    current_source,
+    function_source,
+    join,
+)
 from fiveloop.core.extend import (
     Aval,
     ShapedArray,
@@ -67,6 +75,17 @@ def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:
             )
 
 
+def made_at(source: object | None) -> str:
+    """What a message adds of a value that a line of the user's body has made; an argument has no line."""
+    return "" if source is None or isinstance(source, str) else f", made at {source}"
+
+
+def made_in(jaxpr: Jaxpr) -> list[str]:
+    """What messages add of each result of a body."""
+    sources = {v: eqn.source for eqn in jaxpr.eqns for v in eqn.outvars}
+    return [made_at(sources.get(v) if isinstance(v, Var) else None) for v in jaxpr.outvars]
+
+
 def joined(x: Aval, y: Aval) -> Aval | None:
     """The type that both can be brought to because one of them is weak, or None."""
     if x.strong() is y.strong():
@@ -82,6 +101,11 @@ def joined(x: Aval, y: Aval) -> Aval | None:
 def as_type(x: Value, aval: Aval) -> Value:
     """A value converted to a type's dtype, unless it has it."""
     return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
+
+
+def strong(x: Value) -> Value:
+    """A result of a loop over Refs, whose contents are never weak; a number on the host becomes an array."""
+    return convert(as_result(x), x.dtype)
 
 
 def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:

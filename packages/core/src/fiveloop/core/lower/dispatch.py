@@ -148,8 +148,10 @@ class Prepared:
 
     def _compile_as(self, emission: Emission) -> Compiled:
         lowered = self.lowered(emission)
+        # A pass may put an operand in the place of a result, and a weak one where a strong one was traced.
+        results = [*self.jaxpr.out_avals, *lowered.out_avals[len(self.jaxpr.outvars) :]]
         executable = client.compile_text(
-            lowered.text, lowered.out_avals, host_functions=lowered.host_functions
+            lowered.text, results, host_functions=lowered.host_functions
         )
         copies = array_copies(executable.optimized_text()) if lowered.uses_order else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values

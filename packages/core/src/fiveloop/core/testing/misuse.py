@@ -42,6 +42,12 @@ def assert_within(fun: Callable[..., Any], place: str) -> None:
     )
 
 
+def place_in(fun: Callable[..., Any], line: int = 1) -> str:
+    """How messages name a line of a function, counted from the one that its `def` is on."""
+    code = fun.__code__
+    return f"{code.co_filename}:{code.co_firstlineno + line} ({code.co_name})"
+
+
 def _lines(code: CodeType) -> Iterator[int]:
     """The lines of a function, and of those defined within it."""
     yield from (line for *_, line in code.co_lines() if line is not None)

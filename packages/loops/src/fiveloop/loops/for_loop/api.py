@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
 from fiveloop.core import Tracer, Value, leaf_paths, tree_unflatten
-from fiveloop.core.engine import as_result, boundary, flatten_values, python_form, traced_once
+from fiveloop.core.engine import boundary, flatten_values, python_form, traced_once
 from fiveloop.core.extend import check_callable
 from fiveloop.loops.carried_refs import carried_refs
+from fiveloop.loops.common import strong
 from fiveloop.loops.for_loop.as_python import for_loop_as_python
 from fiveloop.loops.for_loop.counted import counted_loop, run_body
 from fiveloop.loops.for_loop.options import How
@@ -75,7 +76,7 @@ def _for_loop(
     turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
     if steps == 0:
-        return tree_unflatten(tree, [as_result(x) for x in values])  # type: ignore[no-any-return]
+        return tree_unflatten(tree, [strong(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
         mark(bar)

@@ -36,7 +36,7 @@ from fiveloop.core.extend import (
     zeros_of,
 )
 from fiveloop.loops.carried_refs import carried_refs
-from fiveloop.loops.common import check_values
+from fiveloop.loops.common import check_values, made_in, strong
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
@@ -210,7 +210,7 @@ def traced_scan(
     if plan.loop is not None:
         finals = plan.loop.run([*carry, *slices, *stacks, *stop])
         carry, _, stacks, stop = split_list(finals, [len(carry), len(slices), len(stacks)])
-    final = [as_result(x) for x in carry]
+    final = [strong(x) for x in carry]
     return (
         tree_unflatten(carry_tree, final),
         tree_unflatten(plan.ys_tree, stacks),
@@ -361,7 +361,7 @@ def _trace(
             return staged, avals, step.ys_tree
         grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
         if all(a is g for a, g in zip(avals, grown, strict=True)):
-            raise changed_types(step.what, step.carry_tree, avals, outs)
+            raise changed_types(step.what, step.carry_tree, avals, outs, made_in(staged.jaxpr))
         avals = grown
 
 

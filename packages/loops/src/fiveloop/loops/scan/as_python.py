@@ -9,7 +9,8 @@ import numpy as np
 
 from fiveloop.core import Value, tree_unflatten
 from fiveloop.core.engine import as_result, at_source, current_source, flatten_values
-from fiveloop.core.extend import as_value, concatenate, convert, reshape, zeros_of
+from fiveloop.core.extend import as_value, concatenate, reshape, zeros_of
+from fiveloop.loops.common import strong
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.python_steps import counters, next_carry
 from fiveloop.loops.scan.options import How
@@ -40,7 +41,7 @@ def scan_as_python(
     stacked = [
         _stack(column[::-1] if how.reverse else column) for column in zip(*rows, strict=True)
     ]
-    final = [_strong(x) for x in carry]
+    final = [strong(x) for x in carry]
     count = [] if how.until is None else [as_result(as_value(np.int32(taken)))]
     return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), *count
 
@@ -52,9 +53,5 @@ def _check_pair(what: str, out: Any) -> None:
         )
 
 
-def _strong(x: Value) -> Value:
-    return convert(as_result(x), x.dtype)
-
-
 def _stack(ys: Sequence[Value]) -> Value:
-    return concatenate([reshape(_strong(y), (1, *y.shape)) for y in ys], 0)
+    return concatenate([reshape(strong(y), (1, *y.shape)) for y in ys], 0)

@@ -8,6 +8,7 @@ from typing import Any
 from fiveloop.core import TreeDef, leaf_paths
 from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
 from fiveloop.core.extend import Aval
+from fiveloop.loops.common import made_at
 from fiveloop.state import Ref
 
 
@@ -21,12 +22,12 @@ def changed_structure(what: str, f: object, tree: TreeDef, out: Any, found: Tree
 
 
 def changed_types(
-    what: str, tree: TreeDef, given: Sequence[Aval], outs: Sequence[Aval]
+    what: str, tree: TreeDef, given: Sequence[Aval], outs: Sequence[Aval], made: Sequence[str]
 ) -> TypeError:
-    """The error for a carry some of whose leaves come out with other types."""
+    """The error for a carry some of whose leaves come out with other types; `made` says where in the body."""
     wrong = [
-        f"carry{path} goes in as {a} and comes out as {out}"
-        for path, a, out in zip(leaf_paths(tree), given, outs, strict=True)
+        f"carry{path} goes in as {a} and comes out as {out}{where}"
+        for path, a, out, where in zip(leaf_paths(tree), given, outs, made, strict=False)
         if a.strong() is not out.strong()
     ]
     return TypeError(
@@ -48,4 +49,5 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
         for a, b in zip(leaves, found, strict=True)
     ]
     if any(a.aval.strong() is not out.strong() for a, out in zip(leaves, outs, strict=True)):
-        raise changed_types(what, tree, [a.aval for a in leaves], outs)
+        made = [made_at(getattr(x, "source", None)) for x in found]
+        raise changed_types(what, tree, [a.aval for a in leaves], outs, made)

@@ -19,6 +19,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.engine import Typed, at_source, boundary, current_source, flatten_values, join
 from fiveloop.core.extend import Concrete, as_value, call_user, check_callable, concatenate, convert
+from fiveloop.loops.common import strong
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
@@ -124,7 +125,9 @@ def _while_bounds(
         return i + 1, out
 
     out: tuple[Any, T] = while_loop(more, step, (low, init_val))
-    return out[1]
+    # As the loop whose bounds are known gives them: Refs go in and come out as they are.
+    final: T = tree_map(lambda x: x if isinstance(x, Ref) else strong(x), out[1])
+    return final
 
 
 @boundary

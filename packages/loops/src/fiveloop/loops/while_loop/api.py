@@ -38,6 +38,7 @@ from fiveloop.loops.common import (
     check_values,
     condition,
     joined,
+    made_in,
     share_captured,
     with_results,
 )
@@ -187,7 +188,7 @@ class _Body:
             outs = staged.jaxpr.out_avals
             grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
             if None in grown:
-                raise self._mismatch(avals, outs)
+                raise self._mismatch(avals, outs, made_in(staged.jaxpr))
             if all(g is a for g, a in zip(grown, avals, strict=True)):
                 return staged, list(avals)
             avals = [a for a in grown if a is not None]
@@ -206,11 +207,13 @@ class _Body:
             )
         return outs
 
-    def _mismatch(self, given: Sequence[Aval], outs: Sequence[Aval]) -> TypeError:
+    def _mismatch(
+        self, given: Sequence[Aval], outs: Sequence[Aval], made: Sequence[str]
+    ) -> TypeError:
         paths = leaf_paths(self.tree)
         wrong = [
-            f"val{path} goes in as {a} and comes out as {b}"
-            for path, a, b in zip(paths, given, outs, strict=True)
+            f"val{path} goes in as {a} and comes out as {b}{where}"
+            for path, a, b, where in zip(paths, given, outs, made, strict=True)
             if a.strong() is not b.strong()
         ]
         return TypeError(
