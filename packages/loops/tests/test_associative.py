@@ -95,7 +95,8 @@ ASSOCIATIVE_MISUSES = {
         lambda: associative_scan(total, np.ones(4)),
         TypeError,
         "associative_scan: fn must keep the types of its arguments, but in "
-        f"`{function_source(total)}` result is f64[], of f64[2]",
+        f"`{function_source(total)}` result is f64[] and should be f64[2]; work on each of the slices along "
+        "the axis alone, or convert with astype",
     ),
     "lengths": (
         lambda: associative_scan(affine, (np.ones(3), np.ones(4))),

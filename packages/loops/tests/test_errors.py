@@ -318,12 +318,12 @@ SCAN: dict[str, Case] = {
     "map over a scalar": (
         lambda: map(double, 1.0, batch_size=2),
         ValueError,
-        "map: xs must hold arrays with an axis to map over",
+        "map: xs has no axis to map over, its type is f32*[]",
     ),
     "map over a scalar at once": (
         lambda: map(double, 1.0),
         ValueError,
-        "map: xs must hold arrays with an axis to map over",
+        "map: xs has no axis to map over, its type is f32*[]",
     ),
 }
 BRANCHES: dict[str, Case] = {

@@ -12,6 +12,7 @@ from fiveloop.core import jit
 from fiveloop.core.engine import function_source
 from fiveloop.core.testing.misuse import assert_misuse, place_in
 from fiveloop.loops import (
+    Progress,
     accumulate_grads,
     associative_scan,
     cond,
@@ -60,7 +61,28 @@ def keep(i: Any, c: Any) -> Any:
     return c
 
 
-def text(x: Any) -> Any:
+def other(i: Any, c: Any) -> Any:
+    return {"a": X}
+
+
+def ref(i: Any, c: Any) -> Any:
+    return R
+
+
+def read(i: Any, c: Any) -> Any:
+    return c[...]
+
+
+def aux_of(aux: Any) -> Callable[..., Any]:
+    """A loss with something beside it."""
+
+    def with_aux(w: Any, x: Any) -> Any:
+        return (w * x).sum(), aux
+
+    return with_aux
+
+
+def text(*args: Any) -> Any:
     return "text"
 
 
@@ -77,10 +99,15 @@ def traced(body: Any, init: Any) -> Callable[[], object]:
     return lambda: jit(lambda n: fori_loop(0, n, body, init))(2)
 
 
+GROWN = (
+    "fori_loop: the carry must keep its types, but carry['a'] goes in as i32*[] and comes out as f32[4]; make init_val "
+    "of the type that the function returns, or convert in the function with astype"
+)
 TYPES = (
     "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4], made at "
-    f"{place_in(widen)}; make init of the type that the function returns, or convert in the function with astype"
+    f"{place_in(widen)}; make init_val of the type that the function returns, or convert in the function with astype"
 )
+NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref[...]`"
 STRUCTURE = "fori_loop: the carry must keep its structure, PyTreeDef(*), but"
 HALVES = "microbatches cut into equal parts"
 UNROLL = 'unroll must be an integer of at least 1, True, False or "auto", got'
@@ -161,7 +188,7 @@ CASES: dict[str, Case] = {
     "map: a scalar": (
         lambda: map(one, 1.0),
         ValueError,
-        "map: xs must hold arrays with an axis to map over",
+        "map: xs has no axis to map over, its type is f32*[]",
     ),
     "map: lengths": (
         lambda: map(one, {"a": X, "b": M}),
@@ -235,6 +262,43 @@ CASES: dict[str, Case] = {
         ValueError,
         f"accumulate_grads of loss: argument 1['a'] must have a first axis that 2 {HALVES}, got f32*[]",
     ),
+    "accumulate_grads: what is differentiated": (
+        lambda: accumulate_grads(loss, 2)({"w": "text"}, {"a": X}),
+        TypeError,
+        "accumulate_grads: argument 0 of loss['w'] must be an array or a scalar, got 'text' of type str",
+    ),
+    "accumulate_grads: an auxiliary result": (
+        lambda: accumulate_grads(aux_of(["text"]), 2, has_aux=True)(1.0, X),
+        TypeError,
+        "accumulate_grads: the auxiliary result of with_aux, at result[0] must be an array or a scalar, got 'text' of "
+        "type str",
+    ),
+    "accumulate_grads: a Ref as auxiliary result": (
+        lambda: accumulate_grads(aux_of({"r": R}), 2, has_aux=True)(1.0, X),
+        TypeError,
+        f"accumulate_grads: the auxiliary result of with_aux, at result['r'] {NO_REF}",
+    ),
+    "for_loop: True steps": (
+        lambda: for_loop(True, nothing, X),
+        TypeError,
+        "for_loop: the number of steps must be an integer, got True",
+    ),
+    "map: nothing": (
+        lambda: map(one, ()),
+        ValueError,
+        "map: xs must hold at least one array, got PyTreeDef(())",
+    ),
+    "map: a Ref": (
+        lambda: map(one, R, batch_size=2),
+        TypeError,
+        "map: xs must hold arrays, got a Ref of type Ref{f32[4]}; close over it, and read it at the step's index, or "
+        "give what it holds: `ref[...]`",
+    ),
+    "fori_loop: the first value": (
+        lambda: fori_loop(0, 3, keep, ["text"]),
+        TypeError,
+        "fori_loop: init_val[0] must be an array or a scalar, got 'text' of type str",
+    ),
     "accumulate_grads: microbatches": (
         lambda: accumulate_grads(loss, 1.5),  # type: ignore[call-overload]  # that is the point
         ValueError,
@@ -273,6 +337,20 @@ def test_bad_input(name: str) -> None:
     ("body", "init", "message"),
     [
         (widen, {"a": X}, TYPES),
+        (other, {"a": 1}, GROWN),
+        (
+            text,
+            X,
+            "fori_loop: the carry returned must be an array or a scalar, got 'text' of type str",
+        ),
+        (ref, X, f"fori_loop: the carry returned {NO_REF}"),
+        (keep, "text", "fori_loop: init_val must be an array or a scalar, got 'text' of type str"),
+        (
+            read,
+            R,
+            "fori_loop: the carry goes in as a Ref of type Ref{f32[4]}, and must come out as the same Ref, but "
+            f"`{function_source(read)}` returns f32[4]; write to the Ref, and return it as it is",
+        ),
         (wrap, X, f"{STRUCTURE} `{function_source(wrap)}` returns PyTreeDef((*,))"),
         (
             nothing,
@@ -290,3 +368,14 @@ def test_negative_numbers_of_any_type(make: Any) -> None:
     message = "the number of steps must not be negative, got -2"
     assert_misuse(lambda: for_loop(make(-2), nothing, X), ValueError, f"for_loop: {message}")
     assert_misuse(lambda: scan(two, X, length=make(-2)), ValueError, f"scan: {message}")
+
+
+@pytest.mark.parametrize("make", [np.int8, np.uint32, np.int64, int])
+def test_options_may_be_integers_of_any_type(make: Any) -> None:
+    two_of = make(2)
+    np.testing.assert_array_equal(np.asarray(map(one, X, batch_size=two_of)), X)
+    np.testing.assert_array_equal(np.asarray(scan(two, 0.0, X, unroll=two_of)[1]), X)
+    total = associative_scan(lambda a, b: a + b, M, axis=make(1), block=two_of)
+    np.testing.assert_array_equal(np.asarray(total), np.cumsum(M, 1))
+    assert accumulate_grads(loss, two_of)(1.0, {"a": X})[0].item() == 3.0
+    assert Progress(every=two_of) == Progress(every=2)

@@ -51,6 +51,20 @@ def test_numbers_come_out_strong_after_any_number_of_steps(name: str, steps: int
         assert types(loop(steps)) == STRONG
 
 
+@pytest.mark.parametrize("init", [1.5, np.float32(1.5)], ids=["a number", "an array"])
+def test_a_number_takes_the_type_of_the_carry_that_it_replaces(init: Any) -> None:
+    loops: list[Callable[[], Any]] = [
+        lambda: scan(lambda c, _: (0, None), init, length=2)[0],
+        lambda: fori_loop(0, 2, lambda i, c: 0, init),
+        lambda: jit(lambda n: fori_loop(0, n, lambda i, c: 0, init))(2),
+    ]
+    for loop in loops:
+        with disable_jit():
+            assert types(loop()) == ["f32[]"]
+        assert types(loop()) == ["f32[]"]
+        assert float(loop()) == 0.0
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_program_gives_the_types_that_were_traced(steps: int) -> None:
     """Also of a state that no step changes, which the compiled program hands through."""

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.laws import check_law_eval, check_laws
 from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops.testing.program_steps import LOOP_KINDS
+from fiveloop.loops import Progress
+from fiveloop.loops.progress import bars
+from fiveloop.loops.testing.laws import check_law_planning
+from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS, with_progress
 from fiveloop.state.testing.laws import (
     check_law_discharge,
     check_law_lower_discharged,
@@ -36,6 +39,41 @@ def test_refs_from_outside(program: Program) -> None:
     check_laws(s)
     check_law_discharge(s)
     check_law_partial_discharge(s)
+
+
+@pytest.mark.oracle
+@settings(max_examples=20)
+@given(programs(with_progress(LOOP_KINDS), refs=True))
+def test_loops_that_show_their_progress(program: Program) -> None:
+    s = with_refs(program)
+    assert_all_close(s.run(), program.twin(*program.arrays()), "eval: result")
+    check_laws(s)
+    check_law_discharge(s)
+    check_law_partial_discharge(s)
+    check_law_planning(s, program.seed)
+
+
+class Unseen:
+    """A bar that is not drawn."""
+
+    def __init__(self, progress: Progress, total: int | None) -> None:
+        """Of whatever length."""
+
+    def show(self, count: int) -> None:
+        """Nothing."""
+
+    def close(self, count: int) -> None:
+        """Nothing."""
+
+
+@settings(max_examples=4)
+@given(programs(with_progress(WHILE_KINDS), refs=True))
+def test_compiled_programs_that_show_their_progress(program: Program) -> None:
+    s = with_refs(program, "float32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bars, "new_bar", Unseen)
+        check_law_lower_discharged(s)
+    assert s.jaxpr.eqns is not None
 
 
 @settings(max_examples=4)

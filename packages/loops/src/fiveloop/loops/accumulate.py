@@ -20,6 +20,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.engine import at_source, boundary, current_source, flatten_values, function_name
 from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
+from fiveloop.loops.common import as_count, check_values
 from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref
@@ -108,7 +109,8 @@ def accumulate_grads(
     (Array(31.5, dtype=float32), Array(21., dtype=float32))
     """
     check_callable("accumulate_grads", fun)
-    _check_options(microbatches, reduction, aux_reduction)
+    microbatches = as_count("accumulate_grads: microbatches", microbatches)
+    _check_options(reduction, aux_reduction)
     bar = as_progress("accumulate_grads", progress) or False
     both = value_and_grad(fun, argnums, has_aux=has_aux)
     wanted = _numbers("argnums", argnums)
@@ -123,6 +125,8 @@ def accumulate_grads(
     @boundary
     def accumulated(*args: Any, **kwargs: Any) -> Any:
         _check_count(fun, (*wanted, *batched), args)
+        for k in wanted:
+            flatten_values(args[k], f"accumulate_grads: argument {k} of {function_name(fun)}")
         _check_sizes(fun, batched, args)
         parts = [_parts(fun, k, args[k], microbatches) for k in batched]
         chosen = args[wanted[0]] if isinstance(argnums, int) else tuple(args[k] for k in wanted)
@@ -132,6 +136,9 @@ def accumulate_grads(
             for k, x in zip(batched, part, strict=True):
                 full[k] = x
             value, grads = both(*full, **kwargs)
+            if has_aux:
+                where = f"accumulate_grads: the auxiliary result of {function_name(fun)}, at result"
+                check_values(where, value[1], flatten_values(value[1], where)[0])
             return tree_map(lambda total, g: total + convert(g, total.dtype), sums, grads), value
 
         sums, values = scan(step, tree_map(_empty_sum, chosen), parts, progress=bar)
@@ -227,12 +234,7 @@ def _check_count(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence
         )
 
 
-def _check_options(microbatches: Any, reduction: Any, aux_reduction: Any) -> None:
-    if type(microbatches) is not int or microbatches < 1:
-        raise ValueError(
-            f"accumulate_grads: microbatches must be an integer of at least 1, got {microbatches!r}"
-            f"{at_source(current_source())}"
-        )
+def _check_options(reduction: Any, aux_reduction: Any) -> None:
     for name, given, allowed in (
         ("reduction", reduction, _REDUCTIONS[:2]),
         ("aux_reduction", aux_reduction, _REDUCTIONS),

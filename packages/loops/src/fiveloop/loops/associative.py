@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import index
 from typing import Any, TypeVar
 
 from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
@@ -16,6 +17,7 @@ from fiveloop.core.engine import (
     function_source,
 )
 from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
+from fiveloop.loops.common import as_count
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref
 
@@ -53,7 +55,8 @@ def associative_scan(
     leaves, tree = flatten_values(elems, "associative_scan: elems")
     axes = [_axis_of(x, axis, path) for x, path in zip(leaves, leaf_paths(tree), strict=True)]
     size = _common_size(leaves, axes, tree)
-    _check_block(block)
+    if block is not None:
+        block = as_count("associative_scan: block", block)
     if size < 2:
         return tree_unflatten(tree, [as_result(x) for x in leaves])  # type: ignore[no-any-return]
     in_front = [move_axis(x, at, 0) for x, at in zip(leaves, axes, strict=True)]
@@ -84,14 +87,15 @@ def _combine(
         )
     found = [move_axis(x, at, 0) if x.ndim > at else x for x, at in zip(leaves, axes, strict=True)]
     wrong = [
-        f"result{path} is {new.aval}, of {old.aval}"
+        f"result{path} is {new.aval} and should be {old.aval}"
         for path, new, old in zip(leaf_paths(tree), found, a, strict=True)
         if new.shape != old.shape or new.dtype != old.dtype
     ]
     if wrong:
         raise TypeError(
             f"associative_scan: fn must keep the types of its arguments, but in `{function_source(fn)}` "
-            f"{'; '.join(wrong)}{at_source(current_source())}"
+            f"{'; '.join(wrong)}; work on each of the slices along the axis alone, or convert with astype"
+            f"{at_source(current_source())}"
         )
     return found
 
@@ -162,12 +166,13 @@ def _axis_of(x: Value, axis: Any, path: str) -> int:
             f"associative_scan: elems{path} must be an array, got a Ref of type {x.aval}; read it: `ref[...]`"
             f"{at_source(current_source())}"
         )
-    if type(axis) is not int or not -x.ndim <= axis < x.ndim:
+    number = index(axis) if hasattr(axis, "__index__") and not isinstance(axis, bool) else x.ndim
+    if not -x.ndim <= number < x.ndim:
         raise ValueError(
             f"associative_scan: axis must be an axis of elems{path}, of type {x.aval}, got {axis!r}"
             f"{at_source(current_source())}"
         )
-    return axis % x.ndim
+    return number % x.ndim
 
 
 def _common_size(leaves: Leaves, axes: Sequence[int], tree: TreeDef) -> int:
@@ -185,11 +190,3 @@ def _common_size(leaves: Leaves, axes: Sequence[int], tree: TreeDef) -> int:
             f"associative_scan: lengths along the axis differ: {shown}{at_source(current_source())}"
         )
     return next(iter(sizes.values()))
-
-
-def _check_block(block: Any) -> None:
-    if block is not None and (type(block) is not int or block < 1):
-        raise ValueError(
-            f"associative_scan: block must be an integer of at least 1, got {block!r}"
-            f"{at_source(current_source())}"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, keystr, tree_flatten_with_path
@@ -98,6 +99,12 @@ def joined(x: Aval, y: Aval) -> Aval | None:
     return ShapedArray(x.shape, dtype, weak)
 
 
+def keeps_type(given: Aval, out: Aval) -> bool:
+    """Whether a step may give a value of type `out` in the place of one: the same, or what a weak one grows to."""
+    found = joined(given, out)
+    return found is not None and (given.weak_type or found.strong() is given.strong())
+
+
 def as_type(x: Value, aval: Aval) -> Value:
     """A value converted to a type's dtype, unless it has it."""
     return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
@@ -118,6 +125,19 @@ def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
         return [as_type(x, a) for x, a in zip(outs, avals, strict=True)]
 
     return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+
+
+def as_count(what: str, given: Any, more: str = "") -> int:
+    """An option that is an integer of at least 1; `more` says what else it may be."""
+    try:
+        number = 0 if isinstance(given, bool) else index(given)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(
+            f"{what} must be an integer of at least 1{more}, got {given!r}{at_source(current_source())}"
+        )
+    return number
 
 
 def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 from fiveloop.core import Value, keystr, tree_flatten_with_path
 from fiveloop.core.engine import at_source, current_source, flatten_values
 from fiveloop.core.extend import as_value, convert, to_array
-from fiveloop.loops.common import joined
+from fiveloop.loops.common import joined, keeps_type
 
 
 def next_carry(what: str, name: str, given: Sequence[Value], tree: Any, out: Any) -> list[Value]:
@@ -24,7 +24,7 @@ def next_carry(what: str, name: str, given: Sequence[Value], tree: Any, out: Any
     carry = []
     for path, a, b in zip(paths, given, leaves, strict=True):
         found = joined(a.aval, b.aval)
-        if found is None or (found.strong() is not a.aval.strong() and not a.weak_type):
+        if found is None or not keeps_type(a.aval, b.aval):
             raise TypeError(
                 f"{what}: the {name} must keep its types, but {name}{path} goes in as {a.aval} and comes out as "
                 f"{b.aval}; convert with astype{at_source(current_source())}"

@@ -66,7 +66,8 @@ MOST_STEPS = 2**31 - 1
 def check_steps(what: str, nsteps: Any) -> int:
     """The number of steps as an int."""
     try:
-        steps = index(nsteps)
+        # True is no number of steps, though Python counts it as 1.
+        steps = index(None if isinstance(nsteps, bool) else nsteps)
     except TypeError:
         known, advice = "", ""
         if isinstance(nsteps, Tracer):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import at_source, current_source
 from fiveloop.core.extend import jaxprs_in
+from fiveloop.loops.common import as_count
 
 Unroll = int | bool | Literal["auto"]
 AUTO = 0
@@ -23,12 +23,7 @@ def check_unroll(what: str, unroll: Any, steps: int) -> int:
         return AUTO
     if isinstance(unroll, bool):
         return max(steps, 1) if unroll else 1
-    if not isinstance(unroll, int) or unroll < 1:
-        raise ValueError(
-            f'{what}: unroll must be an integer of at least 1, True, False or "auto", got {unroll!r}'
-            f"{at_source(current_source())}"
-        )
-    return unroll
+    return as_count(f"{what}: unroll", unroll, ', True, False or "auto"')
 
 
 def steps_a_turn(unroll: int, steps: int, body: Jaxpr) -> int:

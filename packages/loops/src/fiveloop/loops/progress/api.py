@@ -8,6 +8,7 @@ from typing import Any
 from fiveloop.core import Value
 from fiveloop.core.engine import at_source, current_source
 from fiveloop.core.extend import bind
+from fiveloop.loops.common import as_count
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
 
 
@@ -27,17 +28,14 @@ class Progress:
     def __init__(self, desc: str | None = None, every: int | None = None) -> None:
         # Written out, so that an error finds the line of the call.
         object.__setattr__(self, "desc", desc)
-        object.__setattr__(self, "every", every)
         if desc is not None and not isinstance(desc, str):
             raise TypeError(
                 f"Progress: desc must be a string, got {desc!r} of type {type(desc).__name__}; write "
                 f'`Progress("label")`{at_source(current_source())}'
             )
-        if every is not None and (type(every) is not int or every < 1):
-            raise ValueError(
-                f"Progress: every must be an integer of at least 1, or None for a few times a second, got "
-                f"{every!r}{at_source(current_source())}"
-            )
+        more = ", or None for a few times a second"
+        number = None if every is None else as_count("Progress: every", every, more)
+        object.__setattr__(self, "every", number)
 
 
 Shown = bool | str | Progress

@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import unwrap
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import TreeDef, Value, keystr, leaf_paths, tree_flatten_with_path, tree_unflatten
+from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
     Staged,
     Typed,
@@ -43,6 +43,7 @@ from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.loops.scan.carry import changed_structure, changed_types
+from fiveloop.loops.scan.lengths import common_length, leading_axes
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
 from fiveloop.state import AbstractRef, Ref
@@ -193,9 +194,8 @@ def traced_scan(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """The same as one loop, traced."""
-    carry, carry_tree = flatten_values(init, f"{what}: init")
+    carry, carry_tree = flatten_values(init, f"{what}: {how.init}")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
-    _check_no_refs(what, slices)
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
@@ -335,10 +335,10 @@ class _Step:
 
 def _weak_as(x: Value, aval: Aval) -> Value:
     """A weak number in the type of the carry that it replaces, if it yields to that type."""
-    if not x.aval.weak_type or aval.weak_type or x.shape != aval.shape:
+    if not x.aval.weak_type or x.shape != aval.shape:
         return x
-    dtype, _ = join((Typed(x.dtype, True), Typed(aval.dtype)))
-    return convert(x, dtype) if dtype == aval.dtype else x
+    dtype, _ = join((Typed(x.dtype, True), Typed(aval.dtype, aval.weak_type)))
+    return convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
 
 
 def _shown(out: object) -> str:
@@ -361,7 +361,8 @@ def _trace(
             return staged, avals, step.ys_tree
         grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
         if all(a is g for a, g in zip(avals, grown, strict=True)):
-            raise changed_types(step.what, step.carry_tree, avals, outs, made_in(staged.jaxpr))
+            made = made_in(staged.jaxpr)
+            raise changed_types(step.what, step.carry_tree, avals, outs, made, step.how.init)
         avals = grown
 
 
@@ -378,30 +379,11 @@ def _as_type(x: Value, aval: Aval) -> Value:
 
 
 def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(xs)[0]]
-    sizes: dict[str, int] = {}
-    for path, x in zip(paths, slices, strict=True):
-        if not x.ndim:
-            raise ValueError(
-                f"scan: xs{path} has no axis to scan over, its type is {x.aval}{at_source(current_source())}"
-            )
-        sizes[f"xs{path}"] = x.shape[0]
+    sizes = leading_axes("scan", xs, slices)
     if length is not None:
         sizes["length"] = check_steps("scan", length)
     if not sizes:
         raise ValueError(
             f"scan: without xs, length must say how many steps there are{at_source(current_source())}"
         )
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"scan: leading axes differ: {shown}{at_source(current_source())}")
-    return check_steps("scan", next(iter(sizes.values())))
-
-
-def _check_no_refs(what: str, slices: Sequence[Value]) -> None:
-    for x in slices:
-        if isinstance(x, Ref):
-            raise TypeError(
-                f"{what}: xs must hold arrays, got a Ref of type {x.aval}; close over it, and read it at the step's "
-                f"index, or give what it holds: `ref[...]`{at_source(current_source())}"
-            )
+    return common_length("scan", sizes)

@@ -21,7 +21,7 @@ def scan_as_python(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """As `indexed_scan`, for at least one step."""
-    carry, carry_tree = flatten_values(init, f"{what}: init")
+    carry, carry_tree = flatten_values(init, f"{what}: {how.init}")
     slices, xs_tree = flatten_values(xs, f"{what}: xs")
     rows: list[list[Value]] = []
     ys_tree: Any = None

@@ -8,8 +8,7 @@ from typing import Any
 from fiveloop.core import TreeDef, leaf_paths
 from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
 from fiveloop.core.extend import Aval
-from fiveloop.loops.common import made_at
-from fiveloop.state import Ref
+from fiveloop.loops.common import check_values, keeps_type, made_at
 
 
 def changed_structure(what: str, f: object, tree: TreeDef, out: Any, found: TreeDef) -> TypeError:
@@ -22,16 +21,24 @@ def changed_structure(what: str, f: object, tree: TreeDef, out: Any, found: Tree
 
 
 def changed_types(
-    what: str, tree: TreeDef, given: Sequence[Aval], outs: Sequence[Aval], made: Sequence[str]
+    what: str,
+    tree: TreeDef,
+    given: Sequence[Aval],
+    outs: Sequence[Aval],
+    made: Sequence[str],
+    init: str,
 ) -> TypeError:
-    """The error for a carry some of whose leaves come out with other types; `made` says where in the body."""
+    """The error for a carry some of whose leaves come out with other types.
+
+    `made` says of each where in the body that is; `init` is what the argument with the first carry is called.
+    """
     wrong = [
         f"carry{path} goes in as {a} and comes out as {out}{where}"
         for path, a, out, where in zip(leaf_paths(tree), given, outs, made, strict=False)
-        if a.strong() is not out.strong()
+        if not keeps_type(a, out)
     ]
     return TypeError(
-        f"{what}: the carry must keep its types, but {'; '.join(wrong)}; make init of the type that the function "
+        f"{what}: the carry must keep its types, but {'; '.join(wrong)}; make {init} of the type that the function "
         f"returns, or convert in the function with astype{at_source(current_source())}"
     )
 
@@ -42,12 +49,8 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
     found, out_tree = flatten_values(out, f"{what}: the carry returned")
     if out_tree != tree:
         raise changed_structure(what, f, tree, out, out_tree)
-    if any(isinstance(x, Ref) for x in leaves):
-        return  # which have checks of their own
-    outs = [
-        a.aval if a.aval.weak_type or b.aval.weak_type else b.aval
-        for a, b in zip(leaves, found, strict=True)
-    ]
-    if any(a.aval.strong() is not out.strong() for a, out in zip(leaves, outs, strict=True)):
+    check_values(f"{what}: the carry returned", out, found)
+    given_avals, outs = [x.aval for x in leaves], [x.aval for x in found]
+    if not all(keeps_type(a, b) for a, b in zip(given_avals, outs, strict=True)):
         made = [made_at(getattr(x, "source", None)) for x in found]
-        raise changed_types(what, tree, [a.aval for a in leaves], outs, made)
+        raise changed_types(what, tree, given_avals, outs, made, "init_val")

@@ -11,20 +11,20 @@ import numpy as np
 from fiveloop.core import (
     TreeDef,
     Value,
-    keystr,
-    tree_flatten_with_path,
     tree_map,
     tree_unflatten,
     vmap,
 )
 from fiveloop.core.engine import Typed, at_source, boundary, current_source, flatten_values, join
 from fiveloop.core.extend import Concrete, as_value, call_user, check_callable, concatenate, convert
-from fiveloop.loops.common import strong
+from fiveloop.loops.carried_refs import carried_refs
+from fiveloop.loops.common import as_count, strong
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.loops.scan.carry import check_carry
+from fiveloop.loops.scan.lengths import common_length, leading_axes
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.while_loop.api import while_loop
 from fiveloop.state import Ref
@@ -71,7 +71,7 @@ def fori_loop(
             return call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
-        how = How(unroll=turn, progress=bar)
+        how = How(unroll=turn, progress=bar, init="init_val")
         out: T = scan_of("fori_loop", step, init_val, None, steps, how)[0]
         return out
     check_unroll("fori_loop", unroll, 1)
@@ -110,23 +110,47 @@ def _while_bounds(
     init_val: T,
     bar: Progress | None,
 ) -> T:
+    """`fori_loop` with bounds that are computed: a `while`, of a value that may hold Refs."""
+
+    @wraps(body_fun)
+    def body(i: Value, val: T) -> T:
+        return call_user(*_BODY, body_fun, i, val)  # type: ignore[no-any-return]  # checked by the step
+
+    refs = carried_refs("fori_loop: the carry", init_val)
+    if refs is None:
+        return _counting(low, high, body, init_val, bar)
+    given = refs.step(body, 1)
+
+    @wraps(body_fun)
+    def step(i: Value, val: Any) -> Any:
+        return refs.kept(given(i, val), body_fun)
+
+    out: T = refs.whole(_counting(low, high, step, refs.values, bar))
+    return out
+
+
+def _counting(
+    low: Value, high: Value, body: Callable[[Value, T], T], init_val: T, bar: Progress | None
+) -> T:
+    """The same, of a value without Refs."""
+    flatten_values(init_val, "fori_loop: init_val")
     # For the bar alone, which counts in int32.
     steps = convert(high - low, np.int32)
 
     def more(carry: tuple[Any, T]) -> Any:
         return carry[0] < high
 
-    @wraps(body_fun)
+    @wraps(body)
     def step(carry: tuple[Any, T]) -> tuple[Any, T]:
         i, val = carry
         mark(bar, steps)
-        out = call_user(*_BODY, body_fun, i, val)
-        check_carry("fori_loop", body_fun, val, out)
+        out = body(i, val)
+        check_carry("fori_loop", body, val, out)
         return i + 1, out
 
     out: tuple[Any, T] = while_loop(more, step, (low, init_val))
-    # As the loop whose bounds are known gives them: Refs go in and come out as they are.
-    final: T = tree_map(lambda x: x if isinstance(x, Ref) else strong(x), out[1])
+    # As the loop whose bounds are known gives them.
+    final: T = tree_map(strong, out[1])
     return final
 
 
@@ -143,27 +167,17 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     """
     check_callable("map", f)
     leaves, tree = flatten_values(xs, "map: xs")
-    if not leaves or any(not x.ndim for x in leaves):
+    if not leaves:
         raise ValueError(
-            f"map: xs must hold arrays with an axis to map over{at_source(current_source())}"
+            f"map: xs must hold at least one array, got {tree}{at_source(current_source())}"
         )
     how = How(progress=as_progress("map", progress))
-    sizes = {
-        f"xs{keystr(path)}": x.shape[0]
-        for x, (path, _) in zip(leaves, tree_flatten_with_path(xs)[0], strict=True)
-    }
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"map: leading axes differ: {shown}{at_source(current_source())}")
-    steps = check_steps("map", leaves[0].shape[0])
+    steps = common_length("map", leading_axes("map", xs, leaves))
     if batch_size is None:
         out: Y = scan_of("map", _mapped(f, f), (), xs, steps, how)[1]
         return out
-    if type(batch_size) is not int or batch_size < 1:
-        raise ValueError(
-            f"map: batch_size must be an integer of at least 1, got {batch_size!r}{at_source(current_source())}"
-        )
-    return _in_batches(f, leaves, tree, batch_size, how)
+    size = as_count("map: batch_size", batch_size)
+    return _in_batches(f, leaves, tree, size, how)
 
 
 def _mapped(f: Callable[[Any], Any], run: Callable[[Any], Any]) -> Callable[..., Any]:

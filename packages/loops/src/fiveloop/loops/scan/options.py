@@ -11,9 +11,13 @@ from fiveloop.loops.progress.api import Progress
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """From which end, how many steps to a turn, what ends it early, and how it shows its progress."""
+    """From which end, how many steps to a turn, what ends it early, how it shows its progress.
+
+    And what the argument with the first carry is called in messages.
+    """
 
     reverse: bool = False
     unroll: int = 1
     until: Callable[[Any], Any] | None = None
     progress: Progress | None = None
+    init: str = "init"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from fiveloop.core.testing.programs import (
     Scope,
     Shape,
     Step,
+    StepKind,
     Use,
     define_operation,
     draw_block,
@@ -27,18 +28,38 @@ from fiveloop.loops import cond, for_loop, scan, switch, while_loop
 from fiveloop.state.testing.program_steps import STATE_KINDS
 
 
-def _for(
-    nsteps: int, body: Callable[..., None], state: Sequence[Any], reverse: bool, unroll: int
-) -> Any:
-    return for_loop(nsteps, body, list(state), reverse=reverse, unroll=unroll)
+@dataclass(frozen=True)
+class How:
+    """From which end a loop runs, how many of its steps make a turn, and whether it shows its progress."""
+
+    reverse: bool
+    unroll: int
+    progress: bool = False
+
+    def steps(self, count: int) -> Sequence[int]:
+        """The counter's values."""
+        return range(count - 1, -1, -1) if self.reverse else range(count)
 
 
-def _twin_for(
-    nsteps: int, body: Callable[..., None], state: Sequence[Any], reverse: bool, unroll: int
-) -> list[Any]:
+def draw_how(draw: Draw) -> How:
+    """Turns of up to four steps, which may leave some over, or be more than there are."""
+    return How(draw(st.booleans()), draw(st.integers(1, 4)))
+
+
+def _for(nsteps: int, body: Callable[..., None], state: Sequence[Any], how: How) -> Any:
+    return for_loop(
+        nsteps,
+        body,
+        list(state),
+        reverse=how.reverse,
+        unroll=how.unroll,
+        progress=how.progress,
+    )
+
+
+def _twin_for(nsteps: int, body: Callable[..., None], state: Sequence[Any], how: How) -> list[Any]:
     refs = [np.array(x) for x in state]
-    steps = range(nsteps)
-    for i in reversed(steps) if reverse else steps:
+    for i in how.steps(nsteps):
         body(np.asarray(i, np.int32), refs)
     return refs
 
@@ -53,8 +74,7 @@ class ForLoop:
     nsteps: int
     state: tuple[Use, ...]
     block: Block
-    reverse: bool
-    unroll: int
+    how: How
 
     def run(self, env: Env) -> None:
         """Append the final states."""
@@ -66,7 +86,7 @@ class ForLoop:
             self.block.run(inner)
 
         state = [env.float(use) for use in self.state]
-        env.floats.extend(env.ops["for_loop"](self.nsteps, body, state, self.reverse, self.unroll))
+        env.floats.extend(env.ops["for_loop"](self.nsteps, body, state, self.how))
 
 
 def draw_for(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
@@ -78,18 +98,21 @@ def draw_for(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     inner.refs.extend(shapes)
     block = draw_block(draw, inner, kinds)
     scope.floats.extend(shapes)
-    nsteps = draw(st.integers(1, 3))
-    return ForLoop(nsteps, state, block, draw(st.booleans()), draw(st.integers(1, 2)))
+    return ForLoop(draw(st.sampled_from([1, 2, 3, 0])), state, block, draw_how(draw))
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A scan over slices of a float, with one carry; it closes over everything else."""
+    """A scan over slices of a float, with one carry; it closes over everything else.
+
+    If `limit` is the number of an integer, it ends after so many steps.
+    """
 
     carry: Use
     xs: Use
     block: Block
-    reverse: bool
+    how: How
+    limit: int | None
 
     def run(self, env: Env) -> None:
         """Append the final carry and the stacked outputs."""
@@ -101,11 +124,12 @@ class Scan:
             new, y = self.block.run(inner)
             return env.fit(new, tuple(init.shape)), y
 
-        env.floats.extend(env.ops["scan"](step, init, xs, self.reverse))
+        limit = None if self.limit is None else env.ints[self.limit]
+        env.floats.extend(env.ops["scan"](step, init, xs, self.how, limit))
 
 
 def draw_scan(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
-    """A scan of three steps."""
+    """A scan of three steps, or of fewer."""
     carry = draw_use(draw, scope)
     shape = scope.floats[carry.index]
     xs = draw_use(draw, scope, draw(st.sampled_from([(3,), (3, 3)])))
@@ -113,8 +137,9 @@ def draw_scan(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     inner = scope.inner()
     inner.floats += [shape, xs.shape[1:]]
     block = draw_block(draw, inner, kinds)
+    limit = draw_int(draw, scope) if draw(st.integers(0, 3)) == 3 else None
     scope.floats += [shape, (3, *inner.floats[block.outs[1]])]
-    return Scan(carry, xs, block, draw(st.booleans()))
+    return Scan(carry, xs, block, draw_how(draw), limit)
 
 
 @dataclass(frozen=True)
@@ -167,6 +192,7 @@ class While:
     integer: int
     carry: Use
     block: Block
+    how: How
 
     def run(self, env: Env) -> None:
         """Append the carried float."""
@@ -178,7 +204,7 @@ class While:
             inner.floats.append(carry)
             return env.fit(self.block.run(inner)[0], tuple(init.shape))
 
-        env.floats.append(env.ops["while_loop"](env.ints[self.integer], step, init))
+        env.floats.append(env.ops["while_loop"](env.ints[self.integer], step, init, self.how))
 
 
 def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
@@ -190,36 +216,61 @@ def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     inner.floats.append(scope.floats[carry.index])
     block = draw_block(draw, inner, kinds)
     scope.floats.append(scope.floats[carry.index])
-    return While(integer, carry, block)
+    return While(integer, carry, block, How(reverse=False, unroll=1))
 
 
-def _while(limit: Any, step: Callable[..., Any], init: Any) -> Any:
+def _while(limit: Any, step: Callable[..., Any], init: Any, how: How) -> Any:
     def body(state: Any) -> Any:
         i, x = state
         return i + 1, step(i, x)
 
     start = np.int32(0)
-    return while_loop(lambda state: state[0] < limit, body, (start, init))[1]
+    more = lambda state: state[0] < limit
+    return while_loop(more, body, (start, init), progress=how.progress)[1]
 
 
-def _twin_while(limit: Any, step: Callable[..., Any], init: Any) -> Any:
+def _twin_while(limit: Any, step: Callable[..., Any], init: Any, how: How) -> Any:
     x = init
     for i in range(int(limit)):
         x = step(np.asarray(i, np.int32), x)
     return x
 
 
-def _twin_scan(step: Callable[..., Any], init: Any, xs: Any, reverse: bool) -> tuple[Any, Any]:
+def _scan(
+    step: Callable[..., Any], init: Any, xs: Any, how: How, limit: Any | None
+) -> tuple[Any, Any]:
+    options: dict[str, Any] = {
+        "reverse": how.reverse,
+        "unroll": how.unroll,
+        "progress": how.progress,
+    }
+    if limit is None:
+        return scan(step, init, xs, **options)
+
+    def counted(carry: Any, x: Any) -> tuple[Any, Any]:
+        k, c = carry
+        new, y = step(c, x)
+        return (k + 1, new), y
+
+    until = lambda carry: carry[0] >= limit
+    (_, final), ys, _ = scan(counted, (np.int32(0), init), xs, until=until, **options)
+    return final, ys
+
+
+def _twin_scan(
+    step: Callable[..., Any], init: Any, xs: Any, how: How, limit: Any | None
+) -> tuple[Any, Any]:
     carry = init
     ys: list[Any] = [None] * len(xs)
-    for k in reversed(range(len(xs))) if reverse else range(len(xs)):
+    for taken, k in enumerate(how.steps(len(xs)), 1):
         carry, ys[k] = step(carry, xs[k])
-    return carry, np.stack(ys)
+        if limit is not None and taken >= limit:
+            break
+    blank = np.zeros_like(next(y for y in ys if y is not None))
+    return carry, np.stack([blank if y is None else y for y in ys])
 
 
-define_operation(
-    "scan", lambda f, init, xs, reverse: scan(f, init, xs, reverse=reverse), _twin_scan
-)
+define_operation("scan", _scan, _twin_scan)
 define_operation(
     "cond",
     lambda i, fs, x: cond(i > 0, fs[1], fs[0], x),
@@ -232,3 +283,18 @@ LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch
 """Loops and branches that are differentiable in both modes."""
 WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
 """With `while`, which has no reverse mode."""
+
+
+def with_progress(kinds: Kinds) -> Kinds:
+    """Programs some of whose loops show their progress."""
+    return replace(kinds, nested=tuple([_shown(kind) for kind in kinds.nested]))
+
+
+def _shown(kind: StepKind) -> StepKind:
+    def drawn(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+        step = kind(draw, scope, kinds)
+        if not isinstance(step, (ForLoop, Scan, While)):
+            return step
+        return replace(step, how=replace(step.how, progress=draw(st.booleans())))
+
+    return drawn

@@ -38,6 +38,7 @@ from fiveloop.loops.common import (
     check_values,
     condition,
     joined,
+    keeps_type,
     made_in,
     share_captured,
     with_results,
@@ -214,7 +215,7 @@ class _Body:
         wrong = [
             f"val{path} goes in as {a} and comes out as {b}{where}"
             for path, a, b, where in zip(paths, given, outs, made, strict=True)
-            if a.strong() is not b.strong()
+            if not keeps_type(a, b)
         ]
         return TypeError(
             f"while_loop: the body must keep the types of the value, but in `{function_source(self.fun)}` "
@@ -225,10 +226,10 @@ class _Body:
 
 def _grown(given: Aval, out: Aval) -> Aval | None:
     """The type of a leaf after a step: that which it has, or a weak one's join with what the body gives; or None."""
+    if not keeps_type(given, out):
+        return None
     found = joined(given, out)
-    if found is None or found.strong() is given.strong():
-        return given if found is not None else None
-    return found if given.weak_type else None
+    return given if found is None or found.strong() is given.strong() else found
 
 
 def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[Aval]) -> Staged:
