@@ -66,8 +66,9 @@ MOST_STEPS = 2**31 - 1
 def check_steps(what: str, nsteps: Any) -> int:
     """The number of steps as an int."""
     try:
-        # True is no number of steps, though Python counts it as 1.
-        steps = index(None if isinstance(nsteps, bool) else nsteps)
+        steps = index(nsteps)
+        if isinstance(nsteps, bool):  # which Python counts as an integer
+            raise TypeError
     except TypeError:
         known, advice = "", ""
         if isinstance(nsteps, Tracer):
