@@ -86,6 +86,15 @@ def test_no_derivative_comes_from_a_branch_not_taken(way: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_an_infinite_slope_stays_infinite(way: Any) -> None:
+    """The last lane of a group is run again in place of those that are missing in its last block."""
+    x = np.concatenate([[1.0, 4.0, 0.0], -np.ones(40)])
+    one = lambda x: cond(x >= 0, lambda: sqrt(x), lambda: x, vmap=way)
+    slopes = jit(grad(lambda x: vmap(one)(x).sum()))(x)
+    np.testing.assert_array_equal(np.asarray(slopes), [0.5, 0.25, np.inf, *[1.0] * 40])
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_loop_in_a_branch_not_taken_ends(way: Any) -> None:
     def grown(x: Any) -> Any:
         # From zero this would never end.

@@ -8,6 +8,7 @@ from .handlers.effect import HandledEffect
 from .handlers.thread import Handling, define_handler, thread_effect
 from .predicate.core_rules import call_predicate
 from .predicate.engine import PREDICATE, Guard, define_predicate, eval_predicated, gate, predicated
+from .predicate.follow import follow
 
 __all__ = [
     "Cell",
@@ -26,6 +27,7 @@ __all__ = [
     "discharge_jaxpr",
     "discharge_rules",
     "eval_predicated",
+    "follow",
     "gate",
     "holds_state",
     "jaxpr_holds_state",

@@ -1,8 +1,9 @@
 """Batching: with one index for all lanes a cond of batched branches; with one of each lane's own, all branches.
 
 In the second case a lane takes nothing from a branch that it has not chosen: its results are selected, it
-changes no Ref there, and no cotangent comes back from there, not even one that is not a number. The other ways,
-in which a lane runs its own branch alone, are in `lanes`.
+changes no Ref there, and no cotangent comes back from there, not even one that is not a number: its own values
+have a gate each, and where lanes share arrays that a derivative may flow to, it `follow`s one that has chosen the
+branch. The other ways, in which a lane runs its own branch alone, are in `lanes`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, axes_in_front, batch_flat, equal, in_front
-from fiveloop.core.extend import batch_jaxpr, bind, eval_jaxpr, select, stage_closed
+from fiveloop.core.engine import Mask, axes_in_front, batch_flat, equal, in_front, used_vars
+from fiveloop.core.extend import axes_of, batch_jaxpr, bind, eval_jaxpr, select, stage_closed
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
-from fiveloop.state import AbstractRef
+from fiveloop.state import AbstractRef, ReadEffect
 from fiveloop.state.engine import insert_for_lanes
-from fiveloop.state.extend import Guard, eval_predicated, gate
+from fiveloop.state.extend import Guard, eval_predicated, follow, gate
 
 
 def cond_batch(
@@ -31,9 +32,9 @@ def cond_batch(
         run = in_groups if p.vmap == "group" else in_series
         outs = run(size, operands, dims, p)
         return outs, [0] * len(outs)
-    # A scalar that lanes share is made one a lane by its gate; an array would cost too much.
-    gated = tuple(d is not None or not x.ndim for x, d in zip(operands, dims, strict=True))[1:]
-    jaxpr = p.branches[0].remember(("all branches", p, gated), lambda: _all_branches(p, gated))
+    batched = tuple(d is not None for d in dims[1:])
+    key = ("all branches", p, batched)
+    jaxpr = p.branches[0].remember(key, lambda: _all_branches(p, batched))
     return batch_flat(lambda *xs: eval_jaxpr(jaxpr, xs), size, operands, dims)
 
 
@@ -52,27 +53,57 @@ def _one_choice(
     return outs, [0 if b else None for b in out_batched]
 
 
-def _all_branches(p: CondParams, gated: Mask) -> Jaxpr:
+def _all_branches(p: CondParams, batched: Mask) -> Jaxpr:
     """All branches for one lane, one after the other, of which the one at the index counts.
 
     branches     : [*ins]        -> [*outs]
     all branches : [index, *ins] -> [*outs]
     """
     avals = p.branches[0].in_avals
-    refs = tuple(isinstance(a, AbstractRef) for a in avals)
-    guard = Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)))
 
     def run(index: Value, *args: Value) -> list[Value]:
         outs: list[Value] = []
         for k, branch in enumerate(p.branches):
             taken = equal(index, k)
-            ins = [
-                gate(taken, x) if g and not r else x
-                for x, g, r in zip(args, gated, refs, strict=True)
-            ]
-            found = eval_predicated(taken, branch, ins, guard)
+            found = _on_condition(taken, branch, args, batched)
             pairs = zip(found, outs, strict=True)
             outs = [select(taken, new, old) for new, old in pairs] if k else found
         return outs
 
     return stage_closed(run, [INDEX, *avals], "cond")
+
+
+def _on_condition(taken: Value, branch: Jaxpr, args: Sequence[Value], batched: Mask) -> list[Value]:
+    """A branch for one lane, to whose arguments no derivative flows if it is not taken."""
+    refs = tuple(isinstance(a, AbstractRef) for a in branch.in_avals)
+    # A scalar that lanes share is made one a lane by its gate; an array would cost too much.
+    gated = tuple(b or not a.shape for a, b in zip(branch.in_avals, batched, strict=True))
+    shares = _shares(branch, gated)
+    guard = Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)), shares)
+    ins: list[Value] = []
+    for x, is_ref, b, g in zip(args, refs, batched, gated, strict=True):
+        if is_ref:
+            ins.append(x)
+        elif shares and (b or not g):
+            ins.append(follow(taken, x))
+        else:
+            ins.append(gate(taken, x) if g else x)
+    return eval_predicated(taken, branch, ins, guard)
+
+
+def _shares(branch: Jaxpr, gated: Mask) -> bool:
+    """Whether a derivative may flow from a branch to what the lanes share: an array, or a Ref that is read.
+
+    Where lanes communicate, each lane's own values count.
+    """
+    if axes_of(branch.effects):
+        return False
+    read = {e.position for e in branch.effects if isinstance(e, ReadEffect)}
+    used = used_vars(a for eqn in branch.eqns for a in eqn.invars)
+    return any(
+        (k in read and v.aval.inner.differentiable)
+        if isinstance(v.aval, AbstractRef)
+        else (v in used and v.aval.differentiable)
+        for k, (v, g) in enumerate(zip(branch.invars, gated, strict=True))
+        if not g
+    )

@@ -36,6 +36,7 @@ from fiveloop.core.extend import (
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
 from fiveloop.state import AbstractRef, Ref, WriteEffect, freeze, new_ref
+from fiveloop.state.extend import gate
 
 _LARGEST_BLOCK = 128
 _FEWEST_BLOCKS = 8
@@ -62,15 +63,24 @@ def in_groups(
         branch, start, end = groups.block(step)
         # The lanes that are missing in the last block of a group are its last one again; what they give lies in the
         # rows of the next group, which are written later, or beyond the end.
-        lanes = order[clamp(0, start + iota(np.int32, block), end - 1)]
+        wanted = start + iota(np.int32, block)
+        lanes, is_there = order[clamp(0, wanted, end - 1)], wanted < end
         given = iter(refs[:num_in])
-        ins = [next(given)[lanes] if b else x for b, x in zip(batched, rest, strict=True)]
+        ins = [
+            _gate_each(is_there, next(given)[lanes]) if b else x
+            for b, x in zip(batched, rest, strict=True)
+        ]
         return bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
 
     states = [x for b, x in zip(batched, rest, strict=True) if b]
     found = _loop(-(-size // block) + count - 1, body, [*states, *map(zeros_of, rows)])
     places = argsort(order)
     return [x[:size][places] for x in found[num_in:]]
+
+
+def _gate_each(holds: Value, x: Value) -> Value:
+    """The same lanes; to one that does not hold no derivative flows: zero times an infinite slope is no number."""
+    return gate(holds.reshape((*holds.shape, *[1] * (x.ndim - 1))), x)
 
 
 class _Groups:

@@ -61,7 +61,7 @@ class PredicatedRule(LedRule):
             (*mask, *[m for m, nz in zip(mask, nonzero, strict=True) if nz])
             for mask in (self.guard.refs, self.guard.own)
         )
-        guard = Guard(refs, own).after(len(staged.captured))
+        guard = replace(self.guard, refs=refs, own=own).after(len(staged.captured))
         return staged.apart(eval_predicated(pred, staged.jaxpr, staged.args, guard))
 
 

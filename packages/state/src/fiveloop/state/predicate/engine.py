@@ -31,6 +31,7 @@ from fiveloop.core.extend import (
     select,
     stage_closed,
 )
+from fiveloop.state.predicate.follow import follow
 from fiveloop.state.primitives.common import IndexParams, SwapParams, get_p, swap_p
 
 PREDICATE = ShapedArray((), np.bool_)
@@ -42,21 +43,30 @@ class Guard:
 
     `own` are those that each lane has its own of: no derivative flows through what is read from them if the
     condition does not hold. A read of a Ref that lanes share is left alone, or it would be made once a lane.
+    With `shares`, what is read from any of them `follow`s the condition: derivatives flow to what lanes share.
 
     >>> Guard(refs=(True, False), own=(True, False)).after(1)
-    Guard(refs=(False, True, False), own=(False, True, False))
+    Guard(refs=(False, True, False), own=(False, True, False), shares=False)
     """
 
     refs: Mask
     own: Mask
+    shares: bool = False
 
     def without(self, count: int) -> Guard:
         """The guard of operands that come after the first few."""
-        return Guard(self.refs[count:], self.own[count:])
+        return Guard(self.refs[count:], self.own[count:], self.shares)
 
     def after(self, count: int) -> Guard:
         """The guard of operands before which there are a few that are no Refs."""
-        return Guard((False,) * count + self.refs, (False,) * count + self.own)
+        none = (False,) * count
+        return Guard(none + self.refs, none + self.own, self.shares)
+
+    def read(self, pred: Value, x: Value) -> Value:
+        """What is read from the first operand, if the condition holds."""
+        if self.shares and self.refs[0]:
+            return follow(pred, x)
+        return gate(pred, x) if self.own[0] else x
 
 
 class PredicateRule(Protocol):
@@ -159,7 +169,8 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
                 a.value if isinstance(a, Literal) else env[a]  # type: ignore[misc]  # constants are values
                 for a in eqn.invars
             ]
-            inner = Guard(tuple(a in refs for a in eqn.invars), tuple(a in own for a in eqn.invars))
+            masks = [tuple(a in some for a in eqn.invars) for some in (refs, own)]
+            inner = Guard(*masks, guard.shares)
             env.update(zip(eqn.outvars, _run(pred, eqn, operands, inner), strict=True))
     return [a.value if isinstance(a, Literal) else env[a] for a in jaxpr.outvars]  # type: ignore[misc]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Value
 from fiveloop.core.extend import bind, bind1, select, zeros_of
 from fiveloop.state.monoids import MONOIDS
-from fiveloop.state.predicate.engine import Guard, define_predicate, gate
+from fiveloop.state.predicate.engine import Guard, define_predicate
 from fiveloop.state.primitives.common import (
     AccumulateParams,
     IndexParams,
@@ -22,7 +22,7 @@ from fiveloop.state.primitives.common import (
 
 def _get(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
     out = bind1(get_p, *operands, params=p)
-    return [gate(pred, out) if guard.own[0] else out]
+    return [guard.read(pred, out)]
 
 
 def _swap(pred: Value, operands: Sequence[Value], guard: Guard, p: SwapParams) -> list[Value]:
@@ -30,7 +30,7 @@ def _swap(pred: Value, operands: Sequence[Value], guard: Guard, p: SwapParams) -
     old = bind1(get_p, ref, *index, params=IndexParams(p.indexer))
     new = select(pred, x, old)
     bind(swap_p, ref, new, *index, params=replace(p, returns_old=False))
-    return [gate(pred, old) if guard.own[0] else old] if p.returns_old else []
+    return [guard.read(pred, old)] if p.returns_old else []
 
 
 def _addupdate(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:

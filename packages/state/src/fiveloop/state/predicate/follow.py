@@ -1,0 +1,94 @@
+"""`follow`: in a batch, the lanes for which a condition does not hold go along with one for which it does.
+
+What such a lane computes in vain from values of its own may be infinite or not a number, and so is the cotangent
+of what the lanes share: zero times that. A gate at each lane's own values keeps it from there, but what is shared
+would have to be made one a lane to have a gate for each. So the lane takes the values of a lane that is meant to
+compute with them instead. If there is none, nothing flows back to what is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fiveloop.core import Value, stop_gradient
+from fiveloop.core.engine import reduce_or
+from fiveloop.core.extend import (
+    Aval,
+    IRValue,
+    Primitive,
+    Tangent,
+    Zero,
+    as_value,
+    bind1,
+    define,
+    move_batch,
+    pure,
+    select,
+    zeros_of,
+)
+
+follow_p: Primitive[Any] = Primitive("follow")
+
+
+def follow(pred: Value, x: Value) -> Value:
+    """The same value if the condition holds, to which a derivative flows only then; if not, any value may come.
+
+    In a batch that is the value of the first lane for which it holds. A value that the lanes share stays one, and a
+    derivative flows to it if the condition holds for some lane.
+
+    >>> def share(x, w):
+    ...     taken = x != 0
+    ...     return select(taken, (follow(taken, w) / follow(taken, x)).sum(), 0.0)
+    >>> total = lambda w: vmap(share, (0, None))(np.array([0.0, 2.0]), w).sum()
+    >>> print(grad(total)(np.ones(2)))
+    [0.5 0.5]
+    """
+    return bind1(follow_p, as_value(pred), as_value(x))
+
+
+def _follow_aval(avals: Sequence[Aval], p: Any) -> list[Aval]:
+    return [avals[1]]
+
+
+def _follow_impl(values: Sequence[Value], p: Any) -> list[Value]:
+    return [values[1]]
+
+
+def _follow_lower(ctx: Any, operands: Sequence[IRValue], p: Any) -> list[IRValue]:
+    return [operands[1]]
+
+
+def _follow_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+) -> tuple[list[Value], list[Tangent]]:
+    pred, x = primals
+    dot = tangents[1]
+    if not isinstance(dot, Zero):
+        dot = select(pred, dot, zeros_of(dot.aval))
+    return [follow(pred, x)], [dot]
+
+
+def _follow_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+) -> tuple[list[Value], list[int | None]]:
+    """Fill the lanes for which it does not hold; what is left is for a batch around this one, if there is one."""
+    pred, x = operands
+    if dims[0] is None:
+        return [follow(pred, x)], [dims[1]]
+    some = reduce_or(pred)
+    if dims[1] is None:
+        return [follow(some, x)], [None]
+    own = move_batch(x, size, dims[1])
+    holds = pred.reshape((size, *[1] * (own.ndim - 1)))
+    return [follow(some, select(holds, own, stop_gradient(own[pred.argmax()])))], [0]
+
+
+define(
+    follow_p,
+    abstract_eval=pure(_follow_aval),
+    impl=_follow_impl,
+    lower=_follow_lower,
+    jvp=_follow_jvp,
+    batch=_follow_batch,
+)
