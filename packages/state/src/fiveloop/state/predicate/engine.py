@@ -169,8 +169,8 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
                 a.value if isinstance(a, Literal) else env[a]  # type: ignore[misc]  # constants are values
                 for a in eqn.invars
             ]
-            masks = [tuple(a in some for a in eqn.invars) for some in (refs, own)]
-            inner = Guard(*masks, guard.shares)
+            is_ref, is_own = (tuple(a in some for a in eqn.invars) for some in (refs, own))
+            inner = Guard(is_ref, is_own, guard.shares)
             env.update(zip(eqn.outvars, _run(pred, eqn, operands, inner), strict=True))
     return [a.value if isinstance(a, Literal) else env[a] for a in jaxpr.outvars]  # type: ignore[misc]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Value, stop_gradient
+from fiveloop.core import ArrayLike, Value, stop_gradient
 from fiveloop.core.engine import reduce_or
 from fiveloop.core.extend import (
     Aval,
@@ -31,7 +31,7 @@ from fiveloop.core.extend import (
 follow_p: Primitive[Any] = Primitive("follow")
 
 
-def follow(pred: Value, x: Value) -> Value:
+def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     """The same value if the condition holds, to which a derivative flows only then; if not, any value may come.
 
     In a batch that is the value of the first lane for which it holds. A value that the lanes share stays one, and a
