@@ -95,8 +95,8 @@ def test_the_gradient_of_a_recurrence() -> None:
           residual     f32[12,40]  Ref, at indices
           - promote: carry[0]: it stays a value: `dot_general` uses it whole, test_explain.py:43
           - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
-          - constants: w: it stays a value: no step reads it at an index that is known only at run time
-          - constants: params['b']: it stays a value: no step reads it at an index that is known only at run time
+          - constants: w: it stays a value: no step reads it at a traced index, test_explain.py:43
+          - constants: params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
           + passthrough: carry[0]: f32[40] of each step is what the step before made of it, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
           in place: no write uses an element of another array that changes: nothing has to be ordered
@@ -125,20 +125,41 @@ def test_loops_in_loops_calls_and_branches() -> None:
           state['rows']  f32[12,40]  Ref, at indices
           state['sum']   f32[]       carried as a value
           + fold: state['sum']: a read is what was written there before, test_explain.py:58
-          - constants: x: it stays a value: no step reads it at an index that is known only at run time
+          - constants: x: it stays a value: no step reads it at a traced index, test_explain.py:58
           in place: no write uses an element of another array that changes: nothing has to be ordered
         loop 1.1: loop, `inner`, test_explain.py:57, 3 steps
           ref    f32[40]  Ref that is only read, at indices
           carry  f32[]    carried as a value
-          in place: no array changes at indices
+          in place: no Ref changes at indices
         loop 1.2: loop, `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
           carry  f32[40]  carried as a value
           - plan: planning looks at loops whose number of steps is known when they are traced
-          in place: no array changes at indices
+          in place: no Ref changes at indices
         nothing in these loops needs an order, so none was written
         """,
     )
+
+
+def test_lines_of_what_is_read_and_added_up() -> None:
+    def lines(x: Any) -> Any:
+        def step(i: Any, total: Any) -> Any:
+            y = (x * total).sum()
+            return total + y * x[i]
+
+        return fori_loop(0, 3, step, 0.0)
+
+    (loop,) = explain(lines, H).loops
+    read = loop.decision("constants", "x")
+    assert (read.done, read.line) == (True, f"test_explain.py:{line_of(lines) + 3}")
+    whole = lambda x: fori_loop(0, 3, lambda i, total: total * (x * total).sum() + i, 1.0)
+    added = explain(grad(whole), H).loops[-1].decision("sink", "cotangent of x")
+    assert (added.done, added.line) == (False, f"test_explain.py:{line_of(whole)}")
+
+
+def line_of(fun: Any) -> int:
+    line: int = fun.__code__.co_firstlineno
+    return line
 
 
 def test_what_the_derivative_reads_from_where() -> None:
@@ -172,6 +193,26 @@ def test_the_data() -> None:
     assert found.loops[1].decision("sink", "cotangent of w").done
     with pytest.raises(KeyError, match=r"expected a decision of loop 1, one of .*; got 'fly'"):
         found.loops[0].decision("fly")
+
+
+def test_a_carry_is_a_value_in_lanes_branches_and_inner_loops_too() -> None:
+    def inner(x: Any) -> Any:
+        def step(i: Any, y: Any) -> Any:
+            return cond(y.sum() > i, lambda: fori_loop(0, 2, lambda j, z: tanh(z), y), lambda: y)
+
+        return fori_loop(0, 3, step, x)
+
+    for f, x in ((inner, H), (vmap(inner), XS)):
+        loop = explain(f, x).loops[0]
+        assert loop.operands[-1].use == "carried as a value"
+        assert loop.in_place == "no Ref changes at indices"
+
+    def at_an_index(i: Any, ref: Any) -> None:
+        cond(ref[0] > i, lambda: ref.__setitem__(i, 1.0), lambda: None)
+
+    for f, x in ((lambda x: for_loop(3, at_an_index, x), H),):
+        assert explain(f, x).loops[0].operands[0].use == "Ref, at indices"
+        assert explain(vmap(f), XS).loops[0].operands[0].use == "Ref, at indices"
 
 
 def test_a_batched_function_and_types_alone() -> None:

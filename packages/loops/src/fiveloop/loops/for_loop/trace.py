@@ -17,7 +17,7 @@ from fiveloop.core.engine import (
     select_by,
     used_vars,
 )
-from fiveloop.core.extend import Aval, bind, eval_jaxpr, mutated_positions, stage
+from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.loops.planning.constants import decisions as constants_told
@@ -133,7 +133,7 @@ def loop_of(
     turn = steps_a_turn(unroll, nsteps, body)
     params = ForParams(nsteps, body, len(consts), reverse, turn, planning=chosen)
     if story:
-        params = replace(params, record=story.record(mask, num_refs, chosen))
+        params = replace(params, record=story.record(traced.jaxpr, mask, num_refs, chosen))
     return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))
 
 
@@ -163,7 +163,7 @@ def _hoisted(traced: TracedBody, story: _Story | None) -> TracedBody:
         traced.jaxpr.name,
     )
     if story:
-        story.move(kept, [v.aval for v in found.results])
+        story.move(kept, len(found.results))
     return TracedBody(body, [*select_by(kept, traced.consts), *values], traced.refs, traced.fun)
 
 
@@ -175,25 +175,25 @@ class _Story:
         count = len(traced.jaxpr.invars) - 1 - len(closed)
         names = [*closed, *states][: len(closed) + count]
         self.names = [*names, *["state"] * (len(closed) + count - len(names))]
-        self.avals = traced.jaxpr.in_avals[1:]
         self.told: list[Decision] = []
 
-    def move(self, kept: Sequence[bool], new: Sequence[Aval]) -> None:
+    def move(self, kept: Sequence[bool], count: int) -> None:
         """Take note of constants that are gone, and of those that are computed before the loop."""
         num = len(kept)
         self.names = [
             *select_by(kept, self.names[:num]),
-            *["computed before"] * len(new),
+            *["computed before"] * count,
             *self.names[num:],
         ]
-        self.avals = [*select_by(kept, self.avals[:num]), *new, *self.avals[num:]]
 
-    def record(self, promoted: Sequence[bool], num_refs: int, chosen: Planning) -> Record:
+    def record(
+        self, body: Jaxpr, promoted: Sequence[bool], num_refs: int, chosen: Planning
+    ) -> Record:
         """The record of the loop, with names in the order of its operands."""
         num_consts = len(promoted)
         closed = self.names[:num_consts]
         if chosen.constants:
-            self.told += constants_told(self.avals[:num_consts], closed, promoted)
+            self.told += constants_told(body, closed, promoted)
         kept, indexed = partition(promoted, closed)
         rest = self.names[num_consts:]
         names = [*kept, *rest[:num_refs], *indexed, *rest[num_refs:]]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import used_vars, whole_indexer
-from fiveloop.core.extend import Atom, Aval, Eqn, Var, mutated_positions, new_eqn
+from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.array_access import Access, Made, access
 from fiveloop.loops.planning.record import Decision
@@ -49,19 +49,26 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     return Jaxpr(invars, eqns, outs, body.name), mask
 
 
-def decisions(
-    avals: Sequence[Aval], names: Sequence[str], promoted: Sequence[bool]
-) -> list[Decision]:
-    """What became of each constant that is an array, and why."""
-    return [
-        Decision(STEP, name, done, _READ_AT_INDICES if done else _NOT_INDEXED)
-        for aval, name, done in zip(avals, names, promoted, strict=True)
-        if aval.shape
-    ]
+def decisions(body: Jaxpr, names: Sequence[str], promoted: Sequence[bool]) -> list[Decision]:
+    """What became of each constant that is an array, and why, with the line that reads it at an index or first uses it.
+
+    body : [i, *consts, *rest] -> [*outs], before any constant is promoted
+    """
+    consts = body.invars[1 : 1 + len(promoted)]
+    made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    refs = {v: Var(AbstractRef(v.aval)) for v in consts}
+    told = []
+    for v, name, done in zip(consts, names, promoted, strict=True):
+        users = [e for e in body.eqns if v in (_indexed(e, refs, made) if done else e.invars)]
+        source = users[0].source if users else None
+        if v.aval.shape:
+            reason = _READ_AT_INDICES if done else _NOT_INDEXED
+            told.append(Decision(STEP, name, done, reason, source))
+    return told
 
 
 _READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
-_NOT_INDEXED = "it stays a value: no step reads it at an index that is known only at run time"
+_NOT_INDEXED = "it stays a value: no step reads it at a traced index"
 
 
 def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:

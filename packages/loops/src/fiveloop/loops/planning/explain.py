@@ -139,7 +139,7 @@ def _is_loop(eqn: Eqn) -> bool:
 
 def _in_place(orders: int, updated: bool, copies: int, program: InPlace) -> str:
     if not updated and not orders:
-        return "no array changes at indices"
+        return "no Ref changes at indices"
     if not orders:
         return "no write uses an element of another array that changes: nothing has to be ordered"
     left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fiveloop.core.engine import whole_indexer
-from fiveloop.core.extend import Eqn, Var, mutated_positions
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import Indexer, Lane, Span
+from fiveloop.core.extend import Var, jaxprs_in, mutated_positions
 from fiveloop.loops.for_loop.primitive import ForParams
 from fiveloop.loops.planning.record import Operand, shown_type
 from fiveloop.state import AbstractRef
@@ -24,10 +25,9 @@ def _use(p: ForParams, position: int, v: Var) -> str:
         return "value, the same in all steps"
     changes = position + 1 in mutated_positions(p.body.effects)
     kind = "Ref" if changes else "Ref that is only read"
-    uses = [e for e in p.body.eqns if v in e.invars]
-    if not uses:
+    if not any(v in e.invars for e in p.body.eqns):
         return "not used"
-    whole = [_is_whole(e, v) for e in uses]
+    whole = _whole_uses(p.body, v)
     if v.aval.shape and not any(whole):
         return f"{kind}, at indices"
     if changes and all(whole):
@@ -35,7 +35,24 @@ def _use(p: ForParams, position: int, v: Var) -> str:
     return f"{kind}, whole" if all(whole) else f"{kind}, whole and at indices"
 
 
-def _is_whole(eqn: Eqn, ref: Var) -> bool:
-    """Whether an equation takes all that a Ref holds; one that holds a body may do anything."""
-    indexer = getattr(eqn.params, "indexer", None)
-    return bool(indexer is not None and indexer == whole_indexer(ref.aval.shape))
+def _whole_uses(jaxpr: Jaxpr, ref: Var) -> list[bool]:
+    """Whether each use of a Ref takes all that it holds, or all that it holds of each lane; in nested jaxprs too."""
+    found: list[bool] = []
+    for eqn in jaxpr.eqns:
+        if ref not in eqn.invars:
+            continue
+        nested = jaxprs_in(eqn.params)
+        # What a nested jaxpr takes besides the equation's operands, or the equation besides its, comes first.
+        place = eqn.invars.index(ref) - len(eqn.invars)
+        for inner in nested:
+            found += _whole_uses(inner, inner.invars[place])
+        if not nested:
+            found.append(_is_whole(getattr(eqn.params, "indexer", None), ref))
+    return found
+
+
+def _is_whole(indexer: Indexer | None, ref: Var) -> bool:
+    return indexer is not None and all(
+        isinstance(e, Lane) or e == Span(0, n)
+        for e, n in zip(indexer.entries, ref.aval.shape, strict=True)
+    )

@@ -76,7 +76,8 @@ def _next(eqn: Eqn, told: list[Decision]) -> tuple[Products, list[Eqn]] | None:
             why = _why_not(products, sums)
             if not why:
                 return products, sums
-        stays = Decision(STEP, _name(eqn, ref), False, f"it is added up in the loop: {why}")
+        reason = f"it is added up in the loop: {why}"
+        stays = Decision(STEP, _name(eqn, ref), False, reason, sums[0].source)
         if stays not in told:
             told.append(stays)
     return None
