@@ -315,6 +315,16 @@ CASES: dict[str, Case] = {
         TypeError,
         "cond: pred must be an array or a scalar, got None of type NoneType",
     ),
+    "cond: a predicate in a Ref": (
+        lambda: cond(new_ref(True), lambda: 1, lambda: 2),
+        TypeError,
+        "cond: pred must be a scalar, got a Ref of type Ref{bool[]}; what it holds is `ref[...]`",
+    ),
+    "switch: an index in a Ref": (
+        lambda: switch(new_ref(1), [one, one], X),
+        TypeError,
+        "switch: index must be a scalar, got a Ref of type Ref{i32[]}; what it holds is `ref[...]`",
+    ),
     "switch: indices": (
         lambda: switch(np.array([0, 1], np.int32), [one, one], X),
         TypeError,

@@ -61,8 +61,8 @@ def cond(
     Array(4, dtype=int32, weak_type=True)
     """
     _check_no_others("cond", others)
-    value = as_value(pred, "cond: pred")
-    if isinstance(value, Ref) or value.ndim:
+    value = _read("cond: pred", pred)
+    if value.ndim:
         raise TypeError(
             f"cond: pred must be a scalar, got {value.aval}; reduce it with `all` or `any`, or use `where` "
             f"to choose element by element{at_source(current_source())}"
@@ -97,8 +97,8 @@ def switch(
         raise ValueError(
             f"switch: expected at least one branch, got none{at_source(current_source())}"
         )
-    value = as_value(index, "switch: index")
-    if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iu":
+    value = _read("switch: index", index)
+    if value.ndim or value.dtype.kind not in "iu":
         raise TypeError(
             f"switch: index must be an integer scalar, got {value.aval}{at_source(current_source())}"
         )
@@ -107,6 +107,17 @@ def switch(
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
     number = convert(inside, np.int32)
     return _choose("switch", number, funs, operands, _checked_mode("switch", vmap))
+
+
+def _read(what: str, x: Any) -> Value:
+    """A value; a Ref has to be read, so that it is plain when."""
+    value = as_value(x, what)
+    if isinstance(value, Ref):
+        raise TypeError(
+            f"{what} must be a scalar, got a Ref of type {value.aval}; what it holds is `ref[...]`"
+            f"{at_source(current_source())}"
+        )
+    return value
 
 
 def _check_no_others(what: str, others: dict[str, Any]) -> None:
