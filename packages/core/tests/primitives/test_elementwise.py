@@ -14,6 +14,7 @@ from fiveloop.core.array import Value, as_value
 from fiveloop.core.primitives import elementwise as e
 from fiveloop.core.primitives.shape import reduce_sum
 from fiveloop.core.promotion import dtype_kind
+from fiveloop.core.testing.gradcheck import check_grads
 
 INF, NAN = np.inf, np.nan
 BF16 = ml_dtypes.bfloat16
@@ -315,3 +316,15 @@ def test_refusals(call: Callable[[], Any], message: str) -> None:
         call()
     assert message in str(error.value)
     assert "test_elementwise.py" in str(error.value)
+
+
+@pytest.mark.parametrize("fun", [e.abs, e.sign, lambda z: e.abs(e.mul(z, e.exp(z)))])
+def test_sizes_and_directions_of_complex_numbers_have_all_derivatives(fun: Any) -> None:
+    check_grads(fun, (np.array([0.3 - 0.4j, -1.2 + 0.7j, 2.0 + 0j]),))
+
+
+def test_complex_zero_has_no_direction() -> None:
+    zero = np.zeros(2, np.complex128)
+    out, dot = jvp(grad(lambda z: reduce_sum(e.abs(z))), (zero,), (zero + 1,))
+    np.testing.assert_array_equal(np.asarray(out), zero)
+    np.testing.assert_array_equal(np.asarray(dot), zero)

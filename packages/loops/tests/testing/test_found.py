@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Value, ds
+from fiveloop.core import TypecheckError, Value, ds, make_jaxpr
+from fiveloop.core.extend import typecheck
 from fiveloop.core.testing.cube import check_chain
+from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
-from fiveloop.loops import for_loop
+from fiveloop.loops import for_loop, scan
 from fiveloop.loops.testing.laws import check_function
 from fiveloop.state import freeze, new_ref
 from fiveloop.state.testing.laws import check_law_discharge
@@ -82,3 +84,41 @@ def test_a_part_of_one_element_is_the_same_whatever_its_stride(
         want[3] = want[1 if static else i] + 1.0
     (got,) = check_function(fun, x).run()
     np.testing.assert_allclose(got, want)
+
+
+def test_an_array_that_an_inner_loop_is_given_twice_has_the_derivative_of_both() -> None:
+    """Loops take arrays that they only read as Refs; an inner loop must not take one Ref twice."""
+
+    def fun(x: Value) -> Any:
+        def outer(carry: Any, _: None) -> Any:
+            step = lambda c, pair: (np.sin(c * pair[0]) + pair[1] ** 2, None)
+            return scan(step, carry, (x, x))[0], None
+
+        return scan(outer, 0.1, length=2)[0]
+
+    s = check_function(fun, VECTOR)
+    typecheck(s.jaxpr)
+    check_grads(fun, (VECTOR,))
+
+
+def test_loops_three_deep_that_all_read_one_array_have_its_derivative() -> None:
+    def fun(x: Value) -> Any:
+        def middle(carry: Any, y: Any) -> Any:
+            return scan(lambda c, z: (np.sin(c * z) * y, None), carry, x)[0], None
+
+        return scan(lambda c, _: (scan(middle, c, x)[0], None), 0.1, length=2)[0]
+
+    check_grads(fun, (VECTOR,))
+
+
+def test_the_checker_refuses_a_ref_that_is_given_twice() -> None:
+    def fun(ref: Any, other: Any) -> Any:
+        return for_loop(2, lambda i, r: r.__setitem__(i, ref[i] + other[i]), VECTOR)
+
+    jaxpr = make_jaxpr(fun)(new_ref(VECTOR), new_ref(VECTOR))
+    typecheck(jaxpr)
+    (loop,) = jaxpr.eqns
+    operands = [jaxpr.invars[0] if v is jaxpr.invars[1] else v for v in loop.invars]
+    twice = jaxpr.replace(eqns=[loop.replace(invars=operands)])
+    with pytest.raises(TypecheckError, match="a mutable operand is given twice, under one name"):
+        typecheck(twice)

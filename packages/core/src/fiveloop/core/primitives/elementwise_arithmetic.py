@@ -13,9 +13,9 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent, full_like
 from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, known_factor
-from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.primitives.costs import DIVISION, EXP, SLOW, elementwise_cost
-from fiveloop.core.primitives.elementwise_complex import conj, real
+from fiveloop.core.primitives.elementwise_complex import conj, imag, real
 from fiveloop.core.primitives.elementwise_logic import (
     bitwise_and,
     equal,
@@ -38,6 +38,7 @@ from fiveloop.core.primitives.family import (
     same_dims_batch,
     same_shapes,
     unary,
+    zero_jvp,
 )
 from fiveloop.core.promotion import real_dtype
 from fiveloop.core.rule_types import Cost, Zero
@@ -311,7 +312,26 @@ def _unsigned_sign(b: Builder, x: IRValue) -> IRValue:
     return hlo.min(b, x, hlo.constant(b, 1, x.shape, x.dtype))
 
 
-define_unary(sign_p, lower=_unsigned_sign, kinds="iufc")
+def _turning(t: Value, y: Value, x: Value) -> Value:
+    """The tangent of a direction in the complex plane: how fast it turns; 0 at 0, which has none."""
+    size = abs(x)
+    turn = div(imag(mul(t, conj(y))), select(equal(size, 0), full_like(size, 1), size))
+    return mul(mul(y, 1j), convert(turn, x.dtype))
+
+
+_constant_sign = zero_jvp(sign_p)
+_turning_sign = jvp_elementwise(sign_p, [_turning], with_out=True)
+
+
+def _sign_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+) -> tuple[list[Value], list[Tangent]]:
+    """The sign of a real number is constant, that of a complex one turns with it."""
+    rule = _turning_sign if primals[0].dtype.kind == "c" else _constant_sign
+    return rule(primals, tangents, p)
+
+
+define_elementwise(sign_p, count=1, lower=_unsigned_sign, jvp=_sign_jvp, kinds="iufc")
 define_unary(floor_p, lower=hlo.floor, kinds="f")
 define_unary(ceil_p, lower=hlo.ceil, kinds="f")
 define_unary(round_p, lower=hlo.round_nearest_even, kinds="f")

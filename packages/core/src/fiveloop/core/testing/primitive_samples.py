@@ -123,8 +123,13 @@ def _special() -> list[Case]:
         ("real", e.real, (complexes(3),)),
         ("imag", e.imag, (complexes(3),)),
         ("conj", lambda a, b: e.real(e.conj(e.complex(a, b))), (_A, _B)),
+        ("sign", lambda a, b: _both_parts(e.sign(e.complex(a, b))), (_A, _B)),
         ("complex", lambda a, b: e.abs(e.mul(e.complex(a, b), e.complex(b, a))), (_A, _B)),
     ]
+
+
+def _both_parts(x: Any) -> Any:
+    return e.sub(e.real(x), e.mul(e.imag(x), 2.0))
 
 
 def _shapes() -> list[Case]:

@@ -58,6 +58,9 @@ def _check_axes(jaxpr: Jaxpr) -> None:
 def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:
     for atom in eqn.invars:
         _check_bound(atom, bound, eqn)
+    mutable = [a for a in eqn.invars if a.aval.accumulates]
+    if len(set(mutable)) < len(mutable):
+        raise TypecheckError(f"a mutable operand is given twice, under one name{_at(eqn)}")
     rule = typecheck_rules.find(eqn.primitive) or abstract_eval_rules[eqn.primitive]
     avals, effects = rule([a.aval for a in eqn.invars], eqn.params)
     given = [v.aval for v in eqn.outvars]

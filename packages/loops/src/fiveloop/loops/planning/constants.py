@@ -112,8 +112,12 @@ def _rewritten(eqn: Eqn, refs: Refs, made: Made) -> list[Eqn]:
 
 
 def _inner_loop(eqn: Eqn, refs: Refs) -> list[Eqn]:
-    """An inner loop takes the Ref itself where it only reads; its result there is what the Ref holds."""
-    reads = set(_read_states(eqn))
+    """An inner loop takes the Ref itself where it only reads; its result there is what the Ref holds.
+
+    It takes a Ref once: in another place it takes what the Ref holds, for what is gathered in two Refs that are one
+    would be lost.
+    """
+    reads = {eqn.invars[k]: k for k in reversed(_read_states(eqn))}
     before: list[Eqn] = []
     after: list[Eqn] = []
     operands: list[Atom] = []
@@ -124,7 +128,7 @@ def _inner_loop(eqn: Eqn, refs: Refs) -> list[Eqn]:
         outs.append(next(results))
     for k, (atom, state) in enumerate(zip(eqn.invars, states, strict=True)):
         result = next(results) if state else None
-        if isinstance(atom, Var) and atom in refs and k in reads:
+        if isinstance(atom, Var) and atom in refs and reads.get(atom) == k:
             assert result is not None, "unreachable: a state has a result"
             operands.append(refs[atom])
             after.append(_whole(refs[atom], result, eqn))
