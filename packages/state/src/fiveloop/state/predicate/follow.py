@@ -9,6 +9,7 @@ compute with them instead. If there is none, nothing flows back to what is share
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import ArrayLike, Value, stop_gradient
@@ -28,7 +29,15 @@ from fiveloop.core.extend import (
     zeros_of,
 )
 
-follow_p: Primitive[Any] = Primitive("follow")
+
+@dataclass(frozen=True)
+class FollowParams:
+    """Whether no derivative flows if the condition does not hold; if not, that has been seen to before."""
+
+    gates: bool = True
+
+
+follow_p: Primitive[FollowParams] = Primitive("follow")
 
 
 def follow(pred: ArrayLike, x: ArrayLike) -> Value:
@@ -44,44 +53,45 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     >>> print(grad(total)(np.ones(2)))
     [0.5 0.5]
     """
-    return bind1(follow_p, as_value(pred), as_value(x))
+    return bind1(follow_p, as_value(pred), as_value(x), params=FollowParams())
 
 
-def _follow_aval(avals: Sequence[Aval], p: Any) -> list[Aval]:
+def _follow_aval(avals: Sequence[Aval], p: FollowParams) -> list[Aval]:
     return [avals[1]]
 
 
-def _follow_impl(values: Sequence[Value], p: Any) -> list[Value]:
+def _follow_impl(values: Sequence[Value], p: FollowParams) -> list[Value]:
     return [values[1]]
 
 
-def _follow_lower(ctx: Any, operands: Sequence[IRValue], p: Any) -> list[IRValue]:
+def _follow_lower(ctx: Any, operands: Sequence[IRValue], p: FollowParams) -> list[IRValue]:
     return [operands[1]]
 
 
 def _follow_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: FollowParams
 ) -> tuple[list[Value], list[Tangent]]:
     pred, x = primals
     dot = tangents[1]
-    if not isinstance(dot, Zero):
+    if p.gates and not isinstance(dot, Zero):
         dot = select(pred, dot, zeros_of(dot.aval))
-    return [follow(pred, x)], [dot]
+    return [bind1(follow_p, pred, x, params=p)], [dot]
 
 
 def _follow_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: FollowParams
 ) -> tuple[list[Value], list[int | None]]:
     """Fill the lanes for which it does not hold; what is left is for a batch around this one, if there is one."""
     pred, x = operands
     if dims[0] is None:
-        return [follow(pred, x)], [dims[1]]
+        return [bind1(follow_p, pred, x, params=p)], [dims[1]]
     some = reduce_or(pred)
     if dims[1] is None:
-        return [follow(some, x)], [None]
+        return [bind1(follow_p, some, x, params=p)], [None]
     own = move_batch(x, size, dims[1])
     holds = pred.reshape((size, *[1] * (own.ndim - 1)))
-    return [follow(some, select(holds, own, stop_gradient(own[pred.argmax()])))], [0]
+    filled = select(holds, own, stop_gradient(own[pred.argmax()]))
+    return [bind1(follow_p, some, filled, params=FollowParams(gates=False))], [0]
 
 
 define(
