@@ -1,9 +1,11 @@
 """What the other packages of fiveloop are built on, beside `extend`; it changes with them, in any release."""
 
 from .checks.insert import insert_for_lanes
+from .discharge.calls import with_calls_inlined
 from .discharge.deferred import CannotDefer, DeferredWrites
 from .discharge.overlap import known_relation
 from .discharge.phases import names_each_once
+from .discharge.table import Place, Write
 from .io.primitive import CallbackParams, callback_p
 from .monoids import MONOIDS, Monoid
 from .primitives.common import (
@@ -27,7 +29,9 @@ __all__ = [
     "MONOIDS",
     "Monoid",
     "NewRefParams",
+    "Place",
     "SwapParams",
+    "Write",
     "accumulate_p",
     "addupdate_p",
     "callback_p",
@@ -39,4 +43,5 @@ __all__ = [
     "new_ref_p",
     "next_key_p",
     "swap_p",
+    "with_calls_inlined",
 ]

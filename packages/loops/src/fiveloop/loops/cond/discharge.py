@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import reduce
 
@@ -10,7 +10,7 @@ from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import bitwise_or, equal, used_vars
 from fiveloop.core.extend import bind, mutated_positions, select
 from fiveloop.loops.cond.primitive import CondParams, cond_p
-from fiveloop.loops.cond.slices import SharedWrites, share_writes
+from fiveloop.loops.cond.slices import Inputs, SharedWrites, share_writes, waiting_writes
 from fiveloop.state.extend import Cell, DischargeContext
 
 
@@ -25,9 +25,12 @@ def cond_discharge(
     assert isinstance(index, Value), "unreachable: an index is a value"
     which = tuple(isinstance(x, Cell) for x in rest)
     mutated = frozenset(k for b in p.branches for k in mutated_positions(b.effects))
-    shared = share_writes(p, which, tuple(k in mutated for k in range(len(rest))))
+    waiting, extra = waiting_writes(ctx, rest)
+    changed = tuple(k in mutated for k in range(len(rest)))
+    shared = share_writes(p, Inputs(which, changed, waiting, tuple(x.aval for x in extra)))
+    rest = [*rest, *extra]
     used = _used_inputs(shared.branches)
-    contents = _contents(ctx, rest, used, shared)
+    contents = _contents(ctx, rest, used, shared, {w.ref for w in waiting})
     rest = [ctx.latest(x) if isinstance(x, Value) else x for x in rest]
     index = ctx.latest(index)
     values = [contents.get(k, x) for k, x in enumerate(rest)]
@@ -64,13 +67,17 @@ def _contents(
     operands: Sequence[Value | Cell],
     used: Sequence[bool],
     shared: SharedWrites,
+    around: Set[int],
 ) -> dict[int, Value]:
-    """What the Refs hold that the branches use; those that are replaced first, since that may end a phase."""
+    """What the Refs hold that the branches use; those that are replaced first, since that may end a phase.
+
+    Of those with writes that wait around the branches it is what they held before.
+    """
     cells = {k: x for k, x in enumerate(operands) if isinstance(x, Cell) and used[k]}
     for k in shared.whole:
         if k in cells:
             ctx.contents(cells[k])
-    return {k: ctx.peek(cell) for k, cell in cells.items()}
+    return {k: ctx.peek(cell) if k not in around else cell.contents for k, cell in cells.items()}
 
 
 def _write(

@@ -3,6 +3,7 @@
 A branch that gave back all that a Ref holds would make XLA copy it, in a loop in every step. So a branch reads
 from the contents, and gives for each write the elements and where they go; the writes of the branches share
 slots, as residuals do. Where a branch replaces all of a Ref, or loops over writes to it, it gives its contents.
+A branch within a branch takes the writes that wait around it, and reads what it finds in these.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.cond.primitive import CondParams
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import MONOIDS, CannotDefer, DeferredWrites
-from fiveloop.state.extend import Cell, discharge_eqn
+from fiveloop.state.engine import (
+    MONOIDS,
+    CannotDefer,
+    DeferredWrites,
+    Place,
+    Write,
+    with_calls_inlined,
+)
+from fiveloop.state.extend import Cell, DischargeContext, discharge_eqn
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,52 @@ class Slot:
     kind: str
     value: Aval
     index: tuple[Aval, ...]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A write that waits around the branches: to which Ref, and which inputs say where and what."""
+
+    ref: int
+    indexer: Indexer
+    kind: str
+    index: tuple[int, ...]
+    positions: tuple[int, ...]
+    value: int
+
+    def write(self, args: Sequence[Value]) -> Write:
+        """The write on the inputs of a branch."""
+        index, positions = (tuple(args[k] for k in ks) for ks in (self.index, self.positions))
+        return Write(Place(self.indexer, index, positions), args[self.value], self.kind)
+
+
+def waiting_writes(
+    ctx: DischargeContext, operands: Sequence[Value | Cell]
+) -> tuple[tuple[Waiting, ...], list[Value]]:
+    """The writes that wait around a choice, and the inputs that its branches take for these."""
+    place = {id(x): k for k, x in enumerate(operands) if isinstance(x, Value)}
+    extra: list[Value] = []
+
+    def part(x: Value) -> int:
+        if id(x) not in place:
+            place[id(x)] = len(operands) + len(extra)
+            extra.append(x)
+        return place[id(x)]
+
+    found = [
+        Waiting(
+            k,
+            w.place.indexer,
+            w.kind,
+            tuple(map(part, w.place.index)),
+            tuple(map(part, w.place.positions)),
+            part(w.value),
+        )
+        for k, x in enumerate(operands)
+        if isinstance(x, Cell) and isinstance(ctx, DeferredWrites)
+        for w in ctx.waiting(x)
+    ]
+    return tuple(found), extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +122,29 @@ class SharedWrites:
     users: list[list[int]]
 
 
-def share_writes(p: CondParams, which: Mask, changed: Mask) -> SharedWrites:
-    """The branches over contents; `which` inputs are Refs to discharge, `changed` those that any branch changes."""
-    key = ("shared writes", p, which, changed)
-    return p.branches[0].remember(key, lambda: _share_writes(p, which, changed))
+@dataclass(frozen=True)
+class Inputs:
+    """What branches take: `which` inputs are Refs to discharge, `changed` those that any branch changes.
+
+    The inputs of the types `extra`, behind the others, are for the writes that wait around the branches.
+    """
+
+    which: Mask
+    changed: Mask
+    waiting: tuple[Waiting, ...] = ()
+    extra: tuple[Aval, ...] = ()
 
 
-def _share_writes(p: CondParams, which: Mask, changed: Mask) -> SharedWrites:
+def share_writes(p: CondParams, inputs: Inputs) -> SharedWrites:
+    """The branches over contents."""
+    key = ("shared writes", p, inputs)
+    return p.branches[0].remember(key, lambda: _share_writes(p, inputs))
+
+
+def _share_writes(p: CondParams, inputs: Inputs) -> SharedWrites:
     whole: list[int] = []
     while True:
-        found = [_trace(branch, which, changed, whole) for branch in p.branches]
+        found = [_trace(branch, inputs, whole) for branch in p.branches]
         late = [x for x in found if isinstance(x, int)]
         if not late:
             break
@@ -96,29 +163,36 @@ def _share_writes(p: CondParams, which: Mask, changed: Mask) -> SharedWrites:
     return SharedWrites(branches, whole, slots, given, users)
 
 
-def _trace(branch: Jaxpr, which: Mask, changed: Mask, whole: Sequence[int]) -> BranchWrites | int:
+def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites | int:
     """A branch that leaves its writes waiting; or the position of a Ref for which that cannot be."""
     slots: list[Slot] = []
     given: list[tuple[int, ...] | None] = []
+    inlined = with_calls_inlined(branch)
+    which = inputs.which
 
     def run(*args: Value) -> list[Value]:
         ctx = DeferredWrites()
         operands: list[Value | Cell] = [
-            _cell(ctx, k, x, changed[k], whole) if w else x
-            for k, (x, w) in enumerate(zip(args, which, strict=True))
+            _cell(ctx, k, x, inputs.changed[k], whole) if w else x
+            for k, (x, w) in enumerate(zip(args, which, strict=False))
         ]
+        around = [waiting.write(args) for waiting in inputs.waiting]
+        for waiting, write in zip(inputs.waiting, around, strict=True):
+            operands[waiting.ref].writes.append(write)  # type: ignore[union-attr]  # it is a Cell
         try:
-            outs = _eval(ctx, branch, operands)
+            outs = _eval(ctx, inlined, operands)
         except CannotDefer as error:
             raise _Whole(next(k for k, x in enumerate(operands) if x is error.cell)) from None
         for k in whole:
             outs.append(ctx.contents(operands[k]))  # type: ignore[arg-type]  # it is a Cell
         for k, cell in enumerate(operands):
             for w in cell.writes if isinstance(cell, Cell) and k not in whole else ():
+                if any(w is write for write in around):
+                    continue
                 positions = w.place.positions
                 avals = tuple(x.aval for x in positions)
                 slots.append(Slot(k, w.place.indexer, w.kind, w.value.aval.strong(), avals))
-                given.append(_inputs(w.place.index, args))
+                given.append(_inputs(w.place.index, args, which))
                 outs += [w.value, *positions]
         return outs
 
@@ -127,7 +201,7 @@ def _trace(branch: Jaxpr, which: Mask, changed: Mask, whole: Sequence[int]) -> B
         for a, w in zip(branch.in_avals, which, strict=True)
     ]
     try:
-        jaxpr = stage_closed(run, avals, branch.name)
+        jaxpr = stage_closed(run, [*avals, *inputs.extra], branch.name)
     except _Whole as error:
         return error.position
     return BranchWrites(jaxpr, slots, given)
@@ -161,9 +235,9 @@ def _eval(ctx: DeferredWrites, branch: Jaxpr, operands: Sequence[Value | Cell]) 
     return [read(a) for a in branch.outvars]  # type: ignore[misc]  # a branch does not return Refs
 
 
-def _inputs(index: Sequence[Value], args: Sequence[Value]) -> tuple[int, ...] | None:
-    """The inputs that an index consists of, if it does."""
-    position = {id(x): k for k, x in enumerate(args)}
+def _inputs(index: Sequence[Value], args: Sequence[Value], which: Mask) -> tuple[int, ...] | None:
+    """The inputs that an index consists of, if it does; what a Ref holds changes, and is none."""
+    position = {id(x): k for k, x in enumerate(args) if not any(which[k : k + 1])}
     found = [position.get(id(x), -1) for x in index]
     return tuple(found) if -1 not in found else None
 

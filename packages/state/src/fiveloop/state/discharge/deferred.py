@@ -8,7 +8,7 @@ from fiveloop.core import Value
 from fiveloop.core.engine import Indexer
 from fiveloop.state.discharge.overlap import is_whole
 from fiveloop.state.discharge.phases import Phases
-from fiveloop.state.discharge.table import Cell
+from fiveloop.state.discharge.table import Cell, Write
 
 
 class CannotDefer(Exception):
@@ -37,6 +37,10 @@ class DeferredWrites(Phases):
 
     def _waits(self, cell: Cell) -> bool:
         return any(cell is c for c in self._deferred)
+
+    def waiting(self, cell: Cell) -> list[Write]:
+        """The writes to a Ref that wait, if they do."""
+        return list(cell.writes) if self._waits(cell) else []
 
     def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
         """What the Ref holds at an index, waiting writes included."""

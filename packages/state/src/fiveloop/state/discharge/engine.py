@@ -19,6 +19,7 @@ from fiveloop.core.extend import (
 )
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.apart import Apart
+from fiveloop.state.discharge.calls import with_calls_inlined
 from fiveloop.state.discharge.once import PartReads
 from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell, DischargeContext, discharge_rules
@@ -79,8 +80,10 @@ def _discharge(
     once: bool,
     unrolled: bool,
 ) -> Jaxpr:
+    body = jaxpr if counter is None else with_calls_inlined(jaxpr)
+
     def run(*args: Value) -> list[Value]:
-        return _Discharger(jaxpr, which, args, counter, once, unrolled).run(results)
+        return _Discharger(body, which, args, counter, once, unrolled).run(results)
 
     avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
     return stage_closed(run, avals, jaxpr.name)
