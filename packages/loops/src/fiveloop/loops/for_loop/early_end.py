@@ -36,6 +36,23 @@ def end_flag(body: Jaxpr) -> Var | None:
     return None if any(eqn.effects for eqn in before if eqn is not read) else flag
 
 
+def without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
+    """The step that a body takes as long as a flag is not set, and the flag's position; None for any other body.
+
+    body, step : [i, *consts, *refs] -> []
+    """
+    flag = end_flag(body)
+    if flag is None:
+        return None
+    _, *operands = body.eqns[-1].invars
+    step = body.eqns[-1].params.branches[0]
+    inputs = dict(zip(operands, step.invars, strict=True))
+    if len(inputs) < len(operands) or not inputs.keys() <= set(body.invars):
+        return None  # one of them is computed in each step, or there twice
+    invars = [inputs.get(v) or Var(v.aval) for v in body.invars]
+    return Jaxpr(invars, step.eqns, (), body.name), body.invars.index(flag)
+
+
 def until_set(step: Jaxpr, flag: int) -> Jaxpr:
     """The step as a branch that is taken as long as the Ref at the position `flag` holds False.
 

@@ -23,7 +23,7 @@ from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
 from fiveloop.loops.planning.fold import fold_writes
-from fiveloop.loops.planning.hoist import invariant_part
+from fiveloop.loops.planning.invariant import invariant_part
 from fiveloop.loops.planning.names import closure_names
 from fiveloop.loops.planning.options import STEPS, Planning, current_planning
 from fiveloop.loops.planning.promote import promote
@@ -107,9 +107,16 @@ class Loop:
 
 
 def loop_of(
-    nsteps: int, traced: TracedBody, reverse: bool, unroll: int, states: Sequence[str] = ()
+    nsteps: int,
+    traced: TracedBody,
+    reverse: bool,
+    unroll: int,
+    states: Sequence[str] = (),
+    stopped: Callable[[Jaxpr], Jaxpr] | None = None,
 ) -> Loop:
     """The loop of a traced body; `states` are the names of its states, as far as they have some.
+
+    `stopped` makes of the planned body one that does nothing once the loop has ended.
 
     traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
@@ -130,6 +137,7 @@ def loop_of(
     if chosen.constants:
         body, mask = promote_constants(body, num_consts, num_refs)
     consts, indexed = partition(mask, traced.consts)
+    body = stopped(body) if stopped else body
     turn = steps_a_turn(unroll, nsteps, body)
     params = ForParams(nsteps, body, len(consts), reverse, turn, planning=chosen)
     if story:

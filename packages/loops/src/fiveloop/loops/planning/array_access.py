@@ -35,15 +35,15 @@ Made = Mapping[Var, Eqn]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An access: the equation, those on the Ref that stand for it, and the array after it if it is updated.
+    """An access: the equation, and those on the Ref that stand for it.
 
-    `same` are results that are the array as it was.
+    `updated` are results that are the array after it, if it is updated; `same` are those that are the array as it was.
     """
 
     eqn: Eqn
     instead: list[Eqn]
     is_dynamic: bool
-    updated: Var | None = None
+    updated: Sequence[Var] = ()
     same: Sequence[Var] = ()
 
 
@@ -83,7 +83,7 @@ def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     write = new_eqn(
         swap_p, [ref, update, *operands], SwapParams(indexer, returns_old=False), (), eqn.source
     )
-    return Access(eqn, [write], bool(operands), eqn.outvars[0])
+    return Access(eqn, [write], bool(operands), eqn.outvars)
 
 
 def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
@@ -111,7 +111,7 @@ def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
         case monoid:
             params = AccumulateParams(indexer, monoid)
             write = new_eqn(accumulate_p, args, params, (), eqn.source)
-    return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars[0])
+    return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars)
 
 
 _RULES: dict[Primitive, Callable[[Eqn, Var, Made], Access | None]] = {  # type: ignore[type-arg]  # of any params
@@ -137,7 +137,7 @@ def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
     loop = new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
     changes = place + 1 in mutated_positions(eqn.params.body.effects)
     if changes:
-        return Access(eqn, [loop], True, result)
+        return Access(eqn, [loop], True, [result])
     return Access(eqn, [loop], True, same=[result])
 
 

@@ -12,6 +12,8 @@ from fiveloop.core.engine import used_vars, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.array_access import Access, Made, access
+from fiveloop.loops.planning.array_life import access_or_why
+from fiveloop.loops.planning.entered import is_entered
 from fiveloop.loops.planning.record import Decision
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
@@ -76,6 +78,9 @@ def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:
     if eqn.primitive is for_p:
         read = used_vars(eqn.invars[k] for k in _read_states(eqn))
         return [v for v in read if v in refs]
+    if is_entered(eqn):
+        entered = [(v, _entered(eqn, v, refs[v], made)) for v in used_vars(eqn.invars) if v in refs]
+        return [v for v, found in entered if found is not None and found.is_dynamic]
     found = _access(eqn, refs, made)
     return [
         v for v in used_vars(eqn.invars) if v in refs and found is not None and found.is_dynamic
@@ -92,7 +97,13 @@ def _access(eqn: Eqn, refs: Refs, made: Made) -> Access | None:
     ):
         return None
     found = access(eqn, array, refs[array], made)
-    return found if found is not None and found.updated is None else None
+    return found if found is not None and not found.updated else None
+
+
+def _entered(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | None:
+    """The reading of a constant at indices by branches or a call that do nothing else with it."""
+    found = access_or_why(eqn, array, ref, made)
+    return found if isinstance(found, Access) and not found.updated and not found.same else None
 
 
 def _read_states(eqn: Eqn) -> list[int]:
@@ -107,6 +118,11 @@ def _rewritten(eqn: Eqn, refs: Refs, made: Made) -> list[Eqn]:
         return [eqn]
     if eqn.primitive is for_p:
         return _inner_loop(eqn, refs)
+    if is_entered(eqn):
+        for v in dict.fromkeys(a for a in eqn.invars if isinstance(a, Var) and a in refs):
+            entered = _entered(eqn, v, refs[v], made)
+            eqn = entered.instead[0] if entered is not None else eqn
+        return _with_whole_reads(eqn, refs)
     found = _access(eqn, refs, made)
     return _with_whole_reads(eqn, refs) if found is None else found.instead
 

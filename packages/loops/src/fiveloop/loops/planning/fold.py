@@ -6,12 +6,13 @@ So derivatives and residuals have less to follow. Two places are the same, or ap
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import prune, used_vars
 from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Literal, Var, add_p, new_eqn
+from fiveloop.loops.planning.entered import with_bodies
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, get_p, known_relation, names_each_once, swap_p
@@ -24,14 +25,20 @@ ADDED = "what is added to a place is added to what was written or added there be
 
 def fold_writes(body: Jaxpr, names: Sequence[str]) -> tuple[Jaxpr, list[Decision]]:
     """The body with fewer reads and writes, and what was done; `names` are those of its operands after the counter."""
-    found = _Fold(dict(zip(body.invars[1:], names, strict=True)))
+    return _folded(body, dict(zip(body.invars[1:], names, strict=True)))
+
+
+def _folded(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision]]:
+    """The same for a body, or for what it chooses or calls."""
+    found = _Fold(names)
     for eqn in body.eqns:
         found.step(eqn)
-    if not found.told:
-        return body, []
-    outs = [found.renamed(a) for a in body.outvars]
-    eqns = [eqn for eqn in found.eqns if id(eqn) not in found.dropped]
-    return Jaxpr(body.invars, prune(eqns, outs), outs, body.name), found.told
+    if found.told:
+        outs = [found.renamed(a) for a in body.outvars]
+        eqns = [eqn for eqn in found.eqns if id(eqn) not in found.dropped]
+        body = Jaxpr(body.invars, prune(eqns, outs), outs, body.name)
+    body, inner = with_bodies(body, names, _folded)
+    return body, [*found.told, *inner]
 
 
 def fold(eqn: Eqn) -> Planned:
@@ -40,7 +47,9 @@ def fold(eqn: Eqn) -> Planned:
     body, told = fold_writes(p.body, p.record.names_of(len(eqn.invars)))
     if body is p.body:
         return Planned(eqn)
-    return Planned(eqn.replace(params=replace(p, body=body)), told=told)
+    params = replace(p, body=body)
+    loop = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    return Planned(loop, told=told)
 
 
 @dataclass(slots=True)
@@ -59,7 +68,7 @@ class _Write:
 class _Fold:
     """The equations of a step, one after the other, and the writes to each Ref that nothing has hidden since."""
 
-    def __init__(self, names: dict[Var, str]) -> None:
+    def __init__(self, names: Mapping[Var, str]) -> None:
         self.names = names
         self.eqns: list[Eqn] = []
         self.dropped: set[int] = set()

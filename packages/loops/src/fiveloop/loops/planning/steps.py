@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import is_
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.extend import Eqn, Pass, jaxprs_in, register_pass, with_jaxprs
+from fiveloop.core.extend import Eqn, Pass, jaxprs_in, new_eqn, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.hoist import hoist
@@ -42,7 +42,8 @@ def _plan(jaxpr: Jaxpr) -> Jaxpr:
 
 def _planned(eqn: Eqn) -> list[Eqn]:
     if any(map(is_changed, jaxprs_in(eqn.params))):
-        eqn = eqn.replace(params=with_jaxprs(eqn.params, plan))
+        params = with_jaxprs(eqn.params, plan)
+        eqn = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
     return _loop(eqn).eqns if eqn.primitive is for_p else [eqn]
 
 

@@ -232,12 +232,11 @@ def _plan(step: _Step, given: Sequence[Aval], x_avals: Sequence[Aval], steps: in
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
     num_outs = len(staged.jaxpr.outvars) - step.has_end
     ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
-    body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end) if steps else None
-    if body is not None and step.has_end:
-        body = until_stopped(body)
-    how = step.how
-    names = _state_names(step)
-    loop = None if body is None else loop_of(steps, body, how.reverse, how.unroll, names)
+    if not steps:
+        return _Plan(carry, ys, ys_tree, None)
+    body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end)
+    how, stop = step.how, until_stopped if step.has_end else None
+    loop = loop_of(steps, body, how.reverse, how.unroll, _state_names(step), stop)
     return _Plan(carry, ys, ys_tree, loop)
 
 
@@ -259,7 +258,9 @@ def _as_for_body(
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
 
     staged : [*captured, i, *carry, *x]                                         -> [*carry, *y, *end]
-    body   : [i, *consts, *refs, *carry refs, *xs refs, *ys refs, *end ref]     -> []
+    body   : [i, *consts, *refs, *carry refs, *xs refs, *ys refs, *end refs]    -> []
+
+    The end refs are those of the flag and of the number of steps taken.
     """
     is_ref = [isinstance(x, Ref) for x in staged.captured]
     consts = [x for x, r in zip(staged.captured, is_ref, strict=True) if not r]
@@ -278,14 +279,16 @@ def _as_for_body(
             ref[...] = x
         for ref, y in zip(outputs, outs[num_carry : num_carry + len(ys)], strict=True):
             ref[i] = y
-        for ref in end:
-            ref[...] = outs[-1]
+        if end:
+            flag, count = end
+            flag[...] = outs[-1]
+            count[...] = count[...] + 1
         return []
 
     avals = [
         *[x.aval for x in consts],
         *[x.aval for x in refs],
-        *map(AbstractRef, [*carry, *xs, *ys, *[FLAG] * has_end]),
+        *map(AbstractRef, [*carry, *xs, *ys, *[FLAG, COUNT] * has_end]),
     ]
     body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
     return TracedBody(body, consts, refs, step.f)

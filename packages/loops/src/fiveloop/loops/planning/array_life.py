@@ -1,0 +1,207 @@
+"""The life of an array in a body, from version to version, through branches and calls: each use on a Ref instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import partition, select_by, used_vars
+from fiveloop.core.extend import (
+    Eqn,
+    Source,
+    Var,
+    jaxprs_in,
+    new_eqn,
+    with_jaxprs,
+)
+from fiveloop.loops.cond.primitive import cond_p
+from fiveloop.loops.planning.array_access import Access, Made, access
+from fiveloop.loops.planning.entered import is_entered
+
+
+class Verdict(NamedTuple):
+    """Why an array stays a value, and where; nothing if it does not."""
+
+    why: str
+    at: Source | None
+
+
+def access_or_why(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | Verdict:
+    """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way."""
+    if is_entered(eqn):
+        return _enter(eqn, array, ref)
+    found = access(eqn, array, ref, made)
+    return Verdict(f"`{eqn.primitive}` uses it whole", eqn.source) if found is None else found
+
+
+@dataclass(slots=True)
+class Life:
+    """What takes the place of each equation on an array, version by version, in one body.
+
+    `ends` is what writes the last version whole, and is left alone; in a branch or a call there is none.
+    `names` are those of all versions, `last` those of the last one.
+    """
+
+    ref: Var
+    jaxpr: Jaxpr
+    ends: Eqn | None = None
+    names: set[Var] = field(default_factory=set)
+    last: list[Var] = field(default_factory=list)
+    is_dynamic: bool = False
+    is_updated: bool = False
+    _replaced: dict[int, list[Eqn]] = field(default_factory=dict)
+    _before: list[tuple[Eqn, Eqn]] = field(default_factory=list)
+
+    def follow(self, version: Sequence[Var]) -> Verdict | None:
+        """Go on until nothing updates it; a reason if it is not only read at indices, and updated once a version."""
+        uses = uses_of(self.jaxpr)
+        made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}
+        while version:
+            found = self._version(version, uses, made)
+            if isinstance(found, Verdict):
+                return found
+            updates = [a for a in found if a.updated]
+            if len(updates) > 1:
+                return Verdict("one version of it is updated twice", updates[1].eqn.source)
+            self.is_dynamic |= any(a.is_dynamic for a in found)
+            self.is_updated |= bool(updates)
+            version = updates[0].updated if updates else ()
+            self._before += [
+                (a.eqn, updates[0].eqn) for a in found if updates and a is not updates[0]
+            ]
+        return None
+
+    def _version(
+        self, version: Sequence[Var], uses: Mapping[Var, Sequence[Eqn]], made: Made
+    ) -> list[Access] | Verdict:
+        """All accesses to one version, under all of its names; a reason if something else is done with it."""
+        self.last, found = list(version), list[Access]()
+        for name in self.last:
+            self.names.add(name)
+            for eqn in uses.get(name, ()):
+                if eqn is self.ends:
+                    continue
+                here = access_or_why(eqn, name, self.ref, made)
+                if isinstance(here, Verdict):
+                    return here
+                if id(eqn) in self._replaced:
+                    return Verdict(f"`{eqn.primitive}` has it under two names", eqn.source)
+                self._replaced[id(eqn)] = here.instead
+                found.append(here)
+                self.last += here.same
+        return found
+
+    def eqns(self, gone: Sequence[Eqn] = ()) -> list[Eqn] | None:
+        """The equations on the Ref, without those that are `gone`; None if there is no order for them."""
+        eqns = in_order(self.jaxpr.eqns, self._before)
+        if eqns is None:
+            return None
+        self._replaced.update((id(eqn), []) for eqn in gone)
+        return [e for eqn in eqns for e in self._replaced.get(id(eqn), [eqn])]
+
+
+NO_ORDER = "an old version is read for what comes after its update"
+
+
+def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:
+    """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
+    if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
+        return Verdict("lanes run in groups only branches without Refs", eqn.source)
+    bodies = jaxprs_in(eqn.params)
+    keep = [a is not array for a in eqn.invars]
+    kept = keep[len(keep) - len(bodies[0].invars) :]
+    lives = [Life(Var(ref.aval), body) for body in bodies]
+    for life in lives:
+        verdict = life.follow(partition(kept, life.jaxpr.invars)[0])
+        if verdict is not None:
+            return verdict
+    gives = [any(life.jaxpr.outvars[r] in life.names for life in lives) for r in _results(eqn)]
+    why = _why_not(eqn, lives, gives)
+    found = [_on_ref(life, kept, gives) for life in lives]
+    changed = [body for body in found if body is not None]
+    if why or len(changed) < len(found):
+        return Verdict(why or NO_ORDER, eqn.source)
+    rest = iter(changed)
+    params = with_jaxprs(eqn.params, lambda _: next(rest))
+    others, versions = partition(gives, eqn.outvars)
+    new = new_eqn(eqn.primitive, [*select_by(keep, eqn.invars), ref], params, others, eqn.source)
+    is_dynamic = any(life.is_dynamic for life in lives)
+    if any(life.is_updated for life in lives):
+        # Whether a branch updates it is known at run time alone, too.
+        return Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
+    return Access(eqn, [new], is_dynamic, same=versions)
+
+
+def _results(eqn: Eqn) -> range:
+    return range(len(eqn.outvars))
+
+
+def _why_not(eqn: Eqn, lives: Sequence[Life], gives: Sequence[bool]) -> str:
+    """Why the bodies do not leave one array behind, if they do not; `gives` are the results that are versions."""
+    for life in lives:
+        for out in select_by(gives, life.jaxpr.outvars):
+            if out not in life.names:
+                return f"a branch of `{eqn.primitive}` gives another array in its place"
+            if out not in life.last:
+                return f"`{eqn.primitive}` gives an old version of it"
+        if life.is_updated and not any(gives):
+            return f"`{eqn.primitive}` updates a copy of it"
+    return ""
+
+
+def _on_ref(life: Life, kept: Sequence[bool], gives: Sequence[bool]) -> Jaxpr | None:
+    """A body that takes a Ref behind its other inputs, and does not give what it holds.
+
+    body    : [*ins]            -> [*outs]
+    changed : [*ins kept, ref]  -> [*outs that are no versions]
+    """
+    eqns, body = life.eqns(), life.jaxpr
+    if eqns is None:
+        return None
+    invars = [*select_by(kept, body.invars), life.ref]
+    return Jaxpr(invars, eqns, partition(gives, body.outvars)[0], body.name)
+
+
+def uses_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
+    """The equations that use each variable."""
+    return jaxpr.remember("uses", lambda: _uses_of(jaxpr))
+
+
+def _uses_of(jaxpr: Jaxpr) -> dict[Var, list[Eqn]]:
+    uses: dict[Var, list[Eqn]] = {}
+    for eqn in jaxpr.eqns:
+        for v in used_vars(eqn.invars):
+            uses.setdefault(v, []).append(eqn)
+    return uses
+
+
+def in_order(eqns: Sequence[Eqn], before: Sequence[tuple[Eqn, Eqn]]) -> list[Eqn] | None:
+    """The equations with the first of each pair before the second, otherwise as they were; None if that cannot be.
+
+    Equations with effects keep their order.
+    """
+    number = {id(eqn): k for k, eqn in enumerate(eqns)}
+    made = {v: k for k, eqn in enumerate(eqns) for v in eqn.outvars}
+    after: dict[int, set[int]] = {k: set() for k in range(len(eqns))}
+    waits: dict[int, set[int]] = {k: set() for k in range(len(eqns))}
+    ordered = [k for k, eqn in enumerate(eqns) if eqn.effects]
+    edges = [(made[v], k) for k, eqn in enumerate(eqns) for v in used_vars(eqn.invars) if v in made]
+    edges += pairwise(ordered)
+    edges += [(number[id(first)], number[id(second)]) for first, second in before]
+    for first, second in edges:
+        after[first].add(second)
+        waits[second].add(first)
+    ready = [k for k, others in waits.items() if not others]
+    out: list[Eqn] = []
+    while ready:
+        k = heappop(ready)
+        out.append(eqns[k])
+        for later in after[k]:
+            waits[later].discard(k)
+            if not waits[later]:
+                heappush(ready, later)
+    return out if len(out) == len(eqns) else None
