@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.laws import check_law_eval, check_laws
 from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops import Progress
+from fiveloop.loops import Progress, planning
 from fiveloop.loops.progress import bars
 from fiveloop.loops.testing.laws import check_law_planning
-from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS, with_progress
+from fiveloop.loops.testing.program_steps import (
+    CARRIED_KINDS,
+    LOOP_KINDS,
+    WHILE_KINDS,
+    with_progress,
+)
 from fiveloop.state.testing.laws import (
     check_law_discharge,
     check_law_lower_discharged,
@@ -74,6 +80,26 @@ def test_compiled_programs_that_show_their_progress(program: Program) -> None:
         patch.setattr(bars, "new_bar", Unseen)
         check_law_lower_discharged(s)
     assert s.jaxpr.eqns is not None
+
+
+@pytest.mark.oracle
+@settings(max_examples=24)
+@given(programs(CARRIED_KINDS).map(read_all), st.integers(0, 100))
+def test_carried_arrays(program: Program, seed: int) -> None:
+    s = program.sample()
+    check_law_eval(s, program.twin(*program.arrays()))
+    check_law_planning(s, seed)
+    with planning(promote=False):
+        assert_all_close(program.sample().run(), s.run(), "unplanned: result")
+
+
+@pytest.mark.oracle
+@settings(max_examples=10)
+@given(programs(CARRIED_KINDS).map(read_all))
+def test_laws_of_carried_arrays(program: Program) -> None:
+    s = program.sample()
+    check_laws(s)
+    check_law_discharge(s)
 
 
 @settings(max_examples=4)

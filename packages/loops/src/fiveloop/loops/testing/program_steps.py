@@ -25,6 +25,7 @@ from fiveloop.core.testing.programs import (
     draw_use,
 )
 from fiveloop.loops import cond, for_loop, scan, switch, while_loop
+from fiveloop.loops.testing.carried_steps import draw_carried
 from fiveloop.state.testing.program_steps import STATE_KINDS
 
 
@@ -279,8 +280,10 @@ define_operation(
 define_operation("switch", switch, lambda i, fs, x: fs[max(0, min(int(i), len(fs) - 1))](x))
 define_operation("while_loop", _while, _twin_while)
 
-LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch))
+LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried))
 """Loops and branches that are differentiable in both modes."""
+CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_carried, draw_scan))
+"""Mostly loops that carry an array by value, for planning."""
 WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
 """With `while`, which has no reverse mode."""
 
