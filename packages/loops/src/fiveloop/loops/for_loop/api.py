@@ -28,7 +28,7 @@ def for_loop(
     init_state: T,
     *,
     reverse: bool = False,
-    unroll: Unroll = 1,
+    unroll: Unroll = "auto",
     progress: Shown = False,
 ) -> T:
     """Run `body(i, refs)` for i = 0 ... nsteps - 1, and give the final contents of `refs`.
@@ -36,8 +36,9 @@ def for_loop(
     `refs` has the structure of `init_state`, a Ref for each array; a Ref in `init_state` goes in and comes out as it
     is. The body reads Refs (`ref[i]`), writes them (`ref[i] = x`), accumulates into them (`ref[i] += x`), and returns
     None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are compiled into one turn of the
-    loop: all of them if True; with "auto", as many as a small body makes worth while. Reading or writing one element
-    costs one element, in the loop and in all its derivatives.
+    loop: all of them if True; with "auto", two or four where a few numbers are all that a step computes, from those
+    of the step before, and otherwise one. Reading or writing one element costs one element, in the loop and in all
+    its derivatives.
 
     `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
     and has no reverse mode; `unroll` does not apply to it.

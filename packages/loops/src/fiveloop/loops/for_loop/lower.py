@@ -17,7 +17,8 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
     consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
-    turns, left = divmod(p.nsteps, p.unroll)
+    count = max(p.unroll, 1)
+    turns, left = divmod(p.nsteps, count)
     bar = bar_calls(ctx, p.body)
     if turns == 1 and bar is None:
         turns, left = 0, p.nsteps
@@ -32,10 +33,10 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
     def turn(args: Sequence[IRValue]) -> list[IRValue]:
         start, *carried = args
         k = start
-        for n in range(p.unroll):
+        for n in range(count):
             k = hlo.add(ctx.b, start, number(n)) if n else start
             carried = step(k, carried)
-        return [hlo.add(ctx.b, start, number(p.unroll)), *carried]
+        return [hlo.add(ctx.b, start, number(count)), *carried]
 
     def more(args: Sequence[IRValue]) -> IRValue:
         is_left = hlo.compare(ctx.b, args[0], stop, "LT")
@@ -44,7 +45,7 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
         return hlo.and_(ctx.b, is_left, hlo.not_(ctx.b, args[1 + p.end]))
 
     if turns:
-        stop = number(turns * p.unroll)
+        stop = number(turns * count)
         with ctx.region():
             state = [number(0), *carry]
             if bar is None:
@@ -54,5 +55,5 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
                 after = left if p.end is None else 0
                 _, *carry = shown_loop(bar, number(p.nsteps), state, more, turn, after)
     for n in range(left):
-        carry = step(number(turns * p.unroll + n), carry)
+        carry = step(number(turns * count + n), carry)
     return carry

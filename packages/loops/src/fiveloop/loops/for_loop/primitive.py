@@ -18,6 +18,7 @@ from fiveloop.core.extend import (
     map_positions,
     stage_closed,
 )
+from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.planning.options import DEFAULT, Planning
 from fiveloop.loops.planning.record import EMPTY, Record
 from fiveloop.state import AbstractRef
@@ -45,7 +46,7 @@ class ForParams:
     body: Jaxpr
     num_consts: int
     reverse: bool = False
-    unroll: int = 1
+    unroll: int = AUTO
     end: int | None = None
     planning: Planning = DEFAULT
     record: Record = field(default=EMPTY, compare=False)

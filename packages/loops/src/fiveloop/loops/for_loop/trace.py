@@ -19,7 +19,6 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
-from fiveloop.loops.for_loop.unroll import steps_a_turn
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
 from fiveloop.loops.planning.fold import fold_writes
@@ -138,8 +137,7 @@ def loop_of(
         body, mask = promote_constants(body, num_consts, num_refs)
     consts, indexed = partition(mask, traced.consts)
     body = stopped(body) if stopped else body
-    turn = steps_a_turn(unroll, nsteps, body)
-    params = ForParams(nsteps, body, len(consts), reverse, turn, planning=chosen)
+    params = ForParams(nsteps, body, len(consts), reverse, min(unroll, nsteps), planning=chosen)
     if story:
         params = replace(params, record=story.record(traced.jaxpr, mask, num_refs, chosen))
     return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fiveloop.core import Jaxpr
@@ -81,7 +82,10 @@ def of_dce(p: ForParams, kept: Sequence[bool]) -> Record:
     names = p.record.names
     if len(names) != len(kept):
         return p.record
-    return p.record.moved(p.record.role, select_by(kept, names), p.record.saved)
+    record = p.record.moved(p.record.role, select_by(kept, names), p.record.saved)
+    operands = p.record.operands
+    left = select_by(kept, operands) if len(operands) == len(kept) else []
+    return replace(record, operands=tuple(left))
 
 
 def without_operand(record: Record, keep: Sequence[bool], new: int) -> Record:
@@ -90,6 +94,13 @@ def without_operand(record: Record, keep: Sequence[bool], new: int) -> Record:
         return record
     names = [*select_by(keep, record.names), *["factor"] * new]
     return record.moved(record.role, names, record.saved)
+
+
+def with_carried(record: Record, count: int) -> Record:
+    """The record of a loop with more states: what one step hands on to the next."""
+    if not record.names:
+        return record
+    return record.moved(record.role, [*record.names, *["carried on"] * count], record.saved)
 
 
 def with_computed(record: Record, first: int, count: int) -> Record:

@@ -112,7 +112,7 @@ def _for_report(found: _Found, program: InPlace) -> LoopReport:
         role=record.role,
         steps=p.nsteps,
         reverse=p.reverse,
-        unroll=p.unroll,
+        unroll=max(p.unroll, 1),
         operands=tuple(OperandReport(o.name, o.type, o.use) for o in record.operands),
         decisions=tuple(map(_step_report, record.decisions)),
         saved=tuple(

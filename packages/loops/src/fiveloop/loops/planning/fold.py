@@ -6,13 +6,14 @@ So derivatives and residuals have less to follow. Two places are the same, or ap
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import prune, used_vars
-from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Literal, Var, add_p, new_eqn
+from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Var, add_p, new_eqn
 from fiveloop.loops.planning.entered import with_bodies
+from fiveloop.loops.planning.equal import Equal
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, get_p, known_relation, names_each_once, swap_p
@@ -75,8 +76,7 @@ class _Fold:
         self.told: list[Decision] = []
         self._same: dict[Var, Atom] = {}
         self._writes: dict[Var, list[_Write]] = {}
-        self._numbers: dict[Hashable, Var] = {}
-        self._number_of: dict[Var, Var] = {}
+        self._equal = Equal()
 
     def renamed(self, atom: Atom) -> Atom:
         """An operand, with what was written in the place of what is read."""
@@ -88,7 +88,7 @@ class _Fold:
             eqn = eqn.replace(invars=tuple(map(self.renamed, eqn.invars)))
         refs = [a for a in used_vars(eqn.invars) if isinstance(a.aval, AbstractRef)]
         if not refs:
-            self._number(eqn)
+            self._equal.note(eqn)
             self.eqns.append(eqn)
         elif eqn.primitive is get_p:
             self._get(eqn, refs[0])
@@ -167,9 +167,9 @@ class _Fold:
         ours, theirs = write.eqn, eqn
         return known_relation(
             ours.params.indexer,
-            [self._known(a) for a in ours.invars[2:]],
+            [self._equal.known(a) for a in ours.invars[2:]],
             theirs.params.indexer,
-            [self._known(a) for a in theirs.invars[first:]],
+            [self._equal.known(a) for a in theirs.invars[first:]],
         )
 
     def _drop(self, write: _Write, eqn: Eqn, ref: Var, why: str) -> None:
@@ -179,31 +179,6 @@ class _Fold:
     def _tell(self, eqn: Eqn, ref: Var, why: str) -> None:
         name = self.names.get(ref, "a Ref made in the step")
         self.told.append(Decision(STEP, name, True, why, eqn.source))
-
-    def _known(self, atom: Atom) -> object:
-        """A thing that is the same for operands that are known to be equal."""
-        return self._number_of.get(atom, atom) if isinstance(atom, Var) else atom.value
-
-    def _number(self, eqn: Eqn) -> None:
-        """Note which indices are computed in the same way."""
-        if len(eqn.outvars) != 1 or eqn.effects or eqn.outvars[0].aval.dtype.kind not in "iu":
-            return
-        (out,) = eqn.outvars
-        operands = [
-            _key(self._number_of.get(a, a) if isinstance(a, Var) else a) for a in eqn.invars
-        ]
-        try:
-            first = self._numbers.setdefault((eqn.primitive, eqn.params, *operands), out)
-        except TypeError:  # params that cannot be compared
-            return
-        if first is not out and first.aval is out.aval:
-            self._number_of[out] = first
-
-
-def _key(atom: Atom) -> Hashable:
-    if isinstance(atom, Literal) and hasattr(atom.value, "host"):
-        return (atom.aval, atom.value.host.tobytes())
-    return atom if isinstance(atom, Var) else id(atom.value)
 
 
 def _once(eqn: Eqn) -> bool:

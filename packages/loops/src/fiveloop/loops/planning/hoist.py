@@ -43,7 +43,7 @@ def _hoist(eqn: Eqn) -> Planned:
         return Planned(eqn, told=found.told)
     outside: dict[Var, Atom] = dict(zip(binders, eqn.invars, strict=True))
     before = _as_refs(found.eqns, outside)
-    before += [_renamed(e, outside) for e in found.eqns]
+    before += [renamed(e, outside) for e in found.eqns]
     first, num = p.num_consts, len(found.results)
     invars = [p.body.invars[0], *binders[:first], *found.results, *binders[first:]]
     body = Jaxpr(invars, found.rest, p.body.outvars, p.body.name)
@@ -65,7 +65,7 @@ def _as_refs(eqns: Sequence[Eqn], outside: dict[Var, Atom]) -> list[Eqn]:
     return made
 
 
-def _renamed(eqn: Eqn, outside: dict[Var, Atom]) -> Eqn:
+def renamed(eqn: Eqn, outside: dict[Var, Atom]) -> Eqn:
     """An equation in the variables outside of the loop, where its results get theirs."""
     outs = [Var(v.aval) for v in eqn.outvars]
     invars = tuple(outside[a] if isinstance(a, Var) else a for a in eqn.invars)

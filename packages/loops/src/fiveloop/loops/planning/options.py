@@ -17,7 +17,9 @@ class Planning:
     constants   : a constant that is read at indices becomes a Ref, whose derivative costs what is read
     hoist       : what no step changes is computed once, before the loop
     fold        : writes of a step that come to one are one, and a read of what was just written is what was written
+    carry       : an element that a step writes is carried to the step that reads it, not read again
     sink        : products that a loop adds up, and does not read, become one contraction after it
+    unroll      : steps that wait for each other's numbers are compiled several to a turn, if that is left open
     ranges      : an index that the counter shows to be in range is not resolved again
     passthrough : what a state, a stack or a carry holds is read from there in the derivative, not kept once more
 
@@ -31,7 +33,9 @@ class Planning:
     constants: bool = True
     hoist: bool = True
     fold: bool = True
+    carry: bool = True
     sink: bool = True
+    unroll: bool = True
     ranges: bool = True
     passthrough: bool = True
     tell: bool = False

@@ -7,18 +7,22 @@ from dataclasses import replace
 from operator import is_
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.extend import Eqn, Pass, jaxprs_in, new_eqn, register_pass, with_jaxprs
+from fiveloop.core.extend import Eqn, Pass, dce, jaxprs_in, new_eqn, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.carry import carry
 from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.hoist import hoist
 from fiveloop.loops.planning.operands import operands_of
 from fiveloop.loops.planning.record import Planned
 from fiveloop.loops.planning.sink import sink
+from fiveloop.loops.planning.unroll import unroll
 
 _STEPS: tuple[tuple[str, Callable[[Eqn], Planned]], ...] = (
     ("fold", fold),
     ("hoist", hoist),
+    ("carry", carry),
     ("sink", sink),
+    ("unroll", unroll),
 )
 """The steps by name, in order."""
 
@@ -37,7 +41,9 @@ def _plan(jaxpr: Jaxpr) -> Jaxpr:
     eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn)]
     if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
         return jaxpr
-    return Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
+    # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
+    planned = Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
+    return dce(planned, [True] * len(jaxpr.outvars))[0]
 
 
 def _planned(eqn: Eqn) -> list[Eqn]:

@@ -61,7 +61,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: Unroll = 1,
+    unroll: Unroll = "auto",
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
@@ -74,7 +74,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: Unroll = 1,
+    unroll: Unroll = "auto",
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
@@ -87,7 +87,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: Unroll = 1,
+    unroll: Unroll = "auto",
     until: Callable[[Carry], Any],
     progress: Shown = False,
 ) -> tuple[Carry, Y, Value]: ...
@@ -101,7 +101,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: Unroll = 1,
+    unroll: Unroll = "auto",
     until: Callable[[Carry], Any] | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y] | tuple[Carry, Y, Value]:

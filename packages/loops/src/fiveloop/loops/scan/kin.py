@@ -42,7 +42,7 @@ def fori_loop(
     body_fun: Callable[[Any, T], T],
     init_val: T,
     *,
-    unroll: Unroll = 1,
+    unroll: Unroll = "auto",
     progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.progress.api import Progress
 
 
@@ -17,7 +18,7 @@ class How:
     """
 
     reverse: bool = False
-    unroll: int = 1
+    unroll: int = AUTO
     until: Callable[[Any], Any] | None = None
     progress: Progress | None = None
     init: str = "init"
