@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import disable_jit, grad, jit, jvp, vmap
 from fiveloop.core.engine import function_source
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.misuse import assert_misuse
@@ -190,16 +190,3 @@ def test_any_number_of_steps_may_be_compiled_together(unroll: Any, nsteps: int) 
     np.testing.assert_array_equal(np.asarray(got)[: nsteps + 1], 2.0 ** np.arange(nsteps + 1))
     total = jit(lambda x: fori_loop(0, nsteps, lambda i, s: s + i, x, unroll=unroll))(0)
     assert int(total) == sum(range(nsteps))
-
-
-def test_small_bodies_are_unrolled_by_themselves() -> None:
-    printed = str(make_jaxpr(lambda x: for_loop(100, doubling, x, unroll="auto"))(np.ones(101)))
-    assert "unroll=8" in printed
-    loops = str(
-        make_jaxpr(
-            lambda x: fori_loop(
-                0, 100, lambda i, x: fori_loop(0, 9, lambda j, y: y + j, x), x, unroll="auto"
-            )
-        )(1.0)
-    )
-    assert "unroll" not in loops

@@ -227,8 +227,8 @@ def test_without_loops() -> None:
 
 
 def test_unrolled_loops() -> None:
-    unrolled = explain(lambda x: fori_loop(0, 100, lambda i, s: s * 2 + i, x, unroll="auto"), 1.0)
-    assert "unroll: 8 steps are compiled into one turn" in str(unrolled)
+    unrolled = explain(lambda x: fori_loop(0, 100, lambda i, s: s * 2 + i, x), 1.0)
+    assert "unroll: 4 steps are compiled into one turn" in str(unrolled)
 
 
 def test_what_is_explained_is_traced_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from fiveloop.core.array import ArrayLike, Value
@@ -18,6 +19,7 @@ from fiveloop.core.primitives.costs import DIVISION, EXP, SLOW, elementwise_cost
 from fiveloop.core.primitives.elementwise_complex import conj, imag, real
 from fiveloop.core.primitives.elementwise_logic import (
     bitwise_and,
+    bitwise_not,
     equal,
     greater,
     greater_equal,
@@ -259,27 +261,31 @@ define_binary(pow_p, flops=SLOW, lower=hlo.pow, jvp_with_out=(_pow_dx, _pow_dy))
 
 
 def _extreme_jvp(prim: Primitive[Any], first: Any, second: Any) -> Jvp:
-    """The tangent of an extreme: of the operand that wins, by half at a tie, without 0 * inf.
+    """The tangent of an extreme: of the operand that wins, and half of both at a tie, without 0 * inf.
 
-    `first` says where the first operand is no worse, `second` where the other is: both operands share these two
-    masks, which are all that the derivative keeps.
+    `first` says where the first operand wins, `second` where the other does. Each mask chooses between a tangent and
+    zero: so a transpose does not have to choose between two numbers, which takes a processor a branch.
     """
 
     def rule(
         primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
     ) -> tuple[list[Value], list[Tangent]]:
         out = bind1(prim, *primals, params=p)
-        total: Tangent = Zero(out.aval.tangent())
-        if all(isinstance(t, Zero) for t in tangents):
-            return [out], [total]
         one, other = first(*primals), second(*primals)
-        for t, wins, ties in zip(tangents, (one, other), (other, one), strict=True):
-            if not isinstance(t, Zero):
-                part = fit(select(wins, select(ties, mul(t, 0.5), t), full_like(t, 0)), out.aval)
-                total = part if isinstance(total, Zero) else bind1(add_p, total, part)
-        return [out], [total]
+        masks = zip((one, other), (other, one), tangents, strict=True)
+        given = [(no_worse, worst, t) for no_worse, worst, t in masks if not isinstance(t, Zero)]
+        if not given:
+            return [out], [Zero(out.aval.tangent())]
+        parts = [select(bitwise_and(a, bitwise_not(b)), t, full_like(t, 0)) for a, b, t in given]
+        both = mul(_sum([t for _, _, t in given]), 0.5)
+        parts.append(select(bitwise_and(one, other), both, full_like(both, 0)))
+        return [out], [fit(_sum(parts), out.aval)]
 
     return rule
+
+
+def _sum(terms: Sequence[Value]) -> Value:
+    return reduce(lambda x, y: bind1(add_p, x, y), terms)
 
 
 define_elementwise(

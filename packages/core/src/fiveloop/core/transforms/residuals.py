@@ -48,6 +48,9 @@ MOVED = 0.1
 It is done in the other half in place of this one, unless some of what is made of it is kept.
 """
 
+WORD = 4
+"""Bytes that a value takes at least: a byte of each step takes the time of a word on its way there and back."""
+
 ROUNDS = 4
 """How often chains that are too long are broken and the cut is made anew; what is then too long is kept."""
 
@@ -162,6 +165,11 @@ def _may_be_weighed(k: Known) -> bool:
     return equation_cost(k.eqn).again
 
 
+def _room(v: Var) -> float:
+    size = bytes_of([v.aval])
+    return max(size, WORD) if is_constant(size) else size
+
+
 def _results(nodes: Iterable[_Node]) -> list[Var]:
     return [v for node in nodes for v in node.eqn.outvars]
 
@@ -254,7 +262,7 @@ def _network(
     for node in nodes:
         network.edge(SOURCE, node.eqn, node.work)
         for v in node.eqn.outvars:
-            kept = None if node.kept is None else node.kept * bytes_of([v.aval])
+            kept = None if node.kept is None else node.kept * _room(v)
             network.edge(node.eqn, v, kept)
         if node.work is not None:
             for v in used_vars(node.eqn.invars) - at_hand:
@@ -263,5 +271,5 @@ def _network(
                     inputs[v] = None
     # What comes from outside can only be kept.
     for v in inputs.keys() - set(_results(nodes)):
-        network.edge(SOURCE, v, memory_cost * bytes_of([v.aval]))
+        network.edge(SOURCE, v, memory_cost * _room(v))
     return network

@@ -1,0 +1,106 @@
+"""Loops whose steps wait for each other have several steps a turn, unless their callers say how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import grad, jit, make_jaxpr
+from fiveloop.core.primitives.elementwise import sin, tanh
+from fiveloop.loops import explain, fori_loop, map, planning, scan
+from fiveloop.loops.planning.steps import plan
+
+X: Any = np.linspace(-1.0, 2.0, 37)
+TABLE: Any = np.linspace(-1.0, 1.0, 37 * 6).reshape(37, 6)
+
+
+def turns(fun: Any, *args: Any) -> list[int]:
+    """How many steps make a turn of each loop, 0 where it has been left open."""
+    eqns = plan(make_jaxpr(fun)(*args)).eqns
+    return [e.params.unroll for e in eqns if e.primitive.name == "for"]
+
+
+def summed(x: Any, **options: Any) -> Any:
+    return scan(lambda s, x: (s + sin(x), s), 0.0, x, **options)
+
+
+def dozens(x: Any) -> Any:
+    def step(s: Any, x: Any) -> Any:
+        for _ in range(8):
+            s = sin(s) + x * s
+        return s, None
+
+    return scan(step, 0.0, x)
+
+
+def hundreds(x: Any) -> Any:
+    def step(s: Any, x: Any) -> Any:
+        for _ in range(30):
+            s = sin(s) + x * s
+        return s, None
+
+    return scan(step, 0.0, x)
+
+
+def nested(x: Any) -> Any:
+    return scan(lambda s, x: (fori_loop(0, 3, lambda j, s: s * x, s), None), 1.0, x)
+
+
+FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
+    (summed, [4]),
+    (dozens, [2]),
+    (hundreds, [0]),
+    (nested, [0]),
+    (lambda x: summed(x[:15]), [0]),
+    (lambda x: summed(x[:16]), [4]),
+    (lambda x: summed(x, unroll=1), [1]),
+    (lambda x: summed(x, unroll=False), [1]),
+    (lambda x: summed(x, unroll=3), [3]),
+    (lambda x: summed(x, unroll="auto"), [4]),
+    (lambda x: map(sin, x), [0]),
+    (lambda x: fori_loop(0, 37, lambda i, y: y.at[(7 * i) % 37].mul(0.5), x), [0]),
+    (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x), [2]),
+    (lambda x: fori_loop(0, 37, lambda i, n: n + 1, 0), [0]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FOUND)))
+def test_how_many_steps_make_a_turn(number: int) -> None:
+    fun, want = FOUND[number]
+    assert turns(fun, X) == want
+
+
+def test_switched_off() -> None:
+    with planning(unroll=False):
+        assert turns(summed, X) == [0]
+        np.testing.assert_allclose(np.asarray(jit(summed)(X)[0]), np.sin(X).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("length", [16, 17, 18, 19, 37])
+def test_steps_that_are_left_over(length: int) -> None:
+    total, ys = jit(summed)(X[:length])
+    sums = np.cumsum(np.sin(X[:length]))
+    np.testing.assert_allclose(np.asarray(total), sums[-1], rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(ys)[1:], sums[:-1], rtol=1e-12, atol=1e-15)
+    slope = jit(grad(lambda x: summed(x)[0]))(X[:length])
+    np.testing.assert_allclose(np.asarray(slope), np.cos(X[:length]), rtol=1e-12)
+
+
+def test_halves_of_a_derivative_choose_for_themselves() -> None:
+    def loss(x: Any) -> Any:
+        return scan(lambda h, x: (tanh(0.5 * h + x), None), 0.0, x)[0]
+
+    assert turns(grad(loss), X) == [4, 4]
+
+
+def test_it_is_told() -> None:
+    decision = explain(summed, X).loops[0].decision("unroll")
+    assert decision.done
+    assert (
+        decision.reason
+        == "a step waits for what the last one carries, so 4 make a turn of the loop"
+    )
+    assert "unroll: 4 steps are compiled into one turn" in str(explain(summed, X))
