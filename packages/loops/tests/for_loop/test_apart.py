@@ -1,8 +1,11 @@
-"""Steps that write to several Refs, each with its own elements alone: nothing is ordered, and nothing is copied."""
+"""Steps that write to several Refs, each with its own elements alone: nothing is ordered, and nothing is copied.
+
+What a step writes is read again here, and not carried to the next, as it would be otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,12 +13,19 @@ import pytest
 
 from fiveloop.core import disable_jit, jit, jvp
 from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.loops import explain, for_loop
+from fiveloop.loops import explain, for_loop, planning
 
 N = 64
 X = np.linspace(-1.0, 1.0, N)
 
 Loop = Callable[[Any], Any]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_carried() -> Iterator[None]:
+    """Without the step of planning that would make most of these loops carry numbers."""
+    with planning(carry=False):
+        yield
 
 
 def recurrence(x: Any) -> Any:

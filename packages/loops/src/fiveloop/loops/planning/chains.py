@@ -107,7 +107,7 @@ class ChainFinder:
             operand = self._operand(access, axis)
             if operand not in self.fixed:
                 return None
-            found[axis] = operand  # type: ignore[assignment]  # it is a variable
+            found[axis] = operand
         return found
 
     def _operand(self, access: RefAccess, axis: int) -> object:
