@@ -82,7 +82,7 @@ from .primitives.index import (
     slice_p,
     static_slice,
 )
-from .primitives.joining import concatenate_p
+from .primitives.joining import ConcatenateParams, concatenate_p
 from .primitives.ordering import barrier, order, order_p
 from .primitives.reduce import reduce_and, reduce_max, reduce_or
 from .primitives.sort import argsort
@@ -160,6 +160,7 @@ __all__ = [
     "check_operands",
     "clamp",
     "compose",
+    "ConcatenateParams",
     "concatenate_p",
     "convert_p",
     "copied",

@@ -7,17 +7,19 @@ Where nothing in the loop reads the sum, the factors are kept instead, and contr
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import (
+    ConcatenateParams,
     bytes_of,
+    concatenate_p,
     dot_general_p,
     neg_p,
     select_by,
     transpose_p,
-    whole_indexer,
 )
 from fiveloop.core.extend import (
     NO_PARAMS,
@@ -30,16 +32,18 @@ from fiveloop.core.extend import (
     size_of,
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
-from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
 from fiveloop.loops.planning.derived import without_operand
+from fiveloop.loops.planning.factors import ALONE, Around, Places, Stacks, joined_from, whole
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, addupdate_p, get_p
+from fiveloop.state.engine import addupdate_p, get_p
 
 LEAST_SUM = 1024
 """Elements of a sum below which it is added up in the loop."""
 MOST_TERMS = 8
 """Terms that a step's own contraction adds up, beyond which it stays in the loop."""
+MOST_TERMS_IN_PLACE = 128
+"""The same where no factor takes new room."""
 MOST_KEPT = 16
 """How many times the room of the sum the factors may take that have not been kept anyway."""
 
@@ -48,20 +52,20 @@ STEP = "sink"
 SUNK = "the factors of its terms are kept, and contracted after the loop"
 
 
-def sink(eqn: Eqn) -> Planned:
+def sink(eqn: Eqn, around: Around = ALONE) -> Planned:
     """A loop, and the contractions that take the place of what it would add up."""
     done = Planned(eqn)
     while True:
-        found = _next(done.loop, done.told)
+        found = _next(done.loop, around, done.told)
         if found is None:
             return done
-        products, sums = found
-        before, loop, after = products.sink(sums)
-        told = Decision(STEP, _name(done.loop, products.ref), True, SUNK, sums[0].source)
+        before, loop, after = found.sink()
+        around = around.and_then(after)
+        told = Decision(STEP, _name(done.loop, found.ref), True, SUNK, found.sums[0].source)
         done = Planned(loop, [*done.before, *before], [*after, *done.after], [*done.told, told])
 
 
-def _next(eqn: Eqn, told: list[Decision]) -> tuple[Products, list[Eqn]] | None:
+def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
     """The products of the first sum that is worth it; `told` is given why others are not."""
     if eqn.params.num_carry:
         return None
@@ -72,10 +76,13 @@ def _next(eqn: Eqn, told: list[Decision]) -> tuple[Products, list[Eqn]] | None:
             continue
         why = f"it has fewer than {LEAST_SUM:,} elements"
         if size_of(ref.aval.shape) >= LEAST_SUM:
-            products = Products(eqn, ref)
-            why = _why_not(products, sums)
-            if not why:
-                return products, sums
+            products = [
+                Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
+            ]
+            for each in products:
+                if not each.why:
+                    return each
+            why = products[0].why
         reason = f"it is added up in the loop: {why}"
         stays = Decision(STEP, _name(eqn, ref), False, reason, sums[0].source)
         if stays not in told:
@@ -89,44 +96,49 @@ def _name(eqn: Eqn, ref: Var) -> str:
     return name
 
 
-def _why_not(products: Products, sums: list[Eqn]) -> str:
-    """Why the products that a sum adds up are not kept, if they are not."""
-    if not all(products.take(e.invars[1]) for e in sums):
-        return products.why
-    return "" if products.pay else "the factors of all steps would take more room"
-
-
 def _sums(body: Jaxpr, ref: Var) -> list[Eqn]:
     """The equations that add to a whole Ref, if that is all that is done with it."""
     if not isinstance(ref.aval, AbstractRef):
         return []
     found = [e for e in body.eqns if ref in e.invars]
-    whole = IndexParams(whole_indexer(ref.aval.shape))
-    are_sums = all(e.primitive is addupdate_p and e.params == whole for e in found)
+    are_sums = all(e.primitive is addupdate_p and e.params == whole(ref) for e in found)
     return found if are_sums else []
 
 
 class Products:
-    """The products that a loop adds to a Ref: which equations make them, of which factors."""
+    """The products that a loop adds to a Ref: which equations make them, of which factors, and where these are kept.
 
-    def __init__(self, eqn: Eqn, ref: Var) -> None:
-        self.eqn = eqn
+    With `reuses`, in the place of what the loop reads for the last time; a factor that is joined from several is kept
+    in parts then. `why` says why they are added up in the loop, if they are.
+    """
+
+    def __init__(self, stacks: Stacks, ref: Var, sums: Sequence[Eqn], reuses: bool) -> None:
+        self.stacks = stacks
+        self.eqn = stacks.eqn
         self.ref = ref
-        self.body: Jaxpr = eqn.params.body
-        self.made = {v: e for e in self.body.eqns for v in e.outvars}
-        self.uses = Counter(a for e in self.body.eqns for a in e.invars if isinstance(a, Var))
+        self.sums = sums
+        self.reuses = reuses
+        body = stacks.body
+        self.made = {v: e for e in body.eqns for v in e.outvars}
+        self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
         self.why = ""
         self.terms: list[Eqn] = []
-        self.factors: dict[Var, int | None] = {}
+        self.factors: dict[Var, tuple[list[Var], int]] = {}
+        self.places = Places(stacks)
+        if all(self._take(e.invars[1]) for e in sums):
+            parts = dict.fromkeys(x for found, _ in self.factors.values() for x in found)
+            self.places.find(list(parts), reuses)
+            if not self._pays:
+                self.why = "the factors of all steps would take more room"
 
-    def take(self, x: Atom) -> bool:
+    def _take(self, x: Atom) -> bool:
         """Take the equations that make `x`: products, and what is linear in them; whether there are no others."""
         eqn = self.made.get(x) if isinstance(x, Var) else None
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
             self.why = "what a step adds is used for something else, too, or is not made in it"
             return False
         if eqn.primitive in (transpose_p, neg_p, add_p):
-            taken = all(self.take(a) for a in eqn.invars)
+            taken = all(self._take(a) for a in eqn.invars)
         else:
             taken = eqn.primitive is dot_general_p and self._take_factors(eqn)
             if eqn.primitive is not dot_general_p:
@@ -136,111 +148,136 @@ class Products:
 
     def _take_factors(self, eqn: Eqn) -> bool:
         factors = [a for a in eqn.invars if isinstance(a, Var) and a in self.made]
+        most = MOST_TERMS_IN_PLACE if self.reuses else MOST_TERMS
         shape, axes = eqn.invars[0].aval.shape, eqn.params.contract[0]
-        for x in factors:
-            self.factors[x] = self._kept(x)
         if len(factors) != 2:
             self.why = "a factor is the same in all steps"
-        elif prod(shape[k] for k in axes) > MOST_TERMS:
-            self.why = f"a step's own product adds up more than {MOST_TERMS} terms"
+        elif prod(shape[k] for k in axes) > most:
+            self.why = f"a step's own product adds up more than {most} terms"
+        for side, x in enumerate(factors):
+            parts, axis = joined_from(x, self.made) if self.reuses else ([x], 0)
+            is_free = axis in eqn.params.free(side, x.aval.ndim)
+            found = (parts, axis) if is_free or len(parts) == 1 else ([x], 0)
+            if self.factors.setdefault(x, found) != found:
+                self.why = "a factor that is joined from several is used in two ways"
         return not self.why
 
-    def _kept(self, x: Var) -> int | None:
-        """The operand in whose slots a factor has been kept: it is read at the counter, and nothing changes it."""
-        read, i = self.made[x], self.body.invars[0]
-        if read.primitive is not get_p or read.invars[1:] != (i,):
-            return None
-        stack = read.invars[0]
-        place = self.body.invars.index(stack) if stack in self.body.invars else 0
-        own = place and place not in mutated_positions(self.body.effects)
-        is_slot = read.params.indexer == slot_indexer(stack.aval)
-        fits = own and is_slot and stack.aval.shape[0] == self.eqn.params.nsteps
-        return place - 1 if fits else None
-
     @property
-    def pay(self) -> bool:
+    def _pays(self) -> bool:
         """Whether the factors take little room, or no more than those that have been kept anyway."""
-        steps = self.eqn.params.nsteps
-        new = steps * bytes_of(x.aval for x, kept in self.factors.items() if kept is None)
-        old = steps * bytes_of(x.aval for x, kept in self.factors.items() if kept is not None)
-        room = max(old, MOST_KEPT * bytes_of([self.ref.aval]))
-        return bool(steps > 1 and new <= room)
+        if self.reuses:
+            return not self.places.new
+        room = max(self.places.kept_bytes, MOST_KEPT * bytes_of([self.ref.aval]))
+        return bool(self.eqn.params.nsteps > 1 and self.places.new_bytes <= room)
 
-    def sink(self, sums: list[Eqn]) -> tuple[list[Eqn], Eqn, list[Eqn]]:
+    def sink(self) -> tuple[list[Eqn], Eqn, list[Eqn]]:
         """What makes room for the factors, the loop that keeps them, and what adds up their products."""
-        new = [x for x, kept in self.factors.items() if kept is None]
-        stacks = [zeros_eqn(x.aval.strong().batched(self.eqn.params.nsteps)) for x in new]
-        filled = [Var(e.outvars[0].aval) for e in stacks]
-        loop, result = self._loop_without(sums, new, stacks, filled)
-        kept: dict[Var, Atom] = dict(zip(new, filled, strict=True))
+        empties = self.places.empties
+        loop, results = self._loop_without(empties)
         after: list[Eqn] = []
-        for x, place in self.factors.items():
-            if place is not None:
-                kept[x] = self._stack_after(place, after)
-        after += self._contractions(kept)
-        after += self._added([kept[e.invars[1]] for e in sums], result)  # type: ignore[index]
-        return stacks, loop, after
+        arrays: dict[Var, Atom] = {}
+        places = {**self.places.kept, **self.places.reused, **self.places.new}
+        for x, ref in places.items():
+            arrays[x] = self._array_after(ref, results, after)
+        for x, moved in self.places.moved.items():
+            stack = self._array_after(moved.ref, results, after)  # type: ignore[arg-type]
+            arrays[x] = moved.array(stack, self._outside(moved.start), after)
+        total = self._contractions(arrays, after)
+        after += self._added([total[e.invars[1]] for e in self.sums], results.get(self.ref))  # type: ignore[index]
+        return empties, loop, after
 
-    def _loop_without(
-        self, sums: list[Eqn], new: list[Var], stacks: list[Eqn], filled: list[Var]
-    ) -> tuple[Eqn, Var | None]:
-        """The loop without the sum, that writes factors to slots; the result that the sum was."""
-        eqn, body = self.eqn, self.body
-        place = body.invars.index(self.ref) - 1
+    def _loop_without(self, empties: Sequence[Eqn]) -> tuple[Eqn, dict[Var, Var]]:
+        """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
+        eqn, body, new = self.eqn, self.stacks.body, list(self.places.new.values())
         states = is_state(eqn.params, [a.aval for a in eqn.invars])
-        refs = [Var(AbstractRef(e.outvars[0].aval)) for e in stacks]
-        writes = [write_slot(r, body.invars[0], x) for r, x in zip(refs, new, strict=True)]
-        gone = {id(e) for e in (*sums, *self.terms)}
-        eqns = [*[e for e in body.eqns if id(e) not in gone], *writes]
-        keep = [k != place for k in range(len(eqn.invars))]
         outs = iter(eqn.outvars)
-        results = [next(outs) if state else None for state in states]
-        outvars = [v for v, k in zip(results, keep, strict=True) if v is not None and k]
-        invars = [body.invars[0], *select_by(keep, body.invars[1:]), *refs]
-        operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in stacks]]
-        record = without_operand(eqn.params.record, keep, len(stacks))
+        results = {
+            ref: next(outs) for ref, state in zip(body.invars[1:], states, strict=True) if state
+        }
+        results.update((ref, Var(ref.aval.inner)) for ref in new)
+        gone = {id(e) for e in (*self.sums, *self.terms)}
+        eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
+        keep = [ref is not self.ref for ref in body.invars[1:]]
+        invars = [body.invars[0], *select_by(keep, body.invars[1:]), *new]
+        operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
+        record = without_operand(eqn.params.record, keep, len(new))
         params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name), record=record)
-        return new_eqn(for_p, operands, params, [*outvars, *filled], eqn.source), results[place]
+        outvars = [v for ref, v in results.items() if ref is not self.ref]
+        return new_eqn(for_p, operands, params, outvars, eqn.source), results
 
-    def _stack_after(self, place: int, after: list[Eqn]) -> Atom:
-        """What is in the slots of an operand that the loop does not change."""
-        operand = self.eqn.invars[place]
+    def _array_after(self, ref: Var, results: Mapping[Var, Var], after: list[Eqn]) -> Atom:
+        """What a Ref of the loop holds after it."""
+        if any(ref is e.invars[0] for e in self.places.writes):
+            return results[ref]
+        place = self.stacks.body.invars.index(ref)
+        if place in mutated_positions(self.stacks.body.effects) and ref in results:
+            return results[ref]
+        operand = self.eqn.invars[place - 1]
         if not isinstance(operand.aval, AbstractRef):
             return operand
-        whole = IndexParams(whole_indexer(operand.aval.shape))
-        after.append(new_eqn(get_p, [operand], whole, source=self.eqn.source))
+        after.append(new_eqn(get_p, [operand], whole(ref), source=self.eqn.source))
         return after[-1].outvars[0]
 
-    def _contractions(self, kept: dict[Var, Atom]) -> list[Eqn]:
-        """The products of all steps, added up, and what is linear in them; `kept` has their results in the end."""
-        found: list[Eqn] = []
-        for eqn in self.terms:
-            params = eqn.params
-            if eqn.primitive is dot_general_p:
-                left, right = params.contract
-                one, two = params.batch
-                params = replace(
-                    params,
-                    contract=((0, *_moved(left)), (0, *_moved(right))),
-                    batch=(_moved(one), _moved(two)),
-                )
-            invars = [kept[a] for a in eqn.invars]  # type: ignore[index]  # they are variables
-            found.append(new_eqn(eqn.primitive, invars, params, source=eqn.source))
-            kept[eqn.outvars[0]] = found[-1].outvars[0]
+    def _outside(self, atom: Atom) -> Atom:
+        """What a constant of the body is outside of the loop."""
+        if not isinstance(atom, Var):
+            return atom
+        found: Atom = self.eqn.invars[self.stacks.body.invars.index(atom) - 1]
         return found
 
-    def _added(self, totals: list[Atom], result: Var | None) -> list[Eqn]:
+    def _contractions(self, arrays: Mapping[Var, Atom], after: list[Eqn]) -> dict[Var, Atom]:
+        """The products of all steps, added up, and what is linear in them, by what they were in a step."""
+        made: dict[Var, Atom] = {}
+        for eqn in self.terms:
+            if eqn.primitive is dot_general_p:
+                left, right = ([arrays[x] for x in self.factors[a][0]] for a in eqn.invars)  # type: ignore[index]
+                pieces = [[_product(eqn, x, y, after) for y in right] for x in left]
+                rows = [_joined(row, self._axis(eqn, 1), after) for row in pieces]
+                made[eqn.outvars[0]] = _joined(rows, self._axis(eqn, 0), after)
+                continue
+            invars = [made[a] for a in eqn.invars]  # type: ignore[index]  # they are variables
+            after.append(new_eqn(eqn.primitive, invars, eqn.params, source=eqn.source))
+            made[eqn.outvars[0]] = after[-1].outvars[0]
+        return made
+
+    def _axis(self, eqn: Eqn, side: int) -> int:
+        """Which axis of a product is that along which a factor is joined."""
+        x, p = eqn.invars[side], eqn.params
+        _, axis = self.factors[x]  # type: ignore[index]
+        first = len(p.batch[0]) + (len(p.free(0, eqn.invars[0].aval.ndim)) if side else 0)
+        free = p.free(side, x.aval.ndim)
+        return first + free.index(axis) if axis in free else 0
+
+    def _added(self, totals: Sequence[Atom], result: Var | None) -> list[Eqn]:
         """Add the totals to what the Ref held before the loop, or to what it holds."""
-        operand = self.eqn.invars[self.body.invars.index(self.ref) - 1]
+        operand = self.eqn.invars[self.stacks.body.invars.index(self.ref) - 1]
         if result is None:
-            whole = IndexParams(whole_indexer(operand.aval.shape))
-            return [new_eqn(addupdate_p, [operand, x], whole, ()) for x in totals]
+            return [new_eqn(addupdate_p, [operand, x], whole(self.ref), ()) for x in totals]
         eqns: list[Eqn] = []
         for k, x in enumerate(totals):
             out = [result] if k == len(totals) - 1 else None
             eqns.append(new_eqn(add_p, [operand, x], NO_PARAMS, out, self.eqn.source))
             operand = eqns[-1].outvars[0]
         return eqns
+
+
+def _product(eqn: Eqn, left: Atom, right: Atom, after: list[Eqn]) -> Atom:
+    """The product of what two factors are in all steps, added up over these."""
+    contract, batch = eqn.params.contract, eqn.params.batch
+    params = replace(
+        eqn.params,
+        contract=((0, *_moved(contract[0])), (0, *_moved(contract[1]))),
+        batch=(_moved(batch[0]), _moved(batch[1])),
+    )
+    after.append(new_eqn(dot_general_p, [left, right], params, source=eqn.source))
+    return after[-1].outvars[0]
+
+
+def _joined(parts: Sequence[Atom], axis: int, after: list[Eqn]) -> Atom:
+    if len(parts) == 1:
+        return parts[0]
+    after.append(new_eqn(concatenate_p, parts, ConcatenateParams(axis)))
+    return after[-1].outvars[0]
 
 
 def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.extend import Eqn, Pass, dce, jaxprs_in, new_eqn, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.carry import carry
+from fiveloop.loops.planning.factors import Around, around
 from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.hoist import hoist
 from fiveloop.loops.planning.operands import operands_of
@@ -17,12 +18,12 @@ from fiveloop.loops.planning.record import Planned
 from fiveloop.loops.planning.sink import sink
 from fiveloop.loops.planning.unroll import unroll
 
-_STEPS: tuple[tuple[str, Callable[[Eqn], Planned]], ...] = (
-    ("fold", fold),
-    ("hoist", hoist),
-    ("carry", carry),
+_STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
+    ("fold", lambda eqn, _: fold(eqn)),
+    ("hoist", lambda eqn, _: hoist(eqn)),
+    ("carry", lambda eqn, _: carry(eqn)),
     ("sink", sink),
-    ("unroll", unroll),
+    ("unroll", lambda eqn, _: unroll(eqn)),
 )
 """The steps by name, in order."""
 
@@ -38,7 +39,8 @@ def is_changed(jaxpr: Jaxpr) -> bool:
 
 
 def _plan(jaxpr: Jaxpr) -> Jaxpr:
-    eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn)]
+    where = around(jaxpr)
+    eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn, where)]
     if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
         return jaxpr
     # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
@@ -46,19 +48,19 @@ def _plan(jaxpr: Jaxpr) -> Jaxpr:
     return dce(planned, [True] * len(jaxpr.outvars))[0]
 
 
-def _planned(eqn: Eqn) -> list[Eqn]:
+def _planned(eqn: Eqn, where: Around) -> list[Eqn]:
     if any(map(is_changed, jaxprs_in(eqn.params))):
         params = with_jaxprs(eqn.params, plan)
         eqn = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
-    return _loop(eqn).eqns if eqn.primitive is for_p else [eqn]
+    return _loop(eqn, where).eqns if eqn.primitive is for_p else [eqn]
 
 
-def _loop(eqn: Eqn) -> Planned:
+def _loop(eqn: Eqn, where: Around) -> Planned:
     """A loop after all steps that are on for it."""
     done = Planned(eqn)
     for name, step in _STEPS:
         if getattr(eqn.params.planning, name):
-            new = step(done.loop)
+            new = step(done.loop, where)
             done = Planned(
                 new.loop,
                 [*done.before, *new.before],

@@ -1,0 +1,187 @@
+"""The factors of products that a loop adds up, and where what they are in every step is to be found after it.
+
+A factor may have been kept already: the step reads it at its counter, or has written it there. One that is not takes
+the place of something that has been kept for this loop alone and is read once, of the same type: a step reads that,
+and then writes there what comes after. Only what is left takes new room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import bytes_of, concatenate_p, used_vars, whole_indexer
+from fiveloop.core.extend import Atom, Aval, Dim, Eqn, Var
+from fiveloop.loops.for_loop.primitive import is_state
+from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
+from fiveloop.loops.planning.shifted import Shifted, shifted
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p, swap_p
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is around a loop: which values it alone uses, of those that are made there, and which are used at all."""
+
+    own: Collection[Var] = ()
+    used: Collection[Var] | None = None
+
+    def is_spare(self, operand: object, result: Var) -> bool:
+        """Whether what an operand holds is the loop's to overwrite."""
+        return operand in self.own and self.used is not None and result not in self.used
+
+    def and_then(self, eqns: Sequence[Eqn]) -> Around:
+        """The same with equations after the loop."""
+        more = used_vars(a for eqn in eqns for a in eqn.invars)
+        return Around(set(self.own) - more, None if self.used is None else set(self.used) | more)
+
+
+ALONE = Around()
+"""Nothing is known of what is around it."""
+
+
+def around(jaxpr: Jaxpr) -> Around:
+    """What is around the loops of a jaxpr."""
+    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, Var))
+    uses.update(a for a in jaxpr.outvars if isinstance(a, Var))
+    return Around({v for e in jaxpr.eqns for v in e.outvars if uses[v] == 1}, set(uses))
+
+
+@dataclass(slots=True)
+class Stacks:
+    """The Refs of a loop with a slot for each step, as far as factors may be found in them or put there."""
+
+    eqn: Eqn
+    around: Around
+    uses: dict[Var, list[Eqn]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for e in self.body.eqns:
+            for a in dict.fromkeys(e.invars):
+                if isinstance(a, Var) and isinstance(a.aval, AbstractRef):
+                    self.uses.setdefault(a, []).append(e)
+
+    @property
+    def body(self) -> Jaxpr:
+        """The body of the loop."""
+        found: Jaxpr = self.eqn.params.body
+        return found
+
+    @property
+    def refs(self) -> Sequence[Var]:
+        """What the last operands are in the body."""
+        return self.body.invars[1 + self.eqn.params.num_consts :]
+
+    def where_kept(self, x: Var) -> Var | None:
+        """The Ref in whose slots a value is in the end: read at the counter and not changed, or written there once."""
+        for ref in self.refs:
+            users = self.uses.get(ref, [])
+            writes = [e for e in users if e.primitive is not get_p]
+            reads_it = any(e.outvars and e.outvars[0] is x and self._is_slot(e, ref) for e in users)
+            if reads_it and not writes:
+                return ref
+            if len(writes) == 1 and writes[0].primitive is swap_p and writes[0].invars[1] is x:
+                if self._is_slot(writes[0], ref):
+                    return ref
+        return None
+
+    def shifted(self, x: Var) -> Shifted | None:
+        """The stack that a value is read from, one slot before the step's own; one that is not changed."""
+        made = {v: e for e in self.body.eqns for v in e.outvars}
+        p = self.eqn.params
+        found = shifted(x, made, self.body, p.num_consts, p.nsteps)
+        if found is None or found.ref not in self.refs:
+            return None
+        ref = found.ref
+        changes = any(e.primitive is not get_p for e in self.uses[ref])  # type: ignore[index]
+        is_slot = found.read.params.indexer == slot_indexer(ref.aval)
+        return found if is_slot and not changes and ref.aval.shape[0] == p.nsteps else None
+
+    def spare(self, aval: Aval, taken: Collection[Atom]) -> Var | None:
+        """A Ref of which each step reads its own slot for the last time, and which nobody wants."""
+        states = is_state(self.eqn.params, [a.aval for a in self.eqn.invars])
+        results = iter(self.eqn.outvars)
+        found = [(k, next(results)) for k, state in enumerate(states) if state]
+        for k, result in found:
+            ref = self.body.invars[1 + k]
+            users = self.uses.get(ref, [])
+            if ref in taken or len(users) != 1 or users[0].primitive is not get_p:
+                continue
+            fits = self._is_slot(users[0], ref) and users[0].outvars[0].aval is aval.strong()
+            if fits and self.around.is_spare(self.eqn.invars[k], result):
+                return ref
+        return None
+
+    def _is_slot(self, access: Eqn, ref: Var) -> bool:
+        """Whether an access is to the slot of the step."""
+        i = self.body.invars[0]
+        fits = ref.aval.ndim > 0 and ref.aval.shape[0] == self.eqn.params.nsteps
+        return fits and access.invars[-1] is i and access.params.indexer == slot_indexer(ref.aval)
+
+
+@dataclass(slots=True)
+class Places:
+    """Where factors are after the loop: in Refs that it has, in some that it overwrites, or in new ones."""
+
+    stacks: Stacks
+    kept: dict[Var, Var] = field(default_factory=dict)
+    reused: dict[Var, Var] = field(default_factory=dict)
+    new: dict[Var, Var] = field(default_factory=dict)
+    moved: dict[Var, Shifted] = field(default_factory=dict)
+
+    def find(self, values: Sequence[Var], reuses: bool) -> None:
+        """Find a place for what each value is in every step; with `reuses`, in what is to be overwritten."""
+        for x in values:
+            ref = self.stacks.where_kept(x)
+            moved = self.stacks.shifted(x) if reuses and ref is None else None
+            if ref is not None:
+                self.kept[x] = ref
+            elif moved is not None:
+                self.moved[x] = moved
+        for x in (x for x in values if x not in self.kept and x not in self.moved):
+            taken = {*self.kept.values(), *[m.ref for m in self.moved.values()]}
+            taken.update(self.reused.values())
+            spare = self.stacks.spare(x.aval, taken) if reuses else None
+            if spare is not None:
+                self.reused[x] = spare
+            else:
+                steps = self.stacks.eqn.params.nsteps
+                self.new[x] = Var(AbstractRef(x.aval.strong().batched(steps)))
+
+    @property
+    def empties(self) -> list[Eqn]:
+        """What makes the new Refs' contents."""
+        return [zeros_eqn(ref.aval.inner) for ref in self.new.values()]
+
+    @property
+    def writes(self) -> list[Eqn]:
+        """What puts values there in each step, after all that it reads."""
+        i = self.stacks.body.invars[0]
+        return [write_slot(ref, i, x) for x, ref in [*self.reused.items(), *self.new.items()]]
+
+    @property
+    def new_bytes(self) -> Dim:
+        """The room that the new ones take."""
+        return bytes_of(ref.aval.inner for ref in self.new.values())
+
+    @property
+    def kept_bytes(self) -> Dim:
+        """The room of those that have been kept anyway."""
+        return bytes_of(ref.aval.inner for ref in self.kept.values())
+
+
+def joined_from(x: Var, made: Mapping[Var, Eqn]) -> tuple[list[Var], int]:
+    """What a value is joined from, and along which axis; itself if it is not."""
+    eqn = made.get(x)
+    if eqn is None or eqn.primitive is not concatenate_p:
+        return [x], 0
+    parts = [a for a in eqn.invars if isinstance(a, Var) and a in made]
+    is_new = len(set(parts)) == len(eqn.invars)
+    return (parts, eqn.params.axis) if is_new else ([x], 0)
+
+
+def whole(ref: Var) -> IndexParams:
+    """The index of all that a Ref holds."""
+    return IndexParams(whole_indexer(ref.aval.shape))
