@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import is_scalar
+from fiveloop.core.engine import is_scalar, order, real, static_slice
 from fiveloop.core.extend import (
     Atom,
     Eqn,
     Literal,
     Var,
+    bitwise_and,
     broadcast_in_dim,
     concatenate,
+    convert,
+    reshape,
     stage_closed,
 )
 from fiveloop.loops.planning.hoist import renamed
@@ -36,19 +41,29 @@ class Shifted:
         """The Ref that holds the stack."""
         return self.read.invars[0]
 
-    def array(self, stack: Atom, start: Atom, after: list[Eqn]) -> Atom:
-        """The stack moved on; `after` gets what moves it."""
+    def array(self, stack: Atom, start: Atom, result: Atom, after: list[Eqn]) -> Atom:
+        """The stack moved on, once the loop has given a result, for which there is no room before; in `after`."""
 
-        def moved(stack: Value, start: Value) -> list[Value]:
+        def moved(stack: Value, start: Value, result: Value) -> list[Value]:
+            start = _once_there(start, result)
             first = broadcast_in_dim(start, (1, *start.shape), range(1, start.ndim + 1))
             parts = [stack[1:], first] if self.down else [first, stack[:-1]]
             return [concatenate(parts)]
 
-        made = stage_closed(moved, [stack.aval.strong(), start.aval.strong()])
-        outside: dict[Var, Atom] = dict(zip(made.invars, [stack, start], strict=True))
+        atoms = [stack, start, result]
+        made = stage_closed(moved, [a.aval.strong() for a in atoms])
+        outside: dict[Var, Atom] = dict(zip(made.invars, atoms, strict=True))
         after += [renamed(e, outside) for e in made.eqns]
         (out,) = made.outvars
         return outside[out] if isinstance(out, Var) else out
+
+
+def _once_there(x: Value, result: Value) -> Value:
+    """A value that is not to be used before a result is there."""
+    first = reshape(static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
+    number = real(first) if first.dtype.kind == "c" else first
+    bit = bitwise_and(convert(number, np.int32), np.int32(1))
+    return order(bit, x, bit)[0]
 
 
 def shifted(

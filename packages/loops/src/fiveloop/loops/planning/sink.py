@@ -181,7 +181,8 @@ class Products:
             arrays[x] = self._array_after(ref, results, after)
         for x, moved in self.places.moved.items():
             stack = self._array_after(moved.ref, results, after)  # type: ignore[arg-type]
-            arrays[x] = moved.array(stack, self._outside(moved.start), after)
+            filled = next((a for a in arrays.values() if a in results.values()), stack)
+            arrays[x] = moved.array(stack, self._outside(moved.start), filled, after)
         total = self._contractions(arrays, after)
         after += self._added([total[e.invars[1]] for e in self.sums], results.get(self.ref))  # type: ignore[index]
         return empties, loop, after
