@@ -118,7 +118,8 @@ class Stacks:
         """Whether an access is to the slot of the step."""
         i = self.body.invars[0]
         fits = ref.aval.ndim > 0 and ref.aval.shape[0] == self.eqn.params.nsteps
-        return fits and access.invars[-1] is i and access.params.indexer == slot_indexer(ref.aval)
+        indexer = getattr(access.params, "indexer", None)
+        return fits and access.invars[-1] is i and indexer == slot_indexer(ref.aval)
 
 
 @dataclass(slots=True)

@@ -52,6 +52,7 @@ def _waits(body: Jaxpr, ref: Var) -> bool:
     if not isinstance(ref.aval, AbstractRef) or ref.aval.dtype.kind not in "fc":
         return False
     whole = whole_indexer(ref.aval.shape)
-    users = [e for e in body.eqns if ref in e.invars and e.params.indexer == whole]
+    users = [e for e in body.eqns if ref in e.invars]
+    users = [e for e in users if getattr(e.params, "indexer", None) == whole]
     reads = any(eqn.outvars for eqn in users)
     return any(e.primitive is addupdate_p or (e.primitive is swap_p and reads) for e in users)
