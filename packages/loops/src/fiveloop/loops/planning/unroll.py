@@ -3,7 +3,7 @@
 What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
 computes a few numbers from those of the step before, and little else, that is what it waits for: on a CPU, prefix
 sums take half the time at four steps a turn, a recurrence of a dozen operations four fifths. A longer body hides it,
-and takes longer to compile.
+and takes longer to compile. A loop that reads and writes an array at indices is left alone: XLA might copy that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fiveloop.core.extend import Eqn, Var, jaxprs_in, size_of
 from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import addupdate_p, swap_p
+from fiveloop.state.engine import addupdate_p, get_p, swap_p
 
 STEP = "unroll"
 TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2), (65536, 16, 2))
@@ -31,8 +31,10 @@ def unroll(eqn: Eqn) -> Planned:
     if p.unroll != AUTO or p.num_carry or any(jaxprs_in(e.params) for e in p.body.eqns):
         return Planned(eqn)
     count = _steps_a_turn(p.body)
-    carried = p.body.invars[p.first_ref + 1 :]
-    if count == 1 or p.nsteps < LEAST_TURNS * count or not any(_waits(p.body, r) for r in carried):
+    refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
+    if count == 1 or p.nsteps < LEAST_TURNS * count or not any(_waits(p.body, r) for r in refs):
+        return Planned(eqn)
+    if any(_is_read_back(p.body, ref) for ref in refs):
         return Planned(eqn)
     loop = eqn.replace(params=replace(p, unroll=count))
     why = f"a step waits for what the last one carries, so {count} make a turn of the loop"
@@ -49,10 +51,19 @@ def _steps_a_turn(body: Jaxpr) -> int:
 
 def _waits(body: Jaxpr, ref: Var) -> bool:
     """Whether each step computes with all that a Ref holds, and changes it."""
-    if not isinstance(ref.aval, AbstractRef) or ref.aval.dtype.kind not in "fc":
+    if ref.aval.dtype.kind not in "fc":
         return False
-    whole = whole_indexer(ref.aval.shape)
-    users = [e for e in body.eqns if ref in e.invars]
-    users = [e for e in users if getattr(e.params, "indexer", None) == whole]
+    users = [e for e in body.eqns if ref in e.invars and _is_whole(e, ref)]
     reads = any(eqn.outvars for eqn in users)
     return any(e.primitive is addupdate_p or (e.primitive is swap_p and reads) for e in users)
+
+
+def _is_read_back(body: Jaxpr, ref: Var) -> bool:
+    """Whether a Ref is changed at indices and read: then the steps of one turn would have to be ordered."""
+    users = [e for e in body.eqns if ref in e.invars]
+    is_changed = any(e.primitive is not get_p and not _is_whole(e, ref) for e in users)
+    return is_changed and any(e.outvars for e in users)
+
+
+def _is_whole(eqn: Eqn, ref: Var) -> bool:
+    return getattr(eqn.params, "indexer", None) == whole_indexer(ref.aval.shape)
