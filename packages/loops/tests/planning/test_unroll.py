@@ -91,7 +91,8 @@ def test_steps_that_are_left_over(length: int) -> None:
 
 def test_halves_of_a_derivative_choose_for_themselves() -> None:
     def loss(x: Any) -> Any:
-        return scan(lambda h, x: (tanh(0.5 * h + x), None), 0.0, x)[0]
+        step: Callable[[Any, Any], Any] = lambda h, x: (tanh(0.5 * h + x), None)
+        return scan(step, 0.0, x)[0]
 
     assert turns(grad(loss), X) == [4, 4]
 

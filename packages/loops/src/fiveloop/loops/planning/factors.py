@@ -154,7 +154,7 @@ class Places:
     @property
     def empties(self) -> list[Eqn]:
         """What makes the new Refs' contents."""
-        return [zeros_eqn(ref.aval.inner) for ref in self.new.values()]
+        return [zeros_eqn(contents_type(ref)) for ref in self.new.values()]
 
     @property
     def writes(self) -> list[Eqn]:
@@ -165,12 +165,12 @@ class Places:
     @property
     def new_bytes(self) -> Dim:
         """The room that the new ones take."""
-        return bytes_of(ref.aval.inner for ref in self.new.values())
+        return bytes_of(contents_type(ref) for ref in self.new.values())
 
     @property
     def kept_bytes(self) -> Dim:
         """The room of those that have been kept anyway."""
-        return bytes_of(ref.aval.inner for ref in self.kept.values())
+        return bytes_of(contents_type(ref) for ref in self.kept.values())
 
 
 def joined_from(x: Var, made: Mapping[Var, Eqn]) -> tuple[list[Var], int]:
@@ -181,6 +181,12 @@ def joined_from(x: Var, made: Mapping[Var, Eqn]) -> tuple[list[Var], int]:
     parts = [a for a in eqn.invars if isinstance(a, Var) and a in made]
     is_new = len(set(parts)) == len(eqn.invars)
     return (parts, eqn.params.axis) if is_new else ([x], 0)
+
+
+def contents_type(ref: Var) -> Aval:
+    """The type of what a Ref holds."""
+    assert isinstance(ref.aval, AbstractRef), "unreachable: it is a Ref"
+    return ref.aval.inner
 
 
 def whole(ref: Var) -> IndexParams:

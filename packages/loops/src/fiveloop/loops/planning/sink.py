@@ -33,7 +33,15 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.derived import without_operand
-from fiveloop.loops.planning.factors import ALONE, Around, Places, Stacks, joined_from, whole
+from fiveloop.loops.planning.factors import (
+    ALONE,
+    Around,
+    Places,
+    Stacks,
+    contents_type,
+    joined_from,
+    whole,
+)
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, get_p
@@ -195,7 +203,7 @@ class Products:
         results = {
             ref: next(outs) for ref, state in zip(body.invars[1:], states, strict=True) if state
         }
-        results.update((ref, Var(ref.aval.inner)) for ref in new)
+        results.update((ref, Var(contents_type(ref))) for ref in new)
         gone = {id(e) for e in (*self.sums, *self.terms)}
         eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
         keep = [ref is not self.ref for ref in body.invars[1:]]
