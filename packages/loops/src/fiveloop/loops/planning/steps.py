@@ -23,7 +23,6 @@ _STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
     ("hoist", lambda eqn, _: hoist(eqn)),
     ("carry", lambda eqn, _: carry(eqn)),
     ("sink", sink),
-    ("unroll", lambda eqn, _: unroll(eqn)),
 )
 """The steps by name, in order."""
 
@@ -41,11 +40,24 @@ def is_changed(jaxpr: Jaxpr) -> bool:
 def _plan(jaxpr: Jaxpr) -> Jaxpr:
     where = around(jaxpr)
     eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn, where)]
-    if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
-        return jaxpr
-    # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
-    planned = Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
-    return dce(planned, [True] * len(jaxpr.outvars))[0]
+    planned = jaxpr
+    if len(eqns) != len(jaxpr.eqns) or not all(map(is_, eqns, jaxpr.eqns)):
+        # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
+        made = Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
+        planned = dce(made, [True] * len(jaxpr.outvars))[0]
+    turned = [_with_turns(eqn) for eqn in planned.eqns]
+    return planned if all(map(is_, turned, planned.eqns)) else planned.replace(eqns=turned)
+
+
+def _with_turns(eqn: Eqn) -> Eqn:
+    """A loop with several steps to a turn, chosen when all else is done, and what has no use is gone."""
+    if eqn.primitive is not for_p or not eqn.params.planning.unroll:
+        return eqn
+    done = unroll(eqn)
+    p = done.loop.params
+    if not done.told or not p.planning.tell:
+        return done.loop
+    return done.loop.replace(params=replace(p, record=p.record.with_decisions(done.told)))
 
 
 def _planned(eqn: Eqn, where: Around) -> list[Eqn]:

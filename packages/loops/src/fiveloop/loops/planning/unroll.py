@@ -19,7 +19,7 @@ from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, get_p, swap_p
 
 STEP = "unroll"
-TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2), (65536, 16, 2))
+TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2))
 """Elements of the largest value of a body, its equations, both at most; and how many steps make a turn."""
 LEAST_TURNS = 4
 """Turns below which nothing is gained."""
