@@ -27,22 +27,15 @@ def summed(x: Any, **options: Any) -> Any:
     return scan(lambda s, x: (s + sin(x), s), 0.0, x, **options)
 
 
-def dozens(x: Any) -> Any:
+def longer(count: int) -> Callable[[Any], Any]:
+    """A loop of that many times three operations a step."""
+
     def step(s: Any, x: Any) -> Any:
-        for _ in range(8):
+        for _ in range(count):
             s = sin(s) + x * s
         return s, None
 
-    return scan(step, 0.0, x)
-
-
-def hundreds(x: Any) -> Any:
-    def step(s: Any, x: Any) -> Any:
-        for _ in range(30):
-            s = sin(s) + x * s
-        return s, None
-
-    return scan(step, 0.0, x)
+    return lambda x: scan(step, 0.0, x)
 
 
 def nested(x: Any) -> Any:
@@ -51,8 +44,8 @@ def nested(x: Any) -> Any:
 
 FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (summed, [4]),
-    (dozens, [2]),
-    (hundreds, [0]),
+    (longer(8), [2]),
+    (longer(30), [0]),
     (nested, [0]),
     (lambda x: summed(x[:15]), [0]),
     (lambda x: summed(x[:16]), [4]),

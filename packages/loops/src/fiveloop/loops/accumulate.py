@@ -115,11 +115,7 @@ def accumulate_grads(
     both = value_and_grad(fun, argnums, has_aux=has_aux)
     wanted = _numbers("argnums", argnums)
     batched = _numbers("batch_argnums", batch_argnums)
-    if set(wanted) & set(batched):
-        raise ValueError(
-            f"accumulate_grads: argnums and batch_argnums must name different arguments, got {argnums!r} and "
-            f"{batch_argnums!r}{at_source(current_source())}"
-        )
+    _check_apart(wanted, batched, argnums, batch_argnums)
 
     @wraps(fun)
     @boundary
@@ -152,6 +148,15 @@ def accumulate_grads(
         return (_reduced(reduction, value), tree_map(_reducer(aux_reduction), aux)), grads
 
     return accumulated
+
+
+def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, batch: Any) -> None:
+    """The batch is not differentiated."""
+    if set(wanted) & set(batched):
+        raise ValueError(
+            f"accumulate_grads: argnums and batch_argnums must name different arguments, got {argnums!r} and "
+            f"{batch!r}{at_source(current_source())}"
+        )
 
 
 def _as_array(x: Any) -> Value:

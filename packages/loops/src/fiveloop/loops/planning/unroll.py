@@ -1,9 +1,8 @@
 """Steps that wait for each other's numbers are compiled two or four to a turn of the loop.
 
 What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
-computes a few numbers from those of the step before, and little else, that is what it waits for: on a CPU, prefix
-sums take half the time at four steps a turn, a recurrence of a dozen operations four fifths. A longer body hides it,
-and takes longer to compile. A loop that reads and writes an array at indices is left alone: XLA might copy that.
+computes a few numbers from those of the step before, and little else, that is what it waits for. A longer body hides
+it, and takes longer to compile. A loop that reads and writes an array at indices is left alone: XLA might copy that.
 """
 
 from __future__ import annotations
