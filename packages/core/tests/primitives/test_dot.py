@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, vmap
+from fiveloop.core import grad, make_jaxpr, vmap
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.dot import DotParams, dot, dot_general, dot_general_p, matmul
 from fiveloop.core.primitives.shape import reduce_sum
@@ -130,3 +130,34 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="dot: expected vectors or matrices"):
         dot(np.ones((2, 2, 2)), np.ones(2))
     assert dot(np.ones(3), np.ones((3, 2))).shape == (2,)
+
+
+@pytest.mark.parametrize("argnum", [0, 1])
+@pytest.mark.parametrize(
+    ("shapes", "numbers"),
+    [
+        (((3, 4), (4, 5)), (((1,), (0,)), ((), ()))),
+        (((4, 3), (4, 5)), (((0,), (0,)), ((), ()))),
+        (((3, 4), (5, 4)), (((1,), (1,)), ((), ()))),
+        (((4, 3), (5, 4)), (((0,), (1,)), ((), ()))),
+        (((2, 3, 4), (2, 4, 5)), (((2,), (1,)), ((0,), (0,)))),
+        (((2, 3, 4), (3, 4, 5)), (((1, 2), (0, 1)), ((), ()))),
+    ],
+)
+def test_the_gradient_of_a_product_is_a_product(
+    shapes: tuple[tuple[int, ...], ...], numbers: Any, argnum: int
+) -> None:
+    x, y = (RNG.normal(size=s) for s in shapes)
+    weights = RNG.normal(size=host(dot_general(x, y, numbers)).shape)
+
+    def weighted(x: Any, y: Any) -> Any:
+        return reduce_sum(dot_general(x, y, numbers) * weights)
+
+    jaxpr = str(make_jaxpr(grad(weighted, argnum))(x, y))
+    assert "dot_general" in jaxpr
+    assert "transpose" not in jaxpr
+    change = RNG.normal(size=shapes[argnum])
+    moved = [x + change if argnum == 0 else x, y + change if argnum == 1 else y]
+    slope = float(weighted(*moved)) - float(weighted(x, y))
+    found = host(grad(weighted, argnum)(x, y))
+    np.testing.assert_allclose((found * change).sum(), slope, rtol=1e-9)

@@ -16,6 +16,7 @@ from .hlo_builder import (
 )
 from .hlo_constant import constant
 from .hlo_control import case, custom_call, if_, optimization_barrier, while_
+from .hlo_dot import dot_general
 from .hlo_elementwise import (
     Binary,
     Unary,
@@ -86,7 +87,6 @@ from .hlo_reduce import identity, reduce, reduce_generic, reduce_window, sort
 from .hlo_shape import (
     broadcast_in_dim,
     concatenate,
-    dot_general,
     iota,
     pad,
     reshape,

@@ -79,30 +79,3 @@ def pad(
     amounts = f"low = {int_list(low)}, high = {int_list(high)}, interior = {int_list(interior)}"
     signature = f"({x.type}, {value.type}) -> {tensor_type(shape, x.dtype)}"
     return b.emit(f"stablehlo.pad {x.name}, {value.name}, {amounts} : {signature}", shape, x.dtype)
-
-
-def dot_general(
-    b: Builder,
-    x: IRValue,
-    y: IRValue,
-    lhs_batch: Sequence[int],
-    rhs_batch: Sequence[int],
-    lhs_contract: Sequence[int],
-    rhs_contract: Sequence[int],
-    out_dtype: DTypeLike,
-    precision: str | tuple[str, str] | None = None,
-) -> IRValue:
-    """Products summed over contracted axes: batch axes first, then those of `x`, then of `y`."""
-    free_x = [d for i, d in enumerate(x.shape) if i not in {*lhs_batch, *lhs_contract}]
-    free_y = [d for i, d in enumerate(y.shape) if i not in {*rhs_batch, *rhs_contract}]
-    shape = (*[x.shape[i] for i in lhs_batch], *free_x, *free_y)
-    out = np.dtype(out_dtype)
-    parts = [f"stablehlo.dot_general {x.name}, {y.name}"]
-    if len(lhs_batch):
-        parts.append(f"batching_dims = {int_list(lhs_batch)} x {int_list(rhs_batch)}")
-    parts.append(f"contracting_dims = {int_list(lhs_contract)} x {int_list(rhs_contract)}")
-    if precision is not None:
-        pair = (precision, precision) if isinstance(precision, str) else precision
-        parts.append(f"precision = [{pair[0]}, {pair[1]}]")
-    signature = f"({x.type}, {y.type}) -> {tensor_type(shape, out)}"
-    return b.emit(f"{', '.join(parts)} : {signature}", shape, out)

@@ -134,7 +134,10 @@ def _dot_transpose(
 
 
 def _transposed(ct: Value, other: Value, aval: Aval, p: DotParams, side: int) -> Value:
-    """Contract the cotangent with the other operand over that one's free axes, and restore the order."""
+    """Contract the cotangent with the other operand over that one's free axes, and restore the order.
+
+    The product is taken in the order that leaves the axes where they belong, if either does.
+    """
     other_side = 1 - side
     free, free_other = p.free(side, aval.ndim), p.free(other_side, other.ndim)
     nb = len(p.batch[0])
@@ -142,13 +145,18 @@ def _transposed(ct: Value, other: Value, aval: Aval, p: DotParams, side: int) ->
     start = nb if side == 1 else nb + len(free)
     ct_axes = tuple(range(start, start + len(free_other)))
     batch = tuple(range(nb))
-    numbers = ((ct_axes, free_other), (batch, p.batch[other_side]))
-    same = ct.dtype == other.dtype
-    wide = None if same else ct.dtype
-    out = dot_general(ct, other, numbers, wide, p.precision)
-    # out : [*batch, *free of this side, *contracted axes in the order of the other side's axes]
+    wide = None if ct.dtype == other.dtype else ct.dtype
+    # What is left of the other operand: its contracted axes, in the order in which they lie there.
     order = sorted(range(len(p.contract[side])), key=p.contract[other_side].__getitem__)
-    places = (*p.batch[side], *free, *[p.contract[side][k] for k in order])
+    contracted = [p.contract[side][k] for k in order]
+    places = [*p.batch[side], *free, *contracted]
+    in_place = list(range(aval.ndim))
+    if places != in_place == [*p.batch[side], *contracted, *free]:
+        numbers = ((free_other, ct_axes), (p.batch[other_side], batch))
+        return convert_back(dot_general(other, ct, numbers, wide, p.precision), aval.dtype)
+    out = dot_general(
+        ct, other, ((ct_axes, free_other), (batch, p.batch[other_side])), wide, p.precision
+    )
     return convert_back(transpose(out, [places.index(k) for k in range(aval.ndim)]), aval.dtype)
 
 

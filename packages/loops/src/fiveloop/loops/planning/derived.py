@@ -88,11 +88,11 @@ def of_dce(p: ForParams, kept: Sequence[bool]) -> Record:
     return replace(record, operands=tuple(left))
 
 
-def without_operand(record: Record, keep: Sequence[bool], new: int) -> Record:
-    """The record of a loop with some operands, and new ones that keep something of each step behind them."""
+def without_operand(record: Record, keep: Sequence[bool], new: Sequence[str]) -> Record:
+    """The record of a loop with some operands, and new ones, of these names, behind them."""
     if len(record.names) != len(keep):
         return record
-    names = [*select_by(keep, record.names), *["factor"] * new]
+    names = [*select_by(keep, record.names), *new]
     return record.moved(record.role, names, record.saved)
 
 

@@ -7,46 +7,18 @@ and then writes there what comes after. Only what is left takes new room.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import bytes_of, concatenate_p, used_vars, whole_indexer
+from fiveloop.core.engine import bytes_of, concatenate_p, whole_indexer
 from fiveloop.core.extend import Atom, Aval, Dim, Eqn, Var
 from fiveloop.loops.for_loop.primitive import is_state
 from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
+from fiveloop.loops.planning.around import Around
 from fiveloop.loops.planning.shifted import Shifted, shifted
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p, swap_p
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What is around a loop: which values it alone uses, of those that are made there, and which are used at all."""
-
-    own: Collection[Var] = ()
-    used: Collection[Var] | None = None
-
-    def is_spare(self, operand: object, result: Var) -> bool:
-        """Whether what an operand holds is the loop's to overwrite."""
-        return operand in self.own and self.used is not None and result not in self.used
-
-    def and_then(self, eqns: Sequence[Eqn]) -> Around:
-        """The same with equations after the loop."""
-        more = used_vars(a for eqn in eqns for a in eqn.invars)
-        return Around(set(self.own) - more, None if self.used is None else set(self.used) | more)
-
-
-ALONE = Around()
-"""Nothing is known of what is around it."""
-
-
-def around(jaxpr: Jaxpr) -> Around:
-    """What is around the loops of a jaxpr."""
-    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, Var))
-    uses.update(a for a in jaxpr.outvars if isinstance(a, Var))
-    return Around({v for e in jaxpr.eqns for v in e.outvars if uses[v] == 1}, set(uses))
 
 
 @dataclass(slots=True)
@@ -106,13 +78,19 @@ class Stacks:
         found = [(k, next(results)) for k, state in enumerate(states) if state]
         for k, result in found:
             ref = self.body.invars[1 + k]
-            users = self.uses.get(ref, [])
-            if ref in taken or len(users) != 1 or users[0].primitive is not get_p:
+            read = self.slot_read(ref)
+            if read is None or ref in taken or read.outvars[0].aval is not aval.strong():
                 continue
-            fits = self._is_slot(users[0], ref) and users[0].outvars[0].aval is aval.strong()
-            if fits and self.around.is_spare(self.eqn.invars[k], result):
+            if self.around.is_spare(self.eqn.invars[k], result):
                 return ref
         return None
+
+    def slot_read(self, ref: Var) -> Eqn | None:
+        """The read of the step's own slot, if that is all that is done with a Ref."""
+        users = self.uses.get(ref, [])
+        if len(users) != 1 or users[0].primitive is not get_p:
+            return None
+        return users[0] if self._is_slot(users[0], ref) else None
 
     def _is_slot(self, access: Eqn, ref: Var) -> bool:
         """Whether an access is to the slot of the step."""

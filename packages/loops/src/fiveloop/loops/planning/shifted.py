@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import is_scalar, order, real, static_slice
+from fiveloop.core.engine import is_scalar, real, static_slice
 from fiveloop.core.extend import (
     Atom,
     Eqn,
@@ -23,6 +23,7 @@ from fiveloop.core.extend import (
     concatenate,
     convert,
     reshape,
+    select,
     stage_closed,
 )
 from fiveloop.loops.planning.hoist import renamed
@@ -45,7 +46,7 @@ class Shifted:
         """The stack moved on, once the loop has given a result, for which there is no room before; in `after`."""
 
         def moved(stack: Value, start: Value, result: Value) -> list[Value]:
-            start = _once_there(start, result)
+            start = _once_there(start, stack[0], result)
             first = broadcast_in_dim(start, (1, *start.shape), range(1, start.ndim + 1))
             parts = [stack[1:], first] if self.down else [first, stack[:-1]]
             return [concatenate(parts)]
@@ -58,12 +59,15 @@ class Shifted:
         return outside[out] if isinstance(out, Var) else out
 
 
-def _once_there(x: Value, result: Value) -> Value:
-    """A value that is not to be used before a result is there."""
+def _once_there(x: Value, other: Value, result: Value) -> Value:
+    """A value that is not to be used before a result is there: as if an other could be taken for what that holds.
+
+    Its lowest bit is never more than one, but no compiler looks for that.
+    """
     first = reshape(static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
     number = real(first) if first.dtype.kind == "c" else first
     bit = bitwise_and(convert(number, np.int32), np.int32(1))
-    return order(bit, x, bit)[0]
+    return select(bit > 1, other, x)
 
 
 def shifted(

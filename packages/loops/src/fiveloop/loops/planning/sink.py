@@ -32,10 +32,9 @@ from fiveloop.core.extend import (
     size_of,
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
+from fiveloop.loops.planning.around import ALONE, Around
 from fiveloop.loops.planning.derived import without_operand
 from fiveloop.loops.planning.factors import (
-    ALONE,
-    Around,
     Places,
     Stacks,
     contents_type,
@@ -209,7 +208,7 @@ class Products:
         keep = [ref is not self.ref for ref in body.invars[1:]]
         invars = [body.invars[0], *select_by(keep, body.invars[1:]), *new]
         operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
-        record = without_operand(eqn.params.record, keep, len(new))
+        record = without_operand(eqn.params.record, keep, ["factor"] * len(new))
         params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name), record=record)
         outvars = [v for ref, v in results.items() if ref is not self.ref]
         return new_eqn(for_p, operands, params, outvars, eqn.source), results

@@ -9,9 +9,10 @@ from operator import is_
 from fiveloop.core import Jaxpr
 from fiveloop.core.extend import Eqn, Pass, dce, jaxprs_in, new_eqn, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.around import Around, around
 from fiveloop.loops.planning.carry import carry
-from fiveloop.loops.planning.factors import Around, around
 from fiveloop.loops.planning.fold import fold
+from fiveloop.loops.planning.fuse import fuse
 from fiveloop.loops.planning.hoist import hoist
 from fiveloop.loops.planning.operands import operands_of
 from fiveloop.loops.planning.record import Planned
@@ -23,6 +24,7 @@ _STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
     ("hoist", lambda eqn, _: hoist(eqn)),
     ("carry", lambda eqn, _: carry(eqn)),
     ("sink", sink),
+    ("fuse", fuse),
 )
 """The steps by name, in order."""
 
@@ -73,6 +75,7 @@ def _loop(eqn: Eqn, where: Around) -> Planned:
     for name, step in _STEPS:
         if getattr(eqn.params.planning, name):
             new = step(done.loop, where)
+            where = where.and_then(new.after)
             done = Planned(
                 new.loop,
                 [*done.before, *new.before],

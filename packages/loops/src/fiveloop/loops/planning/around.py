@@ -1,0 +1,47 @@
+"""What is around a loop, in the jaxpr that it is an equation of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import used_vars
+from fiveloop.core.extend import Eqn, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is around a loop: `own` are the values made there for one equation, `used` all that are used at all.
+
+    `made` has the equation that makes a value, and `kept` are those that are there to the end whatever the loop does.
+    """
+
+    own: Collection[Var] = ()
+    used: Collection[Var] | None = None
+    made: Mapping[Var, Eqn] = field(default_factory=dict)
+    kept: Collection[Var] = ()
+
+    def is_spare(self, operand: object, result: Var) -> bool:
+        """Whether what an operand holds is the loop's to overwrite."""
+        return operand in self.own and self.used is not None and result not in self.used
+
+    def and_then(self, eqns: Sequence[Eqn]) -> Around:
+        """The same with equations after the loop."""
+        more = used_vars(a for eqn in eqns for a in eqn.invars)
+        used = None if self.used is None else set(self.used) | more
+        return replace(self, own=set(self.own) - more, used=used)
+
+
+ALONE = Around()
+"""Nothing is known of what is around it."""
+
+
+def around(jaxpr: Jaxpr) -> Around:
+    """What is around the loops of a jaxpr."""
+    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, Var))
+    uses.update(a for a in jaxpr.outvars if isinstance(a, Var))
+    made = {v: e for e in jaxpr.eqns for v in e.outvars}
+    kept = used_vars([*jaxpr.invars, *jaxpr.outvars])
+    return Around({v for v in made if uses[v] == 1}, set(uses), made, kept)

@@ -1,0 +1,212 @@
+"""An array that a loop alone uses, a slot in each step, is made slot by slot in the loop, where that is cheap.
+
+The cotangents of what a scan gives are such an array: `2 * weights * ys`, as large as ys and used once, by the loop
+that goes backward. A producer is fused with its consumer so that what it makes is never there as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import bytes_of, is_constant, select_by
+from fiveloop.core.extend import Atom, Eqn, Literal, Var, mutated_positions, new_eqn, size_of
+from fiveloop.loops.for_loop.primitive import for_p, is_state
+from fiveloop.loops.for_loop.stacks import slot_indexer
+from fiveloop.loops.planning.around import Around
+from fiveloop.loops.planning.derived import with_computed, without_operand
+from fiveloop.loops.planning.factors import Stacks
+from fiveloop.loops.planning.record import Decision, Planned
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p
+
+STEP = "fuse"
+FUSED = "it is made slot by slot in the loop, and is never there as a whole"
+BROADCAST = "broadcast_in_dim"
+CHEAP = frozenset(
+    {"add", "sub", "mul", "neg", "square", "maximum", "minimum", "select", "convert", BROADCAST}
+    | {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+    | {"bitwise_and", "bitwise_or", "bitwise_not"}
+)
+"""What is done to each element alone, in an operation or none."""
+MOST_EQNS = 12
+"""Equations beyond which it is not cheap to make a slot."""
+
+
+def fuse(eqn: Eqn, around: Around) -> Planned:
+    """A loop that makes slots of arrays which it was given, and that are made for it alone."""
+    done = Planned(eqn)
+    if eqn.params.num_carry or eqn.params.nsteps < 2:
+        return done
+    while (found := _next(done.loop, around)) is not None:
+        slot, ref, loop = found
+        names = done.loop.params.record.names_of(len(done.loop.invars))
+        name = names[done.loop.params.body.invars.index(ref) - 1]
+        told = Decision(STEP, name, True, FUSED, slot.eqns[-1].source if slot.eqns else None)
+        done = Planned(loop, told=[*done.told, told])
+    return done
+
+
+def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
+    """The first array that is to be made slot by slot: how, its Ref, and the loop that does it."""
+    p = eqn.params
+    stacks = Stacks(eqn, around)
+    states = is_state(p, [a.aval for a in eqn.invars])
+    results = iter(eqn.outvars)
+    for k, operand in enumerate(eqn.invars):
+        if not states[k]:
+            continue
+        result, ref = next(results), p.body.invars[1 + k]
+        read = stacks.slot_read(ref)
+        if read is None or not around.is_spare(operand, result) or operand not in around.made:
+            continue
+        slot = Slot(stacks, operand)  # type: ignore[arg-type]  # what an equation made is a variable
+        if slot.is_cheap and slot.result.aval is read.outvars[0].aval:
+            return slot, ref, _with_slot(eqn, ref, read, slot)
+    return None
+
+
+@dataclass(slots=True)
+class Slot:
+    """How a step makes its slot of an array: of slots of the arrays `leaves`, and of values that are `fixed`.
+
+    Both have what they are in the body.
+    """
+
+    stacks: Stacks
+    array: Var
+    eqns: list[Eqn] = field(default_factory=list)
+    leaves: dict[Var, Var] = field(default_factory=dict)
+    fixed: dict[Var, Var] = field(default_factory=dict)
+    made: dict[Atom, Atom | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._make(self.array, self.stacks.around.made[self.array])
+
+    @property
+    def result(self) -> Atom:
+        """The slot in the body."""
+        found = self.made[self.array]
+        assert found is not None, "unreachable: asked for only where it is cheap"
+        return found
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether it can be made in few operations, from what takes no more room than the array."""
+        if self.made[self.array] is None or len(self.eqns) > MOST_EQNS:
+            return False
+        new = [a.aval for a in self.leaves if not self._is_at_hand(a)]
+        if not all(is_constant(size_of(a.shape)) for a in [*new, self.array.aval]):
+            return False
+        return bool(bytes_of(new) <= bytes_of([self.array.aval]))
+
+    def _is_at_hand(self, a: Var) -> bool:
+        """Whether an array is there while the loop runs, whatever the loop uses."""
+        return a in self.stacks.around.kept or a in self.stacks.eqn.invars
+
+    def _of(self, a: Atom) -> Atom | None:
+        """The slot of an array, or the value that is the same in all steps."""
+        if isinstance(a, Literal):
+            return a if not a.aval.shape else None
+        if isinstance(a.aval, AbstractRef):
+            return None
+        if not a.aval.shape:
+            return self.fixed.setdefault(a, Var(a.aval.strong()))
+        if a in self.made:
+            return self.made[a]
+        eqn = self.stacks.around.made.get(a)
+        if eqn is None or eqn.primitive.name not in CHEAP or self._is_at_hand(a):
+            self.made[a] = self._leaf(a)
+        else:
+            self._make(a, eqn)
+        return self.made[a]
+
+    def _leaf(self, a: Var) -> Var | None:
+        """A slot that is read from an array, unless the loop changes what it holds."""
+        eqn = self.stacks.eqn
+        changed = mutated_positions(self.stacks.body.effects)
+        if any(x is a and k + 1 in changed for k, x in enumerate(eqn.invars)):
+            return None
+        if a.aval.shape[0] != eqn.params.nsteps:
+            return None
+        return self.leaves.setdefault(a, Var(a.aval.strong().unbatched(0)))
+
+    def _make(self, a: Var, eqn: Eqn) -> None:
+        """Make the slot of what an equation makes, if that goes."""
+        self.made[a] = None
+        if eqn.primitive.name not in CHEAP or eqn.effects or len(self.eqns) > MOST_EQNS:
+            return
+        if eqn.primitive.name == BROADCAST:
+            self.made[a] = self._spread(eqn)
+            return
+        invars = [self._of(x) for x in eqn.invars]
+        given = [x for x in invars if x is not None]
+        if len(given) == len(invars):
+            self.eqns.append(new_eqn(eqn.primitive, given, eqn.params, source=eqn.source))
+            self.made[a] = self.eqns[-1].outvars[0]
+
+    def _spread(self, eqn: Eqn) -> Atom | None:
+        """The slot of a broadcast: of an array with an axis of steps in front, or of what is the same in all steps."""
+        (x,), p = eqn.invars, eqn.params
+        has_steps = 0 in p.dims
+        if has_steps and (p.dims[0] != 0 or x.aval.shape[0] != p.shape[0]):
+            return None
+        if has_steps or isinstance(x, Literal):
+            inside = self._of(x)
+        else:
+            inside = self.fixed.setdefault(x, Var(x.aval.strong()))
+        if inside is None:
+            return None
+        shape, dims = p.shape[1:], tuple(k - 1 for k in p.dims[has_steps:])
+        if inside.aval.shape == shape:
+            return inside
+        self.eqns.append(
+            new_eqn(eqn.primitive, [inside], replace(p, shape=shape, dims=dims), source=eqn.source)
+        )
+        return self.eqns[-1].outvars[0]
+
+
+def _with_slot(eqn: Eqn, ref: Var, read: Eqn, slot: Slot) -> Eqn:
+    """The loop without an array, that makes its slot first in each step.
+
+    p.body : [i, *consts, *refs]           -> []
+    body   : [i, *consts, *fixed, *refs but one, *leaves]  -> []
+    """
+    p, first = eqn.params, eqn.params.num_consts
+    keep = [v is not ref for v in p.body.invars[1:]]
+    has: dict[Atom, Var] = dict(zip(eqn.invars[first:], p.body.invars[1 + first :], strict=True))
+    new = {a: Var(AbstractRef(a.aval.strong())) for a in slot.leaves if a not in has}
+    stacks = {**{a: has[a] for a in slot.leaves if a in has}, **new}
+    eqns = _step(p.body, read, slot, stacks)
+    consts, rest = p.body.invars[1 : 1 + first], select_by(keep, p.body.invars[1:])[first:]
+    invars = [p.body.invars[0], *consts, *slot.fixed.values(), *rest, *new.values()]
+    operands = [*eqn.invars[:first], *slot.fixed, *select_by(keep, eqn.invars)[first:], *new]
+    record = without_operand(p.record, keep, ["what it is made of"] * len(new))
+    record = with_computed(record, first, len(slot.fixed))
+    params = replace(
+        p,
+        body=Jaxpr(invars, eqns, p.body.outvars, p.body.name),
+        num_consts=first + len(slot.fixed),
+        record=record,
+    )
+    states = is_state(p, [a.aval for a in eqn.invars])
+    outs = zip(select_by(states, keep), eqn.outvars, strict=True)
+    outvars = [*[v for kept, v in outs if kept], *[Var(a.aval.strong()) for a in new]]
+    return new_eqn(for_p, operands, params, outvars, eqn.source)
+
+
+def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eqn]:
+    """The equations of a step that makes a slot first, where it read one."""
+    i = body.invars[0]
+    reads = [
+        new_eqn(get_p, [stacks[a], i], IndexParams(slot_indexer(stacks[a].aval)), [v])
+        for a, v in slot.leaves.items()
+    ]
+    same: dict[Atom, Atom] = {read.outvars[0]: slot.result}
+    rest: Sequence[Eqn] = [
+        e.replace(invars=tuple(same.get(a, a) for a in e.invars))
+        for e in body.eqns
+        if e is not read
+    ]
+    return [*reads, *slot.eqns, *rest]
