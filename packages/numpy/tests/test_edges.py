@@ -156,3 +156,25 @@ def test_refusals(call: Callable[[], Any], kind: type[Exception], message: str) 
 def test_arrays_without_elements_show_their_shape() -> None:
     assert repr(fnp.ones((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
     assert repr(fnp.ones(0)) == "Array([], dtype=float32)"
+
+
+def test_numbers_in_lists_have_all_digits_of_the_dtype_that_is_asked_for() -> None:
+    for given in ([0.2], [[0.2, 1.0]], (0.1, 0.7)):
+        got = np.asarray(fnp.array(given, np.float64))
+        np.testing.assert_array_equal(got, np.array(given), strict=True)
+    assert fnp.array([16777217.0], np.int64).item() == 16777217
+    assert fnp.array([1e-300], np.bool_).item()
+    got = np.asarray(fnp.linspace(0.1, 0.7, 4, dtype=np.float64))
+    np.testing.assert_allclose(got, np.linspace(0.1, 0.7, 4), rtol=1e-15)
+
+
+def test_numbers_beside_wide_values_have_all_their_digits() -> None:
+    x = np.float64(0.1)
+    for make in (
+        lambda x: fnp.array([x, 0.2]),
+        lambda x: fnp.array([[x, 0.2], [0.3, 1]]),
+        lambda x: fnp.array([x, 0.2], np.float64),
+    ):
+        got = np.asarray(jit(make)(x))
+        assert got.dtype == np.float64
+        np.testing.assert_array_equal(got, np.round(got, 3))

@@ -335,3 +335,18 @@ def test_a_ref_that_branches_read_and_write_whole() -> None:
         got = np.asarray(for_loop(N, step, X))
         with planning(False):
             np.testing.assert_array_equal(got, np.asarray(for_loop(N, step, X)))
+
+
+def test_a_choice_that_no_step_changes_is_no_array() -> None:
+    """What chooses is computed once, before the loop, and so it is a constant of the body."""
+    w = RNG.uniform(-1, 1, (8, 8))
+
+    def run(x: Any, w: Any) -> Any:
+        def step(i: Any, a: Any) -> Any:
+            return cond((w @ w).sum() > 0, lambda a: a.at[i].multiply(2.0), kept, a)
+
+        return fori_loop(0, N, step, x)
+
+    for given, factor in ((w * w, 2.0), (0.0 * w, 1.0)):
+        np.testing.assert_array_equal(np.asarray(jit(run)(X, given)), factor * X)
+    check_grads(jit(run), (X, w * w), order=1, rtol=1e-6)

@@ -10,6 +10,7 @@ import numpy as np
 from fiveloop.core import ArrayLike, Scalar, Value
 from fiveloop.core.array import device_put
 from fiveloop.core.extend import as_value
+from fiveloop.core.ir.avals import is_inexact
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import shape as sh
@@ -22,7 +23,13 @@ from fiveloop.core.primitives.check import (
     refuse_traced,
 )
 from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.promotion import Typed, host_scalar, python_typed, to_inexact
+from fiveloop.core.promotion import (
+    Typed,
+    host_scalar,
+    join,
+    python_typed,
+    to_inexact,
+)
 from fiveloop.core.trace.tracer import Tracer, is_eager
 
 Nested = Sequence[Any]
@@ -84,7 +91,7 @@ def _on_device(x: Value) -> Value:
 def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
     leaves = list(_leaves(x))
     if any(isinstance(leaf, Value) for leaf in leaves):
-        return sh.stack([asarray(item) for item in x])
+        return sh.stack([asarray(item, _own_dtype(item, leaves, dtype)) for item in x])
     try:
         host = np.asarray(x)
     except ValueError:
@@ -97,12 +104,32 @@ def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
         if dtype is not None and host.size and host.dtype.kind in "iu":
             for bound in (host.min(), host.max()):
                 host_scalar(bound, Typed(dtype), "asarray: argument `x`")
-        small = _DEFAULTS.get(host.dtype.name, host.dtype)
-        fits = host.dtype.kind != "i" or np.array_equal(host.astype(small), host)
-        host = host.astype(small if fits else host.dtype)
+        if dtype is None:  # or the cast to it would find fewer digits
+            small = _DEFAULTS.get(host.dtype.name, host.dtype)
+            fits = host.dtype.kind != "i" or np.array_equal(host.astype(small), host)
+            host = host.astype(small if fits else host.dtype)
     return (
         device_put(host) if host.dtype.kind in "biufcV" else as_value(host, "asarray: argument `x`")
     )
+
+
+def _own_dtype(
+    item: Any, leaves: Sequence[Any], dtype: np.dtype[Any] | None
+) -> np.dtype[Any] | None:
+    """The dtype to make an item of a list in: numbers have all their digits where the others are wide floats."""
+    if not all(type(leaf) in _NUMBERS for leaf in _leaves(item)):
+        return None
+    if dtype is not None:
+        return dtype
+    joined = join(tuple(_typed(leaf) for leaf in leaves)).dtype
+    return joined if is_inexact(joined) else None
+
+
+def _typed(leaf: Any) -> Typed:
+    if type(leaf) in _NUMBERS:
+        return python_typed(leaf)
+    aval = as_value(leaf, "asarray: an element of `x`").aval
+    return Typed(aval.dtype, aval.weak_type)
 
 
 def _leaves(x: Any) -> Any:
@@ -267,6 +294,8 @@ def linspace(
     num = known_int("linspace", "num", num)
     if num < 0:
         bad_value(f"linspace: expected `num` not to be negative, got {num}")
+    if dtype is not None and is_inexact(canonical_dtype("linspace", dtype)):
+        start, stop = (asarray(x, dtype) if type(x) in _NUMBERS else x for x in (start, stop))
     low, high = promote("linspace", start, stop, inexact=True)
     kind = to_inexact(low.dtype)
     steps = np.arange(num) / max(num - 1 if endpoint else num, 1)

@@ -113,7 +113,10 @@ def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:
         return Verdict("lanes run in groups only branches without Refs", eqn.source)
     bodies = jaxprs_in(eqn.params)
     keep = [a is not array for a in eqn.invars]
-    kept = keep[len(keep) - len(bodies[0].invars) :]
+    first = len(keep) - len(bodies[0].invars)
+    if not all(keep[:first]):
+        return Verdict(f"`{eqn.primitive}` chooses by it", eqn.source)
+    kept = keep[first:]
     lives = [Life(Var(ref.aval), body) for body in bodies]
     for life in lives:
         verdict = life.follow(partition(kept, life.jaxpr.invars)[0])

@@ -124,7 +124,8 @@ class Carried:
 
 def draw_carried(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     """A loop of one to four steps over one of the floats, as an array that has rows."""
-    shape = scope.floats[draw_use(draw, scope).index] or (4,)
+    drawn = scope.floats[draw_use(draw, scope).index]
+    shape = drawn if drawn and drawn[0] else (4,)
     use, table = draw_use(draw, scope, shape), draw_use(draw, scope, shape)
     limit = draw(st.sampled_from([None, None, 0, 1, 9]))
     scope.floats.append(shape)
