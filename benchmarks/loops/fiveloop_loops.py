@@ -190,7 +190,7 @@ def group(data: Data) -> Any:
     """One lane in ten takes the dear branch."""
 
     def dear(x: Any) -> Any:
-        return fori_loop(0, DEAR_STEPS, lambda _, x: steps.swing(fnp, x), x)
+        return fori_loop(0, DEAR_STEPS, lambda _, x: steps.layer(fnp, data["layer"], x), x)
 
     def lane(x: Any) -> Any:
         return cond(x[0] > 0, dear, steps.cheap, x, vmap="group")

@@ -115,5 +115,5 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
             dear = draw.permutation(size) < size // DEAR_SHARE
             x = np.abs(normal((size, LANE)))
             x[:, 0] = np.where(dear, 1.0, -1.0)
-            return {"x": x}
+            return {"x": x, "layer": normal((LANE, LANE)) / LANE**0.5}
     raise ValueError(f"expected the name of a loop, got {loop!r}")

@@ -131,14 +131,14 @@ def weights(data: Data, count: int) -> Any:
     return fori_loop(0, count, lambda _, h: jnp.tanh(data["weights"] @ h), data["h"])
 
 
-def dear(x: Any) -> Any:
+def dear(data: Data, x: Any) -> Any:
     """The dear branch."""
-    return fori_loop(0, DEAR_STEPS, lambda _, x: steps.swing(jnp, x), x)
+    return fori_loop(0, DEAR_STEPS, lambda _, x: steps.layer(jnp, data["layer"], x), x)
 
 
 def group(data: Data) -> Any:
     """One lane in ten takes the dear branch; all run it."""
-    return jax.vmap(lambda x: cond(x[0] > 0, dear, steps.cheap, x))(data["x"])
+    return jax.vmap(lambda x: cond(x[0] > 0, partial(dear, data), steps.cheap, x))(data["x"])
 
 
 LOOPS = {

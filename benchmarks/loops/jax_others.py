@@ -125,7 +125,7 @@ def group_by_hand(data: Data) -> Any:
     """The dear branch on as many lanes as are known to take it."""
     x = data["x"]
     lanes = jnp.nonzero(x[:, 0] > 0, size=x.shape[0] // DEAR_SHARE)[0]
-    return steps.cheap(x).at[lanes].set(jax_loops.dear(x[lanes]))
+    return steps.cheap(x).at[lanes].set(jax.vmap(partial(jax_loops.dear, data))(x[lanes]))
 
 
 SPELLINGS: dict[str, dict[str, Any]] = {

@@ -142,10 +142,10 @@ def three_deep(data: Data) -> Array:
 def group(data: Data) -> Array:
     """One lane in ten takes the dear branch."""
     x = data["x"]
-    y = x
+    y = x.T
     for _ in range(DEAR_STEPS):
-        y = steps.swing(np, y)
-    found: Array = np.where(x[:, :1] > 0, y, steps.cheap(x))
+        y = steps.layer(np, data["layer"], y)
+    found: Array = np.where(x[:, :1] > 0, y.T, steps.cheap(x))
     return found
 
 

@@ -114,7 +114,9 @@ def test_cotangents_of_outputs_are_never_there_as_a_whole() -> None:
 
     fused = jit(grad(small)).lower(*of_rows).compile().memory_analysis().temp
     with planning(fuse=False):
-        unfused = jit(grad(lambda *args: small(*args))).lower(*of_rows).compile().memory_analysis().temp
+        unfused = (
+            jit(grad(lambda *args: small(*args))).lower(*of_rows).compile().memory_analysis().temp
+        )
     assert fused < unfused - 0.9 * of_rows[0].nbytes
     step = 1e-5 * RNG.normal(size=ROWS.shape)
     slope = (float(loss(ROWS + step, ROWS)) - float(loss(ROWS - step, ROWS))) / 2.0
