@@ -26,9 +26,9 @@ class Orders(Protocol):
 class Settings:
     """How much to measure; `pace` scales the seconds that a case allows itself and its peers."""
 
-    rounds: int = 11
-    round_seconds: float = 0.03
-    lower_rounds: int = 3
+    rounds: int = 31
+    round_seconds: float = 0.01
+    lower_rounds: int = 5
     pace: float = 1.0
     timeout: float = 240.0
 
