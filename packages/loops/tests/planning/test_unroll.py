@@ -12,6 +12,7 @@ from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.primitives.elementwise import sin, tanh
 from fiveloop.loops import explain, fori_loop, map, planning, scan
 from fiveloop.loops.planning.steps import plan
+from fiveloop.state import callback
 
 X: Any = np.linspace(-1.0, 2.0, 37)
 TABLE: Any = np.linspace(-1.0, 1.0, 37 * 6).reshape(37, 6)
@@ -54,6 +55,7 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (lambda x: summed(x, unroll=3), [3]),
     (lambda x: summed(x, unroll="auto"), [4]),
     (lambda x: map(sin, x), [0]),
+    (lambda x: fori_loop(0, 37, lambda i, y: y + callback(np.abs, X[0], y), x[0]), [0]),
     (lambda x: fori_loop(0, 37, lambda i, y: y.at[(7 * i) % 37].mul(0.5), x), [0]),
     (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x), [2]),
     (lambda x: fori_loop(0, 37, lambda i, n: n + 1, 0), [0]),

@@ -15,7 +15,7 @@ from fiveloop.core.extend import Eqn, Var, jaxprs_in, size_of
 from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import addupdate_p, get_p, swap_p
+from fiveloop.state.engine import addupdate_p, callback_p, get_p, swap_p
 
 STEP = "unroll"
 TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2))
@@ -27,7 +27,7 @@ LEAST_TURNS = 4
 def unroll(eqn: Eqn) -> Planned:
     """A loop with several steps to a turn, if its caller leaves that open and its steps wait for each other."""
     p = eqn.params
-    if p.unroll != AUTO or p.num_carry or any(jaxprs_in(e.params) for e in p.body.eqns):
+    if p.unroll != AUTO or p.num_carry or any(map(_is_long, p.body.eqns)):
         return Planned(eqn)
     count = _steps_a_turn(p.body)
     refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
@@ -38,6 +38,11 @@ def unroll(eqn: Eqn) -> Planned:
     loop = eqn.replace(params=replace(p, unroll=count))
     why = f"a step waits for what the last one carries, so {count} make a turn of the loop"
     return Planned(loop, told=[Decision(STEP, "", True, why, eqn.source)])
+
+
+def _is_long(eqn: Eqn) -> bool:
+    """Whether an equation is more than an operation: it runs bodies of its own, or Python."""
+    return eqn.primitive is callback_p or bool(jaxprs_in(eqn.params))
 
 
 def _steps_a_turn(body: Jaxpr) -> int:

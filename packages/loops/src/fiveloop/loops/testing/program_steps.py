@@ -106,7 +106,8 @@ def draw_for(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 class Scan:
     """A scan over slices of a float, with one carry; it closes over everything else.
 
-    If `limit` is the number of an integer, it ends after so many steps.
+    If `limit` is the number of an integer, it ends after so many steps. With `scaled`, what it runs over is made for it
+    alone.
     """
 
     carry: Use
@@ -114,10 +115,13 @@ class Scan:
     block: Block
     how: How
     limit: int | None
+    scaled: bool = False
 
     def run(self, env: Env) -> None:
         """Append the final carry and the stacked outputs."""
         init, xs = env.float(self.carry), env.float(self.xs)
+        if self.scaled:
+            xs = xs * 0.5 - xs * xs
 
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             inner = env.inner()
@@ -140,7 +144,7 @@ def draw_scan(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     block = draw_block(draw, inner, kinds)
     limit = draw_int(draw, scope) if draw(st.integers(0, 3)) == 3 else None
     scope.floats += [shape, (3, *inner.floats[block.outs[1]])]
-    return Scan(carry, xs, block, draw_how(draw), limit)
+    return Scan(carry, xs, block, draw_how(draw), limit, draw(st.booleans()))
 
 
 @dataclass(frozen=True)
