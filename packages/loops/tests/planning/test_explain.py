@@ -197,6 +197,9 @@ def test_the_data() -> None:
     assert found.loops[1].decision("sink", "cotangent of w").done
     with pytest.raises(KeyError, match=r"expected a decision of loop 1, one of .*; got 'fly'"):
         found.loops[0].decision("fly")
+    plain = explain(lambda x: fori_loop(0, 3, lambda i, x: x + 1.0, x), 1.0).loops[0]
+    with pytest.raises(KeyError, match=r"decision of loop 1, which has none; got 'fuse'"):
+        plain.decision("fuse")
 
 
 def test_a_carry_is_a_value_in_lanes_branches_and_inner_loops_too() -> None:

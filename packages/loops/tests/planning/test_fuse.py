@@ -130,6 +130,20 @@ def test_it_is_told() -> None:
     assert found.reason == "it is made slot by slot in the loop, and is never there as a whole"
 
 
+def test_why_not_is_told() -> None:
+    def shared(x: Any) -> Any:
+        y = 2.0 * x
+        return summed(y), y[0]
+
+    left = explain(shared, ROWS).loops[-1].decision("fuse", "xs")
+    assert not left.done
+    assert left.reason == "it is made before the loop: something else uses it, too"
+    dear = explain(lambda x: summed(summed(x)[1] + summed(x * x)[1]), ROWS).loops[-1]
+    left = dear.decision("fuse", "xs")
+    assert not left.done
+    assert "what it is made of more room" in left.reason
+
+
 def _leaves(x: Any) -> list[Any]:
     if isinstance(x, tuple):
         return [leaf for part in x for leaf in _leaves(part)]

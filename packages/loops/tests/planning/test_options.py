@@ -129,3 +129,5 @@ def test_a_step_that_there_is_not() -> None:
         pass
     with pytest.raises(TypeError, match=r"got sink=1"), planning(sink=1):  # type: ignore[arg-type]
         pass
+    with pytest.raises(TypeError, match=r"one of promote, .*; got 3"), planning(3):  # type: ignore[arg-type]
+        pass

@@ -23,6 +23,10 @@ from fiveloop.state.engine import IndexParams, get_p
 
 STEP = "fuse"
 FUSED = "it is made slot by slot in the loop, and is never there as a whole"
+SHARED = "it is made before the loop: something else uses it, too"
+DEAR = (
+    "it is made before the loop: a slot would take many operations, or what it is made of more room"
+)
 BROADCAST = "broadcast_in_dim"
 CHEAP = frozenset(
     {"add", "sub", "mul", "neg", "square", "maximum", "minimum", "select", "convert", BROADCAST}
@@ -45,25 +49,53 @@ def fuse(eqn: Eqn, around: Around) -> Planned:
         name = names[done.loop.params.body.invars.index(ref) - 1]
         told = Decision(STEP, name, True, FUSED, slot.eqns[-1].source if slot.eqns else None)
         done = Planned(loop, told=[*done.told, told])
-    return done
+    return Planned(done.loop, told=[*done.told, *_left(done.loop, around)])
+
+
+def _left(eqn: Eqn, around: Around) -> list[Decision]:
+    """Which arrays that are cheap to make, and read a slot a step, are made before the loop, and why."""
+    names = eqn.params.record.names_of(len(eqn.invars))
+    told: list[Decision] = []
+    for read in _reads(eqn, around):
+        maker = around.made.get(read.operand)
+        if maker is not None and maker.primitive.name in CHEAP:
+            why = DEAR if around.is_spare(read.operand, read.result) else SHARED
+            told.append(Decision(STEP, names[read.place], False, why, maker.source))
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A state of which each step reads its slot, and nothing else: which operand, its result, and the read."""
+
+    place: int
+    operand: Var
+    result: Var
+    eqn: Eqn
+
+
+def _reads(eqn: Eqn, around: Around) -> list[_Read]:
+    p, stacks = eqn.params, Stacks(eqn, around)
+    states = is_state(p, [a.aval for a in eqn.invars])
+    results = iter(eqn.outvars)
+    found = [(k, next(results)) for k, state in enumerate(states) if state]
+    reads = [(k, result, stacks.slot_read(p.body.invars[1 + k])) for k, result in found]
+    return [
+        _Read(k, operand, result, read)
+        for k, result, read in reads
+        if read is not None and isinstance(operand := eqn.invars[k], Var)
+    ]
 
 
 def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
     """The first array that is to be made slot by slot: how, its Ref, and the loop that does it."""
-    p = eqn.params
-    stacks = Stacks(eqn, around)
-    states = is_state(p, [a.aval for a in eqn.invars])
-    results = iter(eqn.outvars)
-    for k, operand in enumerate(eqn.invars):
-        if not states[k]:
+    for read in _reads(eqn, around):
+        if not around.is_spare(read.operand, read.result) or read.operand not in around.made:
             continue
-        result, ref = next(results), p.body.invars[1 + k]
-        read = stacks.slot_read(ref)
-        if read is None or not around.is_spare(operand, result) or operand not in around.made:
-            continue
-        slot = Slot(stacks, operand)  # type: ignore[arg-type]  # what an equation made is a variable
-        if slot.is_cheap and slot.result.aval is read.outvars[0].aval:
-            return slot, ref, _with_slot(eqn, ref, read, slot)
+        slot = Slot(Stacks(eqn, around), read.operand)
+        if slot.is_cheap and slot.result.aval is read.eqn.outvars[0].aval:
+            ref = eqn.params.body.invars[1 + read.place]
+            return slot, ref, _with_slot(eqn, ref, read.eqn, slot)
     return None
 
 

@@ -73,11 +73,16 @@ def planning(everything: bool | None = None, /, **steps: bool) -> Iterator[Plann
         if name not in STEPS or not isinstance(value, bool):
             raise TypeError(
                 f"planning: expected True or False, for all steps or for one of {', '.join(STEPS)}; got "
-                f"{name}={value!r}{at_source(current_source())}"
+                f"{_shown(everything, name, value)}{at_source(current_source())}"
             )
     chosen = replace(_setting.value, **{**given, **steps})
     with _setting.to(chosen):
         yield chosen
+
+
+def _shown(everything: object, name: str, value: object) -> str:
+    """What was given, as messages show it."""
+    return f"{name}={value!r}" if everything is None or value is not everything else repr(value)
 
 
 @contextmanager

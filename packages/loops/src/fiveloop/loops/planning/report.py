@@ -89,7 +89,8 @@ class LoopReport:
             if found.step == step and (not subject or found.subject == subject):
                 return found
         known = ", ".join(f"{d.step} {d.subject}".rstrip() for d in self.decisions)
-        raise KeyError(f"expected a decision of loop {self.number}, one of {known}; got {step!r}")
+        there = f"one of {known}" if known else "which has none"
+        raise KeyError(f"expected a decision of loop {self.number}, {there}; got {step!r}")
 
     def __str__(self) -> str:
         return "\n".join([self._title(), *[f"  {line}" for line in self._lines()]])
