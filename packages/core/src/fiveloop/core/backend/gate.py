@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\([^=]*?\)|\S+) ([\w\-]+)\((.*)$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
 _CALLED = re.compile(
     r"(?:calls|to_apply|body|condition|branch_computations|true_computation|false_computation)=\{?%?([\w.\-, %]+)\}?"
 )

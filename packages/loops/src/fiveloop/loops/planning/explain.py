@@ -11,6 +11,7 @@ from fiveloop.core.engine import boundary, order_p, stage_user
 from fiveloop.core.extend import Eqn, Source, check_callable, jaxprs_in
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.for_loop.primitive import for_p
+from fiveloop.loops.planning.branch import is_guard
 from fiveloop.loops.planning.options import telling
 from fiveloop.loops.planning.record import Decision, shown_type
 from fiveloop.loops.planning.report import (
@@ -61,6 +62,8 @@ def _loops(jaxpr: Jaxpr, within: tuple[str, ...], number: str) -> Iterator[_Foun
     count = 0
     for eqn in jaxpr.eqns:
         is_loop = _is_loop(eqn)
+        if is_guard(eqn):
+            continue
         inner, around = number, within
         if is_loop:
             count += 1
@@ -134,7 +137,7 @@ def _num_orders(jaxpr: Jaxpr) -> int:
 
 
 def _is_loop(eqn: Eqn) -> bool:
-    return eqn.primitive is for_p or eqn.primitive is while_p
+    return eqn.primitive is for_p or (eqn.primitive is while_p and not is_guard(eqn))
 
 
 def _in_place(orders: int, updated: bool, copies: int, program: InPlace) -> str:

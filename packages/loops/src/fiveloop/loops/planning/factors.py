@@ -92,6 +92,13 @@ class Stacks:
             return None
         return users[0] if self._is_slot(users[0], ref) else None
 
+    def slot_write(self, ref: Var) -> Eqn | None:
+        """The write to the step's own slot, if that is all that is done with a Ref."""
+        users = self.uses.get(ref, [])
+        if len(users) != 1 or users[0].primitive is not swap_p or users[0].outvars:
+            return None
+        return users[0] if self._is_slot(users[0], ref) else None
+
     def _is_slot(self, access: Eqn, ref: Var) -> bool:
         """Whether an access is to the slot of the step."""
         i = self.body.invars[0]

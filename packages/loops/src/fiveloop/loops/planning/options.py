@@ -20,6 +20,7 @@ class Planning:
     carry       : an element that a step writes is carried to the step that reads it, not read again
     sink        : products that a loop adds up, and does not read, become one contraction after it
     fuse        : an array that the loop alone uses, a slot a step, is made slot by slot in it, where that is cheap
+    branch      : what one branch alone makes for a Ref, or takes from it, is written and read there, if it is large
     unroll      : steps that wait for each other's numbers are compiled several to a turn, if that is left open
     ranges      : an index that the counter shows to be in range is not resolved again
     passthrough : what a state, a stack or a carry holds is read from there in the derivative, not kept once more
@@ -37,6 +38,7 @@ class Planning:
     carry: bool = True
     sink: bool = True
     fuse: bool = True
+    branch: bool = True
     unroll: bool = True
     ranges: bool = True
     passthrough: bool = True

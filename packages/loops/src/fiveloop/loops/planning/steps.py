@@ -10,6 +10,7 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.extend import Eqn, Pass, dce, jaxprs_in, new_eqn, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.around import Around, around
+from fiveloop.loops.planning.branch import branch
 from fiveloop.loops.planning.carry import carry
 from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.fuse import fuse
@@ -25,6 +26,7 @@ _STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
     ("carry", lambda eqn, _: carry(eqn)),
     ("sink", sink),
     ("fuse", fuse),
+    ("branch", branch),
 )
 """The steps by name, in order."""
 
