@@ -16,7 +16,9 @@ from fiveloop.loops import for_loop
 
 SIZE = 96
 LANES = 3
-KINDS = ("read", "write", "swap", "add")
+WIDTH = 5
+KINDS = ("read", "write", "swap", "add", "number", "copy", "carry")
+"""What is done: "number" writes one, "copy" an element of an array that nothing changes; "carry" a whole array."""
 PLACES: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
     ("i", lambda i, k: i),
     ("i + 1", lambda i, k: i + 1),
@@ -59,7 +61,7 @@ def draw(seed: int) -> Loop:
     arrays = random.randint(1, 3)
     accesses = tuple(
         Access(random.choice(KINDS), random.randrange(arrays), random.randrange(len(PLACES)))
-        for _ in range(random.randint(1, 4))
+        for _ in range(random.randint(1, 5))
     )
     return Loop(arrays, accesses, random.random() < 0.4, random.random() < 0.4)
 
@@ -67,6 +69,8 @@ def draw(seed: int) -> Loop:
 def step(loop: Loop, i: Any, refs: Any, k: Any) -> None:
     """Carry out the accesses; what is read goes into what is written after it."""
     value: Any = 0.5
+    *refs, carried = refs
+    fixed = fnp.cos(fnp.arange(SIZE, dtype=np.float32))
     for access in loop.accesses:
         ref, at = refs[access.array], PLACES[access.place][1](i, k)
         if access.kind == "read":
@@ -75,6 +79,13 @@ def step(loop: Loop, i: Any, refs: Any, k: Any) -> None:
             ref[at] = value
         elif access.kind == "add":
             ref[at] += 0.1 * value
+        elif access.kind == "number":
+            ref[at] = 1.0
+        elif access.kind == "copy":
+            ref[at] = fixed[i]
+        elif access.kind == "carry":
+            carried[...] = 0.5 * carried[...] + value
+            value = 0.1 * carried[...].sum()
         else:
             old, ref[at] = ref[at], value
             value = 0.5 * old
@@ -93,12 +104,15 @@ def run(loop: Loop, xs: Any, k: Any) -> Any:
 
         for_loop(8, inner, ())
 
-    return for_loop(SIZE // 8, outer, xs) if loop.nested else for_loop(SIZE - 1, body, xs)
+    init = (*xs, fnp.zeros(WIDTH, np.float32))
+    out = for_loop(SIZE // 8, outer, init) if loop.nested else for_loop(SIZE - 1, body, init)
+    return (*out[:-1], 0.1 * out[-1])
 
 
 def by_hand(loop: Loop, xs: Any, k: Any) -> list[Any]:
     """The same in NumPy, for one lane."""
     arrays = [np.array(x, np.float64) for x in xs]
+    carried, fixed = np.zeros(WIDTH), np.cos(np.arange(SIZE))
     for i in range(SIZE if loop.nested else SIZE - 1):
         value = 0.5
         for access in loop.accesses:
@@ -111,10 +125,17 @@ def by_hand(loop: Loop, xs: Any, k: Any) -> list[Any]:
                 a[at] = value
             elif access.kind == "add":
                 a[at] += 0.1 * value
+            elif access.kind == "number":
+                a[at] = 1.0
+            elif access.kind == "copy":
+                a[at] = fixed[i]
+            elif access.kind == "carry":
+                carried = 0.5 * carried + value
+                value = 0.1 * carried.sum()
             else:
                 a[at], value = value, 0.5 * old
         arrays[0][i] += 0.01 * value
-    return arrays
+    return [*arrays, 0.1 * carried]
 
 
 def arguments(loop: Loop, seed: int) -> tuple[Any, Any]:

@@ -18,6 +18,9 @@ def module(count: int, operation: str) -> str:
   %arg = {carried} parameter(0)
   %i = s32[] get-tuple-element(%arg), index=0
   %x = f32[64]{{0}} get-tuple-element(%arg), index=1
+  %zero = f32[] constant(0)
+  %zeros = f32[64]{{0}} broadcast(%zero), dimensions={{}}
+  %filled.1 = f32[64]{{0}} copy(%zeros)
   %twin = f32[64]{{0}} {operation}(%x)
   %one = f32[1]{{0}} constant({{1}})
   %new = f32[64]{{0}} dynamic-update-slice(%twin, %one, %i)

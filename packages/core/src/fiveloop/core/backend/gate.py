@@ -37,17 +37,28 @@ def array_copies(text: str) -> list[WholeCopy]:
     found: list[WholeCopy] = []
     for body, updated in _loop_bodies(computations):
         for name in _reachable(computations, body):
-            for instruction in computations[name]:
-                if (
-                    instruction.operation in ("copy", "select")
-                    and _plain(instruction.shape) in updated
-                ):
-                    found.append(
-                        WholeCopy(
-                            instruction.name, instruction.operation, _plain(instruction.shape)
-                        )
-                    )
+            made = {i.name: i for i in computations[name]}
+            found += [
+                WholeCopy(i.name, i.operation, _plain(i.shape))
+                for i in computations[name]
+                if i.operation in ("copy", "select") and _plain(i.shape) in updated
+                if not _is_new(i, made)
+            ]
     return list(dict.fromkeys(found))
+
+
+def _is_new(instruction: _Instruction, made: dict[str, _Instruction]) -> bool:
+    """Whether what is copied has just been made from numbers alone: zeros, to be filled by two loops within."""
+    source = made.get(_operands(instruction)[0])
+    if source is None or source.operation not in ("broadcast", "fusion", "constant", "iota"):
+        return False
+    operands = [made[name] for name in _operands(source) if name in made]
+    return all(_elements(i.shape) == 1 for i in operands)
+
+
+def _operands(instruction: _Instruction) -> list[str]:
+    """The names of an instruction's operands."""
+    return re.findall(r"%([\w.\-]+)", instruction.rest.partition(")")[0]) or [""]
 
 
 def _computations(text: str) -> dict[str, list[_Instruction]]:

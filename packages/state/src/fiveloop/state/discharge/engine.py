@@ -109,9 +109,12 @@ class _Discharger:
         self.last_use = _last_uses(jaxpr)
         self.now = 0
         self.from_reads: set[Var] = set()
+        self.open: set[Var] = set()
         self.env: dict[Var, Value | Cell] = {}
         index = None if counter is None else args[counter]
-        self.phases = Phases(index, self._crossing, self._replace, once=once, unrolled=unrolled)
+        self.phases = Phases(
+            index, self._crossing, self._replace, self, once=once, unrolled=unrolled
+        )
         self.parts = PartReads() if once else None
         self.apart = Apart() if counter is not None else None
         self.changing = _changing(jaxpr)
@@ -135,6 +138,7 @@ class _Discharger:
 
     def _step(self, eqn: Eqn) -> None:
         operands = [self._operand(a) for a in eqn.invars]
+        num_reads = self.phases.num_reads
         outs = discharge_eqn(self.phases, eqn, operands)
         self.env.update(zip(eqn.outvars, outs, strict=True))
         inputs = [a for a in eqn.invars if isinstance(a, Var)]
@@ -144,6 +148,8 @@ class _Discharger:
             self.apart.note(eqn, inputs, operands)
         if any(a in self.from_reads or a in self.changing for a in inputs):
             self.from_reads |= set(eqn.outvars)
+        if self.phases.num_reads > num_reads or any(a in self.open for a in inputs):
+            self.open |= set(eqn.outvars)
 
     def _operand(self, atom: Any) -> Any:
         return atom.value if isinstance(atom, Literal) else self.env[atom]
@@ -168,10 +174,19 @@ class _Discharger:
                 found[id(x)] = x
         return list(found.values())
 
+    def depends(self, x: Value) -> bool:
+        """Whether a value depends on what was read from Refs in this step."""
+        return any(self.env[v] is x for v in self.from_reads)
+
+    def is_open(self, x: Value) -> bool:
+        """Whether it depends on elements read in this phase."""
+        return any(self.env[v] is x for v in self.open)
+
     def _replace(self, old: Sequence[Value], new: Sequence[Value]) -> None:
         twins = {id(x): y for x, y in zip(old, new, strict=True)}
         for v in self.from_reads:
             self.env[v] = twins.get(id(self.env[v]), self.env[v])
+        self.open.clear()
 
 
 def discharge_eqn(

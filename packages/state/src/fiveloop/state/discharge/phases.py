@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from fiveloop.core import Value
 from fiveloop.core.engine import (
@@ -33,12 +34,23 @@ from fiveloop.state.monoids import MONOIDS
 Crossing = Callable[[Cell | None], list[Value]]
 
 
+class Trace(Protocol):
+    """What values of a step depend on."""
+
+    def depends(self, x: Value) -> bool:
+        """Whether a value depends on what was read from Refs in this step."""
+
+    def is_open(self, x: Value) -> bool:
+        """Whether it depends on elements read in this phase, and so has not passed an order since."""
+
+
 class Phases:
     """The context of discharge rules. `index` is the loop's counter; without one, writes happen at once.
 
     `crossing` gives the values computed so far that are used later, of one Ref's parts if one is named, and `replace`
-    is told their ordered twins. With `once`, reads of parts of large Refs are ordered before each write. If
-    `unrolled`, a step may be followed by another one, whose reads must not pass its writes either.
+    is told their ordered twins; `trace` knows what values depend on. With `once`, reads of parts of large Refs are
+    ordered before each write. If `unrolled`, a step may be followed by another one, whose reads must not pass its
+    writes either.
     """
 
     def __init__(
@@ -46,6 +58,7 @@ class Phases:
         index: Value | None,
         crossing: Crossing,
         replace: Callable[[Sequence[Value], Sequence[Value]], None],
+        trace: Trace | None = None,
         *,
         once: bool = False,
         unrolled: bool = False,
@@ -55,8 +68,11 @@ class Phases:
         self.unrolled = unrolled
         self._crossing = crossing
         self._replace = replace
+        self._trace = trace
         self._cells: list[Cell] = []
         self._has_read = False
+        self._read: list[Cell] = []
+        self._made_from_reads: list[Cell] = []
         self._flushes = 0
         self._places: dict[tuple[object, ...], Place] = {}
         self._twins: dict[int, tuple[Value, Value]] = {}
@@ -80,7 +96,7 @@ class Phases:
         return forwarded
 
     def _taken(self, cell: Cell, place: Place) -> Value:
-        self._has_read |= cell.changes
+        self._note_read(cell)
         return take(cell.contents, place.indexer, place.positions, resolved=True)
 
     def forwarded(self, cell: Cell, place: Place) -> Value | None:
@@ -106,7 +122,7 @@ class Phases:
         """Let a write wait; outside loops it is carried out now."""
         x = self.latest(x)
         if is_whole(indexer, cell.contents.shape):
-            self.assign(cell, x)
+            self._assign_value(cell, x, x)
             return
         if self.once and is_spread(indexer):
             # A write that keeps what lies between reads: better here than after what is ordered.
@@ -127,7 +143,7 @@ class Phases:
         combine = MONOIDS[monoid].combine
         if is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
-            self.assign(cell, combine(old, self.latest(x)))
+            self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
         elif names_each_once(indexer):
             old = self.read(cell, indexer, index)
             self.write(cell, indexer, index, combine(old, self.latest(x)))
@@ -152,13 +168,30 @@ class Phases:
         """All that the Ref holds, for reading at indices: in a loop this ends the phase only if a write waits."""
         if cell.writes:
             self.flush()
-        self._has_read |= cell.changes
+        self._note_read(cell)
         return cell.contents
+
+    def _note_read(self, cell: Cell) -> None:
+        if cell.changes:
+            self._has_read = True
+            self._read.append(cell)
 
     def assign(self, cell: Cell, contents: Value) -> None:
         """Replace all that the Ref holds."""
         cell.writes.clear()
         cell.contents = contents
+        self._made_from_reads = [c for c in self._made_from_reads if c is not cell]
+
+    def _assign_value(self, cell: Cell, contents: Value, given: Value) -> None:
+        """The same with what was computed, of a value that was given, which may come from elements just read."""
+        self.assign(cell, contents)
+        if self._trace is not None and self._trace.is_open(given):
+            self._made_from_reads.append(cell)
+
+    @property
+    def num_reads(self) -> int:
+        """How often elements of Refs that change have been read."""
+        return len(self._read)
 
     def flush(self, last: bool = False, apart: bool = False) -> None:
         """End the phase: order what was read before what is written, then write.
@@ -170,9 +203,8 @@ class Phases:
         once_each = apart and all(len(cell.writes) <= 1 for cell in self._cells)
         alone = last and self._flushes == 0 and not self.unrolled
         simple = alone and (once_each or len(waiting) <= 1)
-        if self.index is not None and self._has_read and not simple:
-            crossing = [] if last else [*self._crossing(None), *map(self.latest, self._held)]
-            self._order(self.index, [w for _, w in waiting], crossing)
+        if self.index is not None and not simple and (self._has_read or self._is_late(waiting)):
+            self._end_phase(self.index, waiting, last)
         elif self.once and self._has_read:
             self._order_once(waiting)
         for cell, write in waiting:
@@ -188,8 +220,29 @@ class Phases:
             )
         for cell in self._cells:
             cell.writes.clear()
+        self._made_from_reads.clear()
         self._has_read = False
         self._flushes += 1
+
+    def _end_phase(self, index: Value, waiting: Sequence[tuple[Cell, Write]], last: bool) -> None:
+        """Order what was read, and what was made of it, before what is written."""
+        made = [cell.contents for cell in self._made_from_reads]
+        crossing = made if last else [*self._crossing(None), *map(self.latest, self._held), *made]
+        if not last:
+            crossing.append(index)
+        self._order(index, [w for _, w in waiting], list({id(x): x for x in crossing}.values()))
+        for cell in self._made_from_reads:
+            cell.contents = self.latest(cell.contents)
+        if not last:
+            # What is ordered by it comes later than all that has been read so far.
+            self.index = self.latest(index)
+
+    def _is_late(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
+        """Whether a write, to what an earlier phase has read, depends on nothing that was read: it would come first."""
+        return self._trace is not None and any(
+            any(cell is c for c in self._read) and not self._trace.depends(write.value)
+            for cell, write in waiting
+        )
 
     def _order_once(self, waiting: Sequence[tuple[Cell, Write]]) -> None:
         """Outside of loops: let a write of a small part of a large Ref pass, and what has been made from its parts."""

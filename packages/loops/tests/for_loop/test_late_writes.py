@@ -1,0 +1,123 @@
+"""No write passes a read of its array: neither one that depends on nothing, nor a read for a whole array alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import grad, jit, vmap
+from fiveloop.core.primitives.elementwise import tanh
+from fiveloop.loops import explain, for_loop, scan
+
+SIZE = 64
+RNG = np.random.default_rng(0)
+X, Y, Z = (RNG.normal(size=SIZE) for _ in range(3))
+
+
+def number(r: Any, i: Any, z: Any) -> None:
+    r[i] = 0.0
+
+
+def another_array(r: Any, i: Any, z: Any) -> None:
+    r[i] = z[i]
+
+
+def twice(r: Any, i: Any, z: Any) -> None:
+    r[i] = z[i]
+    r[SIZE - 1 - i] = 2.0
+
+
+def counter(r: Any, i: Any, z: Any) -> None:
+    r[i] = i * 1.0
+
+
+WRITES = (number, another_array, twice, counter)
+
+
+def program(write: Callable[[Any, Any, Any], None]) -> Callable[..., Any]:
+    """A loop that reads an element, ends the phase with a whole array, and then writes there."""
+
+    def run(x: Any, y: Any, z: Any) -> Any:
+        def body(i: Any, refs: Any) -> None:
+            r, s = refs
+            s[...] = s[...] * 0.5 + r[i]
+            write(r, i, z)
+            s[...] = s[...] + 1.0
+
+        return for_loop(SIZE, body, (x, y))
+
+    return run
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_no_array_is_copied(write: Callable[[Any, Any, Any], None]) -> None:
+    assert explain(program(write), X, Y, Z).copies == 0
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_the_results_are_those_of_numpy(write: Callable[[Any, Any, Any], None]) -> None:
+    r, s = X.copy(), Y.copy()
+    for i in range(SIZE):
+        s = s * 0.5 + r[i]
+        write(r, i, Z)
+        s = s + 1.0
+    for got, want in zip(jit(program(write))(X, Y, Z), (r, s), strict=True):
+        np.testing.assert_allclose(got, want)
+
+
+def one_reads_the_other(r: Any, q: Any, s: Any, i: Any) -> None:
+    s[...] = s[...] * 0.5 + r[i]
+    q[i] = r[i] * 2.0
+    r[i] = tanh(r[i])
+
+
+def both_read_both(r: Any, q: Any, s: Any, i: Any) -> None:
+    s[...] = s[...] * 0.5 + r[i] * q[i]
+    q[i] = r[i] * 2.0 + 1.0
+    r[i] = q[i] * 3.0
+
+
+def numbers(r: Any, q: Any, s: Any, i: Any) -> None:
+    s[...] += tanh(r[i]) * q[i]
+    q[i] = 1.0
+    r[i] = 3.0
+
+
+def elsewhere(r: Any, q: Any, s: Any, i: Any) -> None:
+    s[...] = s[...] * 0.5 + r[SIZE - 1 - i]
+    q[i] += r[i]
+    r[i] = 3.0 * q[i]
+
+
+STEPS = (one_reads_the_other, both_read_both, numbers, elsewhere)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_is_carried_whole_reads_before_the_writes(step: Callable[..., None]) -> None:
+    def run(*args: Any) -> Any:
+        return for_loop(SIZE, lambda i, refs: step(*refs, i), args)
+
+    assert explain(run, X, Y, Z).copies == 0
+    want = [X.copy(), Y.copy(), Z.copy()]
+    for i in range(SIZE):
+        step(*want, i)
+    for got, x in zip(jit(run)(X, Y, Z), want, strict=True):
+        np.testing.assert_allclose(got, x)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_gradient_of_a_batch_of_scans_copies_nothing(axis: int) -> None:
+    w = RNG.normal(size=(16, 16)).astype(np.float32)
+    xs = RNG.normal(size=(8, 8, 16)).astype(np.float32)
+
+    def loss(w: Any) -> Any:
+        def run(xs: Any) -> Any:
+            step = lambda h, x: (tanh(h @ w + x @ w), h)
+            return (scan(step, np.zeros(16, np.float32), xs)[1] ** 2).sum()
+
+        return vmap(run, in_axes=axis)(xs).sum()
+
+    assert explain(grad(loss), w).copies == 0
