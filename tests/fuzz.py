@@ -245,7 +245,8 @@ def run_gate(chunk: Chunk) -> tuple[int, str]:
     """How many random loops stay in place, or 0 and the first that does not."""
     try:
         for number in range(chunk.count):
-            random_gate.assert_in_place(chunk.seed * CHUNKS["gate"] + number)
+            seed = chunk.seed * CHUNKS["gate"] + number
+            random_gate.assert_in_place(random_gate.draw(seed), seed)
     except BaseException:
         return 0, traceback.format_exc()
     return chunk.count, ""

@@ -17,8 +17,9 @@ from fiveloop.loops import for_loop
 SIZE = 96
 LANES = 3
 WIDTH = 5
-KINDS = ("read", "write", "swap", "add", "number", "copy", "carry")
-"""What is done: "number" writes one, "copy" an element of an array that nothing changes; "carry" a whole array."""
+KINDS = ("read", "take", "write", "swap", "add", "number", "copy", "carry", "carried")
+"""What is done: "take" reads and computes nothing that is dear, "number" writes one, "copy" an element of an array that nothing changes, "carry" changes a whole array,
+and "carried" reads that."""
 PLACES: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
     ("i", lambda i, k: i),
     ("i + 1", lambda i, k: i + 1),
@@ -38,6 +39,8 @@ class Access:
     place: int
 
     def __str__(self) -> str:
+        if self.kind in ("carry", "carried"):
+            return self.kind
         return f"{self.kind} {'xyz'[self.array]}[{PLACES[self.place][0]}]"
 
 
@@ -75,6 +78,8 @@ def step(loop: Loop, i: Any, refs: Any, k: Any) -> None:
         ref, at = refs[access.array], PLACES[access.place][1](i, k)
         if access.kind == "read":
             value = fnp.sin(ref[at]) + 0.5 * value
+        elif access.kind == "take":
+            value = 0.5 * ref[at]
         elif access.kind == "write":
             ref[at] = value
         elif access.kind == "add":
@@ -85,7 +90,8 @@ def step(loop: Loop, i: Any, refs: Any, k: Any) -> None:
             ref[at] = fixed[i]
         elif access.kind == "carry":
             carried[...] = 0.5 * carried[...] + value
-            value = 0.1 * carried[...].sum()
+        elif access.kind == "carried":
+            value = 0.1 * carried[...].sum() + 0.5 * value
         else:
             old, ref[at] = ref[at], value
             value = 0.5 * old
@@ -121,6 +127,8 @@ def by_hand(loop: Loop, xs: Any, k: Any) -> list[Any]:
             old = a[at]
             if access.kind == "read":
                 value = np.sin(old) + 0.5 * value
+            elif access.kind == "take":
+                value = 0.5 * old
             elif access.kind == "write":
                 a[at] = value
             elif access.kind == "add":
@@ -131,7 +139,8 @@ def by_hand(loop: Loop, xs: Any, k: Any) -> list[Any]:
                 a[at] = fixed[i]
             elif access.kind == "carry":
                 carried = 0.5 * carried + value
-                value = 0.1 * carried.sum()
+            elif access.kind == "carried":
+                value = 0.1 * carried.sum() + 0.5 * value
             else:
                 a[at], value = value, 0.5 * old
         arrays[0][i] += 0.01 * value
@@ -162,9 +171,8 @@ def forms(loop: Loop, k: Any) -> dict[str, Callable[[Any], Any]]:
     return {"primal": primal, "gradient": gradient, "jvp of gradient": jvp_of_gradient}
 
 
-def assert_in_place(seed: int) -> None:
-    """The values of a seed's loop are those of NumPy, and no form of it copies an array in a step."""
-    loop = draw(seed)
+def assert_in_place(loop: Loop, seed: int = 0) -> None:
+    """The values of a loop are those of NumPy, and no form of it copies an array in a step; the seed is its numbers'."""
     xs, k = arguments(loop, seed)
     compiled = {name: jit(form).lower(xs).compile() for name, form in forms(loop, k).items()}
     copies = {name: c.copies for name, c in compiled.items() if c.copies}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.random_gate import assert_in_place
+from tests.integration.random_gate import PLACES, Access, Loop, assert_in_place, draw
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_no_step_of_a_random_loop_copies_an_array(seed: int) -> None:
-    assert_in_place(seed)
+    assert_in_place(draw(seed), seed)
+
+
+AT = {name: k for k, (name, _) in enumerate(PLACES)}
 
 
 def test_equal_numbers_written_where_run_time_tells_wait_like_others() -> None:
     """A choice between 0.5 and 0.5 is a constant, which let XLA turn an order into selects."""
-    assert_in_place(144000056)
+    accesses = [("write", "k[k[i]]"), ("add", "7 * i % SIZE"), ("write", "i"), ("write", "i + 1")]
+    steps = tuple(Access(kind, 0, AT[place]) for kind, place in accesses)
+    assert_in_place(Loop(1, steps, nested=False, batched=False))
