@@ -57,7 +57,7 @@ def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]
     leaves, treedef = flatten_located(tree)
     try:
         return [as_value(x) for x in leaves], treedef
-    except TypeError:
+    except (TypeError, OverflowError):
         pass
     name = (lambda path: f"{what}{keystr(path)}") if isinstance(what, str) else what
     return [as_value(x, name(path)) for path, x in tree_flatten_with_path(tree)[0]], treedef
