@@ -209,3 +209,36 @@ def test_a_ref_as_an_output_without_compilation() -> None:
         assert_misuse(lambda: loops.map(lambda x: ref, X), TypeError, message)
     with disable_jit():
         assert_misuse(lambda: loops.map(lambda x: ref, X), TypeError, message)
+
+
+NO_ORDER = "expected dict keys that can be put in order, got 1, 'a'; '<' not supported between instances of 'str' and 'int'"
+UNORDERED: dict[str, Callable[[Any], object]] = {
+    "for_loop: init_state": lambda tree: loops.for_loop(3, nothing, tree),
+    "scan: the carry": lambda tree: loops.scan(pair, tree, X),
+    "scan: xs": lambda tree: loops.scan(pair, 0.0, tree),
+    "scan: y": lambda tree: loops.scan(lambda c, x: (c, tree), 0.0, X),
+    "fori_loop: the carry": lambda tree: loops.fori_loop(0, 3, keep, tree),
+    "while_loop: val": lambda tree: loops.while_loop(same, same, tree),
+    "map: xs": lambda tree: loops.map(same, tree),
+    "associative_scan: elems": lambda tree: loops.associative_scan(add, tree),
+}
+
+
+@pytest.mark.parametrize("name", UNORDERED)
+def test_a_dict_whose_keys_have_no_order_is_named(name: str) -> None:
+    call = UNORDERED[name]
+    assert_misuse(lambda: call({1: X, "a": X}), TypeError, f"{name}: {NO_ORDER}", within=call)
+
+
+def test_a_builtin_that_takes_something_else() -> None:
+    kind: Any = dict
+    said = "dict expected at most 1 argument, got 2"
+    assert_misuse(lambda: loops.scan(kind, 0.0, X), TypeError, said)
+
+
+def test_a_traced_axis_is_refused() -> None:
+    def run(axis: Any) -> Any:
+        return loops.associative_scan(add, X, axis=axis)
+
+    message = "associative_scan: axis must be an axis of elems, of type f32[4], got i32*[]"
+    assert_misuse(lambda: jit(run)(0), TypeError, message, within=run)

@@ -5,6 +5,7 @@ from .api.flatten import (
     argument_name,
     argument_naming,
     as_result,
+    flatten_located,
     flatten_values,
     function_name,
 )
@@ -177,6 +178,7 @@ __all__ = [
     "equation_cost",
     "fixpoint",
     "flatten_arguments",
+    "flatten_located",
     "flatten_values",
     "forward_residuals",
     "function_name",

@@ -7,7 +7,7 @@ from functools import partial
 from operator import index
 from typing import Any, TypeVar
 
-from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
+from fiveloop.core import Tracer, TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
     as_result,
     at_source,
@@ -170,7 +170,7 @@ def _axis_of(x: Value, axis: Any, path: str) -> int:
             f"{at_source(current_source())}"
         )
     expected = f"associative_scan: axis must be an axis of elems{path}, of type {x.aval}"
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+    if isinstance(axis, bool | Tracer) or not hasattr(axis, "__index__"):
         raise wrong_type(expected, axis)
     number = index(axis)
     if not -x.ndim <= number < x.ndim:

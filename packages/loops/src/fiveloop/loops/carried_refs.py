@@ -15,7 +15,13 @@ from fiveloop.core import (
     tree_map,
     tree_unflatten,
 )
-from fiveloop.core.engine import at_source, check_mutable, current_source, function_source
+from fiveloop.core.engine import (
+    at_source,
+    check_mutable,
+    current_source,
+    flatten_located,
+    function_source,
+)
 from fiveloop.core.extend import as_value
 from fiveloop.loops.common import NO_RETURN, changed_places, shown
 from fiveloop.state import Ref
@@ -42,7 +48,7 @@ class CarriedRefs:
 
     def kept(self, out: Any, fun: Callable[..., Any]) -> Any:
         """What a step of `fun` gives back, without its Refs, which must be those that went in."""
-        leaves, tree = tree_flatten(out)
+        leaves, tree = flatten_located(out, what=f"{self.name} returned")
         if tree != self.tree:
             places = changed_places(
                 self.name.rpartition(" ")[2], self.tree, tree, self.leaves, leaves
@@ -76,7 +82,7 @@ class CarriedRefs:
 
 def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
     """The Refs among what a loop carries, if there are any: each once, or parts that lie apart."""
-    leaves, tree = tree_flatten(carry)
+    leaves, tree = flatten_located(carry, what=name)
     if not any(isinstance(x, Ref) for x in leaves):
         return None
     others = as_value(0)
