@@ -211,7 +211,10 @@ def test_a_ref_as_an_output_without_compilation() -> None:
         assert_misuse(lambda: loops.map(lambda x: ref, X), TypeError, message)
 
 
-NO_ORDER = "expected dict keys that can be put in order, got 1, 'a'; '<' not supported between instances of 'str' and 'int'"
+NO_ORDER = (
+    "expected dict keys that can be put in order, got 1, 'a'; "
+    "'<' not supported between instances of 'str' and 'int'"
+)
 UNORDERED: dict[str, Callable[[Any], object]] = {
     "for_loop: init_state": lambda tree: loops.for_loop(3, nothing, tree),
     "scan: the carry": lambda tree: loops.scan(pair, tree, X),
