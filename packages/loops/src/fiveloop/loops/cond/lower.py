@@ -17,7 +17,7 @@ from fiveloop.loops.cond.primitive import CondParams
 def cond_lower(ctx: Any, operands: Sequence[IRValue], p: CondParams) -> list[IRValue]:
     """Write each branch in place; one of two that does nothing before one that loops.
 
-    In the other order XLA copies what the loop changes (until jaxlib 0.10.2).
+    In the other order the XLA of jaxlib 0.10.2 copies what the loop changes, in every step.
     """
     index, *rest = operands
     jaxprs = list(p.branches)
