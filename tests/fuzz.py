@@ -58,7 +58,13 @@ from fiveloop.core.testing.programs import Kinds, Program, programs
 from fiveloop.core.testing.samples import Sample
 from fiveloop.loops.planning.options import STEPS, planning
 from fiveloop.loops.testing.laws import check_law_planning
-from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS, with_progress
+from fiveloop.loops.testing.program_steps import (
+    CARRIED_KINDS,
+    LOOP_KINDS,
+    WHILE_KINDS,
+    with_planned,
+    with_progress,
+)
 from fiveloop.remat.testing.program_steps import with_checkpoints
 from fiveloop.state.testing.laws import (
     check_law_discharge,
@@ -66,7 +72,7 @@ from fiveloop.state.testing.laws import (
     check_law_partial_discharge,
     discharged,
 )
-from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
+from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_followed, with_refs
 
 Law = Callable[[Sample, int], None]
 
@@ -143,6 +149,8 @@ FAMILIES: dict[str, Family] = {
     "state": Family(STATE_KINDS, refs=True),
     "everything": Family(EVERYTHING),
     "everything on refs": Family(with_custom_rules(EVERYTHING), refs=True),
+    "carried": Family(with_planned(CARRIED_KINDS)),
+    "followed": Family(with_followed(EVERYTHING), refs=True),
     "progress": Family(with_progress(LOOP_KINDS), refs=True),
     "while": Family(
         WHILE_KINDS, refs=True, laws=NO_REVERSE, transforms=("batch", "dce", "jvp", "split")

@@ -24,7 +24,7 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 
 # The layers of core, lowest first: a module imports its own layer and those before it.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("util", "errors", "version", "dims", "pytree", "backend"),
+    ("util", "errors", "version", "dims", "pytree", "structure", "backend"),
     ("ir",),
     ("array", "array_methods", "promotion", "rule_types", "rules", "passes", "sharing"),
     ("lower",),

@@ -88,8 +88,8 @@ ASSOCIATIVE_MISUSES = {
     "another structure": (
         lambda: associative_scan(pair, np.ones(3)),
         TypeError,
-        f"associative_scan: fn must keep the structure of its arguments, PyTreeDef(*), but `{function_source(pair)}` "
-        "returns PyTreeDef((*, *))",
+        f"associative_scan: fn must keep the structure of its arguments, but in `{function_source(pair)}` elems "
+        "goes in as f64[1] and comes out as a tuple of 2",
     ),
     "another type": (
         lambda: associative_scan(total, np.ones(4)),
@@ -116,7 +116,7 @@ ASSOCIATIVE_MISUSES = {
     "nothing": (
         lambda: associative_scan(lambda a, b: a, ()),
         ValueError,
-        "associative_scan: elems must hold at least one array",
+        "associative_scan: elems must hold at least one array, got PyTreeDef(())",
     ),
 }
 
@@ -193,13 +193,13 @@ GRADS_MISUSES = {
     ),
     "names": (
         lambda: accumulate_grads(loss, 2, "weights"),  # type: ignore[arg-type]
-        ValueError,
-        "accumulate_grads: argnums must be positions of arguments, counted from 0, got 'weights'",
+        TypeError,
+        "accumulate_grads: argnums must be positions of arguments, counted from 0, got 'weights' of type str",
     ),
     "reduction": (
         lambda: accumulate_grads(loss, 2, reduction="max"),  # type: ignore[call-overload]
         ValueError,
-        "accumulate_grads: reduction must be one of mean, sum, got 'max'",
+        'accumulate_grads: reduction must be "mean" or "sum", got \'max\'',
     ),
 }
 

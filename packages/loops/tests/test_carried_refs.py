@@ -210,7 +210,8 @@ MISUSES: dict[str, tuple[Any, str]] = {
     ),
     "another structure": (
         shorter,
-        "scan: the carry must keep its structure, PyTreeDef((*, *)), but `{}` returns PyTreeDef((*,))",
+        "scan: the carry must keep its structure, but in `{}` carry goes in as a tuple of 2 and comes out as a tuple "
+        "of 1",
     ),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr
 from fiveloop.core.passes import run_passes
-from fiveloop.loops import cond, for_loop, switch
+from fiveloop.loops import cond, for_loop, fori_loop, switch
 from fiveloop.loops.testing.laws import check_function
 
 N = 40
@@ -140,3 +140,31 @@ def test_a_branch_writes_at_a_place_that_a_ref_holds() -> None:
     got, place = for_loop(9, body, (np.arange(9.0), 1))
     np.testing.assert_allclose(np.asarray(got), [0, 1, 2.9, 5.61, 4, 5, 6, 7, 8], rtol=1e-12)
     assert int(place) == 4
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("form", [lambda f: f, grad])
+def test_a_loop_in_a_branch_copies_no_array_whichever_branch_it_is(form: Any, first: bool) -> None:
+    def total(x: Any) -> Any:
+        def step(k: Any, x: Any) -> Any:
+            def body(i: Any, x: Any) -> Any:
+                at = 4 * k + i
+                return x.at[at + 1].set(np.sin(x[at]))
+
+            loop = lambda x: fori_loop(0, 4, body, x)
+            keep = lambda x: x
+            return cond((k % 3 == 1) == first, *((loop, keep) if first else (keep, loop)), x)
+
+        return fori_loop(0, 12, step, x).sum()
+
+    def by_hand(x: Any) -> Any:
+        for at in range(48):
+            if (at // 4) % 3 == 1:
+                x = x.at[at + 1].set(np.sin(x[at]))
+        return x.sum()
+
+    x = np.linspace(0.1, 0.9, 49)
+    assert jit(form(total)).lower(x).compile().copies == 0
+    np.testing.assert_allclose(
+        np.asarray(jit(form(total))(x)), np.asarray(jit(form(by_hand))(x)), rtol=1e-12
+    )

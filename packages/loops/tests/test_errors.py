@@ -51,7 +51,7 @@ def wrapped(carry: Any, x: Any) -> Any:
 
 
 def alone(carry: Any, x: Any) -> Any:
-    return [carry, x]
+    return [carry, x, x]
 
 
 def double(x: Any) -> Any:
@@ -78,6 +78,14 @@ def first(carry: Any, x: Any) -> Any:
     return carry
 
 
+def two_rows(carry: Any, x: Any) -> Any:
+    return carry[:2]
+
+
+def two_letters(carry: Any, x: Any) -> Any:
+    return "cy"
+
+
 def triple(carry: Any, x: Any) -> Any:
     return carry, x, x
 
@@ -99,7 +107,7 @@ def small(x: Any) -> Any:
 
 
 NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref[...]`"
-STEPS = "the number of steps must be an integer, got"
+STEPS = "must be an integer, got"
 FOR: dict[str, Case] = {
     "a body that returns something": (
         lambda: for_loop(3, returns, X),
@@ -125,22 +133,22 @@ FOR: dict[str, Case] = {
     "no function": (
         lambda: for_loop(3, None, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        "for_loop: expected a function, got None of type NoneType",
+        "for_loop: body: expected a function, got None of type NoneType",
     ),
     "negative steps": (
         lambda: for_loop(-1, nothing, X),
         ValueError,
-        "for_loop: the number of steps must not be negative, got -1",
+        "for_loop: nsteps must not be negative, got -1",
     ),
     "steps of another type": (
         lambda: for_loop(2.5, nothing, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        f"for_loop: {STEPS} 2.5",
+        f"for_loop: nsteps {STEPS} 2.5",
     ),
     "traced steps": (
         lambda: jit(lambda n: for_loop(n, nothing, X))(2.5),
         TypeError,
-        "for_loop: the number of steps must be an integer scalar, got f32*[]",
+        "for_loop: nsteps must be an integer scalar, got f32*[]",
     ),
     "unroll": (
         lambda: for_loop(3, nothing, X, unroll=0),
@@ -190,13 +198,13 @@ SCAN: dict[str, Case] = {
     "a carry whose structure changes": (
         lambda: scan(wrapped, X, X),
         TypeError,
-        f"scan: the carry must keep its structure, PyTreeDef(*), but `{function_source(wrapped)}` returns "
-        "PyTreeDef((*,))",
+        f"scan: the carry must keep its structure, but in `{function_source(wrapped)}` carry goes in as f32[4] and "
+        "comes out as a tuple of 1",
     ),
-    "no pair": (
+    "a list of three": (
         lambda: scan(alone, X, X),
         TypeError,
-        f"scan: the function must return a pair (carry, y), but `{function_source(alone)}` returns list",
+        f"scan: the function must return a pair (carry, y), but `{function_source(alone)}` returns a list of 3",
     ),
     "no pair but an array": (
         lambda: scan(first, X, X),
@@ -206,7 +214,19 @@ SCAN: dict[str, Case] = {
     "nothing": (
         lambda: scan(nothing, X, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        f"scan: the function must return a pair (carry, y), but `{function_source(nothing)}` returns NoneType",
+        f"scan: the function must return a pair (carry, y), but `{function_source(nothing)}` returns None; "
+        "does the function return?",
+    ),
+    "no pair but an array of two": (
+        lambda: scan(two_rows, X, X),
+        TypeError,
+        f"scan: the function must return a pair (carry, y), but `{function_source(two_rows)}` returns f32[2]",
+    ),
+    "no pair but a text of two": (
+        lambda: scan(two_letters, X, X),
+        TypeError,
+        f"scan: the function must return a pair (carry, y), but `{function_source(two_letters)}` returns 'cy' of type "
+        "str",
     ),
     "a triple": (
         lambda: scan(triple, X, X),
@@ -231,12 +251,12 @@ SCAN: dict[str, Case] = {
     "a negative length": (
         lambda: scan(same, X, length=-2),
         ValueError,
-        "scan: the number of steps must not be negative, got -2",
+        "scan: length must not be negative, got -2",
     ),
     "a length that is no integer": (
         lambda: scan(same, X, length=2.5),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        f"scan: {STEPS} 2.5",
+        f"scan: length {STEPS} 2.5",
     ),
     "fori_loop: too few arguments": (
         lambda: fori_loop(0, 3, double, X),  # type: ignore[arg-type]  # that is the point
@@ -246,8 +266,8 @@ SCAN: dict[str, Case] = {
     "fori_loop: nothing returned": (
         lambda: fori_loop(0, 3, nothing, X),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        f"fori_loop: the carry must keep its structure, PyTreeDef(*), but `{function_source(nothing)}` returns "
-        "PyTreeDef(None); does the function return?",
+        f"fori_loop: the carry must keep its structure, but in `{function_source(nothing)}` carry goes in as f32[4] "
+        "and comes out as None; does the function return?",
     ),
     "map: arguments": (
         lambda: map(same, X),  # type: ignore[arg-type]  # that is the point
@@ -256,8 +276,8 @@ SCAN: dict[str, Case] = {
     ),
     "map: batch_size": (
         lambda: map(double, X, batch_size=2.5),  # type: ignore[arg-type]  # that is the point
-        ValueError,
-        "map: batch_size must be an integer of at least 1, got 2.5",
+        TypeError,
+        "map: batch_size must be an integer of at least 1, got 2.5 of type float",
     ),
     "map: lengths": (
         lambda: map(lambda x: x, {"a": X, "b": M}, batch_size=2),
@@ -308,7 +328,7 @@ SCAN: dict[str, Case] = {
     "no function": (
         lambda: scan(3, 0.0, X),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        "scan: expected a function, got 3 of type int",
+        "scan: f: expected a function, got 3 of type int",
     ),
     "bounds": (
         lambda: fori_loop(0, X, lambda i, v: v, 0.0),
@@ -343,8 +363,8 @@ BRANCHES: dict[str, Case] = {
     "results of another structure": (
         lambda: cond(True, double, pack, X),
         TypeError,
-        f"cond: the branches must return the same structure, but true_fun `{function_source(double)}` returns "
-        f"PyTreeDef(*) and false_fun `{function_source(pack)}` returns PyTreeDef({{'a': *}})",
+        f"cond: the branches must return the same structure, but from true_fun `{function_source(double)}` and "
+        f"false_fun `{function_source(pack)}`, result is f32[4] and a dict {{'a'}}",
     ),
     "a leaf of another type in a switch": (
         lambda: switch(0, [pack, pack_two], X),
@@ -411,8 +431,8 @@ WHILE: dict[str, Case] = {
     "a value whose structure changes": (
         lambda: while_loop(small, pack, X),
         TypeError,
-        f"while_loop: the body must keep the structure of the value, PyTreeDef(*), but "
-        f"`{function_source(pack)}` returns PyTreeDef({{'a': *}})",
+        f"while_loop: the body must keep the structure of the value, but in `{function_source(pack)}` val goes in as "
+        "f32[4] and comes out as a dict {'a'}",
     ),
     "a condition that is no bool": (
         lambda: while_loop(double, double, X),

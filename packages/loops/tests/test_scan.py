@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import Array, grad, jit, jvp, vmap
+from fiveloop.core import Array, disable_jit, grad, jit, jvp, vmap
 from fiveloop.loops import for_loop, fori_loop, map, scan
 
 XS = np.arange(6, dtype=np.float32) / 3
@@ -101,6 +101,26 @@ def test_a_scan_writes_to_a_ref_that_it_closes_over() -> None:
 def test_bad_lengths_are_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_step_may_return_its_pair_as_a_list() -> None:
+    def step(c: Any, x: Any) -> Any:
+        return [c + x, c]
+
+    xs = np.arange(4, dtype=np.float32)
+    ref = st.new_ref(np.float32(0))
+
+    def step_of_ref(c: Any, x: Any) -> Any:
+        c[0][...] += x
+        return [c, c[0][...]]
+
+    for run in (lambda f: f, jit):
+        out = run(lambda: scan(step, 0.0, xs))()
+        assert type(out) is tuple
+        np.testing.assert_array_equal(np.asarray(out[1]), [0, 0, 1, 3])
+    with disable_jit():
+        assert float(scan(step, 0.0, xs)[0]) == 6
+    np.testing.assert_array_equal(np.asarray(scan(step_of_ref, (ref, 0.0), xs)[1]), [0, 1, 3, 6])
 
 
 def test_a_carry_that_changes_its_type_is_named_by_its_path() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from fiveloop.core import disable_jit, grad, jit, jvp, vmap
 from fiveloop.core.engine import function_source
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.loops import explain, for_loop, fori_loop, scan
+from fiveloop.loops import cond, explain, for_loop, fori_loop, scan
 
 BASES = np.asarray([2.0, 3.0, 1.1, 9.0], np.float32)
 
@@ -190,3 +191,69 @@ def test_any_number_of_steps_may_be_compiled_together(unroll: Any, nsteps: int) 
     np.testing.assert_array_equal(np.asarray(got)[: nsteps + 1], 2.0 ** np.arange(nsteps + 1))
     total = jit(lambda x: fori_loop(0, nsteps, lambda i, s: s + i, x, unroll=unroll))(0)
     assert int(total) == sum(range(nsteps))
+
+
+def in_blocks(n: int, last: int, until: bool = True) -> Callable[[Any], Any]:
+    """A loop of four steps in each step of a scan: every element is the sine of the one before."""
+
+    def step(carry: Any, _: Any) -> Any:
+        k, x = carry
+
+        def body(i: Any, x: Any) -> Any:
+            at = 4 * k + i
+            return x.at[at + 1].set(np.sin(x[at]))
+
+        return (k + 1, fori_loop(0, 4, body, x)), None
+
+    def total(x: Any) -> Any:
+        start = (np.int32(0), x)
+        if until:
+            (_, out), _, _ = scan(step, start, length=n, until=lambda carry: carry[0] >= last)
+        else:
+            (_, out), _ = scan(step, start, length=last)
+        return (out * out).sum()
+
+    return total
+
+
+@pytest.mark.parametrize("form", [lambda f: f, grad, lambda f: grad(lambda x: grad(f)(x).sum())])
+def test_a_loop_in_a_scan_that_ends_early_copies_no_array(form: Any) -> None:
+    x = np.linspace(0.1, 0.9, 4 * 20 + 1)
+    ends, whole = form(in_blocks(20, 13)), form(in_blocks(20, 13, until=False))
+    compiled = jit(ends).lower(x).compile()
+    assert compiled.copies == 0
+    np.testing.assert_allclose(np.asarray(jit(ends)(x)), np.asarray(jit(whole)(x)), rtol=1e-12)
+
+
+def test_lanes_end_a_scan_with_a_loop_for_themselves() -> None:
+    def total(last: Any, x: Any) -> Any:
+        return in_blocks(8, last)(x)
+
+    x = np.linspace(0.1, 0.9, 4 * 8 + 1)
+    lasts = np.array([1, 5, 8], np.int32)
+    got = jit(vmap(grad(total, 1), (0, None)))(lasts, x)
+    for row, last in zip(got, lasts, strict=True):
+        want = grad(in_blocks(8, int(last), until=False))(x)
+        np.testing.assert_allclose(np.asarray(row), np.asarray(want), rtol=1e-12)
+
+
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize("unroll", [1, 3])
+def test_a_loop_over_a_flag_that_may_be_set_before_it(flag: bool, unroll: int) -> None:
+    """As a scan that ends early is written by hand: no step is taken if the flag is set."""
+
+    def run(flag: Any, x: Any) -> Any:
+        def body(i: Any, refs: Any) -> None:
+            ended, ref = refs
+
+            def step() -> None:
+                ref[i] += 1.0
+                ended[...] = i >= 2
+
+            cond(ended[...], lambda: None, step)
+
+        return for_loop(5, body, (flag, x), unroll=unroll)[1]
+
+    got = jit(run)(np.bool_(flag), np.zeros(5, np.float32))
+    want = [0, 0, 0, 0, 0] if flag else [1, 1, 1, 0, 0]
+    np.testing.assert_array_equal(np.asarray(got), want)

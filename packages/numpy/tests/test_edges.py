@@ -12,6 +12,7 @@ import pytest
 from fiveloop import nn
 from fiveloop import numpy as fnp
 from fiveloop.core import grad, jit
+from fiveloop.core.testing.misuse import assert_misuse
 
 NP: Any = np  # its types are called with lists
 F = NP.float32
@@ -178,3 +179,58 @@ def test_numbers_beside_wide_values_have_all_their_digits() -> None:
         got = np.asarray(jit(make)(x))
         assert got.dtype == np.float64
         np.testing.assert_array_equal(got, np.round(got, 3))
+
+
+WIDE = np.linspace(0.0, 1.0, 3)
+JOINED: dict[str, Callable[[Any, Any], Any]] = {
+    "hstack": lambda m, x: m.hstack([x, 0.2, 0.7]),
+    "hstack, number first": lambda m, x: m.hstack([0.2, x]),
+    "hstack, complex": lambda m, x: m.hstack([x, 0.2j]),
+    "vstack": lambda m, x: m.vstack([x[:1], 0.2]),
+    "vstack of numbers": lambda m, x: m.vstack([0.1, x[0], 0.2]),
+    "column_stack": lambda m, x: m.column_stack([x[:1], 0.2]),
+    "stack": lambda m, x: m.stack([x[0], 0.2, 0.3]),
+    "concatenate": lambda m, x: m.concatenate([x, 0.2, x], None),
+    "append": lambda m, x: m.append(0.2, x),
+    "outer": lambda m, x: m.outer(x, 0.2),
+    "outer, number first": lambda m, x: m.outer(0.2, x),
+    "kron": lambda m, x: m.kron(0.2, x),
+    "tensordot": lambda m, x: m.tensordot(x, 0.2, 0),
+    "einsum": lambda m, x: m.einsum("i,,->i", x, 0.2, 0.3),
+    "select": lambda m, x: m.select([x > 0.7, x > 0.2], [x, 0.3], 0.1),
+    "select, no default": lambda m, x: m.select([x > 0.7, x > 0.2], [x, 0.3]),
+    "where": lambda m, x: m.where(x > 0.2, 0.7, x),
+    "clip": lambda m, x: m.clip(x, 0.2, 0.7),
+    "clip, number first": lambda m, x: m.clip(0.2, x * 0.3, x),
+    "pad": lambda m, x: m.pad(x, 1, constant_values=0.2),
+    "full": lambda m, x: m.full((2,), 0.2, np.float64),
+    "full_like": lambda m, x: m.full_like(x, 0.2),
+    "searchsorted": lambda m, x: m.searchsorted(x * 0.4, 0.2, side="right").astype(np.int32),
+    "digitize": lambda m, x: m.digitize(0.2, np.array([0.1, 0.2, 0.3])).astype(np.int32),
+    "nan_to_num": lambda m, x: m.nan_to_num(x * np.nan, nan=0.2),
+    "linspace": lambda m, x: m.linspace(0.1, x, 3),
+    "logspace": lambda m, x: m.logspace(0.1, 0.7, 3, dtype=np.float64),
+    "quantile": lambda m, x: m.quantile(x, 0.37),
+    "trapezoid": lambda m, x: m.trapezoid(x, dx=0.2),
+    "float_power": lambda m, x: m.float_power(x, 0.2),
+    "heaviside": lambda m, x: m.heaviside(x, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_numbers_joined_with_wide_arrays_have_all_their_digits(name: str) -> None:
+    fun = JOINED[name]
+    want = np.asarray(fun(np, WIDE))
+    for run in (lambda f: f, jit):
+        got = np.asarray(run(lambda x: fun(fnp, x))(WIDE))
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("name", ["hstack", "vstack", "column_stack"])
+def test_what_is_no_sequence_of_arrays_is_refused(name: str) -> None:
+    fun: Any = getattr(fnp, name)
+    assert_misuse(lambda: fun(3), TypeError, f"{name}: expected a sequence of arrays, got 3")
+    assert_misuse(lambda: fun([]), ValueError, f"{name}: expected at least one array, got none")
+    message = f"{name}: argument `y` must be an array or a scalar, got 'b' of type str"
+    assert_misuse(lambda: fun([WIDE, "b"]), TypeError, message)

@@ -16,6 +16,7 @@ from fiveloop.loops.testing.program_steps import (
     CARRIED_KINDS,
     LOOP_KINDS,
     WHILE_KINDS,
+    with_planned,
     with_progress,
 )
 from fiveloop.state.testing.laws import (
@@ -91,6 +92,17 @@ def test_carried_arrays(program: Program, seed: int) -> None:
     check_law_planning(s, seed)
     with planning(promote=False):
         assert_all_close(program.sample().run(), s.run(), "unplanned: result")
+
+
+@pytest.mark.oracle
+@settings(max_examples=16)
+@given(programs(with_planned(LOOP_KINDS), refs=True))
+def test_loops_planned_otherwise_than_those_around_them(program: Program) -> None:
+    s = with_refs(program)
+    assert_all_close(s.run(), program.twin(*program.arrays()), "eval: result")
+    check_laws(s)
+    check_law_discharge(s)
+    check_law_planning(s, program.seed)
 
 
 @pytest.mark.oracle

@@ -13,7 +13,7 @@ from fiveloop.state.testing.laws import (
     check_law_lower_discharged,
     check_law_partial_discharge,
 )
-from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_refs
+from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_followed, with_refs
 
 
 @pytest.mark.oracle
@@ -35,6 +35,16 @@ def test_refs_from_outside(program: Program) -> None:
     check_laws(s)
     check_law_discharge(s)
     check_law_partial_discharge(s)
+
+
+@pytest.mark.oracle
+@settings(max_examples=20)
+@given(programs(with_followed(STATE_KINDS), refs=True))
+def test_lanes_that_follow_each_other(program: Program) -> None:
+    s = with_refs(program)
+    assert_all_close(s.run(), program.twin(*program.arrays()), "eval: result")
+    check_laws(s)
+    check_law_discharge(s)
 
 
 @settings(max_examples=4)

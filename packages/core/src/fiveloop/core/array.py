@@ -502,20 +502,26 @@ def copied(x: Array) -> Array:
     return Array(client.copy(x.buffer))
 
 
-def python_scalar(x: bool | int | float | complex) -> Scalar:
+def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
     """A Python scalar as a weak value: bool, int32 (int64 if it must be), float32 or complex64."""
     if isinstance(x, bool):
         return Scalar(np.asarray(x, np.bool_))
     if isinstance(x, int):
         if not _INT64.min <= x <= _INT64.max:
-            raise OverflowError(f"the integer {x} does not fit int64{at_source(user_source())}")
+            named = f"{what}: " if what else ""
+            raise OverflowError(
+                f"{named}the integer {x} does not fit int64{at_source(user_source())}"
+            )
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
     dtype = np.complex64 if isinstance(x, complex) else np.float32
     return Scalar(np.asarray(x, dtype), weak_type=True, number=x)
 
 
-def as_value(x: Any, what: str = "argument") -> Value:
+_UNNAMED = "argument"
+
+
+def as_value(x: Any, what: str = _UNNAMED) -> Value:
     """Anything that stands for an array, as a value; TypeError names `what` for anything else.
 
     Values, tracers and Refs among them, come back as they are. A Python number is weakly typed: it takes the dtype of
@@ -531,7 +537,7 @@ def as_value(x: Any, what: str = "argument") -> Value:
     if isinstance(x, Value):
         return x
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
-        return python_scalar(x)
+        return python_scalar(x, "" if what == _UNNAMED else what)
     if isinstance(x, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(x), what)
     if isinstance(x, HasJaxArray):

@@ -5,6 +5,7 @@ from .api.flatten import (
     argument_name,
     argument_naming,
     as_result,
+    flatten_located,
     flatten_values,
     function_name,
 )
@@ -89,6 +90,7 @@ from .primitives.sort import argsort
 from .promotion import Typed, join
 from .rules import bodies_rules
 from .sharing import note_sharer
+from .structure import Difference, LeafText, differences
 from .trace.axes import AxisScope
 from .trace.boundary import boundary, guarded
 from .trace.modes import branches_as_python, has_nan, python_form, runs_as_python
@@ -110,6 +112,7 @@ __all__ = [
     "At",
     "AxisScope",
     "CustomRuleParams",
+    "Difference",
     "DonatedError",
     "ELEMENTWISE",
     "Entry",
@@ -117,6 +120,7 @@ __all__ = [
     "Indexer",
     "InplaceNote",
     "Lane",
+    "LeafText",
     "Mask",
     "Masked",
     "MaskedPlace",
@@ -166,6 +170,7 @@ __all__ = [
     "copied",
     "current_source",
     "custom_rule_p",
+    "differences",
     "dot_general_p",
     "dynamic_slice_p",
     "dynamic_update_slice_p",
@@ -173,6 +178,7 @@ __all__ = [
     "equation_cost",
     "fixpoint",
     "flatten_arguments",
+    "flatten_located",
     "flatten_values",
     "forward_residuals",
     "function_name",

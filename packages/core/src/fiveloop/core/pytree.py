@@ -279,7 +279,7 @@ def _mismatch(prefix: Any, tree: Any, path: KeyPath, is_leaf: IsLeaf | None) -> 
     """Where and how a tree first differs from its prefix."""
     if tree_structure(prefix, is_leaf) == LEAF:
         return None
-    expected, found = _one_level(prefix), _one_level(tree)
+    expected, found = children_by_key(prefix), children_by_key(tree)
     keys = [key for key, _ in expected]
     if type(prefix) is not type(tree) or keys != [key for key, _ in found]:
         where = f" at {keystr(path)}" if path else ""
@@ -291,7 +291,7 @@ def _mismatch(prefix: Any, tree: Any, path: KeyPath, is_leaf: IsLeaf | None) -> 
     return None
 
 
-def _one_level(tree: Any) -> list[tuple[Any, Any]]:
+def children_by_key(tree: Any) -> list[tuple[Any, Any]]:
     """The children of the root, each with its key; none for a leaf."""
     pairs, _ = TREE.flatten_with_path(tree, lambda path, _: len(path) > 0)
     return [(path[0], child) for path, child in pairs if path]

@@ -14,13 +14,14 @@ from fiveloop.core import (
     Value,
     keystr,
     tree_flatten_with_path,
+    tree_leaves,
     tree_map,
     tree_unflatten,
     value_and_grad,
 )
 from fiveloop.core.engine import at_source, boundary, current_source, flatten_values, function_name
 from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
-from fiveloop.loops.common import as_count, check_values
+from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
 from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref
@@ -108,14 +109,16 @@ def accumulate_grads(
     >>> accumulate_grads(loss, 2)(3.0, fnp.arange(4.0))
     (Array(31.5, dtype=float32), Array(21., dtype=float32))
     """
-    check_callable("accumulate_grads", fun)
+    check_callable("accumulate_grads: fun", fun)
+    has_aux = as_flag("accumulate_grads: has_aux", has_aux)
     microbatches = as_count("accumulate_grads: microbatches", microbatches)
-    _check_options(reduction, aux_reduction)
+    as_choice("accumulate_grads: reduction", reduction, _REDUCTIONS[:2])
+    as_choice("accumulate_grads: aux_reduction", aux_reduction, _REDUCTIONS)
     bar = as_progress("accumulate_grads", progress) or False
-    both = value_and_grad(fun, argnums, has_aux=has_aux)
     wanted = _numbers("argnums", argnums)
     batched = _numbers("batch_argnums", batch_argnums)
     _check_apart(wanted, batched, argnums, batch_argnums)
+    both = value_and_grad(fun, argnums, has_aux=has_aux)
 
     @wraps(fun)
     @boundary
@@ -203,13 +206,19 @@ def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
 
 
 def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence[Any]) -> None:
-    """Refuse batches of different sizes; one that has no first axis is refused later."""
+    """Refuse batches of nothing, or of different sizes; one that has no first axis is refused later."""
     sizes = {
         f"argument {k}{keystr(path)}": np.shape(x)[0]
         for k in batched
         for path, x in tree_flatten_with_path(args[k])[0]
         if np.shape(x)
     }
+    for k in batched:
+        if not tree_leaves(args[k]):
+            raise ValueError(
+                f"accumulate_grads of {function_name(fun)}: argument {k} is a batch, and must hold at least one array, "
+                f"got {args[k]!r}{at_source(current_source())}"
+            )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(
@@ -218,16 +227,14 @@ def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence
 
 
 def _numbers(name: str, argnums: Any) -> list[int]:
+    expected = f"accumulate_grads: {name} must be positions of arguments, counted from 0"
     given = (argnums,) if hasattr(argnums, "__index__") else argnums
     try:
         numbers = [index(k) for k in given]
     except TypeError:
-        numbers = [-1]
+        raise wrong_type(expected, argnums) from None
     if any(k < 0 for k in numbers) or not numbers:
-        raise ValueError(
-            f"accumulate_grads: {name} must be positions of arguments, counted from 0, got {argnums!r}"
-            f"{at_source(current_source())}"
-        )
+        raise ValueError(f"{expected}, got {argnums!r}{at_source(current_source())}")
     return numbers
 
 
@@ -237,15 +244,3 @@ def _check_count(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence
             f"accumulate_grads of {function_name(fun)}: expected at least {max(numbers) + 1} positional arguments, "
             f"got {len(args)}{at_source(current_source())}"
         )
-
-
-def _check_options(reduction: Any, aux_reduction: Any) -> None:
-    for name, given, allowed in (
-        ("reduction", reduction, _REDUCTIONS[:2]),
-        ("aux_reduction", aux_reduction, _REDUCTIONS),
-    ):
-        if given not in allowed:
-            raise ValueError(
-                f"accumulate_grads: {name} must be one of {', '.join(allowed)}, got {given!r}"
-                f"{at_source(current_source())}"
-            )

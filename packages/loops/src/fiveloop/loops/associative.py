@@ -7,7 +7,7 @@ from functools import partial
 from operator import index
 from typing import Any, TypeVar
 
-from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
+from fiveloop.core import Tracer, TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
     as_result,
     at_source,
@@ -17,7 +17,7 @@ from fiveloop.core.engine import (
     function_source,
 )
 from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
-from fiveloop.loops.common import as_count
+from fiveloop.loops.common import NO_RETURN, as_count, as_flag, changed_places, wrong_type
 from fiveloop.loops.scan.api import scan
 from fiveloop.state import Ref
 
@@ -51,7 +51,8 @@ def associative_scan(
 
     The algorithm: Blelloch, "Prefix sums and their applications" (1990).
     """
-    check_callable("associative_scan", fn)
+    check_callable("associative_scan: fn", fn)
+    backwards = as_flag("associative_scan: reverse", reverse)
     leaves, tree = flatten_values(elems, "associative_scan: elems")
     axes = [_axis_of(x, axis, path) for x, path in zip(leaves, leaf_paths(tree), strict=True)]
     size = _common_size(leaves, axes, tree)
@@ -60,11 +61,11 @@ def associative_scan(
     if size < 2:
         return tree_unflatten(tree, [as_result(x) for x in leaves])  # type: ignore[no-any-return]
     in_front = [move_axis(x, at, 0) for x, at in zip(leaves, axes, strict=True)]
-    if reverse:
+    if backwards:
         in_front = [x[::-1] for x in in_front]
     combine = partial(_combine, fn, tree, axes)
     out = _in_rounds(combine, in_front) if block is None else _in_blocks(combine, in_front, block)
-    if reverse:
+    if backwards:
         out = [x[::-1] for x in out]
     back = [move_axis(x, 0, at) for x, at in zip(out, axes, strict=True)]
     return tree_unflatten(tree, back)  # type: ignore[no-any-return]
@@ -81,9 +82,11 @@ def _combine(
     out = call_user("associative_scan: fn", "(a, b)", fn, *given)
     leaves, out_tree = flatten_values(out, "associative_scan: the result of fn")
     if out_tree != tree:
+        places = changed_places("elems", tree, out_tree, a, leaves)
+        advice = NO_RETURN if out is None else ""
         raise TypeError(
-            f"associative_scan: fn must keep the structure of its arguments, {tree}, but "
-            f"`{function_source(fn)}` returns {out_tree}{at_source(current_source())}"
+            f"associative_scan: fn must keep the structure of its arguments, but in `{function_source(fn)}` "
+            f"{places}{advice}{at_source(current_source())}"
         )
     found = [move_axis(x, at, 0) if x.ndim > at else x for x, at in zip(leaves, axes, strict=True)]
     wrong = [
@@ -166,12 +169,12 @@ def _axis_of(x: Value, axis: Any, path: str) -> int:
             f"associative_scan: elems{path} must be an array, got a Ref of type {x.aval}; read it: `ref[...]`"
             f"{at_source(current_source())}"
         )
-    number = index(axis) if hasattr(axis, "__index__") and not isinstance(axis, bool) else x.ndim
+    expected = f"associative_scan: axis must be an axis of elems{path}, of type {x.aval}"
+    if isinstance(axis, bool | Tracer) or not hasattr(axis, "__index__"):
+        raise wrong_type(expected, axis)
+    number = index(axis)
     if not -x.ndim <= number < x.ndim:
-        raise ValueError(
-            f"associative_scan: axis must be an axis of elems{path}, of type {x.aval}, got {axis!r}"
-            f"{at_source(current_source())}"
-        )
+        raise ValueError(f"{expected}, got {axis!r}{at_source(current_source())}")
     return number % x.ndim
 
 
@@ -182,7 +185,7 @@ def _common_size(leaves: Leaves, axes: Sequence[int], tree: TreeDef) -> int:
     }
     if not sizes:
         raise ValueError(
-            f"associative_scan: elems must hold at least one array{at_source(current_source())}"
+            f"associative_scan: elems must hold at least one array, got {tree}{at_source(current_source())}"
         )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())

@@ -9,15 +9,21 @@ from typing import Any
 
 from fiveloop.core import (
     TreeDef,
-    Value,
     keystr,
     tree_flatten,
     tree_flatten_with_path,
     tree_map,
     tree_unflatten,
 )
-from fiveloop.core.engine import at_source, check_mutable, current_source, function_source
+from fiveloop.core.engine import (
+    at_source,
+    check_mutable,
+    current_source,
+    flatten_located,
+    function_source,
+)
 from fiveloop.core.extend import as_value
+from fiveloop.loops.common import NO_RETURN, changed_places, shown
 from fiveloop.state import Ref
 
 
@@ -42,17 +48,21 @@ class CarriedRefs:
 
     def kept(self, out: Any, fun: Callable[..., Any]) -> Any:
         """What a step of `fun` gives back, without its Refs, which must be those that went in."""
-        leaves, tree = tree_flatten(out)
+        leaves, tree = flatten_located(out, what=f"{self.name} returned")
         if tree != self.tree:
+            places = changed_places(
+                self.name.rpartition(" ")[2], self.tree, tree, self.leaves, leaves
+            )
+            advice = NO_RETURN if out is None else ""
             raise TypeError(
-                f"{self.name} must keep its structure, {self.tree}, but `{function_source(fun)}` returns {tree}"
+                f"{self.name} must keep its structure, but in `{function_source(fun)}` {places}{advice}"
                 f"{at_source(current_source())}"
             )
         for given, x, (path, _) in zip(
             self.leaves, leaves, tree_flatten_with_path(out)[0], strict=True
         ):
             if isinstance(given, Ref) and x is not given:
-                came = f"another Ref, of type {x.aval}" if isinstance(x, Ref) else _shown(x)
+                came = f"another Ref, of type {x.aval}" if isinstance(x, Ref) else shown(x)
                 raise TypeError(
                     f"{self.name}{keystr(path)} goes in as a Ref of type {given.aval}, and must come out as the same "
                     f"Ref, but `{function_source(fun)}` returns {came}; write to the Ref, and return it as it is"
@@ -72,7 +82,7 @@ class CarriedRefs:
 
 def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
     """The Refs among what a loop carries, if there are any: each once, or parts that lie apart."""
-    leaves, tree = tree_flatten(carry)
+    leaves, tree = flatten_located(carry, what=name)
     if not any(isinstance(x, Ref) for x in leaves):
         return None
     others = as_value(0)
@@ -85,7 +95,3 @@ def _without_refs(tree: Any, refs: Sequence[Any] | None = None) -> Any:
     """None in the places of the Refs; if they are given, only in their places."""
     marks = iter(refs if refs is not None else tree_flatten(tree)[0])
     return tree_map(lambda x: None if isinstance(next(marks), Ref) else x, tree)
-
-
-def _shown(x: Any) -> str:
-    return str(x.aval) if isinstance(x, Value) else f"{x!r} of type {type(x).__name__}"

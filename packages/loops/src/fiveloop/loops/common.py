@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, keystr, tree_flatten_with_path
+import numpy as np
+
+from fiveloop.core import Jaxpr, TreeDef, Value, keystr, tree_flatten_with_path
 from fiveloop.core.engine import (
+    Difference,
+    LeafText,
     Staged,
     Typed,
     as_result,
     at_source,
     current_source,
+    differences,
     function_source,
     join,
 )
@@ -87,6 +92,39 @@ def made_in(jaxpr: Jaxpr) -> list[str]:
     return [made_at(sources.get(v) if isinstance(v, Var) else None) for v in jaxpr.outvars]
 
 
+def leaf_texts(leaves: Sequence[Any]) -> list[LeafText]:
+    """What messages say of the leaves of a tree that a body was given, or gave."""
+    return [LeafText(_type_text(x), made_at(getattr(x, "source", None))) for x in leaves]
+
+
+def _type_text(x: Any) -> str:
+    try:
+        return str(as_value(x).aval)
+    except TypeError:
+        return f"{x!r} of type {type(x).__name__}"
+
+
+NO_RETURN = "; does the function return?"
+"""What messages ask where a function gave None."""
+
+
+def changed_places(
+    name: str, given: TreeDef, found: TreeDef, before: Sequence[Any], after: Sequence[Any]
+) -> str:
+    """Where what a body is given, of leaves `before`, comes out with another structure; `name` is what it is called."""
+    places = differences(given, found, leaf_texts(before), leaf_texts(after))
+    return ", and ".join([_changed_place(name, place) for place in places])
+
+
+def _changed_place(name: str, place: Difference) -> str:
+    at = f"{name}{place.path}"
+    if place.second is None:
+        return f"{at} goes in as {place.first} and does not come out"
+    if place.first is None:
+        return f"{at} does not go in and comes out as {place.second}"
+    return f"{at} goes in as {place.first} and comes out as {place.second}"
+
+
 def joined(x: Aval, y: Aval) -> Aval | None:
     """The type that both can be brought to because one of them is weak, or None."""
     if x.strong() is y.strong():
@@ -129,15 +167,44 @@ def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
 
 def as_count(what: str, given: Any, more: str = "") -> int:
     """An option that is an integer of at least 1; `more` says what else it may be."""
+    expected = f"{what} must be an integer of at least 1{more}"
     try:
-        number = 0 if isinstance(given, bool) else index(given)
+        number = index(given)
+        if isinstance(given, bool):  # which Python counts as an integer
+            raise TypeError
     except TypeError:
-        number = 0
+        raise wrong_type(expected, given) from None
     if number < 1:
-        raise ValueError(
-            f"{what} must be an integer of at least 1{more}, got {given!r}{at_source(current_source())}"
-        )
+        raise ValueError(f"{expected}, got {given!r}{at_source(current_source())}")
     return number
+
+
+def as_flag(what: str, given: Any) -> bool:
+    """An option that is True or False."""
+    if not isinstance(given, bool | np.bool_):
+        raise wrong_type(f"{what} must be True or False", given)
+    return bool(given)
+
+
+def as_choice(what: str, given: Any, choices: Sequence[str]) -> str:
+    """An option that is one of some words."""
+    *most, last = [f'"{word}"' for word in choices]
+    expected = f"{what} must be {', '.join(most)} or {last}"
+    if not isinstance(given, str):
+        raise wrong_type(expected, given)
+    if given not in choices:
+        raise ValueError(f"{expected}, got {given!r}{at_source(current_source())}")
+    return given
+
+
+def shown(x: Any) -> str:
+    """Something as messages show it: a value by its type."""
+    return str(x.aval) if isinstance(x, Value) else f"{x!r} of type {type(x).__name__}"
+
+
+def wrong_type(expected: str, given: Any) -> TypeError:
+    """The error for an argument of a type that it cannot have."""
+    return TypeError(f"{expected}, got {shown(given)}{at_source(current_source())}")
 
 
 def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:

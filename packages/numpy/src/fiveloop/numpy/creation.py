@@ -315,8 +315,12 @@ def logspace(
     >>> fnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    out = ew.pow(base, linspace(start, stop, num))
-    return out if dtype is None else convert(out, dtype)
+    wanted = None if dtype is None else canonical_dtype("logspace", dtype)
+    exponents = linspace(
+        start, stop, num, dtype=wanted if wanted is not None and wanted.kind in "fc" else None
+    )
+    out = ew.pow(base, exponents)
+    return out if wanted is None else convert(out, wanted)
 
 
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Value:

@@ -53,12 +53,10 @@ def select(
         bad_value(
             f"select: expected as many choices as conditions, got {len(choices)} and {len(conditions)}"
         )
-    out = (
-        operand("select", "default", default) if not isinstance(default, (int, float)) else default
-    )
-    for condition, choice in zip(conditions[::-1], choices[::-1], strict=True):
+    *values, out = promote("select", *choices, default)
+    for condition, choice in zip(conditions[::-1], values[::-1], strict=True):
         out = where(condition, choice, out)
-    return asarray(out)
+    return out
 
 
 def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:

@@ -82,7 +82,7 @@ def outer(x: ArrayLike, y: ArrayLike) -> Value:
     Array([[3, 4],
            [6, 8]], dtype=int64)
     """
-    a, b = operand("outer", "x", x), operand("outer", "y", y)
+    a, b = promote("outer", x, y)
     return ew.mul(bc.reshape(a, (-1, 1)), bc.reshape(b, (1, -1)))
 
 

@@ -214,8 +214,8 @@ def hstack(xs: Sequence[ArrayLike]) -> Value:
     >>> fnp.hstack([np.zeros(1), np.ones(1)])
     Array([0., 1.], dtype=float64)
     """
-    values = [atleast_1d(x) for x in xs]
-    return sh.concatenate(values, 0 if values and values[0].ndim == 1 else 1)
+    values = [atleast_1d(x) for x in _alike("hstack", xs)]
+    return sh.concatenate(values, 0 if values[0].ndim == 1 else 1)
 
 
 def vstack(xs: Sequence[ArrayLike]) -> Value:
@@ -225,7 +225,7 @@ def vstack(xs: Sequence[ArrayLike]) -> Value:
     Array([[0., 0.],
            [1., 1.]], dtype=float64)
     """
-    return sh.concatenate([atleast_2d(x) for x in xs], 0)
+    return sh.concatenate([atleast_2d(x) for x in _alike("vstack", xs)], 0)
 
 
 def column_stack(xs: Sequence[ArrayLike]) -> Value:
@@ -235,8 +235,17 @@ def column_stack(xs: Sequence[ArrayLike]) -> Value:
     Array([[0., 1.],
            [0., 1.]], dtype=float64)
     """
-    values = [operand("column_stack", f"xs[{k}]", x) for k, x in enumerate(xs)]
+    values = _alike("column_stack", xs)
     return sh.concatenate([x if x.ndim > 1 else bc.reshape(x, (-1, 1)) for x in values], 1)
+
+
+def _alike(fun: str, xs: Sequence[ArrayLike]) -> list[Value]:
+    """Arrays brought to one dtype, before numbers among them become arrays and lose digits that it has."""
+    if not hasattr(xs, "__len__"):
+        bad_type(f"{fun}: expected a sequence of arrays, got {xs!r}")
+    if not len(xs):
+        bad_value(f"{fun}: expected at least one array, got none")
+    return promote(fun, *xs)
 
 
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Value]:

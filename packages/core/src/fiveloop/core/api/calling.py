@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
 
-from fiveloop.core.errors import at_source
+from fiveloop.core.errors import add_source, at_source
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.trace.tracer import current_source
 
@@ -23,6 +23,8 @@ def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any
         # An error from within the function has a frame of its own.
         inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
         if inside or _accepts(fun, args):
+            if not inside:  # a function of C, which has no line of its own
+                add_source(error, current_source())
             raise
         raise TypeError(
             f"{what} must take {takes}, but `{function_source(fun)}` takes {_parameters(fun)}"

@@ -54,20 +54,28 @@ def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]
 
     `what` is what the tree is called, or how each leaf is.
     """
-    leaves, treedef = flatten_located(tree)
+    leaves, treedef = flatten_located(tree, what=what if isinstance(what, str) else A_TREE)
     try:
         return [as_value(x) for x in leaves], treedef
-    except TypeError:
+    except (TypeError, OverflowError):
         pass
     name = (lambda path: f"{what}{keystr(path)}") if isinstance(what, str) else what
     return [as_value(x, name(path)) for path, x in tree_flatten_with_path(tree)[0]], treedef
 
 
-def flatten_located(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
-    """`tree_flatten`; what it says of dict keys without an order ends with the user's line."""
+A_TREE = "a tree"
+"""What a tree without a name is called in messages."""
+
+
+def flatten_located(
+    tree: Any, is_leaf: IsLeaf | None = None, what: str = A_TREE
+) -> tuple[list[Any], TreeDef]:
+    """`tree_flatten`; what it says of dict keys without an order names the tree, and ends with the user's line."""
     try:
         return tree_flatten(tree, is_leaf)
     except TypeError as error:
+        if what != A_TREE and len(error.args) == 1:
+            error.args = (str(error.args[0]).replace(f"{A_TREE}:", f"{what}:", 1),)
         locate(error)
         raise
 

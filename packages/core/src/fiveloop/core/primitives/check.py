@@ -82,6 +82,17 @@ def known_int(fun: str, what: str, x: Any) -> int:
         bad_type(f"{fun}: expected `{what}` to be an integer, got {x!r}")
 
 
+def known_bool(fun: str, what: str, x: Any) -> bool:
+    """A parameter that is True or False; anything else is an error that names it."""
+    if isinstance(x, Tracer):
+        refuse_traced(fun, what, x)
+    if not isinstance(x, bool | np.bool_):
+        bad_type(
+            f"{fun}: expected `{what}` to be True or False, got {x!r} of type {type(x).__name__}"
+        )
+    return bool(x)
+
+
 def int_or_ints(fun: str, what: str, x: Any) -> tuple[int, ...]:
     """A parameter that is one integer or several, as a tuple of Python integers."""
     several = isinstance(x, Iterable) and not _is_scalar(x)

@@ -29,6 +29,7 @@ from fiveloop.core.primitives.check import (
     bad_value,
     canonical_axis,
     check_kind,
+    known_bool,
 )
 from fiveloop.core.primitives.convert import Operand, convert, operand, promote
 from fiveloop.core.primitives.costs import reduction_cost
@@ -118,13 +119,15 @@ def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool =
     """`h[i] = a[i] * h[i-1] + b[i]` along an axis, from zero; from the end if `reverse`."""
     x, y = promote("linear_recurrence", a, b, inexact=True)
     at = canonical_axis("linear_recurrence", axis, x.ndim)
-    return bind1(linear_recurrence_p, x, y, params=CumulativeParams(at, bool(reverse)))
+    backwards = known_bool("linear_recurrence", "reverse", reverse)
+    return bind1(linear_recurrence_p, x, y, params=CumulativeParams(at, backwards))
 
 
 def _run(prim: Primitive[CumulativeParams], x: Value, axis: int, reverse: bool) -> Value:
     if x.dtype == np.bool_:
         x = convert(x, np.int32)
-    params = CumulativeParams(canonical_axis(prim.name, axis, x.ndim), bool(reverse))
+    at = canonical_axis(prim.name, axis, x.ndim)
+    params = CumulativeParams(at, known_bool(prim.name, "reverse", reverse))
     return bind1(prim, x, params=params)
 
 

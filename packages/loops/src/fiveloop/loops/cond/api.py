@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, Literal, TypeVar, TypeVarTuple, get_args
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, is_concrete, keystr, leaf_paths, tree_unflatten
+from fiveloop.core import (
+    Jaxpr,
+    TreeDef,
+    Value,
+    is_concrete,
+    keystr,
+    leaf_paths,
+    tree_structure,
+    tree_unflatten,
+)
 from fiveloop.core.engine import (
+    LeafText,
     Staged,
     at_source,
     boundary,
@@ -17,6 +28,7 @@ from fiveloop.core.engine import (
     call_as_python,
     clamp,
     current_source,
+    differences,
     flatten_arguments,
     flatten_values,
     function_name,
@@ -26,7 +38,16 @@ from fiveloop.core.engine import (
     traced_once,
 )
 from fiveloop.core.extend import Aval, as_value, bind, call_user, check_callable, convert, stage
-from fiveloop.loops.common import Closures, check_values, joined, share_captured, with_results
+from fiveloop.loops.common import (
+    NO_RETURN,
+    Closures,
+    as_choice,
+    check_values,
+    joined,
+    made_in,
+    share_captured,
+    with_results,
+)
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.state import Ref
 
@@ -67,8 +88,15 @@ def cond(
             f"cond: pred must be a scalar, got {value.aval}; reduce it with `all` or `any`, or use `where` "
             f"to choose element by element{at_source(current_source())}"
         )
+    _check_branches("cond", (false_fun, true_fun))
     index = convert(to_condition(value), np.int32)
-    return _choose("cond", index, (false_fun, true_fun), operands, _checked_mode("cond", vmap))
+    return _choose(
+        "cond",
+        index,
+        (false_fun, true_fun),
+        operands,
+        as_choice("cond: vmap", vmap, get_args(Vmap)),
+    )
 
 
 @boundary
@@ -97,6 +125,7 @@ def switch(
         raise ValueError(
             f"switch: expected at least one branch, got none{at_source(current_source())}"
         )
+    _check_branches("switch", funs)
     value = _read("switch: index", index)
     if value.ndim or value.dtype.kind not in "iu":
         raise TypeError(
@@ -106,7 +135,14 @@ def switch(
     last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
     number = convert(inside, np.int32)
-    return _choose("switch", number, funs, operands, _checked_mode("switch", vmap))
+    return _choose(
+        "switch", number, funs, operands, as_choice("switch: vmap", vmap, get_args(Vmap))
+    )
+
+
+def _check_branches(what: str, funs: Sequence[Any]) -> None:
+    for name, fun in zip(_names(what, len(funs)), funs, strict=True):
+        check_callable(f"{what}: {name}", fun)
 
 
 def _read(what: str, x: Any) -> Value:
@@ -131,26 +167,23 @@ def _check_no_others(what: str, others: dict[str, Any]) -> None:
         )
 
 
-def _checked_mode(what: str, vmap: Any) -> str:
-    if vmap not in get_args(Vmap):
-        raise ValueError(
-            f'{what}: vmap must be "select", "serial" or "group", got {vmap!r}{at_source(current_source())}'
-        )
-    return str(vmap)
-
-
 def _choose_as_python(
     what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any, vmap: str
 ) -> Any:
     """As `_choose`; where lanes may differ, all branches are traced."""
     if not branches_as_python() and not is_concrete(index):
         return _traced_choice(what, index, funs, operands, vmap)
-    fun = funs[int(index)]
+    chosen = int(index)
+    fun, count = funs[chosen], len(operands)
+
+    @wraps(fun)
+    def branch(*args: Any) -> Any:
+        return call_user(f"{what}: {_names(what, len(funs))[chosen]}", _takes(count), fun, *args)
 
     def name(path: Any) -> str:
         return f"{what}: operands{keystr(path[1:])}"
 
-    return call_as_python(fun, operands, {}, name)
+    return call_as_python(branch, operands, {}, name)
 
 
 @python_form(_choose_as_python)
@@ -164,8 +197,6 @@ def _traced_choice(
     what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
 ) -> T:
     named = list(zip(_names(what, len(funs)), funs, strict=True))
-    for name, fun in named:
-        check_callable(f"{what}: {name}", fun)
     leaves, tree = flatten_arguments(operands, lambda path: f"{what}: operands{keystr(path)}")
     args = [x for x in leaves if not isinstance(x, Ref)]
     if len(args) < len(leaves):
@@ -232,22 +263,22 @@ class _Branch:
         rest = iter(args)
         leaves = [x if isinstance(x, Ref) else next(rest) for x in self.leaves]
         given = tree_unflatten(self.tree, leaves)
-        out = call_user(f"{self.what}: {self.name}", self._takes, self.fun, *given)
+        takes = _takes(len(self.tree.children()))
+        out = call_user(f"{self.what}: {self.name}", takes, self.fun, *given)
         where = f"{self.what}: the result of {function_source(self.fun)}, at result"
         outs, self.out_tree = flatten_values(out, where)
         check_values(where, out, outs)
         return outs
 
     @property
-    def _takes(self) -> str:
-        """What it must take, as messages show it."""
-        count = len(self.tree.children())
-        return f"the {count} operand{'s' * (count != 1)}"
-
-    @property
     def paths(self) -> list[str]:
         """The paths of the results' leaves."""
         return leaf_paths(self.out_tree)
+
+
+def _takes(count: int) -> str:
+    """What a branch must take, as messages show it."""
+    return f"the {count} operand{'s' * (count != 1)}"
 
 
 def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list[Aval]:
@@ -258,10 +289,8 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
         # Messages show what the user gave in the order in which it was given.
         one, two = (other, first) if first.name in _OF_COND else (first, other)
         if other.out_tree != first.out_tree:
-            raise TypeError(
-                f"{first.what}: the branches must return the same structure, but {_source(one)} returns "
-                f"{one.out_tree} and {_source(two)} returns {two.out_tree}{at_source(current_source())}"
-            )
+            jaxprs = (s.jaxpr, staged[0].jaxpr) if one is other else (staged[0].jaxpr, s.jaxpr)
+            raise _other_structure(one, two, *jaxprs)
         found = [joined(a, b) for a, b in zip(avals, s.jaxpr.out_avals, strict=True)]
         types = (s.jaxpr.out_avals, avals) if one is other else (avals, s.jaxpr.out_avals)
         given = zip(first.paths, found, *types, strict=True)
@@ -274,6 +303,23 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
             )
         avals = [a for a in found if a is not None]
     return avals
+
+
+def _other_structure(one: _Branch, two: _Branch, *jaxprs: Jaxpr) -> TypeError:
+    """The error for branches whose results differ in structure; `jaxprs` are what they were traced to."""
+    texts = [
+        [LeafText(str(a), made) for a, made in zip(jaxpr.out_avals, made_in(jaxpr), strict=True)]
+        for jaxpr in jaxprs
+    ]
+    places = [
+        f"result{at} is {a or 'missing'} and {b or 'missing'}"
+        for at, a, b in differences(one.out_tree, two.out_tree, *texts)
+    ]
+    returns_none = tree_structure(None) in (one.out_tree, two.out_tree)
+    return TypeError(
+        f"{one.what}: the branches must return the same structure, but from {_source(one)} and {_source(two)}, "
+        f"{'; '.join(places)}{NO_RETURN if returns_none else ''}{at_source(current_source())}"
+    )
 
 
 def _source(branch: _Branch) -> str:

@@ -6,12 +6,40 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import bodies_rules, used_vars
 from fiveloop.core.extend import IRValue, hlo
 from fiveloop.loops.cond.primitive import CondParams
 
 
 def cond_lower(ctx: Any, operands: Sequence[IRValue], p: CondParams) -> list[IRValue]:
-    """Write each branch in place."""
+    """Write each branch in place; one of two that does nothing before one that loops.
+
+    In the other order the XLA of jaxlib 0.10.2 copies what the loop changes, in every step.
+    """
     index, *rest = operands
-    branches: list[Callable[[], list[IRValue]]] = [partial(ctx.inline, b, rest) for b in p.branches]
+    jaxprs = list(p.branches)
+    if len(jaxprs) == 2 and _loops(jaxprs[0]) and _is_idle(jaxprs[1]):
+        jaxprs.reverse()
+        first = hlo.constant(ctx.b, np.asarray(0, np.int32), (), index.dtype)
+        index = hlo.convert(ctx.b, hlo.compare(ctx.b, index, first, "EQ"), index.dtype)
+    branches: list[Callable[[], list[IRValue]]] = [partial(ctx.inline, b, rest) for b in jaxprs]
     return hlo.case(ctx.b, index, branches, [(a.shape, a.dtype) for a in ctx.avals_out])
+
+
+def _loops(jaxpr: Jaxpr) -> bool:
+    """Whether there is a loop in it, however deep."""
+    for eqn in jaxpr.eqns:
+        bodies = bodies_rules.find(eqn.primitive)
+        for body in bodies(eqn.params) if bodies else ():
+            if body.role == "loop" or _loops(body.jaxpr):
+                return True
+    return False
+
+
+def _is_idle(jaxpr: Jaxpr) -> bool:
+    """Whether it computes nothing from what it is given."""
+    given = set(jaxpr.invars)
+    return not any(given & used_vars(eqn.invars) for eqn in jaxpr.eqns)

@@ -9,7 +9,7 @@ from fiveloop.core import Tracer, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import boundary, flatten_values, python_form, traced_once
 from fiveloop.core.extend import check_callable
 from fiveloop.loops.carried_refs import carried_refs
-from fiveloop.loops.common import strong
+from fiveloop.loops.common import as_flag, strong
 from fiveloop.loops.for_loop.as_python import for_loop_as_python
 from fiveloop.loops.for_loop.counted import counted_loop, run_body
 from fiveloop.loops.for_loop.options import How
@@ -55,12 +55,12 @@ def for_loop(
     >>> for_loop(3, body, fnp.ones(4))
     Array([1., 2., 4., 8.], dtype=float32)
     """
-    check_callable("for_loop", body)
-    bar = as_progress("for_loop", progress)
+    check_callable("for_loop: body", body)
+    how = How(as_flag("for_loop: reverse", reverse), unroll, as_progress("for_loop", progress))
     refs = carried_refs("for_loop: init_state", init_state)
     if refs is None:
-        return _for_loop(nsteps, body, init_state, How(reverse, unroll, bar))
-    final = _for_loop(nsteps, refs.step(body, 1), refs.values, How(reverse, unroll, bar))
+        return _for_loop(nsteps, body, init_state, how)
+    final = _for_loop(nsteps, refs.step(body, 1), refs.values, how)
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
@@ -73,7 +73,7 @@ def _for_loop(
     if isinstance(nsteps, Tracer):
         check_unroll("for_loop", unroll, 1)
         return counted_loop(nsteps, body, init_state, reverse, bar)  # type: ignore[no-any-return]
-    steps = check_steps("for_loop", nsteps)
+    steps = check_steps("for_loop: nsteps", nsteps)
     turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
     if steps == 0:

@@ -22,7 +22,7 @@ def for_loop_as_python(
     """As `for_loop`, of states without Refs."""
     if isinstance(nsteps, Tracer):
         return counted_loop(nsteps, body, init_state, how.reverse, how.progress)
-    steps = check_steps("for_loop", nsteps)
+    steps = check_steps("for_loop: nsteps", nsteps)
     check_unroll("for_loop", how.unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
     refs = [new_ref(x) for x in values]

@@ -26,7 +26,7 @@ def counted_loop(
     """`for_loop` for a number of steps that is not known while tracing."""
     if isinstance(nsteps, Ref) or nsteps.ndim or nsteps.dtype.kind not in "iu":
         raise TypeError(
-            f"for_loop: the number of steps must be an integer scalar, got {nsteps.aval}"
+            f"for_loop: nsteps must be an integer scalar, got {nsteps.aval}"
             f"{at_source(current_source())}"
         )
     values, tree = flatten_values(init_state, "for_loop: init_state")

@@ -33,6 +33,9 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
     def turn(args: Sequence[IRValue]) -> list[IRValue]:
         start, *carried = args
         k = start
+        if p.end is not None:
+            # Else there would be no turn; so XLA needs no branch, around which it may copy what is carried.
+            carried[p.end] = hlo.constant(ctx.b, np.asarray(False), (), np.dtype(np.bool_))
         for n in range(count):
             k = hlo.add(ctx.b, start, number(n)) if n else start
             carried = step(k, carried)

@@ -63,7 +63,7 @@ MOST_STEPS = 2**31 - 1
 
 
 def check_steps(what: str, nsteps: Any) -> int:
-    """The number of steps as an int."""
+    """The number of steps as an int; `what` is what messages call it."""
     try:
         steps = index(nsteps)
         if isinstance(nsteps, bool):  # which Python counts as an integer
@@ -76,16 +76,13 @@ def check_steps(what: str, nsteps: Any) -> int:
                 f"; {STATIC}, or for one that is not, use `for_loop`, `fori_loop` or `while_loop`"
             )
         raise TypeError(
-            f"{what}: the number of steps must be an integer{known}, got {nsteps!r}{advice}"
-            f"{at_source(current_source())}"
+            f"{what} must be an integer{known}, got {nsteps!r}{advice}{at_source(current_source())}"
         ) from None
     if steps < 0:
-        raise ValueError(
-            f"{what}: the number of steps must not be negative, got {steps}{at_source(current_source())}"
-        )
+        raise ValueError(f"{what} must not be negative, got {steps}{at_source(current_source())}")
     if steps > MOST_STEPS:
         raise ValueError(
-            f"{what}: the number of steps must be at most {MOST_STEPS}, which the counter holds, got {steps}; nest "
+            f"{what} must be at most {MOST_STEPS}, which the counter holds, got {steps}; nest "
             f"loops{at_source(current_source())}"
         )
     return steps

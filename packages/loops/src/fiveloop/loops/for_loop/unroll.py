@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
+
+from fiveloop.core.engine import at_source, current_source
 from fiveloop.loops.common import as_count
 
 Unroll = int | bool | Literal["auto"]
@@ -13,8 +16,16 @@ AUTO = 0
 
 def check_unroll(what: str, unroll: Any, steps: int) -> int:
     """The number of steps in a turn: all if True, one if False, AUTO for "auto"."""
-    if unroll == "auto" and isinstance(unroll, str):
+    if isinstance(unroll, str):
+        if unroll != "auto":
+            raise ValueError(
+                f"{what}: unroll must be {_EXPECTED}, got {unroll!r}{at_source(current_source())}"
+            )
         return AUTO
-    if isinstance(unroll, bool):
+    if isinstance(unroll, bool | np.bool_):
         return max(steps, 1) if unroll else 1
-    return as_count(f"{what}: unroll", unroll, ', True, False or "auto"')
+    return as_count(f"{what}: unroll", unroll, _MORE)
+
+
+_MORE = ', True, False or "auto"'
+_EXPECTED = f"an integer of at least 1{_MORE}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fiveloop.core import Value
 from fiveloop.core.engine import at_source, current_source
 from fiveloop.core.extend import bind
-from fiveloop.loops.common import as_count
+from fiveloop.loops.common import as_count, wrong_type
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
 
 
@@ -44,18 +46,15 @@ Shown = bool | str | Progress
 
 def as_progress(what: str, given: Any) -> Progress | None:
     """How to show the progress of a loop, None if that is not asked for."""
-    if given is None or given is False:
+    if given is None:
         return None
-    if given is True:
-        return Progress()
+    if isinstance(given, bool | np.bool_):
+        return Progress() if given else None
     if isinstance(given, str):
         return Progress(given)
     if isinstance(given, Progress):
         return given
-    raise TypeError(
-        f"{what}: progress must be True, False, a label or a Progress, got {given!r} of type {type(given).__name__}"
-        f"{at_source(current_source())}"
-    )
+    raise wrong_type(f"{what}: progress must be True, False, a label or a Progress", given)
 
 
 def mark(progress: Progress | None, total: Value | None = None) -> None:

@@ -18,7 +18,6 @@ from fiveloop.core.engine import (
     branches_as_python,
     current_source,
     flatten_values,
-    function_source,
     join,
     python_form,
     split_list,
@@ -36,13 +35,13 @@ from fiveloop.core.extend import (
     zeros_of,
 )
 from fiveloop.loops.carried_refs import carried_refs
-from fiveloop.loops.common import check_values, made_in, strong
+from fiveloop.loops.common import as_flag, check_values, made_in, strong
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan.as_python import scan_as_python
-from fiveloop.loops.scan.carry import changed_structure, changed_types
+from fiveloop.loops.scan.carry import changed_structure, changed_types, check_pair, is_pair
 from fiveloop.loops.scan.lengths import common_length, leading_axes
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
@@ -126,15 +125,15 @@ def scan(
     >>> scan(lambda x, _: (2 * x, x), 1, length=6, until=lambda x: x > 5)
     (Array(8, dtype=int32), Array([1, 2, 4, 0, 0, 0], dtype=int32), Array(3, dtype=int32))
     """
-    check_callable("scan", f)
+    check_callable("scan: f", f)
     if until is not None:
         check_callable("scan: until", until)
     slices, _ = flatten_values(xs, "scan: xs")
     steps = _steps(xs, slices, length)
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
-    step = _WithoutIndex(f)
-    return scan_of("scan", step, init, xs, steps, How(reverse, turn, until, bar))
+    how = How(as_flag("scan: reverse", reverse), turn, until, bar)
+    return scan_of("scan", _WithoutIndex(f), init, xs, steps, how)
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def scan_of(
     @wraps(f)
     def step(i: Value, carry: Any, x: Any) -> Any:
         out = given(i, carry, x)
-        if not isinstance(out, tuple) or len(out) != 2:
+        if not is_pair(out):
             return out  # which is refused
         return refs.kept(out[0], f), out[1]
 
@@ -318,16 +317,13 @@ class _Step:
         )
         mark(self.how.progress)
         out = self.f(i, carry, x)
-        if not isinstance(out, tuple) or len(out) != 2:
-            raise TypeError(
-                f"{self.what}: the function must return a pair (carry, y), but `{function_source(self.f)}` returns "
-                f"{_shown(out)}{at_source(current_source())}"
-            )
+        check_pair(self.what, self.f, out)
         out_carry, ys = out
         carry_leaves, tree = flatten_values(out_carry, f"{self.what}: the carry returned")
         check_values(f"{self.what}: the carry returned", out_carry, carry_leaves)
         if tree != self.carry_tree:
-            raise changed_structure(self.what, self.f, self.carry_tree, out_carry, tree)
+            given = leaves[:num_carry]
+            raise changed_structure(self.what, self.f, self.carry_tree, given, out_carry)
         y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
         check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
@@ -342,13 +338,6 @@ def _weak_as(x: Value, aval: Aval) -> Value:
         return x
     dtype, _ = join((Typed(x.dtype, True), Typed(aval.dtype, aval.weak_type)))
     return convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
-
-
-def _shown(out: object) -> str:
-    """A result that is no pair, as messages show it."""
-    if isinstance(out, tuple):
-        return f"a tuple of {len(out)}"
-    return str(out.aval) if isinstance(out, Value) else type(out).__name__
 
 
 def _trace(
@@ -384,7 +373,7 @@ def _as_type(x: Value, aval: Aval) -> Value:
 def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
     sizes = leading_axes("scan", xs, slices)
     if length is not None:
-        sizes["length"] = check_steps("scan", length)
+        sizes["length"] = check_steps("scan: length", length)
     if not sizes:
         raise ValueError(
             f"scan: without xs, length must say how many steps there are{at_source(current_source())}"

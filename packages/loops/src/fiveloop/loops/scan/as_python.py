@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Value, tree_unflatten
-from fiveloop.core.engine import as_result, at_source, current_source, flatten_values
+from fiveloop.core.engine import as_result, flatten_values
 from fiveloop.core.extend import as_value, concatenate, reshape, zeros_of
-from fiveloop.loops.common import strong
+from fiveloop.loops.common import check_values, strong
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.python_steps import counters, next_carry
+from fiveloop.loops.scan.carry import check_pair
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import holds
 
@@ -29,9 +30,10 @@ def scan_as_python(
         for i in counters(steps, how.reverse):
             x = tree_unflatten(xs_tree, [x[i] for x in slices])
             out = f(i, tree_unflatten(carry_tree, [as_result(c) for c in carry]), x)
-            _check_pair(what, out)
-            carry = next_carry(what, "carry", carry, carry_tree, out[0])
+            check_pair(what, f, out)
+            carry = next_carry(what, "carry", f, carry, carry_tree, out[0])
             ys, ys_tree = flatten_values(out[1], f"{what}: y")
+            check_values(f"{what}: y", out[1], ys)
             rows.append(ys)
             step_done()
             if how.until is not None and holds(what, how.until, out[0]):
@@ -44,13 +46,6 @@ def scan_as_python(
     final = [strong(x) for x in carry]
     count = [] if how.until is None else [as_result(as_value(np.int32(taken)))]
     return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), *count
-
-
-def _check_pair(what: str, out: Any) -> None:
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise TypeError(
-            f"{what}: the function must return a pair (carry, y), got {type(out).__name__}{at_source(current_source())}"
-        )
 
 
 def _stack(ys: Sequence[Value]) -> Value:

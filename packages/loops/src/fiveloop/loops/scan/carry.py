@@ -5,17 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import TreeDef, leaf_paths
+from fiveloop.core import TreeDef, leaf_paths, tree_flatten
 from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
 from fiveloop.core.extend import Aval
-from fiveloop.loops.common import check_values, keeps_type, made_at
+from fiveloop.loops.common import (
+    NO_RETURN,
+    changed_places,
+    check_values,
+    keeps_type,
+    made_at,
+    shown,
+)
 
 
-def changed_structure(what: str, f: object, tree: TreeDef, out: Any, found: TreeDef) -> TypeError:
-    """The error for a carry that comes out with another structure."""
-    advice = "; does the function return?" if out is None else ""
+def is_pair(out: object) -> bool:
+    """Whether a step gave a carry and an output: a tuple, or a list, of two."""
+    return isinstance(out, tuple | list) and len(out) == 2
+
+
+def check_pair(what: str, f: object, out: object) -> None:
+    """Refuse what a step of `f` gave, unless it is a pair."""
+    if is_pair(out):
+        return
+    if isinstance(out, tuple | list):
+        given = f"a {type(out).__name__} of {len(out)}"
+    else:
+        given = f"None{NO_RETURN}" if out is None else shown(out)
+    raise TypeError(
+        f"{what}: the function must return a pair (carry, y), but `{function_source(f)}` returns {given}"
+        f"{at_source(current_source())}"
+    )
+
+
+def changed_structure(
+    what: str, f: object, tree: TreeDef, given: Sequence[Any], out: Any, name: str = "carry"
+) -> TypeError:
+    """The error for a carry, of leaves `given`, that comes out with another structure."""
+    leaves, found = tree_flatten(out)
+    advice = NO_RETURN if out is None else ""
+    kept = "the carry must keep its structure"
+    if name != "carry":
+        kept = "the body must keep the structure of the value"
     return TypeError(
-        f"{what}: the carry must keep its structure, {tree}, but `{function_source(f)}` returns {found}{advice}"
+        f"{what}: {kept}, but in `{function_source(f)}` {changed_places(name, tree, found, given, leaves)}{advice}"
         f"{at_source(current_source())}"
     )
 
@@ -48,7 +80,7 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
     leaves, tree = flatten_values(given, f"{what}: the carry")
     found, out_tree = flatten_values(out, f"{what}: the carry returned")
     if out_tree != tree:
-        raise changed_structure(what, f, tree, out, out_tree)
+        raise changed_structure(what, f, tree, leaves, out)
     check_values(f"{what}: the carry returned", out, found)
     given_avals, outs = [x.aval for x in leaves], [x.aval for x in found]
     if not all(keeps_type(a, b) for a, b in zip(given_avals, outs, strict=True)):

@@ -56,14 +56,14 @@ def fori_loop(
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
     """
-    check_callable("fori_loop", body_fun)
+    check_callable("fori_loop: body_fun", body_fun)
     low, high = as_value(lower, "fori_loop: lower"), as_value(upper, "fori_loop: upper")
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
     if isinstance(low, Concrete) and isinstance(high, Concrete):
         dtype = counter.dtype
         first = dtype.type(int(low))
-        steps = check_steps("fori_loop", max(0, int(high) - int(low)))
+        steps = check_steps("fori_loop: the number of steps", max(0, int(high) - int(low)))
 
         @wraps(body_fun)
         def step(k: Value, val: T, _: None) -> tuple[T, None]:
@@ -165,7 +165,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     >>> map(lambda x: x * x, fnp.arange(3.0))
     Array([0., 1., 4.], dtype=float32)
     """
-    check_callable("map", f)
+    check_callable("map: f", f)
     leaves, tree = flatten_values(xs, "map: xs")
     if not leaves:
         raise ValueError(

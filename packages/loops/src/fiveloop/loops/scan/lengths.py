@@ -34,4 +34,4 @@ def common_length(what: str, sizes: Mapping[str, int]) -> int:
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(f"{what}: leading axes differ: {shown}{at_source(current_source())}")
-    return check_steps(what, next(iter(sizes.values())))
+    return check_steps(f"{what}: the number of steps", next(iter(sizes.values())))

@@ -15,6 +15,7 @@ from fiveloop.core.testing.programs import (
     Env,
     Kinds,
     Scope,
+    Shape,
     Step,
     Use,
     define_operation,
@@ -122,12 +123,67 @@ class Carried:
         env.floats.append(env.ops["carried"](self.steps, step, env.float(self.use), self.limit))
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Changes of one of two arrays by what the other holds: after the turns before, or (`stale`) as the step got it."""
+
+    which: int
+    stale: bool
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Following:
+    """A loop that carries two arrays by value, each of which is updated by what the other one holds."""
+
+    uses: tuple[Use, Use]
+    steps: int
+    limit: int | None
+    turns: tuple[Turn, ...]
+
+    def run(self, env: Env) -> None:
+        """Append both arrays after the loop."""
+
+        def step(i: Any, given: Any) -> list[Any]:
+            xs = list(given)
+            for turn in self.turns:
+                other = (given if turn.stale else xs)[1 - turn.which]
+                xs[turn.which] = _all(turn.changes, env.ops, i, xs[turn.which], other)
+            return xs
+
+        start = [env.float(use) for use in self.uses]
+        env.floats.extend(env.ops["carried"](self.steps, step, start, self.limit))
+
+
+def draw_following(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A loop of one to four steps over two floats of one shape, which follow each other."""
+    shape = _rows(draw, scope)
+    uses = draw_use(draw, scope, shape), draw_use(draw, scope, shape)
+    turns = [
+        Turn(draw(st.integers(0, 1)), draw(st.booleans()), _draw_changes(draw, 1))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    scope.floats += [shape, shape]
+    return Following(uses, draw(st.integers(1, 4)), _draw_limit(draw), tuple(turns))
+
+
+def _rows(draw: Draw, scope: Scope) -> Shape:
+    """The shape of some float, as an array that has rows."""
+    drawn = scope.floats[draw_use(draw, scope).index]
+    return drawn if drawn and drawn[0] else (4,)
+
+
+def _draw_limit(draw: Draw) -> int | None:
+    """After which step a loop ends, if before its last one."""
+    limit: int | None = draw(st.sampled_from([None, None, 0, 1, 9]))
+    return limit
+
+
 def draw_carried(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     """A loop of one to four steps over one of the floats, as an array that has rows."""
-    drawn = scope.floats[draw_use(draw, scope).index]
-    shape = drawn if drawn and drawn[0] else (4,)
+    shape = _rows(draw, scope)
     use, table = draw_use(draw, scope, shape), draw_use(draw, scope, shape)
-    limit = draw(st.sampled_from([None, None, 0, 1, 9]))
+    limit = _draw_limit(draw)
     scope.floats.append(shape)
     return Carried(use, table, draw(st.integers(1, 4)), limit, _draw_changes(draw, 0))
 

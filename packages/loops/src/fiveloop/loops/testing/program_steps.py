@@ -24,8 +24,9 @@ from fiveloop.core.testing.programs import (
     draw_int,
     draw_use,
 )
-from fiveloop.loops import cond, for_loop, scan, switch, while_loop
-from fiveloop.loops.testing.carried_steps import draw_carried
+from fiveloop.loops import cond, for_loop, planning, scan, switch, while_loop
+from fiveloop.loops.planning.options import STEPS
+from fiveloop.loops.testing.carried_steps import draw_carried, draw_following
 from fiveloop.state.testing.program_steps import STATE_KINDS
 
 
@@ -286,10 +287,36 @@ define_operation("while_loop", _while, _twin_while)
 
 LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried))
 """Loops and branches that are differentiable in both modes."""
-CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_carried, draw_scan))
+CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_following, draw_scan))
 """Mostly loops that carry an array by value, for planning."""
 WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
 """With `while`, which has no reverse mode."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step whose loops are traced without one of the planning steps, or without any."""
+
+    step: Step
+    off: str | None
+
+    def run(self, env: Env) -> None:
+        """What the step does."""
+        with planning(False) if self.off is None else planning(**{self.off: False}):
+            self.step.run(env)
+
+
+def with_planned(kinds: Kinds) -> Kinds:
+    """Programs some of whose loops are planned otherwise than those around them."""
+    return replace(kinds, nested=tuple([_planned(kind) for kind in kinds.nested]))
+
+
+def _planned(kind: StepKind) -> StepKind:
+    def drawn(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+        step = kind(draw, scope, kinds)
+        return Planned(step, draw(st.sampled_from([None, *STEPS]))) if draw(st.booleans()) else step
+
+    return drawn
 
 
 def with_progress(kinds: Kinds) -> Kinds:

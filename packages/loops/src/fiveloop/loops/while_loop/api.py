@@ -44,6 +44,7 @@ from fiveloop.loops.common import (
     with_results,
 )
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
+from fiveloop.loops.scan.carry import changed_structure
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
 
@@ -202,10 +203,7 @@ class _Body:
         outs, tree = flatten_values(out, where)
         check_values(where, out, outs)
         if tree != self.tree:
-            raise TypeError(
-                f"while_loop: the body must keep the structure of the value, {self.tree}, but "
-                f"`{function_source(self.fun)}` returns {tree}{at_source(current_source())}"
-            )
+            raise changed_structure("while_loop", self.fun, self.tree, leaves, out, "val")
         return outs
 
     def _mismatch(

@@ -28,5 +28,5 @@ def while_as_python(
             if not bool(condition("while_loop: cond_fun", "(val)", cond_fun, val)):
                 return val
             out = call_user("while_loop: body_fun", "(val)", body_fun, val)
-            leaves = next_carry("while_loop", "value", leaves, tree, out)
+            leaves = next_carry("while_loop", "val", body_fun, leaves, tree, out)
             step_done()

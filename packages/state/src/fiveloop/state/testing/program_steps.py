@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fiveloop.core import Value
-from fiveloop.core.extend import ShapedArray, stage_closed
+from fiveloop.core.extend import ShapedArray, select, stage_closed, zeros_of
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.program_steps import CORE_KINDS
 from fiveloop.core.testing.programs import (
@@ -23,11 +23,13 @@ from fiveloop.core.testing.programs import (
     StepKind,
     Use,
     define_operation,
+    draw_int,
     draw_use,
 )
 from fiveloop.core.testing.samples import Sample
 from fiveloop.state import api
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.predicate.follow import follow
 from fiveloop.state.testing.indices import Index, draw_index
 from fiveloop.state.testing.mask_steps import draw_masked
 from fiveloop.state.testing.part_steps import draw_part
@@ -59,6 +61,15 @@ for _name, _twin in {"max": np.maximum, "min": np.minimum, "mul": np.multiply}.i
         lambda ref, index, x, twin=_twin: twin.at(ref, index, x),
     )
 define_operation("freeze", api.freeze, np.array)
+
+
+def _followed(i: Any, x: Any) -> Any:
+    holds = i > 0
+    value = follow(holds, x)
+    return select(holds, LIBRARY["sin"](value * value), zeros_of(value.aval))
+
+
+define_operation("followed", _followed, lambda i, x: np.sin(x * x) if i > 0 else np.zeros_like(x))
 
 
 def _index(index: Index, env: Env) -> Any:
@@ -106,6 +117,30 @@ class Frozen:
         ref = env.ops["new_ref"](env.float(self.use))
         env.ops["accumulate"](ref, _index(self.index, env), env.float(self.share))
         env.floats.append(env.ops["freeze"](ref))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A function of a float, for the lanes in which an integer is positive; others go along with one of them."""
+
+    integer: int
+    use: Use
+
+    def run(self, env: Env) -> None:
+        """Append its value, or zeros."""
+        env.floats.append(env.ops["followed"](env.ints[self.integer], env.float(self.use)))
+
+
+def draw_followed(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A float that follows one for which a condition holds."""
+    use = draw_use(draw, scope)
+    scope.floats.append(scope.floats[use.index])
+    return Followed(draw_int(draw, scope), use)
+
+
+def with_followed(kinds: Kinds) -> Kinds:
+    """Programs that also have steps whose lanes follow each other."""
+    return kinds.plus(draw_followed, draw_followed)
 
 
 def draw_new_ref(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
