@@ -18,8 +18,8 @@ SIZE = 96
 LANES = 3
 WIDTH = 5
 KINDS = ("read", "take", "write", "swap", "add", "number", "copy", "carry", "carried")
-"""What is done: "take" reads and computes nothing that is dear, "number" writes one, "copy" an element of an array that nothing changes, "carry" changes a whole array,
-and "carried" reads that."""
+"""What is done: "take" reads and computes nothing that is dear, "number" writes one, "copy" an element of an array that
+nothing changes, "carry" changes a whole array, and "carried" reads that."""
 PLACES: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
     ("i", lambda i, k: i),
     ("i + 1", lambda i, k: i + 1),
@@ -172,7 +172,7 @@ def forms(loop: Loop, k: Any) -> dict[str, Callable[[Any], Any]]:
 
 
 def assert_in_place(loop: Loop, seed: int = 0) -> None:
-    """The values of a loop are those of NumPy, and no form of it copies an array in a step; the seed is its numbers'."""
+    """A loop gives what NumPy gives, and no form of it copies an array in a step; `seed` is for the numbers."""
     xs, k = arguments(loop, seed)
     compiled = {name: jit(form).lower(xs).compile() for name, form in forms(loop, k).items()}
     copies = {name: c.copies for name, c in compiled.items() if c.copies}
