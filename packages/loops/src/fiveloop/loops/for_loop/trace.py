@@ -24,9 +24,9 @@ from fiveloop.loops.planning.constants import promote_constants
 from fiveloop.loops.planning.fold import fold_writes
 from fiveloop.loops.planning.invariant import invariant_part
 from fiveloop.loops.planning.names import closure_names
-from fiveloop.loops.planning.options import STEPS, Planning, current_planning
+from fiveloop.loops.planning.options import Planning, current_planning
 from fiveloop.loops.planning.promote import promote
-from fiveloop.loops.planning.record import OFF, Decision, Record
+from fiveloop.loops.planning.record import Called, Decision, Record
 from fiveloop.state import Ref
 
 
@@ -34,13 +34,14 @@ from fiveloop.state import Ref
 class TracedBody:
     """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over.
 
-    `fun` is the user's function that it was traced from.
+    `fun` is the user's function that it was traced from, and `called` what it was given to.
     """
 
     jaxpr: Jaxpr
     consts: list[Value]
     refs: list[Value]
     fun: object = None
+    called: Called = Called()
 
 
 def trace_body(
@@ -170,16 +171,17 @@ def _hoisted(traced: TracedBody, story: _Story | None) -> TracedBody:
     )
     if story:
         story.move(kept, len(found.results))
-    return TracedBody(body, [*select_by(kept, traced.consts), *values], traced.refs, traced.fun)
+    return replace(traced, jaxpr=body, consts=[*select_by(kept, traced.consts), *values])
 
 
 class _Story:
     """What is told of a loop while it is traced: the names of its operands, and what was done."""
 
     def __init__(self, traced: TracedBody, states: Sequence[str]) -> None:
-        closed = closure_names(traced.fun, [*traced.consts, *traced.refs])
+        closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
         count = len(traced.jaxpr.invars) - 1 - len(closed)
         names = [*closed, *states][: len(closed) + count]
+        self.traced = traced
         self.names = [*names, *["state"] * (len(closed) + count - len(names))]
         self.told: list[Decision] = []
 
@@ -203,5 +205,5 @@ class _Story:
         kept, indexed = partition(promoted, closed)
         rest = self.names[num_consts:]
         names = [*kept, *rest[:num_refs], *indexed, *rest[num_refs:]]
-        off = [Decision(step, "", False, OFF) for step in STEPS if not getattr(chosen, step)]
-        return Record(names=tuple(names), decisions=(*self.told, *off))
+        record = Record(self.traced.called, names=tuple(names))
+        return record.with_decisions(self.told)

@@ -8,6 +8,22 @@ from dataclasses import dataclass, field, replace
 from fiveloop.core.extend import Aval, Dim, Eqn, Source
 
 
+PLAIN = "loop"
+"""The role of a loop that is no part of a derivative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The function that the user called for a loop, and with what: `name`, if it is not that of the loop's body.
+
+    `kind` says what the steps are where they are not those of that function.
+    """
+
+    call: str = "for_loop"
+    name: str = ""
+    kind: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What a step did with something in a loop (`done`), or why it did nothing, with the line that decides."""
@@ -42,14 +58,21 @@ class Saved:
 class Record:
     """What is known of a loop besides what it computes.
 
-    `role` is the part of a derivative that the loop is; `names` has a name for each operand, or is empty.
+    `called` is what the user has written for it. `role` is the part of a derivative that the loop is; `names` has a name for each operand, or is empty.
     """
 
-    role: str = "loop"
+    called: Called = Called()
+    role: str = PLAIN
     names: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
     operands: tuple[Operand, ...] = ()
     saved: tuple[Saved, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """What the loop is: a part of a derivative, of lanes that run one after the other."""
+        parts = [self.called.kind, self.role if self.role != PLAIN else ""]
+        return ", ".join(filter(None, parts)) or PLAIN
 
     def with_decisions(self, decisions: Sequence[Decision]) -> Record:
         """The record, longer by those decisions that it does not have yet."""
@@ -87,6 +110,7 @@ class Planned:
 
 EMPTY = Record()
 OFF = "it is turned off"
+ALL_OFF = "they are turned off"
 
 
 def shown_type(aval: Aval) -> str:

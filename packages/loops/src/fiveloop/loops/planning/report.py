@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fiveloop.core.extend import Dim
+from fiveloop.loops.planning.record import ALL_OFF, OFF, PLAIN
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,21 @@ class SavedReport:
 class LoopReport:
     """One loop: where it is, what it takes, and what was done to it.
 
-    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it.
-    `steps` is None if that is known only at run time. `in_place` says how arrays that change at indices stay where
-    they are, and `copies` counts the instructions that copy such an array in every step all the same.
+    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it. `call` is
+    the function that was called, and `role` what the loop is of it: "loop", or a part of a derivative, or of lanes.
+    `steps` is None if that is known only at run time; with `may_end` there may be fewer. `in_place` says how arrays
+    that change at indices stay where they are, and `copies` counts the instructions that copy such an array in every
+    step all the same.
     """
 
     number: str
+    call: str
     name: str
     line: str | None
     within: tuple[str, ...]
     role: str
-    steps: Dim | None
+    steps: int | None
+    may_end: bool
     reverse: bool
     unroll: int
     operands: tuple[OperandReport, ...]
@@ -99,21 +104,44 @@ class LoopReport:
         steps = "a number of steps known only at run time"
         if self.steps is not None:
             steps = f"{self.steps:,} steps" if self.steps != 1 else "1 step"
-        place = f", {self.line}" if self.line else ""
-        down = ", counting down" if self.reverse else ""
-        return f"loop {self.number}: {self.role}, `{self.name}`{place}, {steps}{down}"
+            steps = f"at most {steps}" if self.may_end else steps
+        names = " or ".join(f"`{name}`" for name in self.name.split(" or "))
+        what = f"{self.call} of {names}"
+        role = self.role if self.role != PLAIN else None
+        down = "counting down" if self.reverse else None
+        title = ", ".join(filter(None, [what, role, self.line, steps, down]))
+        return f"loop {self.number}: {title}"
 
     def _lines(self) -> list[str]:
         lines = [f"within {' / '.join(self.within)}"] if self.within else []
         names = max([len(o.name) for o in self.operands], default=0)
         types = max([len(o.type) for o in self.operands], default=0)
         lines += [f"{o.name:<{names}}  {o.type:<{types}}  {o.use}" for o in self.operands]
-        lines += map(str, self.decisions)
+        lines += _told(self.decisions)
         lines += map(str, self.saved)
         if self.unroll > 1:
             lines.append(f"unroll: {self.unroll} steps are compiled into one turn")
         lines.append(f"in place: {self.in_place}")
         return lines
+
+
+def _told(decisions: Sequence[StepReport]) -> list[str]:
+    """A line for each decision; those that differ only in what they are about, or that a step is off, have one line."""
+    same: dict[tuple[object, ...], list[StepReport]] = {}
+    for d in decisions:
+        key = (d.done, d.reason, d.line) if d.reason == OFF else (d.step, d.done, d.reason, d.line)
+        same.setdefault(key, []).append(d)
+    return [
+        str(
+            replace(
+                group[0],
+                step=", ".join(dict.fromkeys(d.step for d in group)),
+                subject=", ".join(dict.fromkeys(d.subject for d in group)),
+                reason=ALL_OFF if len(group) > 1 and group[0].reason == OFF else group[0].reason,
+            )
+        )
+        for group in same.values()
+    ]
 
 
 @dataclass(frozen=True)

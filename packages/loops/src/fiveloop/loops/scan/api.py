@@ -40,6 +40,7 @@ from fiveloop.loops.common import check_values, made_in, strong
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.loops.planning.record import Called
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.loops.scan.carry import changed_structure, changed_types
@@ -291,7 +292,7 @@ def _as_for_body(
         *map(AbstractRef, [*carry, *xs, *ys, *[FLAG, COUNT] * has_end]),
     ]
     body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
-    return TracedBody(body, consts, refs, step.f)
+    return TracedBody(body, consts, refs, step.f, Called(step.what))
 
 
 @dataclass(slots=True)

@@ -43,9 +43,11 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
+from fiveloop.loops.planning.record import Record
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
+from fiveloop.loops.while_loop.told import AS_WHILE, Written, with_flag
 
 T = TypeVar("T")
 
@@ -55,10 +57,12 @@ def _while_as_python(
     body_fun: Callable[[Any], Any],
     init_val: Any,
     bar: Progress | None,
+    written: Written = AS_WHILE,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
-    run = while_as_python if branches_as_python() else traced_while
-    return run(cond_fun, body_fun, init_val, bar)
+    if branches_as_python():
+        return while_as_python(cond_fun, body_fun, init_val, bar)
+    return traced_while(cond_fun, body_fun, init_val, bar, written)
 
 
 @boundary
@@ -90,40 +94,49 @@ def while_loop(
     bar = as_progress("while_loop", progress)
     refs = carried_refs("while_loop: val", init_val)
     if refs is None:
-        return _while(cond_fun, body_fun, init_val, bar)
+        return while_of(cond_fun, body_fun, init_val, bar)
     given = refs.step(body_fun, 0)
 
     @wraps(body_fun)
     def step(val: Any) -> Any:
         return refs.kept(given(val), body_fun)
 
-    final = _while(refs.step(cond_fun, 0), step, refs.values, bar)
+    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar)
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
 @python_form(_while_as_python)
-def _while(
-    cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
+def while_of(
+    cond_fun: Callable[[T], Any],
+    body_fun: Callable[[T], T],
+    init_val: T,
+    bar: Progress | None,
+    written: Written = AS_WHILE,
 ) -> T:
-    """As `while_loop`, of a value without Refs."""
-    return traced_while(cond_fun, body_fun, init_val, bar)
+    """As `while_loop`, of a value without Refs; `written` is how the user has written it."""
+    return traced_while(cond_fun, body_fun, init_val, bar, written)
 
 
 def traced_while(
-    cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
+    cond_fun: Callable[[T], Any],
+    body_fun: Callable[[T], T],
+    init_val: T,
+    bar: Progress | None,
+    written: Written = AS_WHILE,
 ) -> T:
     """The same as one loop, traced."""
     init, tree = flatten_values(init_val, "while_loop: init_val")
     given = tuple([x.aval for x in init])
     plan = traced_once(
-        ("while_loop", tree, given, bar),
+        (written.call, tree, given, bar),
         [cond_fun, body_fun],
         lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given),
     )
     carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     acts = any(not effect.droppable for effect in plan.cond.effects)
     bind_loop = _bind_with_pred if acts else _bind
-    outs = bind_loop(plan.cond, plan.body, plan.closures, carry)
+    record = written.record([body_fun, cond_fun], tree, plan.closures.consts, plan.closures.refs)
+    outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
 
@@ -144,13 +157,15 @@ def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]
     return _Plan(cond_jaxpr, with_results(body_jaxpr, avals), closures, avals)
 
 
-def _bind(cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]) -> list[Value]:
-    params = WhileParams(cond, body, len(closures.consts))
+def _bind(
+    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
+) -> list[Value]:
+    params = WhileParams(cond, body, len(closures.consts), record)
     return bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 
 def _bind_with_pred(
-    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]
+    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
 ) -> list[Value]:
     """The same for a condition that writes or calls Python: it is called before the loop and after each step.
 
@@ -171,7 +186,8 @@ def _bind_with_pred(
     avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
     rotated = stage_closed(step, avals, body.name)
     holds = stage_closed(lambda *args: [args[first]], avals, cond.name)
-    return _bind(holds, rotated, closures, [pred, *carry])[1:]
+    record = with_flag(record, first)
+    return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
 
 
 class _Body:
