@@ -26,7 +26,7 @@ from fiveloop.loops.planning.invariant import invariant_part
 from fiveloop.loops.planning.names import closure_names
 from fiveloop.loops.planning.options import Planning, current_planning
 from fiveloop.loops.planning.promote import promote
-from fiveloop.loops.planning.record import Called, Decision, Record
+from fiveloop.loops.planning.record import FOR_LOOP, Called, Decision, Record
 from fiveloop.state import Ref
 
 
@@ -41,7 +41,7 @@ class TracedBody:
     consts: list[Value]
     refs: list[Value]
     fun: object = None
-    called: Called = Called()
+    called: Called = FOR_LOOP
 
 
 def trace_body(

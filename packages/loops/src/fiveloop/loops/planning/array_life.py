@@ -110,7 +110,6 @@ class Life:
         self._replaced.update((id(eqn), []) for eqn in gone)
         return [e for eqn in eqns for e in self._replaced.get(id(eqn), [eqn])]
 
-
     def read_too_late(self) -> Eqn | None:
         """A read of an old version that needs what comes after its update; None if none does by itself."""
         made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import boundary, order_p, stage_user
-from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in
+from fiveloop.core.engine import boundary, is_constant, order_p, stage_user
+from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in, size_of
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.options import telling
-from fiveloop.loops.planning.record import Decision, Record, shown_type
+from fiveloop.loops.planning.record import Decision, Record, shown_aval, shown_type
 from fiveloop.loops.planning.report import (
     Explanation,
     LoopReport,
@@ -41,10 +41,17 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     check_callable("explain", f)
     with telling():
         jaxpr = stage_user(f, args, kwargs)[0].jaxpr
-        found = in_place(jaxpr)
+        found = in_place(jaxpr) if _has_sizes(jaxpr) else None
         ready = ready_jaxpr(jaxpr)
-    loops = [_report(loop, found) for loop in _loops(ready, (), "")]
-    return Explanation(tuple(loops), found.emission, len(found.copies))
+    loops = tuple(_report(loop, found) for loop in _loops(ready, (), ""))
+    if found is None:
+        return Explanation(loops, None, None)
+    return Explanation(loops, found.emission, len(found.copies))
+
+
+def _has_sizes(jaxpr: Jaxpr) -> bool:
+    """Whether all sizes are known, so that a program can be compiled."""
+    return all(is_constant(size_of(shown_aval(a).shape)) for a in jaxpr.in_avals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +102,16 @@ def _place(eqn: Eqn, k: int) -> str:
     return f"{eqn.primitive} `{name}`" if name else str(eqn.primitive)
 
 
-def _report(found: _Found, program: InPlace) -> LoopReport:
+def _report(found: _Found, program: InPlace | None) -> LoopReport:
     report = _for_report if found.eqn.primitive is for_p else _while_report
     return report(found, program)
 
 
-def _for_report(found: _Found, program: InPlace) -> LoopReport:
+def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
     p = found.eqn.params
     record = p.record
     carried = [shown_type(a) for a in p.body.out_avals if a.shape]
-    copies = sum(same_shape(copy.shape, carried) for copy in program.copies)
+    copies = sum(same_shape(copy.shape, carried) for copy in program.copies) if program else 0
     return LoopReport(
         number=found.number,
         call=record.called.call,
@@ -140,17 +147,19 @@ def _is_loop(eqn: Eqn) -> bool:
     return eqn.primitive is for_p or eqn.primitive is while_p
 
 
-def _in_place(orders: int, updated: bool, copies: int, program: InPlace) -> str:
+def _in_place(orders: int, updated: bool, copies: int, program: InPlace | None) -> str:
     if not updated and not orders:
         return "no Ref changes at indices"
     if not orders:
         return "no write uses an element of another array that changes: nothing has to be ordered"
     left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
     times = "once" if orders == 1 else f"{orders} times"
+    if program is None:
+        return f"reads are ordered before writes {times} a step"
     return f"reads are ordered before writes {times} a step, by `{program.emission}`: {left}"
 
 
-def _while_report(found: _Found, program: InPlace) -> LoopReport:
+def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
     p = found.eqn.params
     record = p.record
     return LoopReport(

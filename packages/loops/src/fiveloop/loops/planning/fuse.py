@@ -74,6 +74,7 @@ class Read:
 
 
 def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
+    """The states of which each step reads its slot, and nothing else."""
     p, stacks = eqn.params, Stacks(eqn, around)
     states = is_state(p, [a.aval for a in eqn.invars])
     results = iter(eqn.outvars)

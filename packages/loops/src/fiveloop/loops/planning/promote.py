@@ -19,6 +19,7 @@ from fiveloop.state import AbstractRef
 from fiveloop.state.engine import get_p, swap_p
 
 STEP = "promote"
+UNSIZED = "it stays a value: its size is not known"
 DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
 
 
@@ -40,6 +41,8 @@ def _promoted(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decisi
             changed, verdict = _with_indices(body, ref, *whole)
             uses, body = uses if changed is body else uses_of(changed), changed
             told.append(_decision(name, verdict, names))
+        elif [eqn.primitive for eqn in whole] == [get_p, swap_p] and not _is_sized(ref):
+            told.append(Decision(STEP, name, False, UNSIZED, whole[0].source))
     body, inner = with_bodies(body, names, _promoted)
     return body, [*told, *inner]
 
@@ -85,7 +88,9 @@ def _not_handed_on(life: Life, ends: Eqn) -> Verdict:
     out = ends.invars[1]
     if out in life.names:
         update = made[life.last[0]]
-        return Verdict("the body updates it here, and hands on a version from before", update.source)
+        return Verdict(
+            "the body updates it here, and hands on a version from before", update.source
+        )
     maker = made.get(out) if isinstance(out, Var) else None
     if maker is None:
         return Verdict("the body hands on another array in its place", ends.source)
@@ -103,8 +108,13 @@ def _are_whole(uses: Sequence[Eqn], ref: Var) -> bool:
     """Whether a Ref is read whole, and then written whole, and that is all."""
     if [eqn.primitive for eqn in uses] != [get_p, swap_p] or uses[1].params.returns_old:
         return False
-    if not all(isinstance(n, int) for n in ref.aval.shape):
+    if not _is_sized(ref):
         return False
     whole = whole_indexer(ref.aval.shape)
     places = all(eqn.params.indexer == whole and eqn.invars[0] is ref for eqn in uses)
     return places
+
+
+def _is_sized(ref: Var) -> bool:
+    """Whether the sizes of what a Ref holds are known."""
+    return all(isinstance(n, int) for n in ref.aval.shape)

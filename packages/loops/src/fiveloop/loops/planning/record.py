@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from fiveloop.core.extend import Aval, Dim, Eqn, Source
 
-
 PLAIN = "loop"
 """The role of a loop that is no part of a derivative."""
 
@@ -22,6 +21,9 @@ class Called:
     call: str = "for_loop"
     name: str = ""
     kind: str = ""
+
+
+FOR_LOOP = Called()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,11 @@ class Saved:
 class Record:
     """What is known of a loop besides what it computes.
 
-    `called` is what the user has written for it. `role` is the part of a derivative that the loop is; `names` has a name for each operand, or is empty.
+    `called` is what the user has written for it, `role` the part of a derivative that the loop is; `names` has a name
+    for each operand, or is empty.
     """
 
-    called: Called = Called()
+    called: Called = FOR_LOOP
     role: str = PLAIN
     names: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
@@ -113,7 +116,12 @@ OFF = "it is turned off"
 ALL_OFF = "they are turned off"
 
 
+def shown_aval(aval: Aval) -> Aval:
+    """A type; for a Ref, that of what it holds."""
+    inner: Aval = getattr(aval, "inner", aval)
+    return inner
+
+
 def shown_type(aval: Aval) -> str:
     """A type as people read it: what a Ref holds, for a Ref."""
-    inner: Aval = getattr(aval, "inner", aval)
-    return str(inner)
+    return str(shown_aval(aval))

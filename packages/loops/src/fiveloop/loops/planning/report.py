@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fiveloop.core.engine import is_constant
 from fiveloop.core.extend import Dim
 from fiveloop.loops.planning.record import ALL_OFF, OFF, PLAIN
 
@@ -47,7 +48,7 @@ class SavedReport:
     def __str__(self) -> str:
         often = "of each step" if self.each_step else "once"
         line = f", {self.line}" if self.line else ""
-        return f"keeps {self.type} {often}: {self.bytes:,} bytes{line}"
+        return f"keeps {self.type} {often}: {_number(self.bytes)} bytes{line}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class LoopReport:
     line: str | None
     within: tuple[str, ...]
     role: str
-    steps: int | None
+    steps: Dim | None
     may_end: bool
     reverse: bool
     unroll: int
@@ -103,7 +104,7 @@ class LoopReport:
     def _title(self) -> str:
         steps = "a number of steps known only at run time"
         if self.steps is not None:
-            steps = f"{self.steps:,} steps" if self.steps != 1 else "1 step"
+            steps = f"{_number(self.steps)} steps" if self.steps != 1 else "1 step"
             steps = f"at most {steps}" if self.may_end else steps
         names = " or ".join(f"`{name}`" for name in self.name.split(" or "))
         what = f"{self.call} of {names}"
@@ -149,12 +150,12 @@ class Explanation:
     """All loops of a program; prints as text, `to_dict` gives plain data that `json` can write.
 
     `emission` is how reads are ordered before writes, None if nothing needs it; `copies` counts the copies of whole
-    arrays in the loops of the compiled program.
+    arrays in the loops of the compiled program. A program of sizes that are not known is not compiled: both are None.
     """
 
     loops: tuple[LoopReport, ...]
     emission: str | None
-    copies: int
+    copies: int | None
 
     def __len__(self) -> int:
         return len(self.loops)
@@ -163,7 +164,8 @@ class Explanation:
         """The same as dictionaries, lists, strings and numbers."""
         return {
             "loops": [
-                {**asdict(loop), "residual_bytes": loop.residual_bytes} for loop in self.loops
+                _plain({**asdict(loop), "residual_bytes": loop.residual_bytes})
+                for loop in self.loops
             ],
             "emission": self.emission,
             "copies": self.copies,
@@ -177,10 +179,26 @@ class Explanation:
     __repr__ = __str__
 
     def _summary(self) -> str:
+        if self.copies is None:
+            return "sizes are not known, so the program is not compiled"
         if self.emission is None:
             return "nothing in these loops needs an order, so none was written"
         copies = f"{self.copies} copies of whole arrays are left" if self.copies else "no copies"
         return f"reads are ordered before writes by `{self.emission}`: {copies}"
+
+
+def _number(n: Dim) -> str:
+    """A number as people read it; a size that is not known is shown as it is."""
+    return f"{n:,}" if is_constant(n) else str(n)
+
+
+def _plain(x: Any) -> Any:
+    """The same for `json`, where sizes that are not known are text."""
+    if isinstance(x, dict):
+        return {name: _plain(part) for name, part in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(part) for part in x]
+    return x if x is None or isinstance(x, str | int) else str(x)
 
 
 def same_shape(hlo_shape: str, types: Sequence[str]) -> bool:

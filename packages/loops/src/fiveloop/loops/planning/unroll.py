@@ -46,6 +46,7 @@ def is_long(eqn: Eqn) -> bool:
 
 
 def steps_a_turn(body: Jaxpr) -> int:
+    """How many steps of a body make a turn, by its size."""
     sizes = [size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
     if not all(map(is_constant, sizes)):
         return 1
@@ -70,4 +71,5 @@ def is_read_back(body: Jaxpr, ref: Var) -> bool:
 
 
 def is_whole(eqn: Eqn, ref: Var) -> bool:
+    """Whether an equation takes all that a Ref holds."""
     return getattr(eqn.params, "indexer", None) == whole_indexer(ref.aval.shape)

@@ -123,7 +123,10 @@ class _Search:
             return "the size of what is written is not known"
         if size_of(value.shape) > LARGEST:
             return f"{size_of(value.shape):,} elements are read as fast as they are carried"
-        if self.finder.steps_later(write, places=self.finder.places(write) or {}, read=read) is None:
+        if (
+            self.finder.steps_later(write, places=self.finder.places(write) or {}, read=read)
+            is None
+        ):
             return "it is read in another order of axes than it is written"
         return None if self.finder.is_simple(write) else "what is written is converted on the way"
 

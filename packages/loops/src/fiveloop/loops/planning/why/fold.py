@@ -54,15 +54,16 @@ class _Search:
                 self._between[ref] = eqn
                 continue
             if eqn.outvars and ref in self._writes and ref not in self.found:
-                why = self._why_not(self._writes[ref], eqn, self._between.get(ref))
+                why = self._why_not(ref, eqn)
                 if why:
                     self.found[ref] = why, eqn.source
             if eqn.primitive is not get_p:
                 self._writes[ref] = eqn
                 self._between.pop(ref, None)
 
-    def _why_not(self, write: Eqn, read: Eqn, between: Eqn | None) -> str | None:
+    def _why_not(self, ref: Var, read: Eqn) -> str | None:
         """Why a read that comes after a write is not what was written; None if they are apart."""
+        write, between = self._writes[ref], self._between.get(ref)
         ours, theirs = write.params.indexer, read.params.indexer
         operands = [
             [self._equal.known(a) for a in e.invars[FIRST_INDEX[e.primitive] :]]
@@ -72,7 +73,7 @@ class _Search:
         if relation == "apart" or self._are_apart(write, read):
             return None
         line = f" (line {write.source.line})" if write.source is not None else ""
-        if relation == "unknown" and is_whole(ours, write.invars[0]):
+        if relation == "unknown" and is_whole(ours, ref):
             return f"it reads a part of what is written as a whole{line}"
         if relation == "unknown":
             return f"whether it is of the place written before{line} is not known"

@@ -29,7 +29,9 @@ def kept_again(p: ForParams, kept: Collection[Var]) -> list[Decision]:
             value = next((v for v, _ in a.values() if v in kept), None)
             if value is not None and not is_whole(a.eqn.params.indexer, ref):
                 why, source = _why(Finder(p), ref, a, value, found)
-                told.append(Decision(STEP, name, False, f"{value.aval} of each step {KEPT}: {why}", source))
+                told.append(
+                    Decision(STEP, name, False, f"{value.aval} of each step {KEPT}: {why}", source)
+                )
                 break
     return told
 

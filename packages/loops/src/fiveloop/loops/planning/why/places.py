@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fiveloop.core.engine import At, Span
+from fiveloop.core.engine import At, Span, is_constant
 from fiveloop.core.extend import Var
 from fiveloop.loops.for_loop.accesses import RefAccess, is_within
 from fiveloop.loops.for_loop.affine import Affine
@@ -16,12 +16,12 @@ def unknown_places(
     nsteps: int,
     is_fixed: Callable[[int], bool] = lambda axis: False,
 ) -> str:
-    """What keeps the places of an access from being `a * i + b`, or the same in all steps (`is_fixed`), and in range."""
+    """What keeps the places of an access from being `a * i + b` and in range, or the same in all steps (`is_fixed`)."""
     indexer, shape = access.eqn.params.indexer, access.eqn.invars[0].aval.shape
     for axis, (entry, size) in enumerate(zip(indexer.entries, shape, strict=True)):
         if entry == Span(0, size):
             continue
-        if not isinstance(size, int):
+        if not is_constant(size):
             return "along an axis whose size is not known"
         place = access.place(axis, numbers)
         if place is not None and not is_within(place, size, nsteps):

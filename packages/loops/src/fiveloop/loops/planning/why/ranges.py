@@ -56,12 +56,15 @@ def indices_told(
     for name, source in story.in_branches():
         bad.setdefault(name, (ENDS if may_end else IN_BRANCH, source))
     told = [Decision(STEP, n, True, IN_RANGE, at) for n, at in good.items() if n not in bad]
-    return [*told, *[Decision(STEP, n, False, f"{RESOLVED}: {w}", at) for n, (w, at) in bad.items()]]
+    return [
+        *told,
+        *[Decision(STEP, n, False, f"{RESOLVED}: {w}", at) for n, (w, at) in bad.items()],
+    ]
 
 
 def _names_of_arrays(body: Jaxpr, names: Mapping[Var, str]) -> dict[Atom, str]:
     """What the arrays of a body are called, of whose inputs some have names: these, and what they become."""
-    found: dict[Atom, str] = {**names}
+    found: dict[Atom, str] = dict(names.items())
     for eqn in body.eqns:
         if eqn.primitive is order_p:
             given = eqn.invars[1:]
@@ -77,7 +80,9 @@ def _names_of_arrays(body: Jaxpr, names: Mapping[Var, str]) -> dict[Atom, str]:
 class _Story:
     """What makes and what uses each value of a body."""
 
-    def __init__(self, body: Jaxpr, arrays: Mapping[Atom, str], ranges: Mapping[Var, Range]) -> None:
+    def __init__(
+        self, body: Jaxpr, arrays: Mapping[Atom, str], ranges: Mapping[Var, Range]
+    ) -> None:
         self.body = body
         self.arrays = arrays
         self.ranges = ranges
@@ -108,16 +113,18 @@ class _Story:
             return self._origin(index)
         low, high = known
         last = p.size - (p.window or 1)
-        if 0 <= low and high <= last:
+        if low >= 0 and high <= last:
             return "it is converted to another dtype"
-        return f"it goes from {low} to {high}, where places go from 0 to {last}"
+        return f"as far as is known it is from {low} to {high}, where places go from 0 to {last}"
 
     def _origin(self, x: Atom) -> str:
         """What an index comes from whose range is not known."""
         while isinstance(x, Var):
             eqn = self.made.get(x)
             if eqn is None:
-                return f"it is `{self.arrays[x]}`" if x in self.arrays else "it is computed from data"
+                return (
+                    f"it is `{self.arrays[x]}`" if x in self.arrays else "it is computed from data"
+                )
             if eqn.primitive in _INDEXED:
                 name = self.arrays.get(eqn.invars[0])
                 return f"it is read from `{name}`" if name else "it is read from an array"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import dot_general_p
+from fiveloop.core.engine import dot_general_p, is_constant
 from fiveloop.core.extend import Atom, Eqn, Source, Var, add_p, size_of
 from fiveloop.loops.planning.factors import whole
 from fiveloop.loops.planning.record import Decision
@@ -45,17 +45,21 @@ def _carried_sum(users: list[Eqn], made: dict[Var, Eqn]) -> tuple[str, Source | 
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [get_p, swap_p]:
         return None
-    total = made.get(users[1].invars[1])
+    new = users[1].invars[1]
+    total = made.get(new) if isinstance(new, Var) else None
     if total is None or total.primitive is not add_p or users[0].outvars[0] not in total.invars:
         return None
     if not any(_is_product(a, made) for a in total.invars):
         return None
-    return "it is carried as a value; only what is added to a Ref, `r[...] += x`, is contracted", total.source
+    return (
+        "it is carried as a value; only what is added to a Ref, `r[...] += x`, is contracted",
+        total.source,
+    )
 
 
 def _is_large(ref: Var) -> bool:
     size = size_of(ref.aval.shape)
-    return isinstance(size, int) and size >= LEAST_SUM
+    return is_constant(size) and size >= LEAST_SUM
 
 
 def _is_product(x: Atom, made: dict[Var, Eqn]) -> bool:

@@ -33,7 +33,9 @@ def not_unrolled(eqn: Eqn) -> list[Decision]:
     if p.unroll != AUTO or p.num_carry or p.nsteps < 2:
         return []
     why = _why_not(eqn)
-    return [] if why is None else [Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])]
+    return (
+        [] if why is None else [Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])]
+    )
 
 
 def _why_not(eqn: Eqn) -> tuple[str, Source | None] | None:
@@ -47,7 +49,10 @@ def _why_not(eqn: Eqn) -> tuple[str, Source | None] | None:
     for e in filter(is_long, p.body.eqns):
         return f"it {_RUNS.get(e.primitive, f'runs `{e.primitive}`')}", e.source
     if not any(waits(p.body, ref) for ref in refs):
-        return f"what it waits for is {carried[0].aval.dtype.name}, no floating-point number", eqn.source
+        return (
+            f"what it waits for is {carried[0].aval.dtype.name}, no floating-point number",
+            eqn.source,
+        )
     count = steps_a_turn(p.body)
     if count == 1:
         return _size(eqn)
