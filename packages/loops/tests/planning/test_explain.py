@@ -77,8 +77,8 @@ def test_a_loop_that_swaps() -> None:
         loop 1: fori_loop of `swap`, test_explain.py:37, 40 steps
           carry  f32[40]  Ref, at indices
           + promote: carry: it is indexed and updated at indices alone, so it runs as a Ref, test_explain.py:37
-          - carry: carry: what a step writes is not carried to those that read it: a step writes it more than once, test_explain.py:35
-          - ranges: carry: an index is resolved in each step: as far as is known it is from 0 to 79, where places go from 0 to 39, test_explain.py:35
+          - carry: carry: it is not carried from step to step: a step writes it more than once, test_explain.py:35
+          - ranges: carry: an index is resolved: it may be from 0 to 79, and places are from 0 to 39, test_explain.py:35
           in place: reads are ordered before writes once a step, by `barrier`: no array is copied
         reads are ordered before writes by `barrier`: no copies
         """,
@@ -96,11 +96,11 @@ def test_the_gradient_of_a_recurrence() -> None:
           xs           f32[12,40]  Ref that is only read, at indices
           residual     f32[12,40]  Ref, at indices
           - promote: carry[0]: it stays a value: `dot_general` uses it whole, test_explain.py:43
-          - promote: carry[1]: it stays a value: it is indexed at fixed places alone, which needs no Ref, test_explain.py:45
+          - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
           - constants: w, params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
           + passthrough: carry[0]: f32[40] of each step is what the step before made of it, test_explain.py:45
           + unroll: a step waits for what the last one carries, so 2 make a turn of the loop, test_explain.py:45
-          + ranges: xs, residual: the counter shows indices to be in range, so they are not resolved, test_explain.py:45
+          + ranges: xs, residual: indices are in range, so they are not resolved, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
           unroll: 2 steps are compiled into one turn
           in place: no write uses an element of another array that changes: nothing has to be ordered
@@ -113,7 +113,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           factor                 f32[12,40]  Ref, at indices
           + sink: cotangent of w: the factors of its terms are kept, and contracted after the loop, test_explain.py:45
           + unroll: a step waits for what the last one carries, so 2 make a turn of the loop, test_explain.py:45
-          + ranges: residual, factor: the counter shows indices to be in range, so they are not resolved, test_explain.py:90
+          + ranges: residual, factor: indices are in range, so they are not resolved, test_explain.py:45
           unroll: 2 steps are compiled into one turn
           in place: no write uses an element of another array that changes: nothing has to be ordered
         nothing in these loops needs an order, so none was written
@@ -134,18 +134,18 @@ def test_loops_in_loops_calls_and_branches() -> None:
           + fold: state['sum']: a read is what was written there before, test_explain.py:58
           - constants: x: it stays a value: `while` uses it whole, test_explain.py:64
           - unroll: a turn is one step: it runs an inner loop, test_explain.py:57
-          + ranges: state['rows']: the counter shows indices to be in range, so they are not resolved, test_explain.py:58
+          + ranges: state['rows']: indices are in range, so they are not resolved, test_explain.py:60
           in place: no write uses an element of another array that changes: nothing has to be ordered
         loop 1.1: fori_loop of `inner`, test_explain.py:57, 3 steps
           ref    f32[40]  Ref that is only read, at indices
           carry  f32[]    carried as a value
           - unroll: a turn is one step: 3 steps are too few for several turns of 4, test_explain.py:57
-          + ranges: ref: the counter shows indices to be in range, so they are not resolved, test_explain.py:55
+          + ranges: ref: indices are in range, so they are not resolved, test_explain.py:57
           in place: no Ref changes at indices
         loop 1.2: while_loop of `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
           val  f32[40]  carried as a value
-          - plan: nothing is done to a loop whose number of steps is known only at run time; `scan(until=)`, of at most so many steps, is planned, and has a reverse mode
+          - plan: only loops of a known number of steps are planned; `scan(until=)` is one that may end early
           in place: no Ref changes at indices
         nothing in these loops needs an order, so none was written
         """,

@@ -276,7 +276,7 @@ LEFT_ALONE: dict[str, tuple[Step, str]] = {
     ),
     "fixed places": (
         lambda i, a: jit(lambda a: a.at[0].set(a[1] * 0.5))(a),
-        "it is indexed at fixed places alone, which needs no Ref",
+        "it is indexed at fixed places alone",
     ),
 }
 

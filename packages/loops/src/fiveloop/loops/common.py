@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -14,6 +15,7 @@ from fiveloop.core.engine import (
     as_result,
     at_source,
     current_source,
+    function_name,
     function_source,
     join,
 )
@@ -103,6 +105,14 @@ def keeps_type(given: Aval, out: Aval) -> bool:
     """Whether a step may give a value of type `out` in the place of one: the same, or what a weak one grows to."""
     found = joined(given, out)
     return found is not None and (given.weak_type or found.strong() is given.strong())
+
+
+def body_name(fun: object) -> str:
+    """The name of the user's function that a loop runs: of what a partial one, or one around it, calls."""
+    inner: Any = fun
+    while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
+        inner = inner.func if isinstance(inner, partial) else inner.__wrapped__
+    return function_name(inner)
 
 
 def as_type(x: Value, aval: Aval) -> Value:

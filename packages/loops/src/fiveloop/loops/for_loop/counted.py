@@ -16,7 +16,7 @@ from fiveloop.loops.while_loop.api import while_of
 from fiveloop.loops.while_loop.told import Written
 from fiveloop.state import Ref, freeze, new_ref
 
-ADVICE = "with a number of steps that is a Python number it is planned, and has a reverse mode"
+ADVICE = "give a number of steps that is a Python number"
 
 
 def counted_loop(

@@ -15,7 +15,7 @@ import numpy as np
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import is_scalar, resolve_index_p
 from fiveloop.core.extend import Atom, Eqn, Pass, Var, jaxprs_in, register_pass, with_jaxprs
-from fiveloop.loops.for_loop.primitive import ForParams, for_p, holds_loop
+from fiveloop.loops.for_loop.primitive import for_p, holds_loop
 from fiveloop.loops.planning.record import Decision
 from fiveloop.loops.planning.why.ranges import indices_told
 
@@ -61,7 +61,7 @@ def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
         rest = (None,) * (len(eqn.invars) - p.num_consts)
         counter = (0, max(p.nsteps - 1, 0))
         if p.planning.tell:
-            told = _told(p, [counter, *consts])
+            told = _told(eqn, [counter, *consts])
             p = replace(p, record=p.record.with_decisions(told))
         return eqn.replace(params=replace(p, body=_simplified(p.body, (counter, *consts, *rest))))
     if jaxprs_in(eqn.params):
@@ -69,8 +69,9 @@ def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
     return eqn
 
 
-def _told(p: ForParams, known: Sequence[Range | None]) -> list[Decision]:
-    """What is told of the indices in a loop, of the ranges of whose first inputs some are known."""
+def _told(loop: Eqn, known: Sequence[Range | None]) -> list[Decision]:
+    """What is told of the indices in a loop, of the ranges of whose body's first inputs some are known."""
+    p = loop.params
     pairs = zip(p.body.invars, known, strict=False)
     ranges = {v: r for v, r in pairs if r is not None}
     dropped: list[Eqn] = []
@@ -81,7 +82,7 @@ def _told(p: ForParams, known: Sequence[Range | None]) -> list[Decision]:
         if eqn.primitive is resolve_index_p and _changes_nothing(eqn, ranges):
             dropped.append(eqn)
     names = p.record.names_of(len(p.body.invars) - 1)
-    told = indices_told(p.body, names, ranges, dropped, p.end is not None)
+    told = indices_told(p.body, names, ranges, dropped, loop)
     # Which lane is whose is not for the user to say.
     return [d for d in told if d.done or not p.record.called.kind]
 

@@ -18,6 +18,7 @@ from fiveloop.core.engine import (
     used_vars,
 )
 from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
+from fiveloop.loops.common import body_name
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
@@ -48,7 +49,7 @@ def trace_body(
     fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object
 ) -> TracedBody:
     """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
-    staged = stage(fun, [INDEX, *avals], getattr(user_fun, "__name__", "body"), user_fun)
+    staged = stage(fun, [INDEX, *avals], body_name(user_fun), user_fun)
     num = len(staged.captured)
     captured = list(zip(staged.captured, staged.jaxpr.invars[:num], strict=True))
     consts = [pair for pair in captured if not isinstance(pair[0], Ref)]

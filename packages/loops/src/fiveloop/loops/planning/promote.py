@@ -76,7 +76,7 @@ def _why_not(life: Life, ends: Eqn) -> Verdict | None:
     if ends.invars[1] not in life.last:
         return _not_handed_on(life, ends)
     if not life.is_dynamic:
-        return Verdict("it is indexed at fixed places alone, which needs no Ref", ends.source)
+        return Verdict("it is indexed at fixed places alone", ends.source)
     if life.names & used_vars(life.jaxpr.outvars):
         return Verdict("the body returns it for something else, too", None)
     return None

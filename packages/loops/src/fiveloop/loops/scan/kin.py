@@ -157,7 +157,7 @@ def _counting(
     return final
 
 
-ADVICE = "with bounds that are Python numbers it is planned, and has a reverse mode"
+ADVICE = "give bounds that are Python numbers"
 
 
 def _counted_names(tree: TreeDef) -> list[str]:

@@ -35,6 +35,7 @@ from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import (
     Closures,
     as_type,
+    body_name,
     check_values,
     condition,
     joined,
@@ -201,7 +202,7 @@ class _Body:
     def trace(self, avals: Sequence[Aval]) -> tuple[Staged, list[Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
         while True:
-            staged = stage(self._run, avals, function_name(self.fun), self.fun)
+            staged = stage(self._run, avals, body_name(self.fun), self.fun)
             outs = staged.jaxpr.out_avals
             grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
             if None in grown:

@@ -52,11 +52,11 @@ class Written:
         return Record(Called(self.call), names=names, decisions=(told,))
 
 
-UNKNOWN = "nothing is done to a loop whose number of steps is known only at run time"
+UNKNOWN = "only loops of a known number of steps are planned"
 AS_WHILE = Written(
     "while_loop",
     lambda tree: [f"val{path}" for path in leaf_paths(tree)],
-    "`scan(until=)`, of at most so many steps, is planned, and has a reverse mode",
+    "`scan(until=)` is one that may end early",
 )
 
 
@@ -102,5 +102,5 @@ def with_operands(p: WhileParams) -> WhileParams:
             use = CARRIED
         else:
             use = use_of_ref([(p.body, v), (p.cond, p.cond.invars[k])], k in changed)
-        operands.append(Operand(name, shown_type(v.aval), use))
+        operands.append(Operand(name, shown_type(v.aval.strong()), use))
     return replace(p, record=replace(p.record, operands=tuple(operands)))

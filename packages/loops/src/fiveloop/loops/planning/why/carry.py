@@ -20,14 +20,15 @@ from fiveloop.state import AbstractRef, ReadEffect
 from fiveloop.state.engine import accumulate_p, get_p
 
 STEP = "carry"
-READ_AGAIN = "what a step writes is not carried to those that read it"
+NOT_CARRIED = "it is not carried from step to step"
+SOME_READ = "another read of it stays a read"
 Why = tuple[str, Source | None]
 
 
 def not_carried(eqn: Eqn) -> list[Decision]:
     """For each Ref that steps write and read at indices, why a later step reads again what one has written."""
     p = eqn.params
-    if p.num_carry or p.nsteps < 2:
+    if p.num_carry or p.nsteps < 2 or p.record.called.kind:
         return []
     ends = without_end(p.body)
     body = ends[0] if ends is not None else p.body
@@ -36,10 +37,12 @@ def not_carried(eqn: Eqn) -> list[Decision]:
     told: list[Decision] = []
     for name, ref in zip(names[p.num_consts :], body.invars[1 + p.num_consts :], strict=True):
         why = search.why(ref)
-        if ends is not None and (why or search.finder.chain(ref) is not None):
-            why = ("the loop may end early", eqn.source)
+        is_chain = search.finder.chain(ref) is not None
+        if ends is not None and (why or is_chain):
+            why, is_chain = ("the loop may end early", eqn.source), False
         if why is not None and name not in OWN:
-            told.append(Decision(STEP, name, False, f"{READ_AGAIN}: {why[0]}", why[1]))
+            what = SOME_READ if is_chain else NOT_CARRIED
+            told.append(Decision(STEP, name, False, f"{what}: {why[0]}", why[1]))
     return told
 
 

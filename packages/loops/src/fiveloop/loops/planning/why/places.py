@@ -26,7 +26,7 @@ def unknown_places(
         place = access.place(axis, numbers)
         if place is not None and not is_within(place, size, nsteps):
             low, high = place.ends(nsteps)
-            return f"at indices from {low} to {high}, where places go from 0 to {size - 1}"
+            return f"from {low} to {high}, and places are from 0 to {size - 1}"
         is_one = isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
         if isinstance(entry, Span) and not is_one:
             return "a slice at a time"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import (
@@ -12,19 +13,24 @@ from fiveloop.core.engine import (
     order_p,
     resolve_index_p,
     scatter_p,
-    slice_p,
 )
-from fiveloop.core.extend import Atom, Eqn, Source, Var, jaxprs_in
+from fiveloop.core.extend import Atom, Eqn, Primitive, Source, Var, jaxprs_in
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.record import Decision
 
 STEP = "ranges"
-IN_RANGE = "the counter shows indices to be in range, so they are not resolved"
+IN_RANGE = "indices are in range, so they are not resolved"
 IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
-RESOLVED = "an index is resolved in each step"
+RESOLVED = "an index is resolved"
 Range = tuple[int, int]
-_INDEXED = (dynamic_slice_p, dynamic_update_slice_p, gather_p, scatter_p, slice_p)
+_FIRST_INDEX: Mapping[Primitive[Any], int] = {
+    dynamic_slice_p: 1,
+    dynamic_update_slice_p: 2,
+    gather_p: 1,
+    scatter_p: 1,
+}
+"""The primitives that index an array, and where their indices begin among their operands."""
 _UPDATED = (dynamic_update_slice_p, scatter_p)
 
 
@@ -33,29 +39,29 @@ def indices_told(
     names: Sequence[str],
     ranges: Mapping[Var, Range],
     dropped: Sequence[Eqn],
-    may_end: bool,
+    loop: Eqn,
 ) -> list[Decision]:
     """What became of the indices of each array that a discharged body indexes.
 
     `names` are those of its inputs after the counter, `ranges` what is known of its integers, and `dropped` the
-    resolving that changes nothing.
+    resolving in `loop` that changes nothing.
     """
     arrays = _names_of_arrays(body, dict(zip(body.invars[1:], names, strict=True)))
     story = _Story(body, arrays, ranges)
     gone = {id(eqn) for eqn in dropped}
-    good: dict[str, Source | None] = {}
+    good: dict[str, None] = {}
     bad: dict[str, tuple[str, Source | None]] = {}
     for eqn in body.eqns:
         if eqn.primitive is not resolve_index_p:
             continue
         for name in story.indexed_by(eqn):
             if id(eqn) in gone:
-                good.setdefault(name, eqn.source)
+                good[name] = None
             else:
                 bad.setdefault(name, (story.why(eqn), eqn.source))
     for name, source in story.in_branches():
-        bad.setdefault(name, (ENDS if may_end else IN_BRANCH, source))
-    told = [Decision(STEP, n, True, IN_RANGE, at) for n, at in good.items() if n not in bad]
+        bad.setdefault(name, (ENDS if loop.params.end is not None else IN_BRANCH, source))
+    told = [Decision(STEP, n, True, IN_RANGE, loop.source) for n in good if n not in bad]
     return [
         *told,
         *[Decision(STEP, n, False, f"{RESOLVED}: {w}", at) for n, (w, at) in bad.items()],
@@ -96,7 +102,8 @@ class _Story:
             for eqn in self.body.eqns:
                 if v not in eqn.invars:
                     continue
-                if eqn.primitive in _INDEXED:
+                first = _FIRST_INDEX.get(eqn.primitive)
+                if first is not None and v in eqn.invars[first:]:
                     name = self.arrays.get(eqn.invars[0])
                     found.update({name: None} if name is not None else {})
                 elif eqn.primitive.name in _FOLLOWED:
@@ -115,7 +122,7 @@ class _Story:
         last = p.size - (p.window or 1)
         if low >= 0 and high <= last:
             return "it is converted to another dtype"
-        return f"as far as is known it is from {low} to {high}, where places go from 0 to {last}"
+        return f"it may be from {low} to {high}, and places are from 0 to {last}"
 
     def _origin(self, x: Atom) -> str:
         """What an index comes from whose range is not known."""
@@ -125,7 +132,7 @@ class _Story:
                 return (
                     f"it is `{self.arrays[x]}`" if x in self.arrays else "it is computed from data"
                 )
-            if eqn.primitive in _INDEXED:
+            if eqn.primitive in _FIRST_INDEX or eqn.primitive.name == "slice":
                 name = self.arrays.get(eqn.invars[0])
                 return f"it is read from `{name}`" if name else "it is read from an array"
             unknown = [a for a in eqn.invars if isinstance(a, Var) and a not in self.ranges]
