@@ -226,7 +226,7 @@ def test_reads_after_writes_that_stay_reads() -> None:
 
 def test_turns_of_one_step() -> None:
     counts = lambda x: fori_loop(0, 99, lambda i, s: s + i, 0)
-    few = lambda x: fori_loop(0, 5, lambda i, y: y * 2.0, x)
+    few: Any = lambda x: fori_loop(0, 5, lambda i, y: y * 2.0, x)
     large = lambda x: fori_loop(0, 99, lambda i, y: y * 2.0, TABLE)
     inner = lambda x: fori_loop(0, 99, lambda i, y: few(y * 2.0), x)
     branch = lambda x: fori_loop(0, 99, lambda i, y: cond(y[0] > i, sin, exp, y), x)

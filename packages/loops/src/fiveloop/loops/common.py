@@ -111,7 +111,7 @@ def body_name(fun: object) -> str:
     """The name of the user's function that a loop runs: of what a partial one, or one around it, calls."""
     inner: Any = fun
     while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
-        inner = inner.func if isinstance(inner, partial) else inner.__wrapped__
+        inner = inner.__wrapped__ if hasattr(inner, "__wrapped__") else inner.func
     return function_name(inner)
 
 
