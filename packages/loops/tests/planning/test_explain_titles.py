@@ -30,7 +30,7 @@ from fiveloop.loops import (
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.record import EMPTY
 from fiveloop.loops.while_loop.primitive import while_p
-from fiveloop.state import new_ref
+from fiveloop.state import check, new_ref
 
 N = 40
 X = np.ones(N, np.float32)
@@ -203,6 +203,27 @@ def test_a_while_loop() -> None:
     ]
     lanes = first(vmap(until_large), ROWS)
     assert [o.name for o in lanes.operands] == ["going on", "val"]
+
+
+def test_loops_in_the_branches_of_lanes() -> None:
+    def chooses(x: Any) -> Any:
+        filled = lambda: for_loop(5, lambda i, ref: ref.__setitem__(i + 1, ref[i]), x)
+        return cond(x[0] > 0, filled, lambda: until_large(x))
+
+    found = explain(vmap(chooses), ROWS)
+    assert [loop.call for loop in found.loops] == ["while_loop", "for_loop"]
+    assert [o.name for o in found.loops[0].operands] == ["branch taken", "going on", "val"]
+    assert found.loops[1].decision("carry", "state").done
+
+
+def test_names_where_a_loop_checks() -> None:
+    def step(i: Any, y: Any) -> Any:
+        check(y[i] > 0, "not positive")
+        return y.at[i].set(y[i - 1])
+
+    loop = first(lambda x: fori_loop(1, N, step, x), X)
+    assert loop.decision("ranges", "carry").done
+    assert {d.subject for d in loop.decisions} == {"carry", ""}
 
 
 def test_loops_of_a_computed_number_of_steps() -> None:

@@ -16,6 +16,7 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import is_scalar, resolve_index_p
 from fiveloop.core.extend import Atom, Eqn, Pass, Var, jaxprs_in, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p, holds_loop
+from fiveloop.loops.planning.names import OWN
 from fiveloop.loops.planning.record import Decision
 from fiveloop.loops.planning.why.ranges import indices_told
 
@@ -84,7 +85,7 @@ def _told(loop: Eqn, known: Sequence[Range | None]) -> list[Decision]:
     names = p.record.names_of(len(p.body.invars) - 1)
     told = indices_told(p.body, names, ranges, dropped, loop)
     # Which lane is whose is not for the user to say.
-    return [d for d in told if d.done or not p.record.called.kind]
+    return [d for d in told if d.subject not in OWN and (d.done or not p.record.called.kind)]
 
 
 def _changes_nothing(eqn: Eqn, ranges: Ranges) -> bool:

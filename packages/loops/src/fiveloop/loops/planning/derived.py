@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PUSHES = "values and tangents"
 KNOWN = "forward half of a derivative"
 LINEAR = "linear half of a derivative"
+TAKEN = "branch taken"
 BACKWARD = "backward half of a derivative"
 
 
@@ -86,6 +87,14 @@ def of_dce(record: Record, kept: Sequence[bool]) -> Record:
     operands = record.operands
     left = select_by(kept, operands) if len(operands) == len(kept) else []
     return replace(found, operands=tuple(left))
+
+
+def with_operand(record: Record, at: int, name: str) -> Record:
+    """The record of a loop with one more operand at a position, which the library makes."""
+    if not record.names:
+        return record
+    names = record.names
+    return replace(record, names=(*names[:at], name, *names[at:]))
 
 
 def of_discharge(record: Record, layout: Sequence[int]) -> Record:

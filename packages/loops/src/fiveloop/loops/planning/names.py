@@ -11,7 +11,7 @@ from typing import Any
 from fiveloop.core import Value, keystr, tree_flatten_with_path
 from fiveloop.loops.carried_refs import CarriedRefs
 
-OWN = ("ended", "steps taken", "all ended", "computed before", "lane_order")
+OWN = ("ended", "steps taken", "all ended", "computed before", "lane_order", "effect")
 """The names of what is a loop's own, and not the user's."""
 _DEPTH = 3
 """How many functions within functions are looked into."""

@@ -44,11 +44,12 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
+from fiveloop.loops.planning.derived import with_operand
 from fiveloop.loops.planning.record import Record
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
-from fiveloop.loops.while_loop.told import AS_WHILE, Written, with_flag
+from fiveloop.loops.while_loop.told import AS_WHILE, Written
 
 T = TypeVar("T")
 
@@ -187,7 +188,7 @@ def _bind_with_pred(
     avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
     rotated = stage_closed(step, avals, body.name)
     holds = stage_closed(lambda *args: [args[first]], avals, cond.name)
-    record = with_flag(record, first)
+    record = with_operand(record, first, "going on")
     return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
 
 

@@ -24,9 +24,9 @@ from fiveloop.core.extend import (
     select,
     stage_closed,
 )
+from fiveloop.loops.planning.derived import with_operand
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.loops.while_loop.told import with_flag
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import insert_for_lanes
 from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
@@ -88,7 +88,7 @@ def _until_all_are_done(
     pred = _first_pred(size, operands, dims, p)
     moved = _moved(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
-    record = with_flag(p.record, p.num_consts)
+    record = with_operand(p.record, p.num_consts, "going on")
     outs = bind(while_p, *args, params=replace(p, cond=cond, body=body, record=record))
     return outs[1:], [0 if b else None for b in carry]
 

@@ -62,7 +62,7 @@ AS_WHILE = Written(
 
 def of_jvp(p: WhileParams, nonzero: tuple[Sequence[bool], ...]) -> Record:
     """The record of a loop over values and tangents."""
-    names = p.record.names
+    names = _names(p)
     if not names:
         return p.record
     given = parts(p, names)
@@ -76,23 +76,20 @@ def of_jvp(p: WhileParams, nonzero: tuple[Sequence[bool], ...]) -> Record:
 
 def of_half(p: WhileParams, role: str, taken: Sequence[bool]) -> Record:
     """The record of a half of a derivative, which takes some of the operands."""
-    names = p.record.names
+    names = _names(p)
     return p.record.moved(role, select_by(taken, names)) if names else p.record
 
 
-def with_flag(record: Record, first: int) -> Record:
-    """The record of a loop that carries besides, as the first of all, whether it goes on."""
-    names = record.names
-    if not names:
-        return record
-    return record.moved(record.role, [*names[:first], "going on", *names[first:]])
+def _names(p: WhileParams) -> tuple[str, ...]:
+    """The names of the operands; none if they are not known."""
+    return p.record.names if len(p.record.names) == len(p.body.invars) else ()
 
 
 def with_operands(p: WhileParams) -> WhileParams:
     """The loop, before discharge, with what its operands are and how its steps use them."""
-    names = p.record.names
-    if not names or p.record.operands:
+    if not p.record.names or p.record.operands:
         return p
+    names = p.record.names_of(len(p.body.invars))
     changed = mutated_positions(p.body.effects)
     operands: list[Operand] = []
     for k, (name, v) in enumerate(zip(names, p.body.invars, strict=True)):

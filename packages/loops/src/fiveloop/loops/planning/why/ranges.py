@@ -22,6 +22,7 @@ STEP = "ranges"
 IN_RANGE = "indices are in range, so they are not resolved"
 IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
+IN_A_BODY = "it is computed in a branch, a call or a loop"
 RESOLVED = "an index is resolved"
 Range = tuple[int, int]
 _FIRST_INDEX: Mapping[Primitive[Any], int] = {
@@ -49,6 +50,7 @@ def indices_told(
     arrays = _names_of_arrays(body, dict(zip(body.invars[1:], names, strict=True)))
     story = _Story(body, arrays, ranges)
     gone = {id(eqn) for eqn in dropped}
+    ends = loop.params.end is not None
     good: dict[str, None] = {}
     bad: dict[str, tuple[str, Source | None]] = {}
     for eqn in body.eqns:
@@ -58,9 +60,10 @@ def indices_told(
             if id(eqn) in gone:
                 good[name] = None
             else:
-                bad.setdefault(name, (story.why(eqn), eqn.source))
+                why = story.why(eqn)
+                bad.setdefault(name, (ENDS if ends and why == IN_A_BODY else why, eqn.source))
     for name, source in story.in_branches():
-        bad.setdefault(name, (ENDS if loop.params.end is not None else IN_BRANCH, source))
+        bad.setdefault(name, (ENDS if ends else IN_BRANCH, source))
     told = [Decision(STEP, n, True, IN_RANGE, loop.source) for n in good if n not in bad]
     return [
         *told,
@@ -137,7 +140,7 @@ class _Story:
                 return f"it is read from `{name}`" if name else "it is read from an array"
             unknown = [a for a in eqn.invars if isinstance(a, Var) and a not in self.ranges]
             if jaxprs_in(eqn.params):
-                return "it is computed in a branch, a call or a loop"
+                return IN_A_BODY
             if not unknown or eqn.primitive.name not in _FOLLOWED:
                 return f"it is computed by `{eqn.primitive}`"
             x = unknown[0]
