@@ -168,6 +168,8 @@ def test_values_and_tangents_of_a_derivative() -> None:
     assert [loop.role for loop in halves] == [
         f"{half} half of a derivative, values and tangents" for half in ("forward", "backward")
     ]
+    pushed = lambda x: jvp(lambda x: fori_loop(0, 9, double, x), (x,), (x,))[1]
+    assert first(lambda x: jvp(pushed, (x,), (x,)), X).role == "values and tangents"
 
 
 def test_a_while_loop() -> None:

@@ -296,9 +296,19 @@ def test_what_is_handed_on_in_place_of_an_update() -> None:
     def other(i: Any, y: Any) -> Any:
         return y[i] * ROWS[0]
 
+    def behind(y: Any, i: Any) -> Any:
+        new = y.at[i].set(1.0)
+        newer = new.at[i + 1].set(2.0)
+        return new, newer[i]
+
     def swapped(i: Any, pair: Any) -> Any:
         return pair[1], pair[0].at[i].set(pair[1][i])
 
+    found = only_loop(lambda y: scan(behind, y, PICKS), X).decision("promote")
+    assert found.reason == (
+        "it stays a value: the body updates it here, and hands on a version from before"
+    )
+    assert found.line == f"test_explain_why.py:{behind.__code__.co_firstlineno + 2}"
     line = older.__code__.co_firstlineno
     for body, init, why, offset in (
         (

@@ -19,7 +19,7 @@ def for_handler(
     first = p.first_ref
     key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)
     body = p.body.remember(key, lambda: _handled(handling, p))
-    record = with_operand(p.record, first, "effect")
+    record = with_operand(p.record, first, "an effect's")
     params = replace(p, body=body, record=record)
     return bind(for_p, *operands[:first], ref, *operands[first:], params=params)
 

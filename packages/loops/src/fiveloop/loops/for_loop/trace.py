@@ -201,7 +201,7 @@ class _Story:
         """The record of the loop, with names in the order of its operands."""
         num_consts = len(promoted)
         closed = self.names[:num_consts]
-        if chosen.constants:
+        if chosen.constants and not self.traced.called.kind:
             self.told += constants_told(body, closed, promoted)
         kept, indexed = partition(promoted, closed)
         rest = self.names[num_consts:]

@@ -14,7 +14,7 @@ from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.array_access import INDEXED, Access, Made, access
 from fiveloop.loops.planning.array_life import Verdict, access_or_why
 from fiveloop.loops.planning.entered import is_entered
-from fiveloop.loops.planning.names import OWN
+from fiveloop.loops.planning.names import COMPUTED
 from fiveloop.loops.planning.record import Decision
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
@@ -64,7 +64,7 @@ def decisions(body: Jaxpr, names: Sequence[str], promoted: Sequence[bool]) -> li
     for v, name, done in zip(consts, names, promoted, strict=True):
         users = [e for e in body.eqns if v in (_indexed(e, refs, made) if done else e.invars)]
         source = users[0].source if users else None
-        if v.aval.shape and name not in OWN:
+        if v.aval.shape and name != COMPUTED:
             reason = _READ_AT_INDICES
             if not done:
                 why = _used_otherwise(v, refs[v], users, made)

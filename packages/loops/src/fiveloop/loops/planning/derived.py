@@ -21,6 +21,13 @@ TAKEN = "branch taken"
 BACKWARD = "backward half of a derivative"
 
 
+def pushed(role: str) -> str:
+    """The part of a derivative that a loop is whose values go through it together with tangents."""
+    if role == PLAIN:
+        return PUSHES
+    return role if role.endswith(PUSHES) else f"{role}, {PUSHES}"
+
+
 def of_jvp(p: ForParams, nonzero: Sequence[bool]) -> Record:
     """The record of a loop over values and tangents."""
     names, num = p.record.names, p.num_consts
@@ -28,8 +35,9 @@ def of_jvp(p: ForParams, nonzero: Sequence[bool]) -> Record:
         return p.record
     dots = [f"tangent of {name}" for name in select_by(nonzero, names)]
     first = sum(nonzero[:num])
-    role = PUSHES if p.record.role == PLAIN else f"{p.record.role}, {PUSHES}"
-    return p.record.moved(role, [*names[:num], *dots[:first], *names[num:], *dots[first:]])
+    return p.record.moved(
+        pushed(p.record.role), [*names[:num], *dots[:first], *names[num:], *dots[first:]]
+    )
 
 
 def of_known(p: ForParams, known: Sequence[bool], core: Jaxpr, stacked: Sequence[Var]) -> Record:

@@ -11,7 +11,8 @@ from typing import Any
 from fiveloop.core import Value, keystr, tree_flatten_with_path
 from fiveloop.loops.carried_refs import CarriedRefs
 
-OWN = ("ended", "steps taken", "all ended", "computed before", "lane_order", "effect")
+COMPUTED = "computed before"
+OWN = ("ended", "steps taken", "all ended", COMPUTED, "an effect's")
 """The names of what is a loop's own, and not the user's."""
 _DEPTH = 3
 """How many functions within functions are looked into."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from fiveloop.core import TreeDef, Value, leaf_paths
 from fiveloop.core.engine import select_by
 from fiveloop.core.extend import mutated_positions
-from fiveloop.loops.planning.derived import PUSHES
+from fiveloop.loops.planning.derived import pushed
 from fiveloop.loops.planning.names import closure_names
 from fiveloop.loops.planning.operands import CARRIED, SAME, use_of_ref
 from fiveloop.loops.planning.options import current_planning
 from fiveloop.loops.planning.record import (
     EMPTY,
-    PLAIN,
     Called,
     Decision,
     Operand,
@@ -70,8 +69,7 @@ def of_jvp(p: WhileParams, nonzero: tuple[Sequence[bool], ...]) -> Record:
         [f"tangent of {name}" for name in select_by(mask, part)]
         for mask, part in zip(nonzero, given, strict=True)
     ]
-    role = PUSHES if p.record.role == PLAIN else f"{p.record.role}, {PUSHES}"
-    return p.record.moved(role, with_dots(p, names, (dots[0], dots[1], dots[2])))
+    return p.record.moved(pushed(p.record.role), with_dots(p, names, (dots[0], dots[1], dots[2])))
 
 
 def of_half(p: WhileParams, role: str, taken: Sequence[bool]) -> Record:

@@ -133,7 +133,9 @@ class _Story:
             eqn = self.made.get(x)
             if eqn is None:
                 return (
-                    f"it is `{self.arrays[x]}`" if x in self.arrays else "it is computed from data"
+                    f"it comes from `{self.arrays[x]}`"
+                    if x in self.arrays
+                    else "it comes from elsewhere"
                 )
             if eqn.primitive in _FIRST_INDEX or eqn.primitive.name == "slice":
                 name = self.arrays.get(eqn.invars[0])

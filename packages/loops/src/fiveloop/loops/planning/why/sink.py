@@ -18,7 +18,7 @@ ADDED_UP = "it is added up in the loop"
 def not_sunk(eqn: Eqn) -> list[Decision]:
     """For each Ref to which a step adds a product, and with which it does something else, what that is."""
     p = eqn.params
-    if p.num_carry or p.nsteps < 2:
+    if p.num_carry or p.nsteps < 2 or p.record.called.call == "accumulate_grads":
         return []
     names = p.record.names_of(len(eqn.invars))
     made = {v: e for e in p.body.eqns for v in e.outvars}
