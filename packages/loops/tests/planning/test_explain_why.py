@@ -58,6 +58,10 @@ def one_place(i: Any, r: Any, picks: Any) -> None:
     r[i] = r[5] * 2.0
 
 
+def the_same_place(i: Any, r: Any, picks: Any) -> None:
+    r[3] = r[3] * 2.0
+
+
 def whole(i: Any, r: Any, picks: Any) -> None:
     r[i] = r[...].sum()
 
@@ -96,6 +100,7 @@ NOT_CARRIED: dict[Callable[[Any, Any, Any], None], str] = {
     to_data: "it is written at an index that is not `a * i + b` in the counter `i`",
     strides: "the places read move by 1 a step, those written by 2",
     one_place: "it is read at one place in all steps",
+    the_same_place: "it is read and written at one place in all steps",
     whole: "it is read whole, too",
     in_a_branch: "`cond` reads or writes it",
     in_an_inner_loop: "an inner loop reads or writes it",

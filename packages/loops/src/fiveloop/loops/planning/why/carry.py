@@ -115,6 +115,8 @@ class _Search:
 
     def _of_distance(self, write: RefAccess, read: RefAccess, later: set[int]) -> str | None:
         """Why what is read so many steps later is not carried there."""
+        if not later:
+            return "it is read and written at one place in all steps"
         if len(later) != 1 or not 1 <= (steps := later.pop()) < self.p.nsteps:
             return None
         if steps > MOST_STEPS:

@@ -151,7 +151,8 @@ class _Story:
     def in_branches(self) -> Iterator[tuple[str, Source | None]]:
         """The arrays that branches, calls and `while`s index, with the line; loops tell of themselves."""
         for eqn in self.body.eqns:
-            for inner in jaxprs_in(eqn.params) if eqn.primitive is not for_p else ():
+            bodies = jaxprs_in(eqn.params) if eqn.primitive is not for_p else ()
+            for inner in (body for body in bodies if len(body.invars) <= len(eqn.invars)):
                 operands = eqn.invars[len(eqn.invars) - len(inner.invars) :]
                 pairs = zip(inner.invars, operands, strict=True)
                 names = {v: self.arrays[a] for v, a in pairs if a in self.arrays}
