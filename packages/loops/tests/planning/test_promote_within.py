@@ -264,7 +264,7 @@ LEFT_ALONE: dict[str, tuple[Step, str]] = {
             kept,
             a,
         ),
-        "this reads a version of it from before an update, at or for what comes after that: read it before",
+        "this reads a version of it from before an update, and needs that update: read the updated one",
     ),
     "one of two versions": (
         lambda i, a: cond(i > 3, lambda a, b: b, lambda a, b: a, a, updated(i, a)),

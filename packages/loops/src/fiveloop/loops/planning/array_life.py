@@ -132,7 +132,9 @@ def _updated_twice(updates: Sequence[Access]) -> str:
     return f"this updates a version of it that {other} starts from, too: update what that one gives"
 
 
-NO_ORDER = "this reads a version of it from before an update, at or for what comes after that: read it before"
+NO_ORDER = (
+    "this reads a version of it from before an update, and needs that update: read the updated one"
+)
 
 
 def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import TreeDef, Value, leaf_paths
-from fiveloop.core.engine import select_by
+from fiveloop.core.engine import current_source, select_by
 from fiveloop.core.extend import mutated_positions
 from fiveloop.loops.planning.derived import pushed
 from fiveloop.loops.planning.names import closure_names
@@ -46,16 +46,16 @@ class Written:
             return EMPTY
         holding = [self.held, *funs] if self.held is not None else funs
         first, last = closure_names(holding, consts), closure_names(holding, refs)
-        told = Decision(STEP, "", False, f"{UNKNOWN}; {self.advice}")
+        told = Decision(STEP, "", False, f"{UNKNOWN}; {self.advice}", current_source())
         names = (*first, *self.carry(tree), *last)
         return Record(Called(self.call), names=names, decisions=(told,))
 
 
-UNKNOWN = "only loops of a known number of steps are planned"
+UNKNOWN = "only loops of a known length are planned"
 AS_WHILE = Written(
     "while_loop",
     lambda tree: [f"val{path}" for path in leaf_paths(tree)],
-    "`scan(until=)` is one that may end early",
+    "`scan(until=)` has one, and may end early",
 )
 
 
