@@ -145,7 +145,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
         loop 1.2: while_loop of `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
           val  f32[40]  carried as a value
-          - plan: only loops of a known length are planned; `scan(until=)` has one, and may end early, test_explain.py:64
+          - plan: only loops of a known length are planned; `scan(until=)` has one and may end early, test_explain.py:64
           in place: no Ref changes at indices
         nothing in these loops needs an order, so none was written
         """,

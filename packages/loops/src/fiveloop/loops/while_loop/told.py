@@ -55,7 +55,7 @@ UNKNOWN = "only loops of a known length are planned"
 AS_WHILE = Written(
     "while_loop",
     lambda tree: [f"val{path}" for path in leaf_paths(tree)],
-    "`scan(until=)` has one, and may end early",
+    "`scan(until=)` has one and may end early",
 )
 
 
