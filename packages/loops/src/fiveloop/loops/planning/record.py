@@ -24,6 +24,7 @@ class Called:
 
 
 FOR_LOOP = Called()
+"""What is said of a loop unless its caller says more."""
 
 
 @dataclass(frozen=True, slots=True)
