@@ -74,9 +74,11 @@ def test_a_loop_that_swaps() -> None:
     assert_says(
         explain(swaps, H),
         """
-        loop 1: loop, `swap`, test_explain.py:37, 40 steps
+        loop 1: fori_loop of `swap`, test_explain.py:37, 40 steps
           carry  f32[40]  Ref, at indices
           + promote: carry: it is indexed and updated at indices alone, so it runs as a Ref, test_explain.py:37
+          - carry: carry: it is not carried from step to step: a step writes it more than once, test_explain.py:35
+          - ranges: carry: an index is resolved: it may be from 0 to 79, and places are from 0 to 39, test_explain.py:35
           in place: reads are ordered before writes once a step, by `barrier`: no array is copied
         reads are ordered before writes by `barrier`: no copies
         """,
@@ -87,7 +89,7 @@ def test_the_gradient_of_a_recurrence() -> None:
     assert_says(
         explain(grad(recurrent), W, {"b": H}),
         """
-        loop 1: forward half of a derivative, `step`, test_explain.py:45, 12 steps
+        loop 1: scan of `step`, forward half of a derivative, test_explain.py:45, 12 steps
           w            f32[40,40]  value, the same in all steps
           params['b']  f32[40]     value, the same in all steps
           carry[0]     f32[40]     carried as a value
@@ -95,14 +97,14 @@ def test_the_gradient_of_a_recurrence() -> None:
           residual     f32[12,40]  Ref, at indices
           - promote: carry[0]: it stays a value: `dot_general` uses it whole, test_explain.py:43
           - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
-          - constants: w: it stays a value: no step reads it at a traced index, test_explain.py:43
-          - constants: params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
+          - constants: w, params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
           + passthrough: carry[0]: f32[40] of each step is what the step before made of it, test_explain.py:45
           + unroll: a step waits for what the last one carries, so 2 make a turn of the loop, test_explain.py:45
+          + ranges: xs, residual: indices are in range, so they are not resolved, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
           unroll: 2 steps are compiled into one turn
           in place: no write uses an element of another array that changes: nothing has to be ordered
-        loop 2: backward half of a derivative, `step`, test_explain.py:45, 12 steps, counting down
+        loop 2: scan of `step`, backward half of a derivative, test_explain.py:45, 12 steps, counting down
           carry[0]               f32[40]     value, the same in all steps
           w                      f32[40,40]  value, the same in all steps
           residual               f32[12,40]  Ref that is only read, at indices
@@ -111,6 +113,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           factor                 f32[12,40]  Ref, at indices
           + sink: cotangent of w: the factors of its terms are kept, and contracted after the loop, test_explain.py:45
           + unroll: a step waits for what the last one carries, so 2 make a turn of the loop, test_explain.py:45
+          + ranges: residual, factor: indices are in range, so they are not resolved, test_explain.py:45
           unroll: 2 steps are compiled into one turn
           in place: no write uses an element of another array that changes: nothing has to be ordered
         nothing in these loops needs an order, so none was written
@@ -122,23 +125,27 @@ def test_loops_in_loops_calls_and_branches() -> None:
     assert_says(
         explain(nested, H, H),
         """
-        loop 1: loop, `outer`, test_explain.py:60, 4 steps
-          within closed_call `nested`
+        loop 1: for_loop of `outer`, test_explain.py:60, 4 steps
+          within call of `nested`
           x              f32[40]     value, the same in all steps
           ref            f32[40]     Ref that is only read, at indices
           state['rows']  f32[12,40]  Ref, at indices
           state['sum']   f32[]       carried as a value
           + fold: state['sum']: a read is what was written there before, test_explain.py:58
-          - constants: x: it stays a value: no step reads it at a traced index, test_explain.py:58
+          - constants: x: it stays a value: `while` uses it whole, test_explain.py:64
+          - unroll: a turn is one step: it runs an inner loop, test_explain.py:57
+          + ranges: state['rows']: indices are in range, so they are not resolved, test_explain.py:60
           in place: no write uses an element of another array that changes: nothing has to be ordered
-        loop 1.1: loop, `inner`, test_explain.py:57, 3 steps
+        loop 1.1: fori_loop of `inner`, test_explain.py:57, 3 steps
           ref    f32[40]  Ref that is only read, at indices
           carry  f32[]    carried as a value
+          - unroll: a turn is one step: 3 steps are too few for several turns of 4, test_explain.py:57
+          + ranges: ref: indices are in range, so they are not resolved, test_explain.py:57
           in place: no Ref changes at indices
-        loop 1.2: loop, `<lambda>`, test_explain.py:64, a number of steps known only at run time
+        loop 1.2: while_loop of `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
-          carry  f32[40]  carried as a value
-          - plan: planning looks at loops whose number of steps is known when they are traced
+          val  f32[40]  carried as a value
+          - plan: only loops of a known length are planned; `scan(until=)` has one and may end early, test_explain.py:64
           in place: no Ref changes at indices
         nothing in these loops needs an order, so none was written
         """,
@@ -197,7 +204,7 @@ def test_the_data() -> None:
     assert found.loops[1].decision("sink", "cotangent of w").done
     with pytest.raises(KeyError, match=r"expected a decision of loop 1, one of .*; got 'fly'"):
         found.loops[0].decision("fly")
-    plain = explain(lambda x: fori_loop(0, 3, lambda i, x: x + 1.0, x), 1.0).loops[0]
+    plain = explain(lambda x: for_loop(3, lambda i, r: r.__setitem__((), 0.0), x), 1.0).loops[0]
     with pytest.raises(KeyError, match=r"decision of loop 1, which has none; got 'fuse'"):
         plain.decision("fuse")
 

@@ -127,7 +127,10 @@ def test_cotangents_of_outputs_are_never_there_as_a_whole() -> None:
 def test_it_is_told() -> None:
     found = explain(lambda x: summed(2.0 * x), ROWS).loops[-1].decision("fuse", "xs")
     assert found.done
-    assert found.reason == "it is made slot by slot in the loop, and is never there as a whole"
+    made = "each step makes its slot of it, so that it is not there as a whole"
+    assert found.reason == f"{made}; what it is made of stays: f64[{STEPS},4]"
+    of_a_value = explain(lambda a: summed(spread(a)), 0.7).loops[-1].decision("fuse", "xs")
+    assert of_a_value.reason == made
 
 
 def test_why_not_is_told() -> None:
@@ -141,7 +144,9 @@ def test_why_not_is_told() -> None:
     dear = explain(lambda x: summed(summed(x)[1] + summed(x * x)[1]), ROWS).loops[-1]
     left = dear.decision("fuse", "xs")
     assert not left.done
-    assert "what it is made of more room" in left.reason
+    assert "what it is made of takes more room" in left.reason
+    uncheap = explain(lambda x: summed(exp(x)), ROWS).loops[-1].decision("fuse", "xs")
+    assert "`exp` is not cheap enough" in uncheap.reason
 
 
 def _leaves(x: Any) -> list[Any]:

@@ -202,5 +202,7 @@ def test_nans_are_found_where_they_are_made() -> None:
 def test_what_is_told() -> None:
     (loop,) = explain(normalised, W).loops
     found = [str(d).rpartition(", test")[0] for d in loop.decisions if d.step == "hoist"]
-    assert found == [f"+ hoist: f64[{N},{N}] of `div`: it is computed once, with 4 more"]
+    assert found == [
+        f"+ hoist: f64[{N},{N}] of `div`: it is computed once, with the 4 operations before it"
+    ]
     assert loop.operands[0].name == "computed before"

@@ -23,7 +23,8 @@ from fiveloop.core.engine import at_source, boundary, current_source, flatten_va
 from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
 from fiveloop.loops.progress.api import Shown, as_progress
-from fiveloop.loops.scan.api import scan
+from fiveloop.loops.scan.api import scan_of
+from fiveloop.loops.scan.options import How
 from fiveloop.state import Ref
 
 P = ParamSpec("P")
@@ -114,7 +115,7 @@ def accumulate_grads(
     microbatches = as_count("accumulate_grads: microbatches", microbatches)
     as_choice("accumulate_grads: reduction", reduction, _REDUCTIONS[:2])
     as_choice("accumulate_grads: aux_reduction", aux_reduction, _REDUCTIONS)
-    bar = as_progress("accumulate_grads", progress) or False
+    how = How(progress=as_progress("accumulate_grads", progress))
     wanted = _numbers("argnums", argnums)
     batched = _numbers("batch_argnums", batch_argnums)
     _check_apart(wanted, batched, argnums, batch_argnums)
@@ -130,7 +131,7 @@ def accumulate_grads(
         parts = [_parts(fun, k, args[k], microbatches) for k in batched]
         chosen = args[wanted[0]] if isinstance(argnums, int) else tuple(args[k] for k in wanted)
 
-        def step(sums: Any, part: Any) -> tuple[Any, Any]:
+        def step(i: Value, sums: Any, part: Any) -> tuple[Any, Any]:
             full = list(args)
             for k, x in zip(batched, part, strict=True):
                 full[k] = x
@@ -140,7 +141,9 @@ def accumulate_grads(
                 check_values(where, value[1], flatten_values(value[1], where)[0])
             return tree_map(lambda total, g: total + convert(g, total.dtype), sums, grads), value
 
-        sums, values = scan(step, tree_map(_empty_sum, chosen), parts, progress=bar)
+        step.__name__ = function_name(fun)
+        empty = tree_map(_empty_sum, chosen)
+        sums, values = scan_of("accumulate_grads", step, empty, parts, microbatches, how)
         scale = microbatches if reduction == "mean" else 1
         grads = tree_map(
             lambda x, g: convert(g / scale, x.dtype), tree_map(_as_array, chosen), sums

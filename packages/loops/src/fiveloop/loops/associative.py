@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from operator import index
 from typing import Any, TypeVar
 
@@ -18,7 +18,8 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
 from fiveloop.loops.common import NO_RETURN, as_count, as_flag, changed_places, wrong_type
-from fiveloop.loops.scan.api import scan
+from fiveloop.loops.scan.api import scan_of
+from fiveloop.loops.scan.options import How
 from fiveloop.state import Ref
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def associative_scan(
     in_front = [move_axis(x, at, 0) for x, at in zip(leaves, axes, strict=True)]
     if backwards:
         in_front = [x[::-1] for x in in_front]
-    combine = partial(_combine, fn, tree, axes)
+    combine = wraps(fn)(partial(_combine, fn, tree, axes))
     out = _in_rounds(combine, in_front) if block is None else _in_blocks(combine, in_front, block)
     if backwards:
         out = [x[::-1] for x in out]
@@ -152,12 +153,14 @@ def _in_blocks(combine: Combine, xs: Leaves, block: int) -> Leaves:
 def _in_order(combine: Combine, steps: Leaves) -> Leaves:
     """Running results over the first axis, for each place of the second, in one axis with the second outermost."""
 
-    def step(before: Leaves, x: Leaves) -> tuple[Leaves, Leaves]:
+    @wraps(combine)
+    def step(i: Value, before: Leaves, x: Leaves) -> tuple[Leaves, Leaves]:
         now = combine(before, x)
         return now, now
 
     first = [x[0] for x in steps]
-    _, later = scan(step, first, [x[1:] for x in steps])
+    count = steps[0].shape[0] - 1
+    later = scan_of("associative_scan", step, first, [x[1:] for x in steps], count, How())[1]
     runs = [concatenate([x[None], y], 0) for x, y in zip(first, later, strict=True)]
     rows = [move_axis(x, 1, 0) for x in runs]
     return [reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in rows]

@@ -40,6 +40,12 @@ class CarriedRefs:
         """The same without its Refs: None in their places."""
         return _without_refs(tree_unflatten(self.tree, self.leaves))
 
+    def names(self) -> list[tuple[str, Any]]:
+        """What the user calls each Ref."""
+        root = self.name.partition(": ")[2].removeprefix("the ").removeprefix("init_")
+        held = tree_flatten_with_path(tree_unflatten(self.tree, self.leaves))[0]
+        return [(f"{root}{keystr(path)}", x) for path, x in held if isinstance(x, Ref)]
+
     def whole(self, values: Any) -> Any:
         """What has None in the places of the Refs, with them."""
         given = iter(tree_flatten(values)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -19,6 +20,7 @@ from fiveloop.core.engine import (
     at_source,
     current_source,
     differences,
+    function_name,
     function_source,
     join,
 )
@@ -141,6 +143,14 @@ def keeps_type(given: Aval, out: Aval) -> bool:
     """Whether a step may give a value of type `out` in the place of one: the same, or what a weak one grows to."""
     found = joined(given, out)
     return found is not None and (given.weak_type or found.strong() is given.strong())
+
+
+def body_name(fun: object) -> str:
+    """The name of the user's function that a loop runs: of what a partial one, or one around it, calls."""
+    inner: Any = fun
+    while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__ if hasattr(inner, "__wrapped__") else inner.func
+    return function_name(inner)
 
 
 def as_type(x: Value, aval: Aval) -> Value:

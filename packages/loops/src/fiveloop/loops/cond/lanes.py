@@ -6,8 +6,8 @@ loop runs over lanes; that serves Refs and effects too, which belong to one lane
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from fiveloop.core.engine import (
     clamp,
     current_source,
     in_front,
+    select_by,
 )
 from fiveloop.core.extend import (
     axes_of,
@@ -35,6 +36,7 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
+from fiveloop.loops.planning.record import Called
 from fiveloop.state import AbstractRef, Ref, WriteEffect, freeze, new_ref
 from fiveloop.state.extend import gate
 
@@ -73,7 +75,11 @@ def in_groups(
         return bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
 
     states = [x for b, x in zip(batched, rest, strict=True) if b]
-    found = _loop(-(-size // block) + count - 1, body, [*states, *map(zeros_of, rows)])
+    steps = -(-size // block) + count - 1
+    operands, lane_order, group_ends = rest, order, [*groups.ends, *groups.blocks]
+    holds = lambda: (operands, lane_order, group_ends)
+    story = _Story(p, "lanes in groups", batched, holds)
+    found = _loop(steps, body, [*states, *map(zeros_of, rows)], story)
     places = argsort(order)
     return [x[:size][places] for x in found[num_in:]]
 
@@ -142,7 +148,8 @@ def in_series(
     given = in_front(size, operands, dims)
     axes = axes_in_front(operands, dims)
     outs = [zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
-    states = [x for b, x in zip(batched, given, strict=True) if b and not isinstance(x, Ref)]
+    is_state = [b and not isinstance(x, Ref) for b, x in zip(batched, given, strict=True)]
+    states = select_by(is_state, given)
 
     def body(lane: Value, *refs: Value) -> list[Value]:
         rows = iter(refs)
@@ -156,7 +163,9 @@ def in_series(
                 x[k] = freeze(y)
         return []
 
-    return _loop(size, body, [*states, *outs], lanes=0)[len(states) :]
+    operands = given[1:]
+    story = _Story(p, "lanes one after the other", is_state[1:], lambda: operands)
+    return _loop(size, body, [*states, *outs], story, lanes=0)[len(states) :]
 
 
 def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
@@ -170,9 +179,38 @@ def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
     return row
 
 
-def _loop(steps: int, body: Any, states: Sequence[Value], lanes: int | None = None) -> list[Value]:
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """What is told of a loop over lanes: how they run, which operands are its states, and what holds the others."""
+
+    p: CondParams
+    kind: str
+    are_states: Sequence[bool]
+    holds: Callable[[], Any]
+
+    @property
+    def called(self) -> Called:
+        """The `cond` that the user wrote."""
+        branches = self.p.branches
+        # A `cond` has its branches in the other order than the call.
+        given = branches if len(branches) > 2 else branches[::-1]
+        names = dict.fromkeys(b.name or "branch" for b in given)
+        return Called("cond", " or ".join(names), self.kind)
+
+    def names(self, count: int) -> list[str]:
+        """The names of the states: the index if each lane has its own there, operands, and then the results."""
+        given = [f"operands[{k}]" for k, is_state in enumerate(self.are_states) if is_state]
+        num = len(self.p.branches[0].outvars)
+        first = ["branch taken"] * (count - num - len(given))
+        return [*first, *given, *[f"result[{k}]" for k in range(num)]]
+
+
+def _loop(
+    steps: int, body: Any, states: Sequence[Value], story: _Story, lanes: int | None = None
+) -> list[Value]:
     avals = [AbstractRef(x.aval) for x in states]
-    loop = loop_of(steps, trace_body(body, avals, body), False, 1)
+    traced = replace(trace_body(body, avals, body), fun=story.holds, called=story.called)
+    loop = loop_of(steps, traced, False, 1, story.names(len(states)))
     return replace(loop, params=replace(loop.params, lanes=lanes)).run(states)
 
 

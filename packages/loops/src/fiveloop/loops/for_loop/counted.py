@@ -12,8 +12,11 @@ from fiveloop.core import Value, tree_unflatten
 from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
 from fiveloop.core.extend import call_user, convert
 from fiveloop.loops.progress.api import Progress, mark
-from fiveloop.loops.while_loop.api import while_loop
+from fiveloop.loops.while_loop.api import while_of
+from fiveloop.loops.while_loop.told import Written
 from fiveloop.state import Ref, freeze, new_ref
+
+ADVICE = "give a number of steps that is a Python number"
 
 
 def counted_loop(
@@ -41,7 +44,9 @@ def counted_loop(
         run_body(body, steps - 1 - k if reverse else k, tree_unflatten(tree, refs))
         return k + 1
 
-    while_loop(lambda k: k < steps, step, np.zeros((), steps.dtype))
+    state = tree_unflatten(tree, refs)
+    written = Written("for_loop", lambda tree: ["counter"], ADVICE, lambda: (state, nsteps, steps))
+    while_of(lambda k: k < steps, step, np.zeros((), steps.dtype), None, written)
     return tree_unflatten(tree, [freeze(ref) for ref in refs])
 
 

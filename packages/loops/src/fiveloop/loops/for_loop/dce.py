@@ -42,7 +42,7 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     # body : [i, *kept operands as the body has them] -> []
     body = body.replace(invars=[body.invars[0], *select_by(kept, body.invars[1:])])
     num_consts = sum(kept[: p.num_consts])
-    params = replace(p, body=body, num_consts=num_consts, record=of_dce(p, kept))
+    params = replace(p, body=body, num_consts=num_consts, record=of_dce(p.record, kept))
     return kept, new_eqn(for_p, select_by(kept, eqn.invars), params, outvars, eqn.source)
 
 

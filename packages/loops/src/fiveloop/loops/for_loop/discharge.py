@@ -9,6 +9,7 @@ from fiveloop.core import Value
 from fiveloop.core.extend import bind, mutated_positions
 from fiveloop.loops.for_loop.early_end import end_flag
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
+from fiveloop.loops.planning.derived import of_discharge
 from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
 
 
@@ -36,7 +37,13 @@ def for_discharge(
         invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
     )
     values = ctx.values(operands)
-    params = replace(p, body=body, num_consts=p.num_consts + len(read), end=_end(p, carried))
+    params = replace(
+        p,
+        body=body,
+        num_consts=p.num_consts + len(read),
+        end=_end(p, carried),
+        record=of_discharge(p.record, layout),
+    )
     outs = bind(for_p, *[values[k] for k in layout], params=params)
     final = dict(zip(carried, outs[p.num_carry :], strict=True))
     for k, x in enumerate(operands):

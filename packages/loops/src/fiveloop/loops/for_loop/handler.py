@@ -8,6 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.extend import bind, eval_jaxpr, stage_closed
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
+from fiveloop.loops.planning.derived import with_operand
 from fiveloop.state.extend import Handling
 
 
@@ -18,7 +19,8 @@ def for_handler(
     first = p.first_ref
     key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)
     body = p.body.remember(key, lambda: _handled(handling, p))
-    params = replace(p, body=body)
+    record = with_operand(p.record, first, "an effect's")
+    params = replace(p, body=body, record=record)
     return bind(for_p, *operands[:first], ref, *operands[first:], params=params)
 
 

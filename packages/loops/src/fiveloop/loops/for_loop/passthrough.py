@@ -70,10 +70,12 @@ class Found:
 def find_held(p: ForParams) -> Found:
     """The values of a loop's body that its states hold; remembered on the body."""
     key = ("held", p.nsteps, p.reverse, p.num_consts)
-    return p.body.remember(key, lambda: _Finder(p).run())
+    return p.body.remember(key, lambda: Finder(p).run())
 
 
-class _Finder:
+class Finder:
+    """Finds where values of a loop's body are held."""
+
     def __init__(self, p: ForParams) -> None:
         self.p = p
         self.body: Jaxpr = p.body
@@ -81,6 +83,7 @@ class _Finder:
         self.consts = set(p.body.invars[1 : 1 + p.num_consts])
 
     def run(self) -> Found:
+        """All that states hold, and all that is carried."""
         found = Found({}, {})
         for operand, ref in enumerate(self.body.invars[1:]):
             accesses = accesses_of(self.body, ref) if isinstance(ref.aval, AbstractRef) else None
@@ -112,11 +115,11 @@ class _Finder:
             if place is None or index is None or not is_within(place, size, self.p.nsteps):
                 continue
             for v, is_after in a.values():
-                final = self._is_final(place, a.number, is_after, writes)
-                if final is not None and self._is_small(ref, v):
+                final = self.is_final(place, a.number, is_after, writes)
+                if final is not None and self.is_small(ref, v):
                     yield v, Held(operand, final, a.eqn.params.indexer, index)
 
-    def _is_final(
+    def is_final(
         self, place: Affine, number: int, is_after: bool, writes: Sequence[tuple[int, Affine]]
     ) -> bool | None:
         """Whether all writes to a place have happened at an equation (True), or none has (False); otherwise None."""
@@ -133,7 +136,7 @@ class _Finder:
                 happened.add((apart < 0) != self.p.reverse)
         return None if len(happened) > 1 else happened != {False}
 
-    def _is_small(self, ref: Var, v: Var) -> bool:
+    def is_small(self, ref: Var, v: Var) -> bool:
         """Whether the state takes hardly more room than a slot for the value in each step."""
         stack = self.p.nsteps * bytes_of([v.aval])
         return not is_more(2 * bytes_of([ref.aval]), 3 * stack)

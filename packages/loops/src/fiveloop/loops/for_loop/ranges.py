@@ -16,6 +16,9 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import is_scalar, resolve_index_p
 from fiveloop.core.extend import Atom, Eqn, Pass, Var, jaxprs_in, register_pass, with_jaxprs
 from fiveloop.loops.for_loop.primitive import for_p, holds_loop
+from fiveloop.loops.planning.names import OWN
+from fiveloop.loops.planning.record import Decision
+from fiveloop.loops.planning.why.ranges import indices_told
 
 Range = tuple[int, int]
 """The least and the greatest value that an integer can have."""
@@ -58,10 +61,31 @@ def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
         consts = [_range(a, ranges) for a in eqn.invars[: p.num_consts]]
         rest = (None,) * (len(eqn.invars) - p.num_consts)
         counter = (0, max(p.nsteps - 1, 0))
+        if p.planning.tell:
+            told = _told(eqn, [counter, *consts])
+            p = replace(p, record=p.record.with_decisions(told))
         return eqn.replace(params=replace(p, body=_simplified(p.body, (counter, *consts, *rest))))
     if jaxprs_in(eqn.params):
         return eqn.replace(params=with_jaxprs(eqn.params, drop_resolving))
     return eqn
+
+
+def _told(loop: Eqn, known: Sequence[Range | None]) -> list[Decision]:
+    """What is told of the indices in a loop, of the ranges of whose body's first inputs some are known."""
+    p = loop.params
+    pairs = zip(p.body.invars, known, strict=False)
+    ranges = {v: r for v, r in pairs if r is not None}
+    dropped: list[Eqn] = []
+    for eqn in p.body.eqns:
+        found = _range_of(eqn, ranges)
+        if found is not None:
+            ranges[eqn.outvars[0]] = found
+        if eqn.primitive is resolve_index_p and _changes_nothing(eqn, ranges):
+            dropped.append(eqn)
+    names = p.record.names_of(len(p.body.invars) - 1)
+    told = indices_told(p.body, names, ranges, dropped, loop)
+    # Which lane is whose is not for the user to say.
+    return [d for d in told if d.subject not in OWN and (d.done or not p.record.called.kind)]
 
 
 def _changes_nothing(eqn: Eqn, ranges: Ranges) -> bool:

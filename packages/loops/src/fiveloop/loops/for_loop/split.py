@@ -45,6 +45,7 @@ from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state,
 from fiveloop.loops.for_loop.snapshots import with_snapshots
 from fiveloop.loops.for_loop.stacks import zeros_eqn
 from fiveloop.loops.planning.derived import of_known, of_staged
+from fiveloop.loops.planning.why.passthrough import kept_again
 from fiveloop.state import AbstractRef
 
 
@@ -256,7 +257,8 @@ class _Loop:
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
         record = of_known(self.p, known, core, stacked)
         if self.p.planning.tell:
-            record = record.with_decisions(residuals.passed.told())
+            again = kept_again(self.p, stacked) if self.p.planning.passthrough else []
+            record = record.with_decisions([*residuals.passed.told(), *again])
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,

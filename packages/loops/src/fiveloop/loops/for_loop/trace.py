@@ -18,15 +18,16 @@ from fiveloop.core.engine import (
     used_vars,
 )
 from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
+from fiveloop.loops.common import body_name
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
 from fiveloop.loops.planning.fold import fold_writes
 from fiveloop.loops.planning.invariant import invariant_part
 from fiveloop.loops.planning.names import closure_names
-from fiveloop.loops.planning.options import STEPS, Planning, current_planning
+from fiveloop.loops.planning.options import Planning, current_planning
 from fiveloop.loops.planning.promote import promote
-from fiveloop.loops.planning.record import OFF, Decision, Record
+from fiveloop.loops.planning.record import FOR_LOOP, Called, Decision, Record
 from fiveloop.state import Ref
 
 
@@ -34,20 +35,21 @@ from fiveloop.state import Ref
 class TracedBody:
     """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over.
 
-    `fun` is the user's function that it was traced from.
+    `fun` is the user's function that it was traced from, and `called` what it was given to.
     """
 
     jaxpr: Jaxpr
     consts: list[Value]
     refs: list[Value]
     fun: object = None
+    called: Called = FOR_LOOP
 
 
 def trace_body(
     fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object
 ) -> TracedBody:
     """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
-    staged = stage(fun, [INDEX, *avals], getattr(user_fun, "__name__", "body"), user_fun)
+    staged = stage(fun, [INDEX, *avals], body_name(user_fun), user_fun)
     num = len(staged.captured)
     captured = list(zip(staged.captured, staged.jaxpr.invars[:num], strict=True))
     consts = [pair for pair in captured if not isinstance(pair[0], Ref)]
@@ -167,16 +169,17 @@ def _hoisted(traced: TracedBody, story: _Story | None) -> TracedBody:
     )
     if story:
         story.move(kept, len(found.results))
-    return TracedBody(body, [*select_by(kept, traced.consts), *values], traced.refs, traced.fun)
+    return replace(traced, jaxpr=body, consts=[*select_by(kept, traced.consts), *values])
 
 
 class _Story:
     """What is told of a loop while it is traced: the names of its operands, and what was done."""
 
     def __init__(self, traced: TracedBody, states: Sequence[str]) -> None:
-        closed = closure_names(traced.fun, [*traced.consts, *traced.refs])
+        closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
         count = len(traced.jaxpr.invars) - 1 - len(closed)
         names = [*closed, *states][: len(closed) + count]
+        self.traced = traced
         self.names = [*names, *["state"] * (len(closed) + count - len(names))]
         self.told: list[Decision] = []
 
@@ -195,10 +198,10 @@ class _Story:
         """The record of the loop, with names in the order of its operands."""
         num_consts = len(promoted)
         closed = self.names[:num_consts]
-        if chosen.constants:
+        if chosen.constants and not self.traced.called.kind:
             self.told += constants_told(body, closed, promoted)
         kept, indexed = partition(promoted, closed)
         rest = self.names[num_consts:]
         names = [*kept, *rest[:num_refs], *indexed, *rest[num_refs:]]
-        off = [Decision(step, "", False, OFF) for step in STEPS if not getattr(chosen, step)]
-        return Record(names=tuple(names), decisions=(*self.told, *off))
+        record = Record(self.traced.called, names=tuple(names))
+        return record.with_decisions(self.told)

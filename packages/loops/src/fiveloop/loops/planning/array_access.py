@@ -123,6 +123,10 @@ _RULES: dict[Primitive, Callable[[Eqn, Var, Made], Access | None]] = {  # type: 
 }
 
 
+INDEXED = tuple(_RULES)
+"""The primitives that access an array at indices."""
+
+
 def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
     """An inner loop that has the array as a state takes the Ref instead."""
     states = is_state(eqn.params, [a.aval for a in eqn.invars])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import partition, select_by, used_vars
 from fiveloop.core.extend import (
+    Atom,
     Eqn,
     Source,
     Var,
@@ -21,13 +22,15 @@ from fiveloop.core.extend import (
 from fiveloop.loops.cond.primitive import cond_p
 from fiveloop.loops.planning.array_access import Access, Made, access
 from fiveloop.loops.planning.entered import is_entered
+from fiveloop.state.engine import swap_p
 
 
 class Verdict(NamedTuple):
-    """Why an array stays a value, and where; nothing if it does not."""
+    """Why an array stays a value, and where; nothing if it does not. `given_to` is a Ref that it is written to."""
 
     why: str
     at: Source | None
+    given_to: Atom | None = None
 
 
 def access_or_why(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | Verdict:
@@ -35,7 +38,11 @@ def access_or_why(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | Verdic
     if is_entered(eqn):
         return _enter(eqn, array, ref)
     found = access(eqn, array, ref, made)
-    return Verdict(f"`{eqn.primitive}` uses it whole", eqn.source) if found is None else found
+    if found is not None:
+        return found
+    if eqn.primitive is swap_p:
+        return Verdict("it is written whole to a Ref", eqn.source, eqn.invars[0])
+    return Verdict(f"`{eqn.primitive}` uses it whole", eqn.source)
 
 
 @dataclass(slots=True)
@@ -66,7 +73,7 @@ class Life:
                 return found
             updates = [a for a in found if a.updated]
             if len(updates) > 1:
-                return Verdict("one version of it is updated twice", updates[1].eqn.source)
+                return Verdict(_updated_twice(updates), updates[1].eqn.source)
             self.is_dynamic |= any(a.is_dynamic for a in found)
             self.is_updated |= bool(updates)
             version = updates[0].updated if updates else ()
@@ -89,7 +96,7 @@ class Life:
                 if isinstance(here, Verdict):
                     return here
                 if id(eqn) in self._replaced:
-                    return Verdict(f"`{eqn.primitive}` has it under two names", eqn.source)
+                    return Verdict(f"`{eqn.primitive}` is given it twice", eqn.source)
                 self._replaced[id(eqn)] = here.instead
                 found.append(here)
                 self.last += here.same
@@ -103,14 +110,37 @@ class Life:
         self._replaced.update((id(eqn), []) for eqn in gone)
         return [e for eqn in eqns for e in self._replaced.get(id(eqn), [eqn])]
 
+    def read_too_late(self) -> Eqn | None:
+        """A read of an old version that needs what comes after its update; None if none does by itself."""
+        made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}
+        for read, update in self._before:
+            waiting, seen = [read], set[int]()
+            while waiting:
+                eqn = waiting.pop()
+                if eqn is update:
+                    return read
+                if id(eqn) not in seen:
+                    seen.add(id(eqn))
+                    waiting += [made[a] for a in used_vars(eqn.invars) if a in made]
+        return None
 
-NO_ORDER = "an old version is read for what comes after its update"
+
+def _updated_twice(updates: Sequence[Access]) -> str:
+    """What is told of a version that two equations update."""
+    first = updates[0].eqn.source
+    other = f"another update, on line {first.line}," if first is not None else "another update"
+    return f"this updates a version of it that {other} starts from, too: update what that one gives"
+
+
+NO_ORDER = (
+    "this reads a version of it from before an update, and needs that update: read the updated one"
+)
 
 
 def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:
     """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
     if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
-        return Verdict("lanes run in groups only branches without Refs", eqn.source)
+        return Verdict('`cond(vmap="group")` takes no Refs', eqn.source)
     bodies = jaxprs_in(eqn.params)
     keep = [a is not array for a in eqn.invars]
     first = len(keep) - len(bodies[0].invars)
@@ -127,7 +157,8 @@ def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:
     found = [_on_ref(life, kept, gives) for life in lives]
     changed = [body for body in found if body is not None]
     if why or len(changed) < len(found):
-        return Verdict(why or NO_ORDER, eqn.source)
+        late = next((read for life in lives if (read := life.read_too_late())), eqn)
+        return Verdict(why, eqn.source) if why else Verdict(NO_ORDER, late.source)
     rest = iter(changed)
     params = with_jaxprs(eqn.params, lambda _: next(rest))
     others, versions = partition(gives, eqn.outvars)
@@ -148,11 +179,11 @@ def _why_not(eqn: Eqn, lives: Sequence[Life], gives: Sequence[bool]) -> str:
     for life in lives:
         for out in select_by(gives, life.jaxpr.outvars):
             if out not in life.names:
-                return f"a branch of `{eqn.primitive}` gives another array in its place"
+                return f"a branch of `{eqn.primitive}` returns another array in its place"
             if out not in life.last:
-                return f"`{eqn.primitive}` gives an old version of it"
+                return f"a branch of `{eqn.primitive}` updates it, and returns a version from before that"
         if life.is_updated and not any(gives):
-            return f"`{eqn.primitive}` updates a copy of it"
+            return f"a branch of `{eqn.primitive}` updates it, and does not return it"
     return ""
 
 

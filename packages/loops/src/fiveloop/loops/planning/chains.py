@@ -63,20 +63,20 @@ class ChainFinder:
         if not found or len(users) != len(found) or ref in self.p.body.outvars:
             return None
         writes = [a for a in found if a.mutates]
-        if len(writes) != 1 or not self._is_simple(writes[0]):
+        if len(writes) != 1 or not self.is_simple(writes[0]):
             return None
         (write,) = writes
-        places = self._places(write)
+        places = self.places(write)
         if places is None:
             return None
         reads: dict[int, int] = {}
         for a in found:
-            later = self._steps_later(write, places, a) if a is not write else None
+            later = self.steps_later(write, places, a) if a is not write else None
             if later is not None and 1 <= later <= min(MOST_STEPS, self.p.nsteps - 1):
                 reads[id(a.eqn)] = later
         return Chain(ref, write, places, reads, max(reads.values())) if reads else None
 
-    def _is_simple(self, write: RefAccess) -> bool:
+    def is_simple(self, write: RefAccess) -> bool:
         """Whether a write sets, or adds to, all of a few elements."""
         eqn = write.eqn
         if eqn.primitive not in (swap_p, addupdate_p):
@@ -85,7 +85,7 @@ class ChainFinder:
         fits = value.shape == shape and value.dtype == eqn.invars[0].aval.dtype
         return fits and is_constant(size_of(shape)) and size_of(shape) <= LARGEST
 
-    def _places(self, access: RefAccess) -> dict[int, Place] | None:
+    def places(self, access: RefAccess) -> dict[int, Place] | None:
         """The place of an access on each axis that it does not take whole; None if one is not known."""
         indexer, shape = access.eqn.params.indexer, access.eqn.invars[0].aval.shape
         if any(indexer.paired) or indexer.new_axes:
@@ -104,13 +104,13 @@ class ChainFinder:
                     return None
                 found[axis] = place
                 continue
-            operand = self._operand(access, axis)
+            operand = self.operand(access, axis)
             if operand not in self.fixed:
                 return None
             found[axis] = operand
         return found
 
-    def _operand(self, access: RefAccess, axis: int) -> object:
+    def operand(self, access: RefAccess, axis: int) -> object:
         """The operand of an access on an axis, or the first that is equal to it; None without one of its own."""
         indexer = access.eqn.params.indexer
         entry = indexer.entries[axis]
@@ -119,11 +119,11 @@ class ChainFinder:
             return None
         return self.equal.known(access.operands[indexer.dynamic_axes.index(axis)])
 
-    def _steps_later(
+    def steps_later(
         self, write: RefAccess, places: Mapping[int, Place], read: RefAccess
     ) -> int | None:
         """How many steps after it is written an element is read; None if it is not, or if that is not known."""
-        theirs = self._places(read)
+        theirs = self.places(read)
         if read.eqn.primitive is not get_p or theirs is None or theirs.keys() != places.keys():
             return None
         indexers = write.eqn.params.indexer, read.eqn.params.indexer

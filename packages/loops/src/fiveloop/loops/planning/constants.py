@@ -11,9 +11,10 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import used_vars, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state
-from fiveloop.loops.planning.array_access import Access, Made, access
-from fiveloop.loops.planning.array_life import access_or_why
+from fiveloop.loops.planning.array_access import INDEXED, Access, Made, access
+from fiveloop.loops.planning.array_life import Verdict, access_or_why
 from fiveloop.loops.planning.entered import is_entered
+from fiveloop.loops.planning.names import COMPUTED
 from fiveloop.loops.planning.record import Decision
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
@@ -63,14 +64,29 @@ def decisions(body: Jaxpr, names: Sequence[str], promoted: Sequence[bool]) -> li
     for v, name, done in zip(consts, names, promoted, strict=True):
         users = [e for e in body.eqns if v in (_indexed(e, refs, made) if done else e.invars)]
         source = users[0].source if users else None
-        if v.aval.shape:
-            reason = _READ_AT_INDICES if done else _NOT_INDEXED
+        if v.aval.shape and name != COMPUTED:
+            reason = _READ_AT_INDICES
+            if not done:
+                why = _used_otherwise(v, refs[v], users, made)
+                reason, source = f"it stays a value: {why.why}", why.at or source
             told.append(Decision(STEP, name, done, reason, source))
     return told
 
 
+def _used_otherwise(v: Var, ref: Var, users: Sequence[Eqn], made: Made) -> Verdict:
+    """Why a constant stays a value; the first of its users says where, if it has no line."""
+    for eqn in users:
+        if is_entered(eqn):
+            found = access_or_why(eqn, v, ref, made)
+            if isinstance(found, Verdict):
+                return found
+        elif eqn.primitive in INDEXED and eqn.invars[0] is v and access(eqn, v, ref, made) is None:
+            return Verdict("it is indexed in a way that a Ref is not", eqn.source)
+    return Verdict(_NOT_INDEXED, None)
+
+
 _READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
-_NOT_INDEXED = "it stays a value: no step reads it at a traced index"
+_NOT_INDEXED = "no step reads it at a traced index"
 
 
 def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import Mask, bytes_of, select_by
 from fiveloop.core.extend import Var
-from fiveloop.loops.planning.record import Record, Saved, shown_type
+from fiveloop.loops.planning.record import PLAIN, Record, Saved, shown_type
 
 if TYPE_CHECKING:
     from fiveloop.loops.for_loop.primitive import ForParams
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 PUSHES = "values and tangents"
 KNOWN = "forward half of a derivative"
 LINEAR = "linear half of a derivative"
+TAKEN = "branch taken"
 BACKWARD = "backward half of a derivative"
+
+
+def pushed(role: str) -> str:
+    """The part of a derivative that a loop is whose values go through it together with tangents."""
+    if role == PLAIN:
+        return PUSHES
+    return role if role.endswith(PUSHES) else f"{role}, {PUSHES}"
 
 
 def of_jvp(p: ForParams, nonzero: Sequence[bool]) -> Record:
@@ -27,7 +35,9 @@ def of_jvp(p: ForParams, nonzero: Sequence[bool]) -> Record:
         return p.record
     dots = [f"tangent of {name}" for name in select_by(nonzero, names)]
     first = sum(nonzero[:num])
-    return p.record.moved(PUSHES, [*names[:num], *dots[:first], *names[num:], *dots[first:]])
+    return p.record.moved(
+        pushed(p.record.role), [*names[:num], *dots[:first], *names[num:], *dots[first:]]
+    )
 
 
 def of_known(p: ForParams, known: Sequence[bool], core: Jaxpr, stacked: Sequence[Var]) -> Record:
@@ -77,15 +87,29 @@ def of_transpose(p: ForParams, linear: Sequence[bool]) -> Record:
     return p.record.moved(BACKWARD, [*known, *gathered], p.record.saved)
 
 
-def of_dce(p: ForParams, kept: Sequence[bool]) -> Record:
+def of_dce(record: Record, kept: Sequence[bool]) -> Record:
     """The record of a loop with fewer operands."""
-    names = p.record.names
-    if len(names) != len(kept):
-        return p.record
-    record = p.record.moved(p.record.role, select_by(kept, names), p.record.saved)
-    operands = p.record.operands
+    if len(record.names) != len(kept):
+        return record
+    found = record.moved(record.role, select_by(kept, record.names), record.saved)
+    operands = record.operands
     left = select_by(kept, operands) if len(operands) == len(kept) else []
-    return replace(record, operands=tuple(left))
+    return replace(found, operands=tuple(left))
+
+
+def with_operand(record: Record, at: int, name: str) -> Record:
+    """The record of a loop with one more operand at a position, which the library makes."""
+    if not record.names:
+        return record
+    names = record.names
+    return replace(record, names=(*names[:at], name, *names[at:]))
+
+
+def of_discharge(record: Record, layout: Sequence[int]) -> Record:
+    """The record of a loop whose operands have another order; what is told of them is told of what they were."""
+    if len(record.names) != len(layout):
+        return record
+    return replace(record, names=tuple(record.names[k] for k in layout))
 
 
 def without_operand(record: Record, keep: Sequence[bool], new: Sequence[str]) -> Record:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import boundary, order_p, stage_user
-from fiveloop.core.extend import Eqn, Source, check_callable, jaxprs_in
+from fiveloop.core.engine import boundary, is_constant, order_p, stage_user
+from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in, size_of
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.branch import is_guard
 from fiveloop.loops.planning.options import telling
-from fiveloop.loops.planning.record import Decision, shown_type
+from fiveloop.loops.planning.record import Decision, Record, shown_aval, shown_type
 from fiveloop.loops.planning.report import (
     Explanation,
     LoopReport,
@@ -42,10 +42,17 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     check_callable("explain", f)
     with telling():
         jaxpr = stage_user(f, args, kwargs)[0].jaxpr
-        found = in_place(jaxpr)
+        found = in_place(jaxpr) if _has_sizes(jaxpr) else None
         ready = ready_jaxpr(jaxpr)
-    loops = [_report(loop, found) for loop in _loops(ready, (), "")]
-    return Explanation(tuple(loops), found.emission, len(found.copies))
+    loops = tuple(_report(loop, found) for loop in _loops(ready, (), ""))
+    if found is None:
+        return Explanation(loops, None, None)
+    return Explanation(loops, found.emission, len(found.copies))
+
+
+def _has_sizes(jaxpr: Jaxpr) -> bool:
+    """Whether all sizes are known, so that a program can be compiled."""
+    return all(is_constant(size_of(shown_aval(a).shape)) for a in jaxpr.in_avals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +98,40 @@ def _renumbered(found: Sequence[_Found], number: str, count: int) -> Iterator[_F
 def _place(eqn: Eqn, k: int) -> str:
     """What a call or a branch is called."""
     name = getattr(eqn.params, "name", "")
+    if eqn.primitive is closed_call_p:
+        return f"call of `{name or jaxprs_in(eqn.params)[k].name}`"
     if len(jaxprs_in(eqn.params)) > 1:
         return f"{eqn.primitive} branch {k}"
     return f"{eqn.primitive} `{name}`" if name else str(eqn.primitive)
 
 
-def _report(found: _Found, program: InPlace) -> LoopReport:
+def _report(found: _Found, program: InPlace | None) -> LoopReport:
     report = _for_report if found.eqn.primitive is for_p else _while_report
     return report(found, program)
 
 
-def _for_report(found: _Found, program: InPlace) -> LoopReport:
+def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
     p = found.eqn.params
     record = p.record
     carried = [shown_type(a) for a in p.body.out_avals if a.shape]
-    copies = sum(same_shape(copy.shape, carried) for copy in program.copies)
-    updated = any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
+    copies = sum(same_shape(copy.shape, carried) for copy in program.copies) if program else 0
     return LoopReport(
         number=found.number,
-        name=p.body.name or "body",
+        call=record.called.call,
+        name=record.called.name or p.body.name or "body",
         line=shown_line(found.eqn.source),
         within=found.within,
-        role=record.role,
+        role=record.part,
         steps=p.nsteps,
+        may_end=p.end is not None,
         reverse=p.reverse,
         unroll=max(p.unroll, 1),
-        operands=tuple(OperandReport(o.name, o.type, o.use) for o in record.operands),
+        operands=_operand_reports(record),
         decisions=tuple(map(_step_report, record.decisions)),
         saved=tuple(
             SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
         ),
-        in_place=_in_place(_num_orders(p.body), updated, copies, program),
+        in_place=_in_place(_num_orders(p.body), _is_updated(record), copies, program),
         copies=copies,
     )
 
@@ -140,40 +150,47 @@ def _is_loop(eqn: Eqn) -> bool:
     return eqn.primitive is for_p or (eqn.primitive is while_p and not is_guard(eqn))
 
 
-def _in_place(orders: int, updated: bool, copies: int, program: InPlace) -> str:
+def _in_place(orders: int, updated: bool, copies: int, program: InPlace | None) -> str:
     if not updated and not orders:
         return "no Ref changes at indices"
     if not orders:
         return "no write uses an element of another array that changes: nothing has to be ordered"
     left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
     times = "once" if orders == 1 else f"{orders} times"
+    if program is None:
+        return f"reads are ordered before writes {times} a step"
     return f"reads are ordered before writes {times} a step, by `{program.emission}`: {left}"
 
 
-def _while_report(found: _Found, program: InPlace) -> LoopReport:
+def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
     p = found.eqn.params
-    why = "planning looks at loops whose number of steps is known when they are traced"
-    names = [*["constant"] * p.num_consts, *["carry"] * len(p.body.outvars)]
+    record = p.record
     return LoopReport(
         number=found.number,
+        call=record.called.call if record.decisions else "while_loop",
         name=p.body.name or "body",
         line=shown_line(found.eqn.source),
         within=found.within,
-        role="loop",
+        role=record.part,
         steps=None,
+        may_end=True,
         reverse=False,
         unroll=1,
-        operands=tuple(
-            OperandReport(name, shown_type(a), "value, the same in all steps")
-            if name == "constant"
-            else OperandReport(name, shown_type(a), "carried as a value")
-            for name, a in zip(names, p.body.in_avals, strict=False)
-        ),
-        decisions=(StepReport("plan", "", False, why),),
+        operands=_operand_reports(record),
+        decisions=tuple(map(_step_report, record.decisions)),
         saved=(),
-        in_place=_in_place(_num_orders(p.body), False, 0, program),
+        in_place=_in_place(_num_orders(p.body), _is_updated(record), 0, program),
         copies=0,
     )
+
+
+def _operand_reports(record: Record) -> tuple[OperandReport, ...]:
+    return tuple(OperandReport(o.name, o.type, o.use) for o in record.operands)
+
+
+def _is_updated(record: Record) -> bool:
+    """Whether a Ref changes at indices."""
+    return any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
 
 
 def _step_report(d: Decision) -> StepReport:

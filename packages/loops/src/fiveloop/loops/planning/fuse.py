@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import bytes_of, is_constant, select_by
-from fiveloop.core.extend import Atom, Eqn, Literal, Var, mutated_positions, new_eqn, size_of
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Literal,
+    Var,
+    mutated_positions,
+    new_eqn,
+    size_of,
+)
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.for_loop.stacks import slot_indexer
 from fiveloop.loops.planning.around import Around
@@ -22,11 +30,8 @@ from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
 
 STEP = "fuse"
-FUSED = "it is made slot by slot in the loop, and is never there as a whole"
-SHARED = "it is made before the loop: something else uses it, too"
-DEAR = (
-    "it is made before the loop: a slot would take many operations, or what it is made of more room"
-)
+FUSED = "each step makes its slot of it, so that it is not there as a whole"
+MORE_ROOM = "what it is made of takes more room, and would have to be there all the time"
 BROADCAST = "broadcast_in_dim"
 CHEAP = frozenset(
     {"add", "sub", "mul", "neg", "square", "maximum", "minimum", "select", "convert", BROADCAST}
@@ -47,25 +52,19 @@ def fuse(eqn: Eqn, around: Around) -> Planned:
         slot, ref, loop = found
         names = done.loop.params.record.names_of(len(done.loop.invars))
         name = names[done.loop.params.body.invars.index(ref) - 1]
-        told = Decision(STEP, name, True, FUSED, slot.eqns[-1].source if slot.eqns else None)
+        told = Decision(STEP, name, True, _fused(slot), slot.maker.source)
         done = Planned(loop, told=[*done.told, told])
-    return Planned(done.loop, told=[*done.told, *_left(done.loop, around)])
+    return done
 
 
-def _left(eqn: Eqn, around: Around) -> list[Decision]:
-    """Which arrays that are cheap to make, and read a slot a step, are made before the loop, and why."""
-    names = eqn.params.record.names_of(len(eqn.invars))
-    told: list[Decision] = []
-    for read in _reads(eqn, around):
-        maker = around.made.get(read.operand)
-        if maker is not None and maker.primitive.name in CHEAP:
-            why = DEAR if around.is_spare(read.operand, read.result) else SHARED
-            told.append(Decision(STEP, names[read.place], False, why, maker.source))
-    return told
+def _fused(slot: Slot) -> str:
+    """What is told of an array that is made slot by slot: what it is made of stays."""
+    whole = [str(a.aval) for a in slot.leaves]
+    return f"{FUSED}; what it is made of stays: {', '.join(whole)}" if whole else FUSED
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class Read:
     """A state of which each step reads its slot, and nothing else: which operand, its result, and the read."""
 
     place: int
@@ -74,14 +73,15 @@ class _Read:
     eqn: Eqn
 
 
-def _reads(eqn: Eqn, around: Around) -> list[_Read]:
+def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
+    """The states of which each step reads its slot, and nothing else."""
     p, stacks = eqn.params, Stacks(eqn, around)
     states = is_state(p, [a.aval for a in eqn.invars])
     results = iter(eqn.outvars)
     found = [(k, next(results)) for k, state in enumerate(states) if state]
     reads = [(k, result, stacks.slot_read(p.body.invars[1 + k])) for k, result in found]
     return [
-        _Read(k, operand, result, read)
+        Read(k, operand, result, read)
         for k, result, read in reads
         if read is not None and isinstance(operand := eqn.invars[k], Var)
     ]
@@ -89,7 +89,7 @@ def _reads(eqn: Eqn, around: Around) -> list[_Read]:
 
 def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
     """The first array that is to be made slot by slot: how, its Ref, and the loop that does it."""
-    for read in _reads(eqn, around):
+    for read in reads_of_slots(eqn, around):
         if not around.is_spare(read.operand, read.result) or read.operand not in around.made:
             continue
         slot = Slot(Stacks(eqn, around), read.operand)
@@ -124,14 +124,28 @@ class Slot:
         return found
 
     @property
+    def maker(self) -> Eqn:
+        """What makes the array."""
+        return self.stacks.around.made[self.array]
+
+    @property
     def is_cheap(self) -> bool:
         """Whether it can be made in few operations, from what takes no more room than the array."""
-        if self.made[self.array] is None or len(self.eqns) > MOST_EQNS:
-            return False
+        return not self.why_not
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not cheap; nothing if it is."""
+        if len(self.eqns) > MOST_EQNS:
+            return f"a slot takes more than {MOST_EQNS} operations"
+        if self.maker.primitive.name not in CHEAP:
+            return f"`{self.maker.primitive}` is not cheap enough to be run in each step"
+        if self.made[self.array] is None:
+            return "what it is made of is not there slot by slot, or changes in the loop"
         new = [a.aval for a in self.leaves if not self._is_at_hand(a)]
         if not all(is_constant(size_of(a.shape)) for a in [*new, self.array.aval]):
-            return False
-        return bool(bytes_of(new) <= bytes_of([self.array.aval]))
+            return "its size is not known"
+        return "" if bytes_of(new) <= bytes_of([self.array.aval]) else MORE_ROOM
 
     def _is_at_hand(self, a: Var) -> bool:
         """Whether an array is there while the loop runs, whatever the loop uses."""

@@ -141,6 +141,7 @@ def _why_not(
 def _decision(v: Var, chain: Sequence[Eqn], why: str) -> Decision:
     made = chain[0]
     subject = f"{v.aval} of `{made.primitive}`"
-    count = f", with {len(chain) - 1} more" if len(chain) > 1 else ""
+    more = "operation" if len(chain) == 2 else f"{len(chain) - 1} operations"
+    count = f", with the {more} before it" if len(chain) > 1 else ""
     reason = f"it stays in the loop: {why}" if why else f"it is computed once{count}"
     return Decision(STEP, subject, not why, reason, made.source)

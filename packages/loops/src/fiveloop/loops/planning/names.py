@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from inspect import unwrap
 from types import FunctionType
 from typing import Any
 
 from fiveloop.core import Value, keystr, tree_flatten_with_path
+from fiveloop.loops.carried_refs import CarriedRefs
 
+COMPUTED = "computed before"
+OWN = ("ended", "steps taken", "all ended", COMPUTED, "an effect's")
+"""The names of what is a loop's own, and not the user's."""
 _DEPTH = 3
 """How many functions within functions are looked into."""
 
 
-def closure_names(fun: object, values: Sequence[Value]) -> list[str]:
-    """The names under which a function holds some values: `w`, `params['w']`; `closed over` for the others."""
+def closure_names(funs: Sequence[object], values: Sequence[Value]) -> list[str]:
+    """The names under which functions hold some values: `w`, `params['w']`; `closed over` for the others."""
     found: dict[int, str] = {}
-    for name, x in _held(fun, _DEPTH):
-        found.setdefault(id(x), name)
+    for fun in funs:
+        for name, x in _held(fun, _DEPTH):
+            found.setdefault(id(x), name)
     return [found.get(id(x), "closed over") for x in values]
 
 
 def _held(fun: object, depth: int) -> Iterator[tuple[str, Any]]:
+    yield from _carried(fun)
     fun = unwrap(fun) if callable(fun) else fun
     if not isinstance(fun, FunctionType) or not depth:
         return
@@ -31,6 +38,16 @@ def _held(fun: object, depth: int) -> Iterator[tuple[str, Any]]:
         else:
             for path, x in tree_flatten_with_path(content)[0]:
                 yield f"{name}{keystr(path)}", x
+
+
+def _carried(fun: object) -> Iterator[tuple[str, Any]]:
+    """The Refs that a loop carries, to which a function or one around it closes over."""
+    while isinstance(fun, FunctionType):
+        for cell in fun.__closure__ or ():
+            with suppress(ValueError):  # not assigned yet
+                if isinstance(cell.cell_contents, CarriedRefs):
+                    yield from cell.cell_contents.names()
+        fun = getattr(fun, "__wrapped__", None)
 
 
 def _variables(fun: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import Indexer, Lane, Span
 from fiveloop.core.extend import Var, jaxprs_in, mutated_positions
 from fiveloop.loops.for_loop.primitive import ForParams
 from fiveloop.loops.planning.record import Operand, shown_type
 from fiveloop.state import AbstractRef
+
+SAME = "value, the same in all steps"
+CARRIED = "carried as a value"
 
 
 def operands_of(p: ForParams) -> tuple[Operand, ...]:
@@ -22,16 +27,20 @@ def operands_of(p: ForParams) -> tuple[Operand, ...]:
 
 def _use(p: ForParams, position: int, v: Var) -> str:
     if not isinstance(v.aval, AbstractRef):
-        return "value, the same in all steps"
-    changes = position + 1 in mutated_positions(p.body.effects)
+        return SAME
+    return use_of_ref([(p.body, v)], position + 1 in mutated_positions(p.body.effects))
+
+
+def use_of_ref(where: Sequence[tuple[Jaxpr, Var]], changes: bool) -> str:
+    """How bodies use a Ref, each of which has it as a variable of its own."""
     kind = "Ref" if changes else "Ref that is only read"
-    if not any(v in e.invars for e in p.body.eqns):
+    if not any(v in e.invars for body, v in where for e in body.eqns):
         return "not used"
-    whole = _whole_uses(p.body, v)
-    if v.aval.shape and not any(whole):
+    whole = [is_whole for body, v in where for is_whole in _whole_uses(body, v)]
+    if where[0][1].aval.shape and not any(whole):
         return f"{kind}, at indices"
     if changes and all(whole):
-        return "carried as a value"
+        return CARRIED
     return f"{kind}, whole" if all(whole) else f"{kind}, whole and at indices"
 
 
@@ -47,11 +56,12 @@ def _whole_uses(jaxpr: Jaxpr, ref: Var) -> list[bool]:
         for inner in nested:
             found += _whole_uses(inner, inner.invars[place])
         if not nested:
-            found.append(_is_whole(getattr(eqn.params, "indexer", None), ref))
+            found.append(is_whole(getattr(eqn.params, "indexer", None), ref))
     return found
 
 
-def _is_whole(indexer: Indexer | None, ref: Var) -> bool:
+def is_whole(indexer: Indexer | None, ref: Var) -> bool:
+    """Whether an index takes all that a Ref holds, or all that it holds of each lane."""
     return indexer is not None and all(
         isinstance(e, Lane) or e == Span(0, n)
         for e, n in zip(indexer.entries, ref.aval.shape, strict=True)

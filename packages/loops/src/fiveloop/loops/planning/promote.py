@@ -19,6 +19,7 @@ from fiveloop.state import AbstractRef
 from fiveloop.state.engine import get_p, swap_p
 
 STEP = "promote"
+UNSIZED = "it stays a value: its size is not known"
 DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
 
 
@@ -39,10 +40,20 @@ def _promoted(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decisi
         if isinstance(ref.aval, AbstractRef) and ref.aval.shape and _are_whole(whole, ref):
             changed, verdict = _with_indices(body, ref, *whole)
             uses, body = uses if changed is body else uses_of(changed), changed
-            reason = f"it stays a value: {verdict.why}" if verdict.why else DONE
-            told.append(Decision(STEP, name, not verdict.why, reason, verdict.at))
+            told.append(_decision(name, verdict, names))
+        elif [eqn.primitive for eqn in whole] == [get_p, swap_p] and not _is_sized(ref):
+            told.append(Decision(STEP, name, False, UNSIZED, whole[0].source))
     body, inner = with_bodies(body, names, _promoted)
     return body, [*told, *inner]
+
+
+def _decision(name: str, verdict: Verdict, names: Mapping[Var, str]) -> Decision:
+    """What is told of a Ref."""
+    why = verdict.why
+    if isinstance(verdict.given_to, Var) and verdict.given_to in names:
+        why = f"it is written whole to `{names[verdict.given_to]}`"
+    reason = f"it stays a value: {why}" if why else DONE
+    return Decision(STEP, name, not why, reason, verdict.at)
 
 
 def _with_indices(body: Jaxpr, ref: Var, first: Eqn, last: Eqn) -> tuple[Jaxpr, Verdict]:
@@ -53,7 +64,7 @@ def _with_indices(body: Jaxpr, ref: Var, first: Eqn, last: Eqn) -> tuple[Jaxpr, 
         return body, verdict
     eqns = life.eqns([first, last])
     if eqns is None:
-        return body, Verdict(NO_ORDER, last.source)
+        return body, Verdict(NO_ORDER, (life.read_too_late() or last).source)
     return Jaxpr(body.invars, eqns, body.outvars, body.name), Verdict("", first.source)
 
 
@@ -63,20 +74,47 @@ def _why_not(life: Life, ends: Eqn) -> Verdict | None:
     One without an access that is known only at run time does: XLA knows how to deal with it.
     """
     if ends.invars[1] not in life.last:
-        return Verdict("the next step does not get the last version of it", ends.source)
+        return _not_handed_on(life, ends)
     if not life.is_dynamic:
         return Verdict("it is indexed at fixed places alone", ends.source)
     if life.names & used_vars(life.jaxpr.outvars):
-        return Verdict("the body gives it as a result, too", None)
+        return Verdict("the body returns it for something else, too", None)
     return None
+
+
+def _not_handed_on(life: Life, ends: Eqn) -> Verdict:
+    """Why what the body hands on to the next step is not the array after all its updates."""
+    made = {v: eqn for eqn in life.jaxpr.eqns for v in eqn.outvars}
+    out = ends.invars[1]
+    if out in life.names:
+        update = made[life.last[0]]
+        return Verdict(
+            "the body updates it here, and hands on a version from before", update.source
+        )
+    maker = made.get(out) if isinstance(out, Var) else None
+    if maker is None:
+        return Verdict("the body hands on another array in its place", ends.source)
+    if maker.primitive is get_p:
+        return Verdict(
+            "the body hands on what another part of the carry held in its place", ends.source
+        )
+    return Verdict(
+        f"the body hands on what `{maker.primitive}` makes in its place, no update of it",
+        maker.source,
+    )
 
 
 def _are_whole(uses: Sequence[Eqn], ref: Var) -> bool:
     """Whether a Ref is read whole, and then written whole, and that is all."""
     if [eqn.primitive for eqn in uses] != [get_p, swap_p] or uses[1].params.returns_old:
         return False
-    if not all(isinstance(n, int) for n in ref.aval.shape):
+    if not _is_sized(ref):
         return False
     whole = whole_indexer(ref.aval.shape)
     places = all(eqn.params.indexer == whole and eqn.invars[0] is ref for eqn in uses)
     return places
+
+
+def _is_sized(ref: Var) -> bool:
+    """Whether the sizes of what a Ref holds are known."""
+    return all(isinstance(n, int) for n in ref.aval.shape)

@@ -7,6 +7,25 @@ from dataclasses import dataclass, field, replace
 
 from fiveloop.core.extend import Aval, Dim, Eqn, Source
 
+PLAIN = "loop"
+"""The role of a loop that is no part of a derivative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The function that the user called for a loop, and with what: `name`, if it is not that of the loop's body.
+
+    `kind` says what the steps are where they are not those of that function.
+    """
+
+    call: str = "for_loop"
+    name: str = ""
+    kind: str = ""
+
+
+FOR_LOOP = Called()
+"""What is said of a loop unless its caller says more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -42,14 +61,22 @@ class Saved:
 class Record:
     """What is known of a loop besides what it computes.
 
-    `role` is the part of a derivative that the loop is; `names` has a name for each operand, or is empty.
+    `called` is what the user has written for it, `role` the part of a derivative that the loop is; `names` has a name
+    for each operand, or is empty.
     """
 
-    role: str = "loop"
+    called: Called = FOR_LOOP
+    role: str = PLAIN
     names: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
     operands: tuple[Operand, ...] = ()
     saved: tuple[Saved, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """What the loop is: a part of a derivative, of lanes that run one after the other."""
+        parts = [self.called.kind, self.role if self.role != PLAIN else ""]
+        return ", ".join(filter(None, parts)) or PLAIN
 
     def with_decisions(self, decisions: Sequence[Decision]) -> Record:
         """The record, longer by those decisions that it does not have yet."""
@@ -87,9 +114,15 @@ class Planned:
 
 EMPTY = Record()
 OFF = "it is turned off"
+ALL_OFF = "they are turned off"
+
+
+def shown_aval(aval: Aval) -> Aval:
+    """A type; for a Ref, that of what it holds."""
+    inner: Aval = getattr(aval, "inner", aval)
+    return inner
 
 
 def shown_type(aval: Aval) -> str:
     """A type as people read it: what a Ref holds, for a Ref."""
-    inner: Aval = getattr(aval, "inner", aval)
-    return str(inner)
+    return str(shown_aval(aval))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fiveloop.core.engine import is_constant
 from fiveloop.core.extend import Dim
+from fiveloop.loops.planning.record import ALL_OFF, OFF, PLAIN
 
 
 @dataclass(frozen=True)
@@ -46,24 +48,28 @@ class SavedReport:
     def __str__(self) -> str:
         often = "of each step" if self.each_step else "once"
         line = f", {self.line}" if self.line else ""
-        return f"keeps {self.type} {often}: {self.bytes:,} bytes{line}"
+        return f"keeps {self.type} {often}: {_number(self.bytes)} bytes{line}"
 
 
 @dataclass(frozen=True)
 class LoopReport:
     """One loop: where it is, what it takes, and what was done to it.
 
-    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it.
-    `steps` is None if that is known only at run time. `in_place` says how arrays that change at indices stay where
-    they are, and `copies` counts the instructions that copy such an array in every step all the same.
+    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it. `call` is
+    the function that was called, and `role` what the loop is of it: "loop", or a part of a derivative, or of lanes.
+    `steps` is None if that is known only at run time; with `may_end` there may be fewer. `in_place` says how arrays
+    that change at indices stay where they are, and `copies` counts the instructions that copy such an array in every
+    step all the same.
     """
 
     number: str
+    call: str
     name: str
     line: str | None
     within: tuple[str, ...]
     role: str
     steps: Dim | None
+    may_end: bool
     reverse: bool
     unroll: int
     operands: tuple[OperandReport, ...]
@@ -98,17 +104,21 @@ class LoopReport:
     def _title(self) -> str:
         steps = "a number of steps known only at run time"
         if self.steps is not None:
-            steps = f"{self.steps:,} steps" if self.steps != 1 else "1 step"
-        place = f", {self.line}" if self.line else ""
-        down = ", counting down" if self.reverse else ""
-        return f"loop {self.number}: {self.role}, `{self.name}`{place}, {steps}{down}"
+            steps = f"{_number(self.steps)} steps" if self.steps != 1 else "1 step"
+            steps = f"at most {steps}" if self.may_end else steps
+        names = " or ".join(f"`{name}`" for name in self.name.split(" or "))
+        what = f"{self.call} of {names}"
+        role = self.role if self.role != PLAIN else None
+        down = "counting down" if self.reverse else None
+        title = ", ".join(filter(None, [what, role, self.line, steps, down]))
+        return f"loop {self.number}: {title}"
 
     def _lines(self) -> list[str]:
         lines = [f"within {' / '.join(self.within)}"] if self.within else []
         names = max([len(o.name) for o in self.operands], default=0)
         types = max([len(o.type) for o in self.operands], default=0)
         lines += [f"{o.name:<{names}}  {o.type:<{types}}  {o.use}" for o in self.operands]
-        lines += map(str, self.decisions)
+        lines += _told(self.decisions)
         lines += map(str, self.saved)
         if self.unroll > 1:
             lines.append(f"unroll: {self.unroll} steps are compiled into one turn")
@@ -116,17 +126,36 @@ class LoopReport:
         return lines
 
 
+def _told(decisions: Sequence[StepReport]) -> list[str]:
+    """A line for each decision; those that differ only in what they are about, or that a step is off, have one line."""
+    same: dict[tuple[object, ...], list[StepReport]] = {}
+    for d in decisions:
+        key = (d.done, d.reason, d.line) if d.reason == OFF else (d.step, d.done, d.reason, d.line)
+        same.setdefault(key, []).append(d)
+    return [
+        str(
+            replace(
+                group[0],
+                step=", ".join(dict.fromkeys(d.step for d in group)),
+                subject=", ".join(dict.fromkeys(d.subject for d in group)),
+                reason=ALL_OFF if len(group) > 1 and group[0].reason == OFF else group[0].reason,
+            )
+        )
+        for group in same.values()
+    ]
+
+
 @dataclass(frozen=True)
 class Explanation:
     """All loops of a program; prints as text, `to_dict` gives plain data that `json` can write.
 
     `emission` is how reads are ordered before writes, None if nothing needs it; `copies` counts the copies of whole
-    arrays in the loops of the compiled program.
+    arrays in the loops of the compiled program. A program of sizes that are not known is not compiled: both are None.
     """
 
     loops: tuple[LoopReport, ...]
     emission: str | None
-    copies: int
+    copies: int | None
 
     def __len__(self) -> int:
         return len(self.loops)
@@ -135,7 +164,8 @@ class Explanation:
         """The same as dictionaries, lists, strings and numbers."""
         return {
             "loops": [
-                {**asdict(loop), "residual_bytes": loop.residual_bytes} for loop in self.loops
+                _plain({**asdict(loop), "residual_bytes": loop.residual_bytes})
+                for loop in self.loops
             ],
             "emission": self.emission,
             "copies": self.copies,
@@ -149,10 +179,26 @@ class Explanation:
     __repr__ = __str__
 
     def _summary(self) -> str:
+        if self.copies is None:
+            return "sizes are not known, so the program is not compiled"
         if self.emission is None:
             return "nothing in these loops needs an order, so none was written"
         copies = f"{self.copies} copies of whole arrays are left" if self.copies else "no copies"
         return f"reads are ordered before writes by `{self.emission}`: {copies}"
+
+
+def _number(n: Dim) -> str:
+    """A number as people read it; a size that is not known is shown as it is."""
+    return f"{n:,}" if is_constant(n) else str(n)
+
+
+def _plain(x: Any) -> Any:
+    """The same for `json`, where sizes that are not known are text."""
+    if isinstance(x, dict):
+        return {name: _plain(part) for name, part in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(part) for part in x]
+    return x if x is None or isinstance(x, str | int) else str(x)
 
 
 def same_shape(hlo_shape: str, types: Sequence[str]) -> bool:

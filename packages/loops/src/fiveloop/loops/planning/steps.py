@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
 
@@ -16,9 +16,17 @@ from fiveloop.loops.planning.fold import fold
 from fiveloop.loops.planning.fuse import fuse
 from fiveloop.loops.planning.hoist import hoist
 from fiveloop.loops.planning.operands import operands_of
-from fiveloop.loops.planning.record import Planned
+from fiveloop.loops.planning.options import STEPS
+from fiveloop.loops.planning.record import OFF, Decision, Planned
 from fiveloop.loops.planning.sink import sink
 from fiveloop.loops.planning.unroll import unroll
+from fiveloop.loops.planning.why.carry import not_carried
+from fiveloop.loops.planning.why.fold import not_folded
+from fiveloop.loops.planning.why.fuse import not_fused
+from fiveloop.loops.planning.why.sink import not_sunk
+from fiveloop.loops.planning.why.unroll import not_unrolled
+from fiveloop.loops.while_loop.primitive import while_p
+from fiveloop.loops.while_loop.told import with_operands
 
 _STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
     ("fold", lambda eqn, _: fold(eqn)),
@@ -29,6 +37,14 @@ _STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
     ("branch", branch),
 )
 """The steps by name, in order."""
+
+_WHY_NOT: Mapping[str, Callable[[Eqn, Eqn, Around], list[Decision]]] = {
+    "fold": lambda _, made, __: not_folded(made),
+    "carry": lambda given, _, __: not_carried(given),
+    "sink": lambda _, made, __: not_sunk(made),
+    "fuse": lambda _, made, around: not_fused(made, around),
+}
+"""What tells why a step did nothing about something: of the loop that it was given, and what it made of that."""
 
 
 def plan(jaxpr: Jaxpr) -> Jaxpr:
@@ -59,32 +75,39 @@ def _with_turns(eqn: Eqn) -> Eqn:
         return eqn
     done = unroll(eqn)
     p = done.loop.params
-    if not done.told or not p.planning.tell:
+    if not p.planning.tell:
         return done.loop
-    return done.loop.replace(params=replace(p, record=p.record.with_decisions(done.told)))
+    told = done.told or not_unrolled(eqn)
+    return done.loop.replace(params=replace(p, record=p.record.with_decisions(told)))
 
 
 def _planned(eqn: Eqn, where: Around) -> list[Eqn]:
     if any(map(is_changed, jaxprs_in(eqn.params))):
         params = with_jaxprs(eqn.params, plan)
         eqn = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    if eqn.primitive is while_p and eqn.params.record.names:
+        params = with_operands(eqn.params)
+        return [eqn if params is eqn.params else eqn.replace(params=params)]
     return _loop(eqn, where).eqns if eqn.primitive is for_p else [eqn]
 
 
 def _loop(eqn: Eqn, where: Around) -> Planned:
     """A loop after all steps that are on for it."""
     done = Planned(eqn)
+    tells = eqn.params.planning.tell
     for name, step in _STEPS:
         if getattr(eqn.params.planning, name):
-            new = step(done.loop, where)
+            given = done.loop
+            new = step(given, where)
             where = where.and_then(new.after)
+            why_not = _WHY_NOT[name](given, new.loop, where) if tells and name in _WHY_NOT else []
             done = Planned(
                 new.loop,
                 [*done.before, *new.before],
                 [*new.after, *done.after],
-                [*done.told, *new.told],
+                [*done.told, *new.told, *why_not],
             )
-    return _told(done) if eqn.params.planning.tell else done
+    return _told(done) if tells else done
 
 
 def _told(done: Planned) -> Planned:
@@ -92,7 +115,8 @@ def _told(done: Planned) -> Planned:
     p = done.loop.params
     if p.record.operands or p.num_carry:
         return done
-    record = p.record.with_decisions(done.told)
+    off = [Decision(name, "", False, OFF) for name in STEPS if not getattr(p.planning, name)]
+    record = p.record.with_decisions([*done.told, *off])
     loop = done.loop.replace(params=replace(p, record=replace(record, operands=operands_of(p))))
     return replace(done, loop=loop)
 

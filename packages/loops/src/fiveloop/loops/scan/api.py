@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from inspect import unwrap
 from typing import Any, TypeVar, overload
 
 from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
@@ -35,10 +34,11 @@ from fiveloop.core.extend import (
     zeros_of,
 )
 from fiveloop.loops.carried_refs import carried_refs
-from fiveloop.loops.common import as_flag, check_values, made_in, strong
+from fiveloop.loops.common import as_flag, body_name, check_values, made_in, strong
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
+from fiveloop.loops.planning.record import Called
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.loops.scan.carry import changed_structure, changed_types, check_pair, is_pair
@@ -290,7 +290,7 @@ def _as_for_body(
         *map(AbstractRef, [*carry, *xs, *ys, *[FLAG, COUNT] * has_end]),
     ]
     body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
-    return TracedBody(body, consts, refs, step.f)
+    return TracedBody(body, consts, refs, step.f, Called(step.what))
 
 
 @dataclass(slots=True)
@@ -345,7 +345,7 @@ def _trace(
 ) -> tuple[Staged, list[Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
     avals = list(given)
-    name = getattr(unwrap(step.f), "__name__", "step")
+    name = body_name(step.f)
     while True:
         staged = stage(step, [INDEX, *avals, *x_avals], name, step.f)
         outs = staged.jaxpr.out_avals[: len(avals)]

@@ -11,6 +11,7 @@ import numpy as np
 from fiveloop.core import (
     TreeDef,
     Value,
+    leaf_paths,
     tree_map,
     tree_unflatten,
     vmap,
@@ -26,7 +27,8 @@ from fiveloop.loops.scan.api import scan_of
 from fiveloop.loops.scan.carry import check_carry
 from fiveloop.loops.scan.lengths import common_length, leading_axes
 from fiveloop.loops.scan.options import How
-from fiveloop.loops.while_loop.api import while_loop
+from fiveloop.loops.while_loop.api import while_of
+from fiveloop.loops.while_loop.told import Written
 from fiveloop.state import Ref
 
 T = TypeVar("T")
@@ -148,10 +150,19 @@ def _counting(
         check_carry("fori_loop", body, val, out)
         return i + 1, out
 
-    out: tuple[Any, T] = while_loop(more, step, (low, init_val))
+    written = Written("fori_loop", _counted_names, ADVICE)
+    out: tuple[Any, T] = while_of(more, step, (low, init_val), None, written)
     # As the loop whose bounds are known gives them.
     final: T = tree_map(strong, out[1])
     return final
+
+
+ADVICE = "give bounds that are Python numbers"
+
+
+def _counted_names(tree: TreeDef) -> list[str]:
+    """What is carried: a counter, and what the user carries."""
+    return ["counter", *[f"carry{path.removeprefix('[1]')}" for path in leaf_paths(tree)[1:]]]
 
 
 @boundary

@@ -35,6 +35,7 @@ from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import (
     Closures,
     as_type,
+    body_name,
     check_values,
     condition,
     joined,
@@ -43,10 +44,13 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
+from fiveloop.loops.planning.derived import with_operand
+from fiveloop.loops.planning.record import Record
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan.carry import changed_structure
 from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
+from fiveloop.loops.while_loop.told import AS_WHILE, Written
 
 T = TypeVar("T")
 
@@ -56,10 +60,12 @@ def _while_as_python(
     body_fun: Callable[[Any], Any],
     init_val: Any,
     bar: Progress | None,
+    written: Written = AS_WHILE,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
-    run = while_as_python if branches_as_python() else traced_while
-    return run(cond_fun, body_fun, init_val, bar)
+    if branches_as_python():
+        return while_as_python(cond_fun, body_fun, init_val, bar)
+    return traced_while(cond_fun, body_fun, init_val, bar, written)
 
 
 @boundary
@@ -91,40 +97,49 @@ def while_loop(
     bar = as_progress("while_loop", progress)
     refs = carried_refs("while_loop: val", init_val)
     if refs is None:
-        return _while(cond_fun, body_fun, init_val, bar)
+        return while_of(cond_fun, body_fun, init_val, bar)
     given = refs.step(body_fun, 0)
 
     @wraps(body_fun)
     def step(val: Any) -> Any:
         return refs.kept(given(val), body_fun)
 
-    final = _while(refs.step(cond_fun, 0), step, refs.values, bar)
+    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar)
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
 @python_form(_while_as_python)
-def _while(
-    cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
+def while_of(
+    cond_fun: Callable[[T], Any],
+    body_fun: Callable[[T], T],
+    init_val: T,
+    bar: Progress | None,
+    written: Written = AS_WHILE,
 ) -> T:
-    """As `while_loop`, of a value without Refs."""
-    return traced_while(cond_fun, body_fun, init_val, bar)
+    """As `while_loop`, of a value without Refs; `written` is how the user has written it."""
+    return traced_while(cond_fun, body_fun, init_val, bar, written)
 
 
 def traced_while(
-    cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T, bar: Progress | None
+    cond_fun: Callable[[T], Any],
+    body_fun: Callable[[T], T],
+    init_val: T,
+    bar: Progress | None,
+    written: Written = AS_WHILE,
 ) -> T:
     """The same as one loop, traced."""
     init, tree = flatten_values(init_val, "while_loop: init_val")
     given = tuple([x.aval for x in init])
     plan = traced_once(
-        ("while_loop", tree, given, bar),
+        (written.call, tree, given, bar),
         [cond_fun, body_fun],
         lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given),
     )
     carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     acts = any(not effect.droppable for effect in plan.cond.effects)
     bind_loop = _bind_with_pred if acts else _bind
-    outs = bind_loop(plan.cond, plan.body, plan.closures, carry)
+    record = written.record([body_fun, cond_fun], tree, plan.closures.consts, plan.closures.refs)
+    outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
 
@@ -145,13 +160,15 @@ def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]
     return _Plan(cond_jaxpr, with_results(body_jaxpr, avals), closures, avals)
 
 
-def _bind(cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]) -> list[Value]:
-    params = WhileParams(cond, body, len(closures.consts))
+def _bind(
+    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
+) -> list[Value]:
+    params = WhileParams(cond, body, len(closures.consts), record)
     return bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 
 def _bind_with_pred(
-    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value]
+    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
 ) -> list[Value]:
     """The same for a condition that writes or calls Python: it is called before the loop and after each step.
 
@@ -172,7 +189,8 @@ def _bind_with_pred(
     avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
     rotated = stage_closed(step, avals, body.name)
     holds = stage_closed(lambda *args: [args[first]], avals, cond.name)
-    return _bind(holds, rotated, closures, [pred, *carry])[1:]
+    record = with_operand(record, first, "going on")
+    return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
 
 
 class _Body:
@@ -186,7 +204,7 @@ class _Body:
     def trace(self, avals: Sequence[Aval]) -> tuple[Staged, list[Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
         while True:
-            staged = stage(self._run, avals, function_name(self.fun), self.fun)
+            staged = stage(self._run, avals, body_name(self.fun), self.fun)
             outs = staged.jaxpr.out_avals
             grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
             if None in grown:

@@ -24,6 +24,7 @@ from fiveloop.core.extend import (
     select,
     stage_closed,
 )
+from fiveloop.loops.planning.derived import with_operand
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.state import AbstractRef
@@ -87,7 +88,8 @@ def _until_all_are_done(
     pred = _first_pred(size, operands, dims, p)
     moved = _moved(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
-    outs = bind(while_p, *args, params=replace(p, cond=cond, body=body))
+    record = with_operand(p.record, p.num_consts, "going on")
+    outs = bind(while_p, *args, params=replace(p, cond=cond, body=body, record=record))
     return outs[1:], [0 if b else None for b in carry]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +43,7 @@ def while_discharge(
         _discharged_cond(p, which, before, left),
         _discharged_body(p, which, before, left, changed),
         p.num_consts + len(read),
+        replace(p.record, names=()),
     )
     args = [*[values[k] for k in before], _number(0), *[values[k] for k in left]]
     outs = bind(while_p, *args, params=params)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import check_operands
 from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
+from fiveloop.loops.planning.record import EMPTY, Record
 
 PREDICATE = ShapedArray((), np.bool_)
 
@@ -23,12 +24,14 @@ class WhileParams:
     operands : [*consts, *carry, *refs]
     results  : [*carry]
 
-    Both work on the same Refs: the condition sees what the body has written. It does not write itself.
+    Both work on the same Refs: the condition sees what the body has written. It does not write itself. `record` tells
+    of the loop, if that is asked for.
     """
 
     cond: Jaxpr
     body: Jaxpr
     num_consts: int
+    record: Record = field(default=EMPTY, compare=False)
 
     @property
     def num_carry(self) -> int:
