@@ -11,7 +11,7 @@ import pytest
 
 import fiveloop.core.index_ops  # noqa: F401  # gives arrays their methods
 from fiveloop.core.array import Value, device_put
-from fiveloop.core.indexing import DynamicSpan, batch_indexer, ds, normalize, put_add, take
+from fiveloop.core.indexing import DynamicSpan, batch_indexer, ds, normalize, put, put_add, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate
@@ -230,7 +230,7 @@ def test_a_batched_indexer_keeps_blocks_where_lanes_agree() -> None:
     indexer, operands = normalize(SHAPE, (device_put(np.asarray(1, np.int32)), slice(1, 3)))
     shared, same = batch_indexer(indexer, operands, [None], 1, LANES)
     assert shared.is_block and shared.result_shape == (LANES, 2, 6) and same == operands
-    assert shared.pretty(["i"]) == "i, :, 1:3, 0:6"
+    assert shared.pretty(["i"]) == "i, 0:3, 1:3, 0:6"  # as if it had not been batched
     x = RNG.standard_normal((4, LANES, 5, 6))
     np.testing.assert_array_equal(take(device_put(x), shared, same), x[1, :, 1:3])
     own, moved = batch_indexer(indexer, [device_put(SCALARS)], [0], 1, LANES)
@@ -239,6 +239,22 @@ def test_a_batched_indexer_keeps_blocks_where_lanes_agree() -> None:
     )
     want = np.stack([x[point(SCALARS[k], 4), k, 1:3] for k in range(LANES)])
     np.testing.assert_array_equal(take(device_put(x), own, moved), want)
+
+
+@pytest.mark.parametrize("lanes_at", range(4))
+@pytest.mark.parametrize("index", [(slice(1, 3), 1, None), (None, 1, slice(None), 2), (2,)])
+def test_lanes_that_agree_read_and_write_as_if_one_by_one(index: Any, lanes_at: int) -> None:
+    indexer, operands = normalize(SHAPE, index)
+    shared, same = batch_indexer(indexer, operands, [None] * len(operands), lanes_at, LANES)
+    x = RNG.standard_normal((*SHAPE[:lanes_at], LANES, *SHAPE[lanes_at:]))
+    lanes = np.moveaxis(x, lanes_at, 0)
+    want = np.stack([lane[index] for lane in lanes])
+    np.testing.assert_array_equal(take(device_put(x), shared, same), want)
+    new = RNG.standard_normal(want.shape)
+    for lane, y in zip(lanes, new, strict=True):  # views of x
+        lane[index] = y
+    out = put(device_put(np.zeros_like(x)), shared, same, device_put(new))
+    np.testing.assert_array_equal(out, np.where(np.isin(x, new), x, 0.0))
 
 
 def test_lanes_that_share_an_array_accumulate() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, make_jaxpr
+from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import broadcast_in_dim, select
 from fiveloop.core.primitives.elementwise import exp, sin, tanh
 from fiveloop.core.primitives.joining import concatenate
@@ -52,6 +52,33 @@ MADE_IN_THE_LOOP: dict[str, Program] = {
     ),
 }
 
+LANES: Any = RNG.normal(size=(3, STEPS, 4))
+WIDE: Any = LANES.transpose(1, 0, 2)
+
+OF_LANES: dict[str, Program] = {
+    "lanes in front": (lambda x: vmap(lambda x: summed(2.0 * x - x * x))(x), (LANES,)),
+    "lanes behind": (lambda x: vmap(lambda x: summed(2.0 * x), in_axes=1)(x), (WIDE,)),
+    "a row of each lane": (
+        lambda x, r: vmap(lambda x, r: summed(x + spread(r, 1)))(x, r),
+        (LANES, LANES[:, 0]),
+    ),
+    "a column of each lane": (
+        lambda x, c: vmap(lambda x, c: summed(x * spread(c, 0)))(x, c),
+        (LANES, LANES[:, :, 0]),
+    ),
+    "a row of all": (lambda x, r: vmap(lambda x: summed(x + spread(r, 1)))(x), (LANES, ROW)),
+    "a column of all": (lambda x, c: vmap(lambda x: summed(x + spread(c, 0)))(x), (LANES, COLUMN)),
+    "as many lanes as steps": (
+        lambda x: vmap(lambda x: summed(2.0 * x))(x),
+        (RNG.normal(size=(6, 6, 4)),),
+    ),
+    "twice": (lambda x: vmap(vmap(lambda x: summed(2.0 * x)))(x), (RNG.normal(size=(2, 3, 6, 4)),)),
+    "cotangents": (
+        lambda x: grad(lambda x: (vmap(summed)(x)[1] ** 2).sum())(x),
+        (LANES,),
+    ),
+}
+
 MADE_BEFORE: dict[str, Program] = {
     "not cheap": (lambda x: summed(exp(x)), (ROWS,)),
     "used elsewhere": (lambda x: (summed(2.0 * x), (2.0 * x)[0]), (ROWS,)),
@@ -82,9 +109,20 @@ def test_it_is_made_before_the_loop(name: str) -> None:
     assert arrays(fun, args) > 0
 
 
-@pytest.mark.parametrize("name", [*MADE_IN_THE_LOOP, *MADE_BEFORE])
-def test_results_are_the_same(name: str) -> None:
-    fun, args = {**MADE_IN_THE_LOOP, **MADE_BEFORE}[name]
+@pytest.mark.parametrize("name", OF_LANES)
+def test_slots_of_lanes_are_made_in_the_loop(name: str) -> None:
+    fun, args = OF_LANES[name]
+    told = [d for loop in explain(fun, *args).loops for d in loop.decisions if d.step == "fuse"]
+    assert any(d.done for d in told) == (name != "lanes behind")
+
+
+@pytest.mark.parametrize("programs", [MADE_IN_THE_LOOP, MADE_BEFORE, OF_LANES])
+def test_all_results_are_the_same(programs: dict[str, Program]) -> None:
+    for fun, args in programs.values():
+        check_results(fun, args)
+
+
+def check_results(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
     got = jit(lambda *args: fun(*args))(*args)
     with planning(False):
         want = jit(lambda *args: fun(*args))(*args)

@@ -53,7 +53,7 @@ from .ir.jaxpr import is_scalar, used_vars
 from .ir.prune import acts, must_stay, prune
 from .ir.source import function_source
 from .ir.taint import over_axis, taint
-from .primitives.broadcast import ReshapeParams, reshape_p, transpose_p
+from .primitives.broadcast import ReshapeParams, TransposeParams, reshape_p, transpose_p
 from .primitives.check import array_aval, canonical_dtype, canonical_shape
 from .primitives.convert import convert_p
 from .primitives.costs import bytes_of
@@ -234,6 +234,7 @@ __all__ = [
     "refuse_closed_over",
     "replayed",
     "ReshapeParams",
+    "TransposeParams",
     "reshape_p",
     "resolve",
     "resolve_index_p",

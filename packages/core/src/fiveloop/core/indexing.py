@@ -219,9 +219,23 @@ def batch_indexer(
         paired=(paired, *indexer.paired),
     )
     if not paired:
-        return batched, list(operands)
+        return _without_lanes(batched, size), list(operands)
     moved = [bdim_at(i, d, size, 0) for i, d in zip(operands, operand_dims, strict=True)]
     return batched, moved
+
+
+def _without_lanes(indexer: Indexer, size: Dim) -> Indexer:
+    """The same index with a span for the outer batch axis, where that is the first axis of what is read."""
+    first = next((e for e in indexer.entries if not isinstance(e, At)), None)
+    if (
+        first != Lane(0)
+        or len(indexer.lead) > 1
+        or any(isinstance(e, Pick) for e in indexer.entries)
+    ):
+        return indexer
+    entries = tuple(Span(0, size) if e is first else e for e in indexer.entries)
+    new_axes = tuple(k + 1 for k in indexer.new_axes)
+    return replace(indexer, entries=entries, new_axes=new_axes, lead=(), paired=())
 
 
 @lru_cache(maxsize=4096)

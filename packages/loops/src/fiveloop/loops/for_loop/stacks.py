@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import At, Indexer, Span
-from fiveloop.core.extend import Aval, Eqn, Var, new_eqn, stage_closed, zeros_of
+from fiveloop.core.extend import Aval, Dim, Eqn, Var, new_eqn, stage_closed, zeros_of
 from fiveloop.state.engine import SwapParams, swap_p
 
 
@@ -15,9 +15,16 @@ def zeros_eqn(aval: Aval) -> Eqn:
     return eqn
 
 
-def slot_indexer(stack: Aval) -> Indexer:
-    """The index of a step's slot, whose number is an operand."""
-    return Indexer((At(None), *[Span(0, n) for n in stack.shape[1:]]))
+def slot_indexer(stack: Aval, axis: int = 0) -> Indexer:
+    """The index of a step's slot along an axis, whose number is an operand."""
+    spans = [Span(0, n) for n in stack.shape]
+    return Indexer((*spans[:axis], At(None), *spans[axis + 1 :]))
+
+
+def slot_axis(indexer: object, stack: Aval, steps: Dim) -> int | None:
+    """The axis of so many steps along which an index names a slot, if it does."""
+    axes = [k for k, n in enumerate(stack.shape) if n == steps]
+    return next((k for k in axes if indexer == slot_indexer(stack, k)), None)
 
 
 def write_slot(stack: Var, i: Var, x: Var) -> Eqn:

@@ -14,7 +14,7 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import bytes_of, concatenate_p, whole_indexer
 from fiveloop.core.extend import Atom, Aval, Dim, Eqn, Var
 from fiveloop.loops.for_loop.primitive import is_state
-from fiveloop.loops.for_loop.stacks import slot_indexer, write_slot, zeros_eqn
+from fiveloop.loops.for_loop.stacks import slot_axis, slot_indexer, write_slot, zeros_eqn
 from fiveloop.loops.planning.around import Around
 from fiveloop.loops.planning.shifted import Shifted, shifted
 from fiveloop.state import AbstractRef
@@ -46,17 +46,22 @@ class Stacks:
         """What the last operands are in the body."""
         return self.body.invars[1 + self.eqn.params.num_consts :]
 
-    def where_kept(self, x: Var) -> Var | None:
-        """The Ref in whose slots a value is in the end: read at the counter and not changed, or written there once."""
+    def where_kept(self, x: Var) -> tuple[Var, int] | None:
+        """The Ref in whose slots a value is in the end, and along which axis these are.
+
+        It is read at the counter, and not changed, or is written there once.
+        """
         for ref in self.refs:
             users = self.uses.get(ref, [])
             writes = [e for e in users if e.primitive is not get_p]
-            reads_it = any(e.outvars and e.outvars[0] is x and self._is_slot(e, ref) for e in users)
-            if reads_it and not writes:
-                return ref
-            if len(writes) == 1 and writes[0].primitive is swap_p and writes[0].invars[1] is x:
-                if self._is_slot(writes[0], ref):
-                    return ref
+            if not writes:
+                holds = [e for e in users if e.outvars[0] is x]
+            else:
+                is_swap = len(writes) == 1 and writes[0].primitive is swap_p
+                holds = writes if is_swap and writes[0].invars[1] is x else []
+            axes = [self.axis_of(e, ref) for e in holds]
+            if any(axis is not None for axis in axes):
+                return ref, next(axis for axis in axes if axis is not None)
         return None
 
     def shifted(self, x: Var) -> Shifted | None:
@@ -79,7 +84,9 @@ class Stacks:
         for k, result in found:
             ref = self.body.invars[1 + k]
             read = self.slot_read(ref)
-            if read is None or ref in taken or read.outvars[0].aval is not aval.strong():
+            if read is None or self.axis_of(read, ref) != 0 or ref in taken:
+                continue
+            if read.outvars[0].aval is not aval.strong():
                 continue
             if self.around.is_spare(self.eqn.invars[k], result):
                 return ref
@@ -90,29 +97,33 @@ class Stacks:
         users = self.uses.get(ref, [])
         if len(users) != 1 or users[0].primitive is not get_p:
             return None
-        return users[0] if self._is_slot(users[0], ref) else None
+        return users[0] if self.axis_of(users[0], ref) is not None else None
 
     def slot_write(self, ref: Var) -> Eqn | None:
         """The write to the step's own slot, if that is all that is done with a Ref."""
         users = self.uses.get(ref, [])
         if len(users) != 1 or users[0].primitive is not swap_p or users[0].outvars:
             return None
-        return users[0] if self._is_slot(users[0], ref) else None
+        return users[0] if self.axis_of(users[0], ref) is not None else None
 
-    def _is_slot(self, access: Eqn, ref: Var) -> bool:
-        """Whether an access is to the slot of the step."""
-        i = self.body.invars[0]
-        fits = ref.aval.ndim > 0 and ref.aval.shape[0] == self.eqn.params.nsteps
+    def axis_of(self, access: Eqn, ref: Var) -> int | None:
+        """Along which axis an access is to the slot of the step, if it is to that."""
+        if access.invars[-1] is not self.body.invars[0]:
+            return None
         indexer = getattr(access.params, "indexer", None)
-        return fits and access.invars[-1] is i and indexer == slot_indexer(ref.aval)
+        return slot_axis(indexer, ref.aval, self.eqn.params.nsteps)
 
 
 @dataclass(slots=True)
 class Places:
-    """Where factors are after the loop: in Refs that it has, in some that it overwrites, or in new ones."""
+    """Where factors are after the loop: in Refs that it has, in some that it overwrites, or in new ones.
+
+    The steps are along axis 0, but for some of those that are kept anyway: `axes` tells.
+    """
 
     stacks: Stacks
     kept: dict[Var, Var] = field(default_factory=dict)
+    axes: dict[Var, int] = field(default_factory=dict)
     reused: dict[Var, Var] = field(default_factory=dict)
     new: dict[Var, Var] = field(default_factory=dict)
     moved: dict[Var, Shifted] = field(default_factory=dict)
@@ -120,10 +131,10 @@ class Places:
     def find(self, values: Sequence[Var], reuses: bool) -> None:
         """Find a place for what each value is in every step; with `reuses`, in what is to be overwritten."""
         for x in values:
-            ref = self.stacks.where_kept(x)
-            moved = self.stacks.shifted(x) if reuses and ref is None else None
-            if ref is not None:
-                self.kept[x] = ref
+            found = self.stacks.where_kept(x)
+            moved = self.stacks.shifted(x) if reuses and found is None else None
+            if found is not None:
+                self.kept[x], self.axes[x] = found
             elif moved is not None:
                 self.moved[x] = moved
         for x in (x for x in values if x not in self.kept and x not in self.moved):

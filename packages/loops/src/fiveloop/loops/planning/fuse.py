@@ -65,12 +65,13 @@ def _fused(slot: Slot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A state of which each step reads its slot, and nothing else: which operand, its result, and the read."""
+    """A state of which each step reads its slot, and nothing else: which operand, its result, the read, the axis."""
 
     place: int
     operand: Var
     result: Var
     eqn: Eqn
+    axis: int
 
 
 def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
@@ -81,9 +82,10 @@ def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
     found = [(k, next(results)) for k, state in enumerate(states) if state]
     reads = [(k, result, stacks.slot_read(p.body.invars[1 + k])) for k, result in found]
     return [
-        Read(k, operand, result, read)
+        Read(k, operand, result, read, axis)
         for k, result, read in reads
         if read is not None and isinstance(operand := eqn.invars[k], Var)
+        if (axis := stacks.axis_of(read, p.body.invars[1 + k])) is not None
     ]
 
 
@@ -92,7 +94,7 @@ def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
     for read in reads_of_slots(eqn, around):
         if not around.is_spare(read.operand, read.result) or read.operand not in around.made:
             continue
-        slot = Slot(Stacks(eqn, around), read.operand)
+        slot = Slot(Stacks(eqn, around), read.operand, read.axis)
         if slot.is_cheap and slot.result.aval is read.eqn.outvars[0].aval:
             ref = eqn.params.body.invars[1 + read.place]
             return slot, ref, _with_slot(eqn, ref, read.eqn, slot)
@@ -103,13 +105,15 @@ def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
 class Slot:
     """How a step makes its slot of an array: of slots of the arrays `leaves`, and of values that are `fixed`.
 
-    Both have what they are in the body.
+    Both have what they are in the body. The slots are along `axis` of the array, and along `axes` of the leaves.
     """
 
     stacks: Stacks
     array: Var
+    axis: int
     eqns: list[Eqn] = field(default_factory=list)
     leaves: dict[Var, Var] = field(default_factory=dict)
+    axes: dict[Var, int] = field(default_factory=dict)
     fixed: dict[Var, Var] = field(default_factory=dict)
     made: dict[Atom, Atom | None] = field(default_factory=dict)
 
@@ -163,20 +167,21 @@ class Slot:
             return self.made[a]
         eqn = self.stacks.around.made.get(a)
         if eqn is None or eqn.primitive.name not in CHEAP or self._is_at_hand(a):
-            self.made[a] = self._leaf(a)
+            self.made[a] = self._leaf(a, self.axis)
         else:
             self._make(a, eqn)
         return self.made[a]
 
-    def _leaf(self, a: Var) -> Var | None:
+    def _leaf(self, a: Var, axis: int) -> Var | None:
         """A slot that is read from an array, unless the loop changes what it holds."""
         eqn = self.stacks.eqn
         changed = mutated_positions(self.stacks.body.effects)
         if any(x is a and k + 1 in changed for k, x in enumerate(eqn.invars)):
             return None
-        if a.aval.shape[0] != eqn.params.nsteps:
+        is_other = self.axes.setdefault(a, axis) != axis
+        if is_other or a.aval.shape[axis : axis + 1] != (eqn.params.nsteps,):
             return None
-        return self.leaves.setdefault(a, Var(a.aval.strong().unbatched(0)))
+        return self.leaves.setdefault(a, Var(a.aval.strong().unbatched(axis)))
 
     def _make(self, a: Var, eqn: Eqn) -> None:
         """Make the slot of what an equation makes, if that goes."""
@@ -193,18 +198,22 @@ class Slot:
             self.made[a] = self.eqns[-1].outvars[0]
 
     def _spread(self, eqn: Eqn) -> Atom | None:
-        """The slot of a broadcast: of an array with an axis of steps in front, or of what is the same in all steps."""
+        """The slot of a broadcast: of an array that has the axis of steps too, or of what is the same in all steps."""
         (x,), p = eqn.invars, eqn.params
-        has_steps = 0 in p.dims
-        if has_steps and (p.dims[0] != 0 or x.aval.shape[0] != p.shape[0]):
-            return None
-        if has_steps or isinstance(x, Literal):
+        before = p.dims.index(self.axis) if self.axis in p.dims else None
+        inside: Atom | None
+        if isinstance(x, Literal):
             inside = self._of(x)
-        else:
+        elif before is None:
             inside = self.fixed.setdefault(x, Var(x.aval.strong()))
+        elif before != self.axis or x.aval.shape[before] != p.shape[before]:
+            inside = self._leaf(x, before)
+        else:
+            inside = self._of(x)
         if inside is None:
             return None
-        shape, dims = p.shape[1:], tuple(k - 1 for k in p.dims[has_steps:])
+        shape = (*p.shape[: self.axis], *p.shape[self.axis + 1 :])
+        dims = tuple(k - (k > self.axis) for k in p.dims if k != self.axis)
         if inside.aval.shape == shape:
             return inside
         self.eqns.append(
@@ -246,7 +255,7 @@ def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eq
     """The equations of a step that makes a slot first, where it read one."""
     i = body.invars[0]
     reads = [
-        new_eqn(get_p, [stacks[a], i], IndexParams(slot_indexer(stacks[a].aval)), [v])
+        new_eqn(get_p, [stacks[a], i], IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])), [v])
         for a, v in slot.leaves.items()
     ]
     same: dict[Atom, Atom] = {read.outvars[0]: slot.result}

@@ -14,6 +14,7 @@ from math import prod
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import (
     ConcatenateParams,
+    TransposeParams,
     bytes_of,
     concatenate_p,
     dot_general_p,
@@ -185,7 +186,8 @@ class Products:
         arrays: dict[Var, Atom] = {}
         places = {**self.places.kept, **self.places.reused, **self.places.new}
         for x, ref in places.items():
-            arrays[x] = self._array_after(ref, results, after)
+            array = self._array_after(ref, results, after)
+            arrays[x] = _steps_first(array, self.places.axes.get(x, 0), after)
         for x, moved in self.places.moved.items():
             stack = self._array_after(moved.ref, results, after)  # type: ignore[arg-type]
             filled = next((a for a in arrays.values() if a in results.values()), stack)
@@ -278,6 +280,15 @@ def _product(eqn: Eqn, left: Atom, right: Atom, after: list[Eqn]) -> Atom:
         batch=(_moved(batch[0]), _moved(batch[1])),
     )
     after.append(new_eqn(dot_general_p, [left, right], params, source=eqn.source))
+    return after[-1].outvars[0]
+
+
+def _steps_first(array: Atom, axis: int, after: list[Eqn]) -> Atom:
+    """The array with the axis of steps in front, where products do not have to move it."""
+    if not axis:
+        return array
+    order = (axis, *[k for k in range(array.aval.ndim) if k != axis])
+    after.append(new_eqn(transpose_p, [array], TransposeParams(order)))
     return after[-1].outvars[0]
 
 

@@ -22,7 +22,7 @@ def not_fused(eqn: Eqn, around: Around) -> list[Decision]:
     for read in reads_of_slots(eqn, around):
         maker = around.made.get(read.operand)
         if maker is not None and _is_by_element(maker):
-            slot = Slot(Stacks(eqn, around), read.operand)
+            slot = Slot(Stacks(eqn, around), read.operand, read.axis)
             why = slot.why_not if around.is_spare(read.operand, read.result) else SHARED
             reason = f"it is made before the loop: {why or 'its slot would be of another type'}"
             told.append(Decision(STEP, names[read.place], False, reason, maker.source))
