@@ -2,9 +2,10 @@
 
 In the body of a loop, writes wait. A read goes to the contents at the start of the phase, and is forwarded
 from a waiting write where the index is the same. At the end of a phase the values and indices of the
-waiting writes, and every value read before that is used after, pass through `order`; then all writes are
-carried out in program order. So no read can be moved past a write of its array, which would make XLA copy
-the array in every step.
+waiting writes, every value read before that is used after, and whole arrays made of such values, pass
+through `order`; then all writes are carried out in program order. A write in a later phase whose value
+depends on nothing read passes through one more, that comes after the first. So no read can be moved past
+a write of its array, which would make XLA copy the array in every step.
 """
 
 from __future__ import annotations
