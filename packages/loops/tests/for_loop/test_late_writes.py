@@ -115,7 +115,7 @@ def test_the_gradient_of_a_batch_of_scans_copies_nothing(axis: int) -> None:
 
     def loss(w: Any) -> Any:
         def run(xs: Any) -> Any:
-            step = lambda h, x: (tanh(h @ w + x @ w), h)
+            step: Any = lambda h, x: (tanh(h @ w + x @ w), h)
             return (scan(step, np.zeros(16, np.float32), xs)[1] ** 2).sum()
 
         return vmap(run, in_axes=axis)(xs).sum()
