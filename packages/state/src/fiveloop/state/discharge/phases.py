@@ -229,14 +229,12 @@ class Phases:
         """Order what was read, and what was made of it, before what is written."""
         made = [cell.contents for cell in self._made_from_reads]
         crossing = made if last else [*self._crossing(None), *map(self.latest, self._held), *made]
-        if not last:
-            crossing.append(index)
-        self._order(index, [w for _, w in waiting], list({id(x): x for x in crossing}.values()))
+        crossing = list({id(x): x for x in crossing}.values())
+        marks = self._order(index, [w for _, w in waiting], crossing, [] if last else [index])
         for cell in self._made_from_reads:
             cell.contents = self.latest(cell.contents)
-        if not last:
-            # What is ordered by it comes later than all that has been read so far.
-            self.index = self.latest(index)
+        # What is ordered by a mark comes later than all that has been read so far.
+        self.index = marks[0] if marks else index
 
     def _is_late(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
         """Whether a write, to what an earlier phase has read, depends on nothing that was read: it would come first."""
@@ -253,20 +251,27 @@ class Phases:
                 small = [x for x in crossing if is_small(x, cell)]
                 self._order(opaque_index(write, cell), [write], small)
 
-    def _order(self, index: Value, writes: Sequence[Write], crossing: list[Value]) -> None:
-        """Let the values and positions of the writes pass, and what crosses."""
+    def _order(
+        self,
+        index: Value,
+        writes: Sequence[Write],
+        crossing: Sequence[Value],
+        marks: Sequence[Value] = (),
+    ) -> list[Value]:
+        """Let the values and positions of the writes pass, what crosses, and marks, of which the twins are given."""
         values = [x for w in writes for x in (w.value, *w.place.positions)]
         if not values and not crossing:
-            return
-        rest = iter(order(index, *values, *crossing))
+            return []
+        rest = iter(order(index, *values, *crossing, *marks))
         for w in writes:
             w.value = next(rest)
             w.place = Place(
                 w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions)
             )
-        after = list(rest)
+        after = [next(rest) for _ in crossing]
         self._twins.update((id(x), (x, y)) for x, y in zip(crossing, after, strict=True))
         self._replace(crossing, after)
+        return list(rest)
 
     @contextmanager
     def holding(self, values: Sequence[Value]) -> Iterator[None]:
