@@ -1,4 +1,4 @@
-"""Settings of every suite: Hypothesis, whose profile `ci` the suites run, errors with all their frames, and an order."""
+"""Settings of every suite: Hypothesis, whose profile `ci` suites run, errors with all their frames, and an order."""
 
 import os
 
