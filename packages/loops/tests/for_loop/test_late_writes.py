@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, vmap
 from fiveloop.core.primitives.elementwise import tanh
-from fiveloop.loops import explain, for_loop, scan
+from fiveloop.loops import explain, for_loop, fori_loop, scan
 
 SIZE = 64
 RNG = np.random.default_rng(0)
@@ -106,6 +106,50 @@ def test_what_is_carried_whole_reads_before_the_writes(step: Callable[..., None]
         step(*want, i)
     for got, x in zip(jit(run)(X, Y, Z), want, strict=True):
         np.testing.assert_allclose(got, x)
+
+
+def relaxed(a: Any) -> Any:
+    """A sweep of Gauss and Seidel: what a cell gets, the next one reads."""
+
+    def row(i: Any, r: Any) -> None:
+        def cell(j: Any, _: Any) -> None:
+            above, below = r[i, j + 1], r[i + 2, j + 1]
+            r[i + 1, j + 1] = 0.25 * (above + below + r[i + 1, j] + r[i + 1, j + 2])
+
+        for_loop(a.shape[1] - 2, cell, ())
+
+    return for_loop(a.shape[0] - 2, row, a)
+
+
+def summed_paths(a: Any) -> Any:
+    """A table of which a cell adds up two neighbours."""
+
+    def cell(i: Any, j: Any, d: Any) -> Any:
+        return d.at[i + 1, j + 1].set(0.5 * d[i, j + 1] + 0.5 * d[i + 1, j] + 1.0 * i)
+
+    inner = a.shape[1] - 1
+    return fori_loop(
+        0, a.shape[0] - 1, lambda i, d: fori_loop(0, inner, lambda j, d: cell(i, j, d), d), a
+    )
+
+
+TABLE = RNG.normal(size=(40, 12)).astype(np.float32)
+
+
+@pytest.mark.parametrize("f", [relaxed, summed_paths])
+def test_what_is_carried_on_and_written_reads_before_the_write(f: Callable[[Any], Any]) -> None:
+    want = TABLE.astype(np.float64)
+    for i in range(want.shape[0] - 2 if f is relaxed else want.shape[0] - 1):
+        for j in range(want.shape[1] - 2 if f is relaxed else want.shape[1] - 1):
+            near = want[i, j + 1], want[i + 1, j]
+            if f is relaxed:
+                want[i + 1, j + 1] = 0.25 * (sum(near) + want[i + 2, j + 1] + want[i + 1, j + 2])
+            else:
+                want[i + 1, j + 1] = 0.5 * sum(near) + i
+    np.testing.assert_allclose(jit(f)(TABLE), want, rtol=1e-5, atol=1e-5)
+    assert explain(f, TABLE).copies == 0
+    assert explain(grad(lambda a: (f(a) ** 2).sum()), TABLE).copies == 0
+    assert explain(vmap(f), np.stack([TABLE, TABLE])).copies == 0
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -198,11 +198,11 @@ class Phases:
         """End the phase: order what was read before what is written, then write.
 
         A step of a single phase, alone in its turn, needs no order if it writes once, or once to each Ref and these
-        keep `apart`.
+        keep `apart`, and uses what it reads for nothing else.
         """
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
         once_each = apart and all(len(cell.writes) <= 1 for cell in self._cells)
-        alone = last and self._flushes == 0 and not self.unrolled
+        alone = last and self._flushes == 0 and not self.unrolled and not self._made_from_reads
         simple = alone and (once_each or len(waiting) <= 1)
         if self.index is not None and not simple and (self._has_read or self._is_late(waiting)):
             self._end_phase(self.index, waiting, last)
