@@ -227,7 +227,8 @@ class Phases:
 
     def _end_phase(self, index: Value, waiting: Sequence[tuple[Cell, Write]], last: bool) -> None:
         """Order what was read, and what was made of it, before what is written."""
-        made = [cell.contents for cell in self._made_from_reads]
+        written = {id(w.value) for _, w in waiting}
+        made = [c.contents for c in self._made_from_reads if id(c.contents) not in written]
         crossing = made if last else [*self._crossing(None), *map(self.latest, self._held), *made]
         crossing = list({id(x): x for x in crossing}.values())
         marks = self._order(index, [w for _, w in waiting], crossing, [] if last else [index])
@@ -264,7 +265,8 @@ class Phases:
             return []
         rest = iter(order(index, *values, *crossing, *marks))
         for w in writes:
-            w.value = next(rest)
+            old, w.value = w.value, next(rest)
+            self._twins[id(old)] = (old, w.value)
             w.place = Place(
                 w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions)
             )
