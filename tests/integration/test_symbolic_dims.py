@@ -11,7 +11,9 @@ import fiveloop.core as core
 from fiveloop.core import tree_leaves
 from fiveloop.core.dims import SymbolicDim
 from fiveloop.core.extend import ShapedArray, stage, typecheck
-from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
+from fiveloop.core.primitives.elementwise import tanh
+from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
+from fiveloop.loops.planning.steps import plan
 from fiveloop.remat import checkpoint
 from fiveloop.state import freeze, new_ref
 
@@ -82,3 +84,37 @@ def test_whole_axes_of_an_index() -> None:
     jaxpr = stage(lambda x: [fun(x), x[:, 2]], [X]).jaxpr
     typecheck(jaxpr)
     assert [a.shape for a in jaxpr.out_avals] == [(N, 3), (N,)]
+
+
+def recurrent(x: Any, w: Any, xs: Any) -> Any:
+    """A loop whose derivative adds up products."""
+
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = tanh(w @ h + x)
+        return h, h
+
+    ys = scan(step, x, xs)[1]
+    return (ys * ys).sum()
+
+
+@pytest.mark.parametrize("width", [3, 32])
+@pytest.mark.parametrize("shares", [True, False])
+def test_loops_of_a_batch_of_any_size_are_planned(width: int, shares: bool) -> None:
+    def weights(x: Any, w: Any, xs: Any) -> Any:
+        if shares:
+            total = lambda w: core.vmap(recurrent, in_axes=(0, None, 1))(x, w, xs).sum()
+            return core.grad(total)(w)
+        return core.vmap(core.grad(recurrent, argnums=1), in_axes=(0, 0, 1))(x, w, xs)
+
+    size = Dim()
+    shapes: list[Any] = [
+        (size, width),
+        (width, width) if shares else (size, width, width),
+        (5, size, width),
+    ]
+    avals = [ShapedArray(s, np.float32) for s in shapes]
+    jaxpr = stage(lambda *args: tree_leaves(weights(*args)), avals).jaxpr
+    typecheck(plan(jaxpr))
+    decisions = [d for loop in explain(weights, *avals).loops for d in loop.decisions]
+    (told,) = [d for d in decisions if d.step == "sink" and d.subject == "cotangent of w"]
+    assert not told.done

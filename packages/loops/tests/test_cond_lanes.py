@@ -12,7 +12,7 @@ from fiveloop.core import Array, grad, jit, jvp, make_jaxpr, psum, vmap
 from fiveloop.core.primitives.elementwise import exp, log, sin, sqrt
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.loops import cond, for_loop, switch, while_loop
+from fiveloop.loops import cond, explain, for_loop, switch, while_loop
 
 RNG = np.random.default_rng(0)
 WAYS = ["select", "serial", "group"]
@@ -150,6 +150,25 @@ def test_operands_that_lanes_share_are_not_repeated(way: Any) -> None:
     printed = str(make_jaxpr(vmap(one, (0, 0, None)))(np.ones(10, bool), np.ones((10, 64)), w))
     assert "64,64]" in printed
     assert "10,64,64]" not in printed
+
+
+def test_what_branches_only_read_is_not_written_back_in_series() -> None:
+    def run(x: Any, v: Any) -> Any:
+        def body(i: Any, refs: Any) -> None:
+            r, s = refs
+            old = s[...]
+            new = cond(r[i].sum() > 0.0, lambda: 0.5 * r[i], lambda: old, vmap="serial")
+            s[...] = sin(new)
+            r[i] += 0.01 * s[...]
+
+        return for_loop(x.shape[0], body, (x, v))
+
+    x = np.random.default_rng(0).normal(size=(5, 37, 41))
+    assert explain(vmap(run), x, x[:, 0]).copies == 0
+    for got, want in zip(
+        vmap(run)(x, x[:, 0]), zip(*map(run, x, x[:, 0]), strict=True), strict=True
+    ):
+        np.testing.assert_allclose(got, np.stack([np.asarray(w) for w in want]))
 
 
 def test_a_write_to_a_shared_ref_is_refused() -> None:

@@ -31,6 +31,7 @@ from fiveloop.core.extend import (
     bind,
     eval_jaxpr,
     iota,
+    mutated_positions,
     stage_closed,
     zeros_of,
 )
@@ -150,6 +151,8 @@ def in_series(
     outs = [zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
     is_state = [b and not isinstance(x, Ref) for b, x in zip(batched, given, strict=True)]
     states = select_by(is_state, given)
+    written = {k for branch in p.branches for k in mutated_positions(branch.effects)}
+    changed = {k for k in written if batched[1 + k]}
 
     def body(lane: Value, *refs: Value) -> list[Value]:
         rows = iter(refs)
@@ -158,8 +161,8 @@ def in_series(
         found = bind(cond_p, *mine, params=p)
         for ref, x in zip(refs[len(states) :], found, strict=True):
             ref[lane] = x
-        for b, x, y, k in zip(batched, given, mine, at, strict=True):
-            if b and isinstance(x, Ref):
+        for place, (x, y, k) in enumerate(zip(given, mine, at, strict=True)):
+            if place - 1 in changed:
                 x[k] = freeze(y)
         return []
 

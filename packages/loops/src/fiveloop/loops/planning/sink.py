@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import (
@@ -18,6 +17,8 @@ from fiveloop.core.engine import (
     bytes_of,
     concatenate_p,
     dot_general_p,
+    is_constant,
+    is_more,
     neg_p,
     select_by,
     transpose_p,
@@ -57,6 +58,7 @@ MOST_KEPT = 16
 
 
 STEP = "sink"
+NO_SIZE = "its size is not known"
 SUNK = "the factors of its terms are kept, and contracted after the loop"
 
 
@@ -82,8 +84,9 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
         sums = _sums(body, ref)
         if not sums:
             continue
-        why = f"it has fewer than {LEAST_SUM:,} elements"
-        if size_of(ref.aval.shape) >= LEAST_SUM:
+        size = size_of(ref.aval.shape)
+        why = f"it has fewer than {LEAST_SUM:,} elements" if is_constant(size) else NO_SIZE
+        if is_more(size, LEAST_SUM - 1):
             products = [
                 Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
             ]
@@ -158,9 +161,12 @@ class Products:
         factors = [a for a in eqn.invars if isinstance(a, Var) and a in self.made]
         most = MOST_TERMS_IN_PLACE if self.reuses else MOST_TERMS
         shape, axes = eqn.invars[0].aval.shape, eqn.params.contract[0]
+        terms = size_of([shape[k] for k in axes])
         if len(factors) != 2:
             self.why = "a factor is the same in all steps"
-        elif prod(shape[k] for k in axes) > most:
+        elif not is_constant(terms):
+            self.why = "how many terms a step's own product adds up is not known"
+        elif terms > most:
             self.why = f"a step's own product adds up more than {most} terms"
         for side, x in enumerate(factors):
             parts, axis = joined_from(x, self.made) if self.reuses else ([x], 0)
