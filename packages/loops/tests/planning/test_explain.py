@@ -146,7 +146,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
           within cond branch 1
           val  f32[40]  carried as a value
           - plan: only loops of a known length are planned; `scan(until=)` has one and may end early, test_explain.py:64
-          in place: no Ref changes at indices
+          in place: no Ref changes at indices, and each step makes a new array of what is carried as a value
         nothing in these loops needs an order, so none was written
         """,
     )
@@ -219,7 +219,9 @@ def test_a_carry_is_a_value_in_lanes_branches_and_inner_loops_too() -> None:
     for f, x in ((inner, H), (vmap(inner), XS)):
         loop = explain(f, x).loops[0]
         assert loop.operands[-1].use == "carried as a value"
-        assert loop.in_place == "no Ref changes at indices"
+        assert loop.in_place.startswith(
+            "no Ref changes at indices, and each step makes a new array"
+        )
 
     def at_an_index(i: Any, ref: Any) -> None:
         cond(ref[0] > i, lambda: ref.__setitem__(i, 1.0), lambda: None)

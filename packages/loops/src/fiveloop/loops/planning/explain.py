@@ -12,6 +12,7 @@ from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jax
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.branch import is_guard
+from fiveloop.loops.planning.operands import CARRIED
 from fiveloop.loops.planning.options import telling
 from fiveloop.loops.planning.record import Decision, Record, shown_aval, shown_type
 from fiveloop.loops.planning.report import (
@@ -131,7 +132,7 @@ def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
         saved=tuple(
             SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
         ),
-        in_place=_in_place(_num_orders(p.body), _is_updated(record), copies, program),
+        in_place=_in_place(p.body, record, copies, program),
         copies=copies,
     )
 
@@ -150,9 +151,12 @@ def _is_loop(eqn: Eqn) -> bool:
     return eqn.primitive is for_p or (eqn.primitive is while_p and not is_guard(eqn))
 
 
-def _in_place(orders: int, updated: bool, copies: int, program: InPlace | None) -> str:
-    if not updated and not orders:
-        return "no Ref changes at indices"
+def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None) -> str:
+    orders = _num_orders(body)
+    if not _is_updated(record) and not orders:
+        arrays = [o for o in record.operands if o.use == CARRIED and not o.type.endswith("[]")]
+        new = ", and each step makes a new array of what is carried as a value" if arrays else ""
+        return f"no Ref changes at indices{new}"
     if not orders:
         return "no write uses an element of another array that changes: nothing has to be ordered"
     left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
@@ -179,7 +183,7 @@ def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
         operands=_operand_reports(record),
         decisions=tuple(map(_step_report, record.decisions)),
         saved=(),
-        in_place=_in_place(_num_orders(p.body), _is_updated(record), 0, program),
+        in_place=_in_place(p.body, record, 0, program),
         copies=0,
     )
 

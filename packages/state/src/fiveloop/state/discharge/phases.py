@@ -72,7 +72,7 @@ class Phases:
         self._trace = trace
         self._cells: list[Cell] = []
         self._has_read = False
-        self._read: list[Cell] = []
+        self._reads: list[tuple[Cell, Place | None]] = []
         self._made_from_reads: list[Cell] = []
         self._flushes = 0
         self._places: dict[tuple[object, ...], Place] = {}
@@ -97,7 +97,7 @@ class Phases:
         return forwarded
 
     def _taken(self, cell: Cell, place: Place) -> Value:
-        self._note_read(cell)
+        self._note_read(cell, place)
         return take(cell.contents, place.indexer, place.positions, resolved=True)
 
     def forwarded(self, cell: Cell, place: Place) -> Value | None:
@@ -172,10 +172,10 @@ class Phases:
         self._note_read(cell)
         return cell.contents
 
-    def _note_read(self, cell: Cell) -> None:
+    def _note_read(self, cell: Cell, place: Place | None = None) -> None:
         if cell.changes:
             self._has_read = True
-            self._read.append(cell)
+            self._reads.append((cell, place))
 
     def assign(self, cell: Cell, contents: Value) -> None:
         """Replace all that the Ref holds."""
@@ -192,18 +192,20 @@ class Phases:
     @property
     def num_reads(self) -> int:
         """How often elements of Refs that change have been read."""
-        return len(self._read)
+        return len(self._reads)
 
     def flush(self, last: bool = False, apart: bool = False) -> None:
         """End the phase: order what was read before what is written, then write.
 
         A step of a single phase, alone in its turn, needs no order if it writes once, or once to each Ref and these
-        keep `apart`, and uses what it reads for nothing else.
+        keep `apart`. But if it makes a whole array of what it reads, that must be what it writes, and come from the
+        elements there alone.
         """
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
         once_each = apart and all(len(cell.writes) <= 1 for cell in self._cells)
-        alone = last and self._flushes == 0 and not self.unrolled and not self._made_from_reads
-        simple = alone and (once_each or len(waiting) <= 1)
+        alone = last and self._flushes == 0 and not self.unrolled
+        keeps = not self._made(waiting) and not self._hands_on(waiting)
+        simple = alone and keeps and (once_each or len(waiting) <= 1)
         if self.index is not None and not simple and (self._has_read or self._is_late(waiting)):
             self._end_phase(self.index, waiting, last)
         elif self.once and self._has_read:
@@ -227,8 +229,7 @@ class Phases:
 
     def _end_phase(self, index: Value, waiting: Sequence[tuple[Cell, Write]], last: bool) -> None:
         """Order what was read, and what was made of it, before what is written."""
-        written = {id(w.value) for _, w in waiting}
-        made = [c.contents for c in self._made_from_reads if id(c.contents) not in written]
+        made = self._made(waiting)
         crossing = made if last else [*self._crossing(None), *map(self.latest, self._held), *made]
         crossing = list({id(x): x for x in crossing}.values())
         marks = self._order(index, [w for _, w in waiting], crossing, [] if last else [index])
@@ -237,10 +238,23 @@ class Phases:
         # What is ordered by a mark comes later than all that has been read so far.
         self.index = marks[0] if marks else index
 
+    def _made(self, waiting: Sequence[tuple[Cell, Write]]) -> list[Value]:
+        """The whole arrays made of elements read in this phase that are not written at an index as well."""
+        written = {id(w.value) for _, w in waiting}
+        return [c.contents for c in self._made_from_reads if id(c.contents) not in written]
+
+    def _hands_on(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
+        """Whether a Ref holds what is written, too, and elements around it have been read."""
+        return bool(self._made_from_reads) and any(
+            cell is read and (place is None or relation(write.place, place) != "same")
+            for cell, write in waiting
+            for read, place in self._reads
+        )
+
     def _is_late(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
         """Whether a write, to what an earlier phase has read, depends on nothing that was read: it would come first."""
         return self._trace is not None and any(
-            any(cell is c for c in self._read) and not self._trace.depends(write.value)
+            any(cell is c for c, _ in self._reads) and not self._trace.depends(write.value)
             for cell, write in waiting
         )
 
