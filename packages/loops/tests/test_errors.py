@@ -42,6 +42,10 @@ def same(carry: Any, x: Any) -> Any:
     return carry, x
 
 
+def replaced(c: Any, x: Any) -> Any:
+    return M, x
+
+
 def widened(carry: Any, x: Any) -> Any:
     return {"a": carry["a"].astype("float64")}, x
 
@@ -190,10 +194,11 @@ SCAN: dict[str, Case] = {
         f"{place_in(widened)}; make init of the type that the function returns, or convert in the function with astype",
     ),
     "a carry whose shape changes": (
-        lambda: scan(lambda c, x: (M, x), X, X),
+        lambda: scan(replaced, X, X),
         TypeError,
-        "scan: the carry must keep its types, but carry goes in as f32[4] and comes out as f32[3,2]; make init "
-        "of the type that the function returns, or convert in the function with astype",
+        "scan: the carry must keep its types, but carry goes in as f32[4] and comes out as f32[3,2], given back by "
+        f"`{function_source(replaced)}`; make init of the type that the function returns, or convert in the function "
+        "with astype",
     ),
     "a carry whose structure changes": (
         lambda: scan(wrapped, X, X),

@@ -100,8 +100,9 @@ def traced(body: Any, init: Any) -> Callable[[], object]:
 
 
 GROWN = (
-    "fori_loop: the carry must keep its types, but carry['a'] goes in as i32*[] and comes out as f32[4]; make init_val "
-    "of the type that the function returns, or convert in the function with astype"
+    "fori_loop: the carry must keep its types, but carry['a'] goes in as i32*[] and comes out as f32[4], given back by "
+    f"`{function_source(other)}`; make init_val of the type that the function returns, or convert in the function with "
+    "astype"
 )
 TYPES = (
     "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4], made at "

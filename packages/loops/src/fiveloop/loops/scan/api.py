@@ -354,7 +354,8 @@ def _trace(
         grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
         if all(a is g for a, g in zip(avals, grown, strict=True)):
             made = made_in(staged.jaxpr)
-            raise changed_types(step.what, step.carry_tree, avals, outs, made, step.how.init)
+            tree, init = step.carry_tree, step.how.init
+            raise changed_types(step.what, step.f, tree, avals, outs, made, init)
         avals = grown
 
 

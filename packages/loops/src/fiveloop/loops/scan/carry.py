@@ -54,6 +54,7 @@ def changed_structure(
 
 def changed_types(
     what: str,
+    f: object,
     tree: TreeDef,
     given: Sequence[Aval],
     outs: Sequence[Aval],
@@ -62,10 +63,12 @@ def changed_types(
 ) -> TypeError:
     """The error for a carry some of whose leaves come out with other types.
 
-    `made` says of each where in the body that is; `init` is what the argument with the first carry is called.
+    `made` says of each where in the body of `f` it is made, if it is; `init` is what the argument with the first carry
+    is called.
     """
+    given_back = f", given back by `{function_source(f)}`"
     wrong = [
-        f"carry{path} goes in as {a} and comes out as {out}{where}"
+        f"carry{path} goes in as {a} and comes out as {out}{where or given_back}"
         for path, a, out, where in zip(leaf_paths(tree), given, outs, made, strict=False)
         if not keeps_type(a, out)
     ]
@@ -85,4 +88,4 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
     given_avals, outs = [x.aval for x in leaves], [x.aval for x in found]
     if not all(keeps_type(a, b) for a, b in zip(given_avals, outs, strict=True)):
         made = [made_at(getattr(x, "source", None)) for x in found]
-        raise changed_types(what, tree, given_avals, outs, made, "init_val")
+        raise changed_types(what, f, tree, given_avals, outs, made, "init_val")
