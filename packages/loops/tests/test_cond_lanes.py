@@ -171,6 +171,20 @@ def test_what_branches_only_read_is_not_written_back_in_series() -> None:
         np.testing.assert_allclose(got, np.stack([np.asarray(w) for w in want]))
 
 
+@pytest.mark.parametrize("way", ["select", "serial", "group"])
+def test_a_branch_may_be_given_a_ref_that_it_does_not_use(way: Any) -> None:
+    def run(x: Any) -> Any:
+        ref = st.new_ref(x)
+        out: Any = cond(x.sum() > 0.0, lambda r, x: sin(x), lambda r, x: x, ref, x, vmap=way)
+        ref[...] += out
+        return ref[...]
+
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    want = np.where(x.sum(axis=1, keepdims=True) > 0.0, np.sin(x) + x, 2.0 * x)
+    np.testing.assert_allclose(vmap(run)(x), want)
+    np.testing.assert_allclose(jit(vmap(run))(x), want)
+
+
 def test_a_write_to_a_shared_ref_is_refused() -> None:
     shared = st.new_ref(np.zeros(()))
 

@@ -49,7 +49,8 @@ def in_groups(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
 ) -> list[Value]:
     """The results of all lanes, in axis 0; lanes that take the same branch run together, a block at a time."""
-    if any(b.effects for b in p.branches):
+    if any(b.effects for b in p.branches) or any(isinstance(x, Ref) for x in operands):
+        # A Ref without an effect is one that no branch uses.
         return in_series(size, operands, dims, p)
     _check_axes(size, p)
     index, *rest = in_front(size, operands, dims)
