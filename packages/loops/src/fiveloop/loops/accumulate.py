@@ -148,12 +148,17 @@ def accumulate_grads(
         grads = tree_map(
             lambda x, g: convert(g / scale, x.dtype), tree_map(_as_array, chosen), sums
         )
-        if not has_aux:
-            return _reduced(reduction, values), grads
-        value, aux = values
-        return (_reduced(reduction, value), tree_map(_reducer(aux_reduction), aux)), grads
+        return _values(values, reduction, aux_reduction if has_aux else None), grads
 
     return accumulated
+
+
+def _values(values: Any, reduction: Reduction, aux_reduction: Reduction | None) -> Any:
+    """The values of all parts as one, with the auxiliary results if there are any."""
+    if aux_reduction is None:
+        return _reduced(reduction, values)
+    value, aux = values
+    return _reduced(reduction, value), tree_map(_reducer(aux_reduction), aux)
 
 
 def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, batch: Any) -> None:

@@ -38,6 +38,9 @@ from fiveloop.state.engine import addupdate_p, get_p, swap_p
 STEP = "branch"
 WRITTEN = "it is written only when a branch is taken that has something to write"
 READ = "it is read in the branches that use it"
+NOT_ZERO = (
+    "it is written whichever branch is taken: it may not hold zeros where a branch gives these"
+)
 LARGE = 1 << 14
 """Bytes of an element from which on moving it costs more than choosing whether to."""
 GUARD = "write for a branch"
@@ -52,7 +55,7 @@ def branch(eqn: Eqn, around: Around) -> Planned:
     names = dict(zip(p.body.invars[1:], p.record.names_of(len(eqn.invars)), strict=True))
     body, told = _body(p.body, names, _untouched(eqn, around))
     if body is p.body:
-        return Planned(eqn)
+        return Planned(eqn, told=told)
     loop = new_eqn(eqn.primitive, eqn.invars, replace(p, body=body), eqn.outvars, eqn.source)
     return Planned(loop, told=told)
 
@@ -71,7 +74,7 @@ def _body(
     """A body, and what it chooses or calls."""
     found = _Moves(body, names, untouched)
     eqns = [found.choices.get(id(eqn), eqn) for eqn in body.eqns if id(eqn) not in found.moved]
-    if found.told:
+    if found.moved:
         body = Jaxpr(body.invars, [*eqns, *found.writes], body.outvars, body.name)
     body, inner = with_bodies(body, names, _body)
     return body, [*found.told, *inner]
@@ -111,7 +114,8 @@ class _Moves:
         if reads:
             self.choices[id(choice)] = _with_reads(choice, reads)
             self.moved |= {id(e) for e in reads}
-            self._tell(reads, READ, choice)
+            for read in reads:
+                self._tell(read, READ, choice)
 
     def _may_move(self, eqn: Eqn) -> bool:
         """Whether an equation reads, for one user alone, what no equation changes."""
@@ -128,16 +132,18 @@ class _Moves:
             return
         place = choice.outvars.index(x)
         nothing = [k for k, b in enumerate(choice.params.branches) if _gives_zero(b, place)]
-        keeps = eqn.primitive is addupdate_p or ref in self.untouched
-        if keeps and 0 < len(nothing) < len(choice.params.branches):
+        if not 0 < len(nothing) < len(choice.params.branches):
+            return
+        if eqn.primitive is addupdate_p or ref in self.untouched:
             self.moved.add(id(eqn))
             self.writes += _guarded(eqn, choice.invars[0], nothing)
-            self._tell([eqn], WRITTEN, choice)
+            self._tell(eqn, WRITTEN, choice)
+        else:
+            self._tell(eqn, NOT_ZERO, choice, done=False)
 
-    def _tell(self, accesses: Sequence[Eqn], why: str, choice: Eqn) -> None:
-        for e in accesses:
-            name = self.names.get(_ref(e), "a Ref")
-            self.told.append(Decision(STEP, name, True, why, choice.source))
+    def _tell(self, access: Eqn, why: str, choice: Eqn, done: bool = True) -> None:
+        name = self.names.get(_ref(access), "a Ref")
+        self.told.append(Decision(STEP, name, done, why, choice.source))
 
 
 def _ref(access: Eqn) -> Var:
