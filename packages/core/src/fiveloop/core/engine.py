@@ -89,7 +89,7 @@ from .primitives.reduce import reduce_and, reduce_max, reduce_or
 from .primitives.sort import argsort
 from .promotion import Typed, join
 from .rules import bodies_rules
-from .sharing import note_sharer
+from .sharing import Turn, note_sharer
 from .structure import Difference, LeafText, differences
 from .trace.axes import AxisScope
 from .trace.boundary import boundary, guarded
@@ -132,6 +132,7 @@ __all__ = [
     "Setting",
     "Span",
     "Staged",
+    "Turn",
     "Typed",
     "View",
     "acts",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fiveloop.core.ir.jaxpr import Atom
     from fiveloop.core.ir.source import Source
     from fiveloop.core.rule_types import Accumulator, Body, Cost, EqnSplit, UndefinedPrimal, Zero
+    from fiveloop.core.sharing import Turn
 
 R = TypeVar("R")
 P = TypeVar("P")
@@ -235,7 +236,8 @@ class TypeRules:
 
     Of all: `zeros(aval)`, a value that is zero everywhere; `add(x, y)`, a sum; `getitem(x, index)` and
     `setitem(x, index, value)`, what indexing a value means; `buffer(x)`, what a concrete value passes to a program;
-    `own_buffer(x)`, what it passes to one that updates it in place; `write_back(x, new)`, how it gets new contents.
+    `own_buffer(x)`, what it passes to one that updates it in place; `write_back(x, new)`, how it gets new contents;
+    `turn(x)`, whose turn it is with one that changes.
 
     Of types that accumulate: `new_accumulator(aval)`; `accumulated(x)`, what one holds in the end; `holding(value)`, a
     new one that holds `value`; `accumulate(x, value)`, which adds to all that it holds; and `at(x)`, for `x.at`.
@@ -252,6 +254,7 @@ class TypeRules:
     buffer: Callable[[Any], Buffer]
     own_buffer: Callable[[Any], Buffer]
     write_back: Callable[[Any, Value], None]
+    turn: Callable[[Any], Turn]
     new_accumulator: Callable[[Aval], Value] | None = None
     accumulated: Callable[[Value], Value] | None = None
     holding: Callable[[Value], Value] | None = None

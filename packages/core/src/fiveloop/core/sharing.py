@@ -1,13 +1,132 @@
-"""Mutable values whose memory arrays may share: before such an array is donated, they take a copy of their own."""
+"""Mutable values whom several may want: threads, of which each has its turn, and arrays that share their memory."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from fiveloop.core.array import Array
+from fiveloop.core.backend.host_calls import Run, runs_here
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.source import user_source
+
+
+class Turn:
+    """Whose turn it is with a mutable value: a thread's, or that of a run that calls Python and uses the value.
+
+    Who writes says `with turn:`. Who reads says `with turn.lock:`, and finds what there was before such a run.
+    """
+
+    __slots__ = ("lock", "run")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.run: Run | None = None
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        if self.run is not None:
+            self.lock.release()
+            take((self,), (self,))
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def take(turns: Sequence[Turn], written: Sequence[Turn]) -> None:
+    """Take all turns, in one order; RuntimeError if those to be written are never free, or written by our caller."""
+    while True:
+        for turn in turns:
+            turn.lock.acquire()
+        runs = [turn.run for turn in turns if turn.run is not None]
+        if not runs:
+            return
+        here = runs_here()
+        others = [run for run in runs if run not in here]
+        lost = not others and any(turn in run.writes for run in here for turn in written)
+        if not others and not lost:
+            return
+        for turn in turns:
+            turn.lock.release()
+        if lost:
+            raise RuntimeError(
+                "a Ref was written in a call from a program that writes it too, when it ends, so that this write would "
+                f"be lost; return the value from the call, and write it in the program{at_source(user_source())}"
+            )
+        _wait_for(others[0], here)
+
+
+_ended = threading.Condition()
+_active: set[Run] = set()
+
+
+def _wait_for(run: Run, here: frozenset[Run]) -> None:
+    """Wait until another run has ended."""
+    with _ended:
+        ahead: Run | None = run
+        while ahead is not None and ahead not in here:
+            ahead = ahead.awaits
+        if ahead is not None:
+            raise RuntimeError(
+                "two programs that call Python wait for each other: each uses a Ref that a call from the other writes; "
+                f"return the value from the call, and write it in the program{at_source(user_source())}"
+            )
+        try:
+            for each in here:
+                each.awaits = run
+            _ended.wait_for(lambda: run not in _active)
+        finally:
+            for each in here:
+                each.awaits = None
+
+
+class Locked:
+    """Within the block, nobody else reads or writes the values, whoever's turn it is."""
+
+    __slots__ = ("turns", "written")
+
+    def __init__(self, turns: Sequence[Turn], written: Sequence[Turn] = ()) -> None:
+        self.turns = sorted(turns, key=id)
+        self.written = written
+
+    def __enter__(self) -> None:
+        for turn in self.turns:
+            turn.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        for turn in self.turns:
+            turn.lock.release()
+
+
+class InTurn(Locked):
+    """Within the block, it is our turn with all of the values."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        take(self.turns, self.written)
+
+
+@contextmanager
+def lent(turns: Sequence[Turn], written: Sequence[Turn]) -> Iterator[Run]:
+    """A run that has the values within the block: who is not called from it waits to write."""
+    run = Run(written)
+    with InTurn(turns, written):
+        before = [turn.run for turn in turns]
+        _active.add(run)
+        for turn in turns:
+            turn.run = run
+    try:
+        yield run
+    finally:
+        for turn, outer in zip(turns, before, strict=True):
+            turn.run = outer
+        with _ended:
+            _active.discard(run)
+            _ended.notify_all()
 
 
 class Sharer(Protocol):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeGuard, TypeVar, overload
 
@@ -48,7 +50,7 @@ from fiveloop.state.primitives.common import (
     swap_p,
 )
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
-from fiveloop.state.refs import EagerRef, Ref
+from fiveloop.state.refs import EagerRef, FrozenNote, Ref
 from fiveloop.state.views import through
 
 T = TypeVar("T")
@@ -149,7 +151,8 @@ def get(ref: Any, index: Any = ...) -> Value:
         raise chosen.unreadable()
     base, place = through(ref, index)
     if _is_now(base):
-        return base.share() if place is ... else take_now(base.array, place)
+        with base.turn.lock:
+            return base.share() if place is ... else take_now(base.array, place)
     indexer, operands = normalize(base.shape, place)
     return bind1(get_p, base, *operands, params=IndexParams(indexer))
 
@@ -168,8 +171,9 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
         raise chosen.unreadable()
     base, place = through(ref, index)
     if _is_now(base):
-        old, new = swap_now(base.array, place, x, donate=not base.is_shared)
-        base.write_back(new)
+        with base.turn:
+            old, new = swap_now(base.array, place, x, donate=not base.is_shared)
+            base.write_back(new)
         return old
     indexer, operands = normalize(base.shape, place)
     value = _element(base, indexer, x)
@@ -189,7 +193,9 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
     """
     chosen = _chosen("set", ref, index)
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
-        set(chosen.part, ..., chosen.written(x))
+        base = base_of(ref)
+        with base.turn if _is_now(base) else nullcontext():  # reading and writing are one
+            set(chosen.part, ..., chosen.written(x))
         return
     base, place = through(ref, index)
     if _is_now(base):
@@ -289,12 +295,18 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class _ReadNote:
-    """On a value: it was just read from `ref` at `index`, when the Ref was at `version`."""
+    """On a value: it was just read from `ref` at `index`, when `version` had been written so often."""
 
     ref: Value
     index: Any
-    version: object
+    version: _Version
+    writes: int
     chosen: Masked | None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this thread has not written the Ref since."""
+        return self.version.writes == self.writes
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """The sum, marked as an accumulation if it is written back at once."""
@@ -326,23 +338,10 @@ class _SumNote:
         return self
 
 
-@dataclass(frozen=True)
-class FrozenNote:
-    """On a traced Ref: it has been frozen, at this place."""
+class _Version(threading.local):
+    """How often a thread may have written a Ref; what others write comes between a read and a sum, or after both."""
 
-    where: object
-
-    def inplace_add(self, value: Value, x: Any) -> Value:
-        """Refused: the Ref is at its end."""
-        raise frozen(value.aval, self.where)
-
-    def handed_on(self, value: Value) -> InplaceNote:
-        """Refused: the Ref is at its end."""
-        raise frozen(value.aval, self.where)
-
-
-class _Version:
-    """The state of a Ref between two writes, as far as the trace that holds it can tell."""
+    writes: int = 0
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """Refused, as any arithmetic on a Ref itself."""
@@ -350,8 +349,10 @@ class _Version:
         value += x
         return value
 
-    def handed_on(self, value: Value) -> None:
-        """The other program may write to the Ref."""
+    def handed_on(self, value: Value) -> _Version:
+        """The Ref is written, or may be by the other program."""
+        self.writes += 1
+        return self
 
 
 def get_item(ref: Any, index: Any) -> Value:
@@ -367,9 +368,13 @@ def get_item(ref: Any, index: Any) -> Value:
 def _note_of(ref: Any, index: Any, chosen: Masked | None) -> _ReadNote:
     """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
     base = base_of(ref)
-    if not isinstance(base._note, _Version):
-        base._note = _Version()
-    return _ReadNote(ref, index, base._note, chosen)
+    with _noting:
+        version = base._note if isinstance(base._note, _Version) else _Version()
+        base._note = version
+    return _ReadNote(ref, index, version, version.writes, chosen)
+
+
+_noting = threading.Lock()
 
 
 def set_item(ref: Any, index: Any, x: Any) -> None:
@@ -387,7 +392,7 @@ def set_item(ref: Any, index: Any, x: Any) -> None:
 
 
 def _is_current(read: _ReadNote, ref: Value, index: Any) -> bool:
-    return read.ref is ref and read.index is index and read.version is base_of(ref)._note
+    return read.ref is ref and read.index is index and read.is_current
 
 
 def _is_now(ref: Any) -> TypeGuard[EagerRef]:
@@ -397,13 +402,15 @@ def _is_now(ref: Any) -> TypeGuard[EagerRef]:
 
 def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
     """Combine a value into what the Ref holds: in place, if nobody else has it."""
-    old = ref.array
-    new = put_now(old, index, x, kind, donate=not ref.is_shared)
-    ref.write_back(new, shared=new is old or new is x)
+    with ref.turn:
+        old = ref.array
+        new = put_now(old, index, x, kind, donate=not ref.is_shared)
+        ref.write_back(new, shared=new is old or new is x)
 
 
 def _touch(ref: Value) -> None:
-    ref._note = None
+    if ref._note is not None:
+        ref._note = ref._note.handed_on(ref)
 
 
 def _check_ref(what: str, ref: Any) -> Value:

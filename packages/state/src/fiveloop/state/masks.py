@@ -17,7 +17,6 @@ from fiveloop.core import Value, is_concrete
 from fiveloop.core.engine import (
     MaskedPlace,
     at_source,
-    base_of,
     current_source,
     has_mask,
     masked_place,
@@ -76,10 +75,10 @@ class Masked:
 
 
 class Read(Protocol):
-    """When a Ref was read."""
+    """A read of a Ref."""
 
     @property
-    def version(self) -> object: ...
+    def is_current(self) -> bool: ...
 
 
 class MaskedRead(Value):
@@ -144,7 +143,7 @@ class MaskedRead(Value):
         return one_outside(place.laid(place.wide()), laid)
 
     def _all(self) -> Value:
-        if base_of(self.masked.part)._note is not self.read.version:
+        if not self.read.is_current:
             raise self.elsewhere()
         return self.masked.place.laid(self.masked.part[...])
 

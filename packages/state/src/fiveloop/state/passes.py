@@ -74,6 +74,7 @@ define_type(
         buffer=_buffer,
         own_buffer=_own_buffer,
         write_back=_write_back,
+        turn=lambda ref: ref.turn,
         new_accumulator=_zeros,
         accumulated=_accumulated,
         holding=new_ref,

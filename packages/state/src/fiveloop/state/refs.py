@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiveloop.core import Value
-from fiveloop.core.engine import copied, current_source, has_nan, note_change, note_sharer
+from fiveloop.core.engine import (
+    InplaceNote,
+    Turn,
+    copied,
+    current_source,
+    has_nan,
+    note_change,
+    note_sharer,
+)
 from fiveloop.core.extend import Aval, Source, convert, to_array
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.errors import frozen, lost
@@ -43,7 +52,7 @@ class EagerRef(Value):
     Such an array never changes: a Ref that shares its buffer with one is copied at its next write.
     """
 
-    __slots__ = ("__weakref__", "_array", "_aval", "_frozen_at", "_is_shared")
+    __slots__ = ("__weakref__", "_array", "_aval", "_frozen_at", "_is_shared", "turn")
 
     def __init__(self, init: Value) -> None:
         # What a Ref holds is of its type, also if it came as a Python number.
@@ -53,6 +62,7 @@ class EagerRef(Value):
         self._aval = AbstractRef(init.aval)
         self._frozen_at: Source | str | None = None
         self._note = None
+        self.turn = Turn()
 
     @property
     def aval(self) -> Aval:
@@ -63,9 +73,10 @@ class EagerRef(Value):
         """What the Ref holds now, to be looked at: whoever keeps it takes `share`."""
         if self._frozen_at is not None:
             raise frozen(self._aval, self._frozen_at)
-        if self._array.buffer.is_deleted():
-            raise lost(self._aval)
-        return self._array
+        with self.turn.lock:
+            if self._array.buffer.is_deleted():
+                raise lost(self._aval)
+            return self._array
 
     def share(self) -> Value:
         """What the Ref holds now, to be kept."""
@@ -81,18 +92,19 @@ class EagerRef(Value):
 
     def part(self) -> None:
         """Hold a copy of its own: what it shares is about to be given away."""
-        self._array, self._is_shared = copied(self._array), False
+        with self.turn.lock:
+            self._array, self._is_shared = copied(self._array), False
 
     @property
     def is_shared(self) -> bool:
-        """Whether someone else may hold the array."""
-        return self._is_shared
+        """Whether someone else may hold the array: a run that calls Python is one."""
+        return self._is_shared or self.turn.run is not None
 
     def own_array(self) -> Any:
         """What the Ref holds, in memory that nobody else has, so that it may be updated in place."""
         array = self.array
         note_change(lambda: _Change(self, self.share()))
-        if self._is_shared:
+        if self.is_shared:
             self._array, self._is_shared = copied(array), False
         return self._array
 
@@ -102,27 +114,48 @@ class EagerRef(Value):
             raise frozen(self._aval, self._frozen_at)
         self._array = to_array(new)
         self._is_shared = shared
+        if self._note is not None:
+            self._note = self._note.handed_on(self)
         if shared:
             note_sharer(self)
 
     def end(self) -> Value:
         """What the Ref holds; it cannot be used any more."""
-        out: Value = self.array
-        self._frozen_at = current_source() or "an unknown place"
+        with self.turn:
+            out: Value = self.array
+            self._frozen_at = current_source() or "an unknown place"
         return out
 
     def __copy__(self) -> EagerRef:
-        return EagerRef(self.array)
+        with self.turn.lock:
+            return EagerRef(self.share())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EagerRef, (self.array,)
+        with self.turn.lock:
+            return EagerRef, (self.share(),)
 
     def __repr__(self) -> str:
         if self._frozen_at is not None:
             return f"Ref(frozen at {self._frozen_at})"
-        if self._array.buffer.is_deleted():
-            return "Ref(lost)"
-        return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
+        with self.turn.lock:
+            if self._array.buffer.is_deleted():
+                return "Ref(lost)"
+            return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
+
+
+@dataclass(frozen=True)
+class FrozenNote:
+    """On a traced Ref: it has been frozen, at this place."""
+
+    where: object
+
+    def inplace_add(self, value: Value, x: Any) -> Value:
+        """Refused: the Ref is at its end."""
+        raise frozen(value.aval, self.where)
+
+    def handed_on(self, value: Value) -> InplaceNote:
+        """Refused: the Ref is at its end."""
+        raise frozen(value.aval, self.where)
 
 
 class _Change:

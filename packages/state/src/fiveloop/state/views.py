@@ -20,7 +20,7 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import Aval, ShapedArray
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.refs import EagerRef, Ref
+from fiveloop.state.refs import EagerRef, FrozenNote, Ref
 
 _INSTEAD = {
     "get": "ref[index]",
@@ -107,7 +107,7 @@ def _check_alive(base: Value) -> None:
     """Raise if a Ref has been frozen."""
     if isinstance(base, EagerRef):
         _ = base.array
-    elif base._note is not None:
+    elif isinstance(base._note, FrozenNote):
         base._note.handed_on(base)
 
 

@@ -14,7 +14,7 @@ from ..errors import DonatedError
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
-from .host_calls import attached, module_of, raised_by, tell_failure
+from .host_calls import Run, attached, module_of, raised_by, tell_failure
 from .native import hlo_types, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
@@ -287,17 +287,24 @@ class Executable:
 class CallingExecutable(Executable):
     """A compiled program that calls Python functions, to which it holds on."""
 
-    __slots__ = ("host_functions",)
+    __slots__ = ("host_functions", "running")
     calls_host: ClassVar[bool] = True
 
     def __init__(
-        self, raw: Any, out_avals: Sequence[AvalLike], host_functions: Sequence[HostFunction]
+        self,
+        raw: Any,
+        out_avals: Sequence[AvalLike],
+        host_functions: Sequence[HostFunction],
+        running: set[Run],
     ) -> None:
         super().__init__(raw, out_avals)
+        self.running = running
         self.host_functions = list(host_functions)
 
-    def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
+    def execute(self, args: Sequence[Buffer], run: Run | None = None) -> list[Buffer]:
         """Run the program to its end; what a function raises comes out as it is."""
+        run = run or Run()
+        self.running.add(run)
         try:
             results = self.raw.execute_sharded(args, with_tokens=True)
             results.consume_token().block_until_ready()
@@ -309,6 +316,8 @@ class CallingExecutable(Executable):
             if raised is None:
                 require_alive(args, error)
                 raise
+        finally:
+            self.running.discard(run)
         # Not within the handler, where XLA's error would become its context.
         raise raised
 
@@ -327,9 +336,10 @@ def compile_text(
     try:
         if not host_functions:
             return Executable(load(text, client.device_list, choices), out_avals)
-        functions = [attached(fun) for fun in host_functions]
+        running: set[Run] = set()
+        functions = [attached(fun, running) for fun in host_functions]
         raw = load(module_of(text), client.device_list, choices, host_callbacks=functions)
-        return CallingExecutable(raw, out_avals, host_functions)
+        return CallingExecutable(raw, out_avals, host_functions, running)
     except xla.JaxRuntimeError as error:
         raise RuntimeError(_compile_message(str(error), text)) from None
 

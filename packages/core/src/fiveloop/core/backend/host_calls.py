@@ -7,7 +7,7 @@ and whoever runs the program raises it as it was.
 import itertools
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -82,14 +82,44 @@ _kept: dict[int, BaseException] = {}
 _kept_lock = threading.Lock()
 
 
-def attached(fun: HostFunction) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function as XLA calls it: what it raises is kept."""
+class Run:
+    """One run of a program that calls Python: the runs whose calls it comes from, and the run that it waits for.
+
+    `writes` are what the program writes when it ends.
+    """
+
+    __slots__ = ("awaits", "within", "writes")
+
+    def __init__(self, writes: Iterable[object] = ()) -> None:
+        self.within = runs_here()
+        self.awaits: Run | None = None
+        self.writes = frozenset(writes)
+
+
+class _Here(threading.local):
+    runs: frozenset[Run] = frozenset()
+
+
+_here = _Here()
+
+
+def runs_here() -> frozenset[Run]:
+    """The runs one of which may have made the call that this thread is in; XLA does not tell which."""
+    return _here.runs
+
+
+def attached(fun: HostFunction, running: set[Run]) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The function as XLA calls it: what it raises is kept; `running` are the runs of its program."""
 
     def call(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        before, runs = _here.runs, frozenset(running.copy())
+        _here.runs = runs.union(*[run.within for run in runs])
         try:
             return tuple(fun(*arrays))
         except BaseException as error:
             raise _Kept(f"{_KEPT_AS}{_keep(error)}") from None
+        finally:
+            _here.runs = before
 
     return call
 

@@ -11,7 +11,7 @@ from typing import Any
 from fiveloop.core.array import Array, Value, to_array
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import eager_function, make_eager_fast
-from fiveloop.core.backend.client import Executable
+from fiveloop.core.backend.client import CallingExecutable, Executable
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.errors import DonatedError, add_source
 from fiveloop.core.ir.avals import Aval
@@ -24,6 +24,7 @@ from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
+from fiveloop.core.sharing import InTurn, Locked, lent
 from fiveloop.core.util import BoundedTable
 
 
@@ -39,6 +40,7 @@ class Compiled:
     consts: list[client.Buffer]
     kept: list[bool]
     num_outs: int
+    mutable: list[int]
     returning: list[type[Effect]]
     written: list[int]
     in_place: bool
@@ -47,16 +49,30 @@ class Compiled:
 
     def run(self, args: Sequence[Value]) -> list[Value]:
         """Run on concrete arguments; contents are written back after the program has run without error."""
-        if not self.written:
-            buffers = [
-                type_rules(a.aval).buffer(a) for a, k in zip(args, self.kept, strict=True) if k
-            ]
-            return self.results(self.executable.execute([*self.consts, *buffers]))
-        outs = self.executable.execute([*self.consts, *self._writable(args)])
+        if self.mutable:
+            return self.results(self._run_in_turn(args))
+        return self.results(self.executable.execute([*self.consts, *self._buffers(args)]))
+
+    def _run_in_turn(self, args: Sequence[Value]) -> list[client.Buffer]:
+        """Run on arguments that others may want, too; while Python is called, they are lent, not locked."""
+        turns = [type_rules(args[k].aval).turn(args[k]) for k in self.mutable]
+        written = [turns[self.mutable.index(k)] for k in self.written]
+        if not isinstance(self.executable, CallingExecutable):
+            with InTurn(turns, written):
+                outs = self.executable.execute([*self.consts, *self._buffers(args)])
+                self._write_back(args, outs)
+                return outs
+        with lent(turns, written) as run:
+            outs = self.executable.execute([*self.consts, *self._buffers(args)], run)
+            with Locked(written):
+                self._write_back(args, outs)
+            return outs
+
+    def _write_back(self, args: Sequence[Value], outs: Sequence[client.Buffer]) -> None:
+        """Give arguments their new contents."""
         contents = outs[self.num_outs + len(self.returning) :]
         for position, new in zip(self.written, contents, strict=True):
             type_rules(args[position].aval).write_back(args[position], Array(new))
-        return self.results(outs)
 
     @property
     def needs_python(self) -> bool:
@@ -76,8 +92,8 @@ class Compiled:
             for effect, out in zip(self.returning, contents, strict=False):
                 stack.callback(effect.at_return, Array(out))
 
-    def _writable(self, args: Sequence[Value]) -> list[client.Buffer]:
-        """The buffers of arguments some of which the program updates."""
+    def _buffers(self, args: Sequence[Value]) -> list[client.Buffer]:
+        """The buffers of arguments some of which the program may update."""
         buffers = []
         for k, (a, kept) in enumerate(zip(args, self.kept, strict=True)):
             if kept:
@@ -160,6 +176,7 @@ class Prepared:
             consts,
             lowered.kept,
             len(self.jaxpr.outvars),
+            [k for k, aval in enumerate(self.jaxpr.in_avals) if aval.accumulates],
             self.returning,
             self.written,
             self.in_place,

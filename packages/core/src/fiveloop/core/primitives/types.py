@@ -32,6 +32,10 @@ def _write_back(x: Any, new: Value) -> NoReturn:
     raise AssertionError("unreachable: an array is never written to")
 
 
+def _turn(x: Any) -> NoReturn:
+    raise AssertionError("unreachable: an array never changes")
+
+
 define_type(
     ShapedArray,
     TypeRules(
@@ -42,5 +46,6 @@ define_type(
         buffer=_buffer,
         own_buffer=_own_buffer,
         write_back=_write_back,
+        turn=_turn,
     ),
 )
