@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
-from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, vjp, vmap
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
@@ -234,3 +234,37 @@ def test_a_policy_reaches_into_fwd() -> None:
     assert kept == ["result of cos"]
     nothing = checkpoint(steep, policy=policies.nothing_saveable)
     assert [str(r.origin) for r in saved_residuals(nothing, X)] == ["argument `x`"]
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
+def test_a_ref_that_fwd_has_made_is_not_kept(wrap: Function) -> None:
+    f = custom_vjp(lambda x: 2.0 * x)
+
+    def pulls(ref: Any, ct: Any) -> Any:
+        ref[...] += ct
+        return (ref[...],)
+
+    f.defvjp(lambda x: (2.0 * x, {"log": new_ref(0.0 * x)}), lambda r, ct: pulls(r["log"], ct))
+
+    def twice(x: Any) -> Any:
+        _, back = vjp(f, x)
+        return back(1.0), back(1.0)
+
+    for use in (twice, grad(f), lambda x: jvp(f, (x,), (x,))):
+        message = str(raised(lambda use=use: wrap(use)(3.0)))  # type: ignore[misc]
+        assert "must keep only Refs that are arguments of <lambda>" in message
+        assert "as the residual['log'] that is not: each pull would find what the one" in message
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
+def test_functions_with_rules_return_no_refs(wrap: Function) -> None:
+    outside = new_ref(1.0)
+    functions = [new_ref, lambda x: (x, {"a": new_ref(x)}), lambda x: outside]
+    for fun in functions:
+        by_jvp, by_vjp = custom_jvp(fun), custom_vjp(fun)
+        by_jvp.defjvp(lambda p, t: (p, t))
+        by_vjp.defvjp(lambda x, fun=fun: (fun(x), ()), lambda res, ct: (1.0,))  # type: ignore[misc]
+        for f in (by_jvp, by_vjp):
+            error = raised(lambda f=f: wrap(lambda x: (f(x), 0)[1])(2.0))  # type: ignore[misc]
+            assert isinstance(error, TypeError)
+            assert "that the derivative rule of the function cannot speak of" in str(error)

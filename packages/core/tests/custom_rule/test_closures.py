@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 import fiveloop.core as core
-from fiveloop.core import closed_call, custom_jvp, custom_vjp, jit, jvp, make_jaxpr
+from fiveloop.core import (
+    closed_call,
+    custom_derivative,
+    custom_jvp,
+    custom_vjp,
+    jit,
+    jvp,
+    make_jaxpr,
+)
 from fiveloop.core.extend import linearize_jaxpr
 from fiveloop.core.testing.compare import assert_near
 from fiveloop.core.testing.misuse import raised
@@ -71,6 +79,78 @@ def test_the_rule_s_result_is_differentiated_by_what_it_closes_over(kind: Functi
     mixed = grad(lambda a: grad(lambda x: kind(a, x))(3.0))
     assert_near(jit(mixed)(2.0), 10.0)
     assert_near(grad(jit(lambda a: grad(lambda x: kind(a, x))(3.0)))(2.0), 10.0)
+
+
+def by_rules_called_again(a: Any, x: Any) -> Any:
+    @custom_vjp
+    def f(x: Any) -> Any:
+        return closed_call(lambda y: a * y)(x)
+
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (closed_call(lambda c: 10.0 * a * c)(ct),))
+    return f(x)
+
+
+def by_both(a: Any, x: Any) -> Any:
+    f = custom_derivative(
+        lambda x: a * x,
+        jvp=lambda p, t: (a * p[0], 10.0 * a * t[0]),
+        fwd=lambda x: (a * x, ()),
+        bwd=lambda res, ct: (10.0 * a * ct,),
+    )
+    return f(x)
+
+
+THREE = np.array(3.0)
+LANES = {
+    "call": lambda g: vmap(lambda a: g(a, THREE))(X),
+    "nested": lambda g: vmap(lambda a: vmap(lambda b: g(a * b, THREE))(X))(X),
+    "inner batched": lambda g: vmap(lambda a: vmap(lambda b: g(a, b))(X))(X),
+    "inner shared": lambda g: vmap(lambda a: vmap(lambda b: g(a, THREE) + b)(X))(X),
+    "gradient inside": lambda g: vmap(lambda a: grad(g, 1)(a, THREE))(X),
+    "jvp inside": lambda g: vmap(lambda a: jvp(lambda x: g(a, x), (THREE,), (np.ones(()),))[1])(X),
+    "jvp around": lambda g: jvp(lambda x: vmap(lambda a: g(a, x))(X), (THREE,), (np.ones(()),))[1],
+    "gradient around": lambda g: grad(lambda x: (vmap(lambda a: g(a, x))(X) ** 2).sum())(THREE),
+    "between": lambda g: vmap(lambda x: grad(lambda x: vmap(lambda a: g(a, x))(X).sum())(x))(X),
+    "of itself": lambda g: vmap(lambda a: g(g(a, THREE), 4.0))(X),
+    "not differentiated": lambda g: vmap(lambda a: grad(lambda y: g(a, THREE) * y)(THREE))(X),
+    "second": lambda g: vmap(lambda a: grad(grad(lambda x: g(a, x) ** 2))(THREE))(X),
+    "second around": lambda g: grad(grad(lambda x: (vmap(lambda a: g(a, x))(X) ** 2).sum()))(THREE),
+}
+
+
+@pytest.mark.parametrize("program", LANES)
+@pytest.mark.parametrize("kind", [by_jvp, by_vjp, by_rule_alone, by_rules_called_again, by_both])
+def test_lanes_are_closed_over_by_functions_of_what_the_lanes_share(
+    program: str, kind: Function
+) -> None:
+    run = LANES[program]
+    assert_near(run(kind), jit(lambda: run(kind))())
+
+
+def test_what_the_lanes_share_stays_shared() -> None:
+    def pair(a: Any) -> Any:
+        f = custom_jvp(lambda x: (a * x, 2.0 * x))
+        f.defjvp(lambda p, t: (f(p[0]), (a * t[0], 2.0 * t[0])))
+        return f(THREE)
+
+    outs = vmap(pair, out_axes=(0, None))(X)
+    assert_near(outs[0], 3 * X)
+    assert_near(outs[1], 6.0)
+
+
+def test_python_branches_on_values_beside_lanes() -> None:
+    def g(a: Any, x: Any) -> Any:
+        f = custom_vjp(lambda x: a * x if x > 0 else x)
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (a * ct if x > 0 else 7.0 * ct,))
+        return f(x)
+
+    assert_near(vmap(lambda a: g(a, THREE))(X), 3 * X)
+    assert_near(vmap(lambda a: grad(g, 1)(a, -THREE))(X), 7.0 + 0 * X)
+
+
+def test_a_value_that_the_rule_alone_holds_has_no_part_in_the_result() -> None:
+    for wrap in WRAPS:
+        assert_near(wrap(grad(lambda a: by_rule_alone(a, 3.0)))(2.0), 0.0)
 
 
 @pytest.mark.parametrize("kind", [by_jvp, by_vjp])

@@ -342,12 +342,12 @@ def test_equations() -> None:
     assert_misuse(
         lambda: custom_root(pair, X, lambda f, x: x, lambda g, y: y),
         TypeError,
-        "custom_root: expected pair to return what initial_guess is, PyTreeDef(*), got PyTreeDef((*, *))",
+        "custom_root: expected f, pair, to return what initial_guess is, PyTreeDef(*), got PyTreeDef((*, *))",
     )
     assert_misuse(
         lambda: custom_linear_solve(lambda x: x.sum(), X, lambda f, b: b),
         TypeError,
-        "custom_linear_solve: expected <lambda> to return what b is, f32[3], got f32[] for leaf of it",
+        "custom_linear_solve: expected matvec, <lambda>, to return what b is, f32[3], got f32[] for leaf of it",
     )
     assert_misuse(
         lambda: custom_linear_solve(lambda x: x, X, not_a_pair, has_aux=True),
@@ -412,3 +412,52 @@ def test_the_line_is_that_of_the_rule(fun: Any, rule: Any) -> None:
         message, _, place = str(raised(way)).partition("\n  at ")
         assert message == "add: expected shapes that broadcast together, got (3,), (2,)"
         assert_within(rule, place)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit])
+def test_what_a_solver_raises_is_the_user_s(wrap: Any) -> None:
+    def refuse(f: Any, y: Any, a: Any) -> Any:
+        raise ArithmeticError(f"no solution of {(a * y).shape}")
+
+    def root(a: Any) -> Any:
+        return custom_root(lambda x: x * x - a, 1.0, lambda f, x: x, lambda g, y: refuse(g, y, a))
+
+    def system(a: Any) -> Any:
+        by_a = lambda f, b: a / a * b / f(1.0)
+        return custom_linear_solve(lambda x: a * x, 2.0, by_a, lambda f, b: refuse(f, b, a))
+
+    for f in (root, system):
+        wrap(f)(2.0)
+        for g, x in ((grad(f), np.float32(2.0)), (vmap(grad(f)), np.ones(2, np.float32))):
+            error = raised(lambda g=g, x=x: wrap(g)(x))  # type: ignore[misc]
+            assert isinstance(error, ArithmeticError) and str(error) == "no solution of ()"
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit])
+def test_what_solvers_return_is_checked_at_the_call(wrap: Any) -> None:
+    tree = {"u": X, "v": np.float32(1.0)}
+    same = lambda f, b: b
+    head = "custom_linear_solve: expected "
+    cases: list[tuple[Any, Any, Any, str]] = [
+        (X, lambda f, b: (b, b), same, "solve, <lambda>, to return what b is, PyTreeDef(*), got"),
+        (X, lambda f, b: b[:2], same, "solve, <lambda>, to return what b is, f32[3], got f32[2]"),
+        (X, same, lambda f, b: [b], "transpose_solve, <lambda>, to return what b is, PyTreeDef(*)"),
+        (
+            X,
+            same,
+            lambda f, b: b.sum(),
+            "transpose_solve, <lambda>, to return what b is, f32[3], g",
+        ),
+        (X, same, lambda f, b: b.astype("float64"), "transpose_solve, <lambda>, to return what b "),
+        (tree, same, lambda f, b: {"u": b["u"]}, "transpose_solve, <lambda>, to return what b is,"),
+        (tree, same, lambda f, b: {**b, "v": b["u"]}, "transpose_solve, <lambda>, to return what "),
+    ]
+    for b, solve, transposed, message in cases:
+        error = _raised(
+            lambda b=b, solve=solve, transposed=transposed: wrap(  # type: ignore[misc]
+                lambda b: custom_linear_solve(lambda x: x, b, solve, transposed)
+            )(b)
+        )
+        assert type(error) is TypeError
+        assert str(error).startswith(head + message)
+        assert __file__ in str(error)

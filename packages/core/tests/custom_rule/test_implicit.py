@@ -140,3 +140,83 @@ def test_symmetric_systems_with_auxiliary_results() -> None:
         got = wrap(grad(lambda a, b: f(a, b)[0] + f(a, b)[1]["of"], (0, 1)))(a, b)
         assert_all_near(got, [-0.125, 0.25])
         assert_near(wrap(grad(grad(lambda a: f(a, b)[0])))(a), 2 * 2.0 / 64)
+
+
+def warm_root(a: Any) -> Any:
+    """The solver and the tangent's solver close over what the root is differentiated by."""
+
+    def newton(f: Function, x: Any) -> Any:
+        x = 0.5 * a + 1.0
+        for _ in range(20):
+            x = x - f(x) / (2.0 * x)
+        return x
+
+    guess = np.array(1.0)
+    return custom_root(lambda x: x * x - a, guess, newton, lambda g, y: a / a * y / g(1.0))
+
+
+def warm_system(a: Any) -> Any:
+    def solve(matvec: Function, b: Any) -> Any:
+        return a / a * b / closed_call(lambda x: a / a * matvec(x))(1.0)
+
+    return custom_linear_solve(lambda x: a * x, np.array(2.0), solve, solve)
+
+
+@pytest.mark.parametrize("solver", [warm_root, warm_system])
+@pytest.mark.parametrize("outer", WRAPS)
+def test_solvers_may_close_over_what_is_differentiated(solver: Function, outer: Function) -> None:
+    value, first, second = (
+        (np.sqrt, lambda x: 0.5 / np.sqrt(x), lambda x: -0.25 * x**-1.5)
+        if solver is warm_root
+        else (lambda x: 2.0 / x, lambda x: -2.0 / x**2, lambda x: 4.0 / x**3)
+    )
+    a = np.array(4.0)
+    assert_near(outer(solver)(a), value(a))
+    assert_near(outer(grad(solver))(a), first(a))
+    assert_near(outer(lambda a: jvp(solver, (a,), (np.ones(()),))[1])(a), first(a))
+    assert_near(outer(grad(grad(solver)))(a), second(a))
+    assert_near(outer(vmap(grad(solver)))(X), first(X))
+    assert_near(outer(grad(lambda a: vmap(lambda s: solver(s * a))(X).sum()))(a), first(X * a) @ X)
+    assert_near(outer(grad(lambda a: vmap(lambda s: solver(a) * s)(X).sum()))(a), first(a) * 14.0)
+
+
+@pytest.mark.parametrize("outer", WRAPS)
+def test_solvers_may_close_over_lanes(outer: Function) -> None:
+    def total(c: Any) -> Any:
+        def root(a: Any) -> Any:
+            guess = np.array(1.0)
+            solve = lambda f, x: a / a * c**0.5
+            x = custom_root(lambda x: x * x - c, guess, solve, lambda g, y: a / a * y / g(1.0))
+            by_a = lambda f, b: a / a * b / f(1.0)
+            return x + custom_linear_solve(lambda x: c * x, np.array(3.0), by_a, by_a)
+
+        return vmap(root)(X).sum()
+
+    c = np.array(4.0)
+    assert_near(outer(total)(c), 3 * (2.0 + 0.75))
+    assert_near(outer(grad(total))(c), 3 * (0.25 - 3 / 16))
+    assert_near(outer(grad(grad(total)))(c), 3 * (-1 / 32 + 6 / 64))
+
+
+def test_solvers_that_branch_on_values() -> None:
+    def root(a: Any) -> Any:
+        def newton(f: Function, x: Any) -> Any:
+            x = 0.5 * a
+            while abs(f(x)) > 1e-12:
+                x = x - f(x) / (2.0 * x)
+            return x
+
+        return custom_root(lambda x: x * x - a, np.array(1.0), newton, lambda g, y: y / g(1.0))
+
+    def system(a: Any) -> Any:
+        def solve(matvec: Function, b: Any) -> Any:
+            x = 0.0 * a
+            while abs(b - matvec(x)) > 1e-12:
+                x = x + (b - matvec(x)) / 5.0
+            return x
+
+        return custom_linear_solve(lambda x: a * x, np.array(2.0), solve, solve)
+
+    for f, slope, bend in ((root, 0.25, -1 / 32), (system, -0.125, 1 / 16)):
+        assert_near(grad(f)(np.array(4.0)), slope)
+        assert_near(grad(grad(f))(np.array(4.0)), bend)

@@ -11,6 +11,7 @@ from operator import index
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from fiveloop.core.api.flatten import (
+    IN_RULE,
     FlatFunction,
     argument_naming,
     check_callable,
@@ -19,7 +20,7 @@ from fiveloop.core.api.flatten import (
 from fiveloop.core.api.mutable import innermost
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.array import Value
-from fiveloop.core.custom_rule.closure import Closure, closed_over
+from fiveloop.core.custom_rule.closure import Closure, closed_over, may_hold_tracers
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
@@ -148,14 +149,17 @@ def run_custom(
 ) -> list[Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
     scope = axis_scope()
-    online = not is_staging(current_trace()) and all(map(_is_known, values))
-    if online and not (owner.ignores_closed and _found_by(probe, values, owner, ())):
+    if not is_staging(current_trace()) and all(map(_is_known, values)):
         rule = make_rule(Closure(), current_trace())
+        rule.holds_traced = current_trace().parent is not None and may_hold_tracers(owner)
         params = CustomRuleParams(rule, name=call.name, axes=scope.axes, scope=scope)
-        return bind(custom_rule_p, *values, params=params)
+        outs = bind(custom_rule_p, *values, params=params)
+        _refuse_refs(call, outs)
+        return outs
     avals = [x.aval for x in values]
     staged = stage(call.flat, avals, call.name, call.fun)
     call.out_avals = staged.jaxpr.out_avals
+    _refuse_refs(call, staged.jaxpr.outvars)
     closed, held = list(staged.captured), list(staged.originals)
     extra = _found_by(probe, values, owner, held)
     n = len(closed)
@@ -174,6 +178,13 @@ def run_custom(
         scope=scope,
     )
     return bind(custom_rule_p, *operands, *values, params=params)
+
+
+def _refuse_refs(call: Call, outs: Sequence[Any]) -> None:
+    """A rule speaks of values: it has no derivative for what is written to a Ref later."""
+    for k, x in enumerate(outs):
+        if x.aval.accumulates:
+            raise call.flat.returned(k, x, IN_RULE)
 
 
 def _found_by(

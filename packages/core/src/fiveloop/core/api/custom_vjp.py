@@ -13,12 +13,13 @@ from fiveloop.core.api.custom_checks import (
 )
 from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
 from fiveloop.core.api.flatten import check_callable, flatten_values
+from fiveloop.core.api.operands import base_of
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.pytree import keystr, tree_leaves, tree_unflatten
+from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import Trace, Tracer, current_source
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
@@ -140,6 +141,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
         res_leaves, res_tree = flatten_values(
             res, lambda path: f"{name}: the residual{keystr(path)}"
         )
+        _refuse_new_refs(name, res, res_leaves, values)
 
         def back(res: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
             given = [_given(ct, symbolic_zeros) for ct in cts]
@@ -152,6 +154,20 @@ def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
 
     bwd_name = RuleName("bwd", bwd, call.name)
     return flat
+
+
+def _refuse_new_refs(
+    name: RuleName, res: Any, leaves: Sequence[Value], args: Sequence[Value]
+) -> None:
+    given = {id(x) for x in args}
+    for k, x in enumerate(leaves):
+        if x.aval.accumulates and id(base_of(x)) not in given:
+            path = keystr(tree_flatten_with_path(res)[0][k][0])
+            raise name.error(
+                f"must keep only Refs that are arguments of {name.of}, got one of type {x.aval} as the residual{path} "
+                f"that is not: each pull would find what the one before it wrote; keep what it holds, `ref[...]`, "
+                f"or pass the Ref as an argument"
+            )
 
 
 def _given(ct: Tangent, symbolic_zeros: bool) -> Any:

@@ -122,6 +122,7 @@ def as_result(x: Value) -> Value:
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
+IN_RULE = "the derivative rule of the function cannot speak of; return what it holds, `ref[...]`, or pass the Ref in"
 """Why a function must not return a mutable value."""
 
 _VALUE = object()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from fiveloop.core.api.custom_function import Call, run_custom
 from fiveloop.core.api.flatten import (
+    IN_RULE,
     FlatFunction,
     as_result,
     check_callable,
@@ -34,7 +35,7 @@ from fiveloop.core.pytree import (
     tree_structure,
     tree_unflatten,
 )
-from fiveloop.core.trace.stage import Staged, stage
+from fiveloop.core.trace.stage import Staged, captured_by, stage
 from fiveloop.core.trace.tracer import Trace, current_source
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ def custom_root(
     for what, given in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
         check_callable(f"custom_root: {what}", given)
     guess, tree = flatten_values(initial_guess, "custom_root: initial_guess")
-    system = _Unknown("custom_root", f, tree, guess, "initial_guess")
+    system = _Unknown("custom_root", "f", f, tree, guess, "initial_guess")
     name = function_name(f)
     call = Call(solve, name, {}, tree, system.flat)
     solver = system.solver(solve, "solve", has_aux, call)
@@ -98,8 +99,7 @@ def custom_root(
         return RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
 
     def probe(*values: Value) -> list[Value]:
-        start = values[len(params) :]
-        return [*solver(list, start), *tangent_solver(list, start)]
+        return tangent_solver(list, values[len(params) :])
 
     call.flat = _Flat(run, call)  # type: ignore[assignment]  # it is called, and knows the structure of the result
     owner = _Owner("custom_root", [solve, tangent_solve])
@@ -140,9 +140,10 @@ def custom_linear_solve(
 ) -> Any:
     """The solution of `matvec(x) = b` that `solve(matvec, b)` finds, differentiated through the equation.
 
-    `matvec` is linear and keeps structure, shapes and dtypes. `transpose_solve(vecmat, y)` solves the transposed
-    system, for reverse mode; with `symmetric` it is `solve`. Derivatives are with respect to `b` and to what
-    `matvec` closes over. With `has_aux`, the solvers return a pair, whose second part has no derivative.
+    `matvec` is linear and keeps structure, shapes and dtypes, and so do the solvers: a TypeError names the one that
+    does not. `transpose_solve(vecmat, y)` solves the transposed system, for reverse mode; with `symmetric` it is
+    `solve`. Derivatives are with respect to `b` and to what `matvec` closes over; solvers may close over anything. With
+    `has_aux`, they return a pair, whose second part has no derivative.
 
     >>> custom_linear_solve(lambda x: 4.0 * x, 2.0, lambda f, b: b / f(1.0), symmetric=True)
     Array(0.5, dtype=float32)
@@ -152,7 +153,7 @@ def custom_linear_solve(
     if transpose_solve is not None:
         check_callable("custom_linear_solve: transpose_solve", transpose_solve)
     values, tree = flatten_values(b, "custom_linear_solve: b")
-    unknown = _Unknown("custom_linear_solve", matvec, tree, values, "b")
+    unknown = _Unknown("custom_linear_solve", "matvec", matvec, tree, values, "b")
     call = Call(solve, function_name(matvec), {}, tree, unknown.flat)
     solver = unknown.solver(solve, "solve", has_aux, call)
     num = len(unknown.params)
@@ -174,14 +175,15 @@ def custom_linear_solve(
         return SolveRule(system, closure, home, num)
 
     def probe(*values: Value) -> list[Value]:
-        return [
-            *solver(list, values[num:]),
-            *(transposed(list, values[num:]) if transposed else ()),
-        ]
+        if transposed is None or vecmat is None:
+            return []
+        return transposed(applied(vecmat, values[:num]), values[num:])
 
     call.flat = _Flat(run, call)  # type: ignore[assignment]  # it is called, and knows the structure of the result
     owner = _Owner("custom_linear_solve", [solve, transpose_solve])
     leaves = run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
+    if transpose_solve is not None:
+        unknown.check_now("transpose_solve", lambda *xs: probe(*unknown.params, *xs))
     return unknown.result(call, leaves, has_aux)
 
 
@@ -216,13 +218,20 @@ class _Unknown:
     """
 
     def __init__(
-        self, what: str, fun: Callable[[Any], Any], tree: TreeDef, like: Sequence[Value], likes: str
+        self,
+        what: str,
+        name: str,
+        fun: Callable[[Any], Any],
+        tree: TreeDef,
+        like: Sequence[Value],
+        likes: str,
     ) -> None:
-        self.what = what
+        self.what, self.name = what, name
         self.fun = fun
         self.tree = tree
-        self.like = like
-        self.likes = likes
+        self.like, self.likes = like, likes
+        self.checked: set[str] = set()
+        self.refused: TypeError | None = None
         self.aux_tree: TreeDef | None = None
         self.flat = FlatFunction(lambda *xs: fun(tree_unflatten(tree, xs)), _flat_args(len(like)))
         staged = self._staged()
@@ -231,22 +240,36 @@ class _Unknown:
     def _staged(self) -> Staged:
         avals = [x.aval.strong() for x in self.like]
         staged = stage(self.flat, avals, function_name(self.fun), self.fun)
-        self.check(self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
+        self.check(self.name, self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
         return staged
 
-    def check(self, fun: object, tree: TreeDef | None, avals: Sequence[Any]) -> None:
-        """Raise unless something has the structure and types of the unknown."""
-        called = f"{self.what}: expected {function_name(fun)} to return what {self.likes} is"
+    def check(self, name: str, fun: object, tree: TreeDef | None, avals: Sequence[Any]) -> None:
+        """Raise unless the argument `name` has returned the structure and types of the unknown."""
+        self.checked.add(name)
+        called = (
+            f"{self.what}: expected {name}, {function_name(fun)}, to return what {self.likes} is"
+        )
         if tree != self.tree:
-            raise TypeError(f"{called}, {self.tree}, got {tree}{at_source(current_source())}")
+            self.refused = TypeError(
+                f"{called}, {self.tree}, got {tree}{at_source(current_source())}"
+            )
+            raise self.refused
         skeleton = tree_unflatten(self.tree, self.like)
         paths = [keystr(path) for path, _ in tree_flatten_with_path(skeleton)[0]]
         for path, x, aval in zip(paths, self.like, avals, strict=True):
             if aval.strong() is not x.aval.strong():
-                raise TypeError(
+                self.refused = TypeError(
                     f"{called}, {x.aval.strong()}, got {aval} for leaf {path or 'of it'}"
                     f"{at_source(current_source())}"
                 )
+                raise self.refused
+
+    def check_now(self, name: str, solver: Callable[..., list[Value]]) -> None:
+        """Raise if a solver that has not run yet returns something else: a trial tells, unless that fails by itself."""
+        if name not in self.checked:
+            captured_by(solver, [x.aval.strong() for x in self.like])
+        if self.refused is not None:
+            raise self.refused
 
     def solver(
         self,
@@ -273,8 +296,13 @@ class _Unknown:
                     )
                 out, aux = out
             leaves, tree = flatten_values(out, f"{self.what}: the result of {name}")
-            self.check(solve, tree, [x.aval for x in leaves])
+            self.check(name, solve, tree, [x.aval for x in leaves])
             aux_leaves, aux_tree = flatten_values(aux, f"{self.what}: the auxiliary result")
+            if refs := [x for x in aux_leaves if x.aval.accumulates]:
+                raise TypeError(
+                    f"{self.what}: the auxiliary result of {name} is a Ref of type {refs[0].aval} that {IN_RULE}"
+                    f"{at_source(current_source())}"
+                )
             if call is not None:
                 self.aux_tree = aux_tree
             return [*leaves, *aux_leaves]

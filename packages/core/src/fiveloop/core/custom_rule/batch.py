@@ -22,7 +22,7 @@ from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise_arithmetic import mul
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.trace.axes import AxisScope
-from fiveloop.core.trace.tracer import Trace, bind, current_trace
+from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import (
     BatchTrace,
     axes_in_front,
@@ -33,17 +33,21 @@ from fiveloop.core.transforms.batch import (
 )
 from fiveloop.core.transforms.transpose import Operand
 from fiveloop.core.transforms.zeros import Tangent, zero_like
+from fiveloop.core.util import select_by
 
 
 def custom_rule_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CustomRuleParams
 ) -> tuple[list[Value], list[int | None]]:
-    """One equation for the whole batch. All results are batched: the rule may need it where the function does not."""
+    """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
+
+    Where no operand is, what the functions close over may be: it is known when they have run.
+    """
     batched = tuple(d is not None for d in dims)
     axes = axes_in_front(operands, dims)
     moved = in_front(size, operands, dims)
     places = [d if b else None for b, d in zip(batched, axes, strict=True)]
-    rule = BatchedRule(p, size, places, _calling_batch(p.rule))
+    rule = BatchedRule(p, size, places, p.caller)
     jaxpr = None
     if p.jaxpr is not None:
         jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
@@ -56,23 +60,13 @@ def custom_rule_batch(
         **free_axes(p, batch_axis(size)),
     )
     outs = bind(custom_rule_p, *moved, params=params)
-    return outs, [0] * len(outs)
+    return outs, [None if same else 0 for same in rule.same or [False] * len(outs)]
 
 
 def free_axes(p: CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, Any]:
     """The named axes of an equation whose rule runs that of another one, all but the one that it binds."""
     axes = tuple(axis for axis in p.axes if axis != bound)
     return {"axes": axes, "scope": AxisScope(axes, axes)}
-
-
-def _calling_batch(rule: Rule) -> BatchTrace | None:
-    """The trace that is batching, for a function that runs operation by operation: it may close over its values."""
-    trace: Trace | None = getattr(rule, "home", None)
-    while trace is not None:
-        if isinstance(trace, BatchTrace) and trace.parent is current_trace():
-            return trace
-        trace = trace.parent
-    return None
 
 
 class BatchedRule(Rule):
@@ -92,16 +86,23 @@ class BatchedRule(Rule):
         self.kind = inner.rule.kind
         self.transposes = inner.rule.transposes
         self.ignores_closed = inner.rule.ignores_closed
-        self.home = getattr(inner.rule, "home", None)
+        self.holds_traced = inner.rule.holds_traced
+        self.home = inner.rule.home
+        # Which results are the same for all lanes, if they may be.
+        self.shared = inner.jaxpr is None and all(d is None for d in dims)
+        self.same: list[bool] = []
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        return self._batch(lambda *xs: rule_call(self.inner, xs), values, self.dims)[0]
+        outs, dims = self._batch(lambda *xs: rule_call(self.inner, xs), values, self.dims)
+        self.same = [self.shared and d is None for d in dims]
+        return self._placed(outs, dims, self.same)
 
     def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
-        """The types of one example's results, with the batch."""
+        """The types of one example's results, with the batch: what is asked for types will run later."""
+        self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
         return [a.batched(self.size) for a in rule_types(self.inner, one)]
 
@@ -111,7 +112,17 @@ class BatchedRule(Rule):
         """The rule of one example on the whole batch."""
         flat = Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, Zero)]
-        results, _ = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
+        results, found = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
+        num = flat.num_outs
+        # A result and its tangent have the batch in the same place.
+        there = iter(found[num:])
+        dot_dims = [
+            next(there) if t is not None and not isinstance(t, Zero) else None for t in flat.marks
+        ]
+        pairs = zip(found, dot_dims, strict=False)
+        self.same = [self.shared and d is None and t is None for d, t in pairs]
+        real = [t is not None and not isinstance(t, Zero) for t in flat.marks]
+        results = self._placed(results, found, [*self.same, *select_by(real, self.same)])
         outs, dots = flat.apart(results)
         return outs, [
             zero_like(x) if t is None or isinstance(t, Zero) else t
@@ -144,7 +155,7 @@ class BatchedRule(Rule):
             if not isinstance(x, UndefinedPrimal)
         ]
         args = [*known, *flat.dots]
-        results, out_dims = self._batch(flat, args, [*dims, *[0] * len(flat.dots)], place=False)
+        results, out_dims = self._batch(flat, args, [*dims, *[0] * len(flat.dots)])
         found = iter(zip(results, out_dims, strict=True))
         return [
             ct
@@ -180,11 +191,13 @@ class BatchedRule(Rule):
         return mul(ct, self.size) if dim is None else reduce_sum(ct, (dim,))
 
     def _batch(  # type: ignore[no-untyped-def]
-        self, fun, values: Sequence[Value], dims: Sequence[int | None], place: bool = True
+        self, fun, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], list[int | None]]:
-        outs, out_dims = batch_flat(fun, self.size, values, dims, kin=self.kin)
-        if not place:
-            return outs, out_dims
-        return [move_batch(x, self.size, d) for x, d in zip(outs, out_dims, strict=True)], [
-            0
-        ] * len(outs)
+        return batch_flat(fun, self.size, values, dims, kin=self.kin)
+
+    def _placed(
+        self, values: Sequence[Value], dims: Sequence[int | None], same: Sequence[bool]
+    ) -> list[Value]:
+        """Results with the batch in front, those aside that are the same for all lanes."""
+        found = zip(values, dims, same, strict=True)
+        return [x if s else move_batch(x, self.size, d) for x, d, s in found]

@@ -15,7 +15,7 @@ from fiveloop.core.custom_rule.masked import Masked, OfTangents
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.trace.stage import stage
+from fiveloop.core.trace.stage import captured_by, stage
 from fiveloop.core.trace.tracer import users_lines
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
@@ -71,15 +71,15 @@ def closed_over(
 ) -> list[Value]:
     """The traced values and Refs that functions close over, found by a trial run of `probe`, which calls them.
 
-    A trial that fails finds nothing: its error comes up when the rule is used.
+    A trial that fails finds what was used until then: its error comes up when the rule is used.
     """
+    return captured_by(probe, avals) if may_hold_tracers(*functions) else []
+
+
+def may_hold_tracers(*functions: object) -> bool:
+    """Whether anything traced can be reached from functions: no from modules and numbers, perhaps from most else."""
     seen: set[int] = set()
-    if not any(_may_hold_tracers(fun, seen) for fun in functions):
-        return []
-    try:
-        return stage(probe, avals).originals
-    except Exception:
-        return []
+    return any(_may_hold_tracers(fun, seen) for fun in functions)
 
 
 _PLAIN = (
@@ -89,7 +89,6 @@ _PLAIN = (
 
 
 def _may_hold_tracers(x: object, seen: set[int]) -> bool:
-    """Whether anything traced can be reached from a value: no from modules and numbers, perhaps from most else."""
     if isinstance(x, _PLAIN) or id(x) in seen:
         return False
     seen.add(id(x))

@@ -10,6 +10,7 @@ from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
 from fiveloop.core.errors import RuleError, at_source
+from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.primitives.elementwise import neg
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
@@ -166,13 +167,23 @@ class SolveRule(Rule):
         self.closure = closure
         self.home = home
         self.num_params = num_params
+        self.aux_avals: list[Aval] | None = None
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """Solve by the user's function."""
         if p.jaxpr is not None:
             return super().call(p, values)
         closed, params, b = split_list(values, [p.num_closed, self.num_params])
-        return self._solve(closed, [*params, *b])
+        outs = self._solve(closed, [*params, *b])
+        self.aux_avals = [x.aval for x in outs[len(b) :]]
+        return outs
+
+    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+        """Those of the right-hand side; the solver runs for those of what comes with the solution, if it has not."""
+        if self.aux_avals is None:
+            return super().types(p, avals)
+        found = [a.strong() for a in avals[p.num_closed + self.num_params :]]
+        return [*found, *self.aux_avals]
 
     def _solve(self, closed: Sequence[Value], values: Sequence[Value]) -> list[Value]:
         def run(values: Sequence[Value], _: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
@@ -220,6 +231,7 @@ class SolveRule(Rule):
             )
         b_bar = [instantiate(ct) for ct in cts[: len(operands) - first]]
         rule = SolveRule(self.system.transposed(), self.closure, self.home, self.num_params)
+        rule.holds_traced, rule.aux_avals = self.holds_traced, self.aux_avals and None
         params = CustomRuleParams(
             rule, name=p.name, num_closed=p.num_closed, axes=p.axes, scope=p.scope
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core.array import Value
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, rule_jvp
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
 from fiveloop.core.errors import at_source
+from fiveloop.core.ir.jaxpr import all_atoms
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import current_source
-from fiveloop.core.transforms.zeros import Tangent
+from fiveloop.core.trace.tracer import bind, current_source
+from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, zero_like
 
 
 def custom_rule_jvp(
@@ -17,11 +18,20 @@ def custom_rule_jvp(
 ) -> tuple[list[Value], list[Tangent]]:
     """Results and tangents by the rule."""
     closed = 0 if p.rule.ignores_closed else p.num_closed
-    for x, t in zip(primals[:closed], tangents, strict=False):
-        if not isinstance(t, Zero):
+    constant = not any(nonzero_mask(tangents[p.num_closed :]))
+    for k, (x, t) in enumerate(zip(primals[:closed], tangents, strict=False)):
+        if not isinstance(t, Zero) and not (constant and _is_for_rule(p, k)):
             raise TypeError(
                 f"the custom rule of {p.name}: expected derivatives with respect to its arguments, but it closes over "
                 f"a value of type {x.aval} that is differentiated; pass that as an argument, so that the rule can tell "
                 f"its part{at_source(current_source())}"
             )
+    if constant and closed:
+        outs = bind(custom_rule_p, *primals, params=p)
+        return outs, [zero_like(x) for x in outs]
     return rule_jvp(p, primals, tangents)
+
+
+def _is_for_rule(p: CustomRuleParams, k: int) -> bool:
+    """Whether the rule alone closes over an operand, and not the function."""
+    return p.jaxpr is not None and all(p.jaxpr.invars[k] is not a for a in all_atoms(p.jaxpr))

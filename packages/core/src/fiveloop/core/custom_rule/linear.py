@@ -22,7 +22,7 @@ from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, running
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import jvp_jaxpr
+from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.linearize import PartialTrace
 from fiveloop.core.transforms.transpose import (
     Operand,
@@ -57,6 +57,7 @@ class LinearRule(Rule):
         out_avals: Sequence[Aval],
         bwd: str,
         home: Trace | None,
+        holds_traced: bool,
     ) -> None:
         self.backward = backward
         self.forward = forward
@@ -64,13 +65,17 @@ class LinearRule(Rule):
         self.out_avals = list(out_avals)
         self.bwd = bwd
         self.home = home
+        self.holds_traced = holds_traced
         self._jaxpr: Jaxpr | None = None
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """The function itself, as it is given or derived."""
-        if self.home is not None and self.forward is None and not is_staging(current_trace()):
-            return self._derived_now(p, values)
+        if self._is_online():
+            return self._now(p, values)
         return eval_jaxpr(self.jaxpr(p, [x.aval for x in values]), values)
+
+    def _is_online(self) -> bool:
+        return self.home is not None and not is_staging(current_trace())
 
     def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
         """The types of the tangents that come out."""
@@ -86,6 +91,8 @@ class LinearRule(Rule):
             dots = [instantiate(t) for t in tangents[self.num_known :]]
             known = primals[: self.num_known]
             return outs, list(bind(custom_rule_p, *known, *dots, params=p))
+        if self._is_online():
+            return jvp_flat(lambda *xs: self._now(p, xs), primals, tangents)
         jaxpr = self.jaxpr(p, [x.aval for x in primals])
         jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
         given = [t for t in tangents if not isinstance(t, Zero)]
@@ -159,9 +166,11 @@ class LinearRule(Rule):
 
         return stage_closed(forward, avals, p.name)
 
-    def _derived_now(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
-        """As `_derived`, with the backward rule running on values that are known now, operation by operation."""
+    def _now(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
         known, dots = split_list(values, [self.num_known])
+        if self.forward is not None:
+            return [instantiate(t) for t in self.forward(known, dots)]
         tape = PartialTrace(current_trace(), self.backward)
         cts = [tape.new_arg(a.strong()) for a in self.out_avals]
         with running(tape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fiveloop.core.array import Value
 from fiveloop.core.closed_call.primitive import (
@@ -13,14 +13,17 @@ from fiveloop.core.closed_call.primitive import (
     closed_call_p,
 )
 from fiveloop.core.closed_call.transpose import call_transpose
+from fiveloop.core.custom_rule.primal_trace import PrimalTrace
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect
 from fiveloop.core.ir.effects import Effects
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive
 from fiveloop.core.ir.pretty import Names, define_printer, format_params
+from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
-from fiveloop.core.trace.tracer import current_trace, use_trace
+from fiveloop.core.trace.tracer import Trace, current_trace, use_trace
+from fiveloop.core.transforms.batch import BatchTrace
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.transpose import Operand
 from fiveloop.core.transforms.zeros import Tangent
@@ -36,7 +39,8 @@ class CustomRuleParams:
     what is computed, from operands of the types `in_avals`: it is a linear function that is given by its transpose, or
     one that runs operation by operation.
 
-    The user's functions know named axes by the names in `scope`; `axes` are what those axes are by now.
+    The user's functions know named axes by the names in `scope`; `axes` are what those axes are by now. `caller` is the
+    trace that batches functions which run operation by operation.
     """
 
     name: str = field(default="", kw_only=True)
@@ -46,14 +50,31 @@ class CustomRuleParams:
     in_avals: tuple[Aval, ...] = field(default=(), kw_only=True)
     axes: tuple[NamedAxis, ...] = field(default=(), kw_only=True)
     scope: AxisScope = field(default=AxisScope(), kw_only=True)
+    caller: BatchTrace | None = field(default=None, kw_only=True)
 
     @property
     def called(self) -> Jaxpr:
         """What is computed, as a jaxpr, derived if need be."""
         return primal_jaxpr(self, self.in_avals)
 
+    @property
+    def may_hold_traced(self) -> bool:
+        """Whether functions will run that may close over traced values which are not operands."""
+        return self.jaxpr is None and self.rule.holds_traced
 
-custom_rule_p: Primitive[CustomRuleParams] = Primitive("custom_rule")
+    def under(self, trace: Trace) -> CustomRuleParams:
+        """The equation as a trace hands it over, whose values its functions may hold.
+
+        A batch is noted, and of a derivative the primals are meant, where closures have no derivative.
+        """
+        if self.rule.home is not None and isinstance(trace, BatchTrace):
+            return replace(self, caller=trace)
+        if not self.may_hold_traced or not self.rule.ignores_closed:
+            return self
+        return replace(self, rule=Undifferentiated(self.rule, trace))
+
+
+custom_rule_p: Primitive[CustomRuleParams] = Primitive("custom_rule", holds_functions=True)
 
 
 class Rule:
@@ -62,13 +83,16 @@ class Rule:
     `kind` is what the printer shows. `transposes` says that the rule has a transpose of its own; without one, the
     jaxpr is transposed. `ignores_closed` says that results do not depend on what the user's functions close over, as a
     solution does not on how it is found. `keeps_traced` tells the leak checker that what those functions close over is
-    held on purpose.
+    held on purpose. `holds_traced` says of functions that run operation by operation that they may close over traced
+    values, and `home` under which trace they were called; it is None of staged ones.
     """
 
     kind = "rule"
     transposes = False
     ignores_closed = False
     keeps_traced = True
+    holds_traced = False
+    home: Trace | None = None
 
     def __repr__(self) -> str:
         return self.kind
@@ -94,6 +118,56 @@ class Rule:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
         return call_transpose(closed_call_p, cts, operands, ClosedCallParams(jaxpr, p.name))
+
+
+class Undifferentiated(Rule):
+    """The rule of an equation that a derivative, `trace`, has handed over: closures hold the primals of its values."""
+
+    def __init__(self, inner: Rule, trace: Trace) -> None:
+        self.inner = inner
+        self.trace = trace
+        self.kind = inner.kind
+        self.transposes = inner.transposes
+        self.ignores_closed = inner.ignores_closed
+        self.holds_traced = inner.holds_traced
+        self.home = inner.home
+
+    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+        """What the function gives."""
+        with self._primals() as trace:
+            found = self.inner.call(replace(p, rule=self.inner), values)
+        return [*map(trace.primal, found)]
+
+    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+        """The types of the results."""
+        with self._primals():
+            return self.inner.types(replace(p, rule=self.inner), avals)
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """Results and their tangents."""
+        with self._primals() as trace:
+            outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
+        return [*map(trace.primal, outs)], [_plain(trace, t) for t in dots]
+
+    def transpose(
+        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
+    ) -> list[Tangent | None]:
+        """Cotangents of the linear operands."""
+        with self._primals() as trace:
+            found = self.inner.transpose(replace(p, rule=self.inner), cts, operands)
+        return [ct if ct is None else _plain(trace, ct) for ct in found]
+
+    @contextmanager
+    def _primals(self) -> Iterator[PrimalTrace]:
+        trace = PrimalTrace(current_trace(), self.trace)
+        with use_trace(trace):
+            yield trace
+
+
+def _plain(trace: PrimalTrace, t: Tangent) -> Tangent:
+    return t if isinstance(t, Zero) else trace.primal(t)
 
 
 @contextmanager
@@ -159,7 +233,7 @@ def custom_rule_impl(values: Sequence[Value], p: CustomRuleParams) -> list[Value
 
 def _print(eqn: Eqn, names: Names) -> str:
     operands = [names.atom(a) for a in eqn.invars]
-    params = format_params(eqn.params, skip=("in_avals", "axes", "scope"))
+    params = format_params(eqn.params, skip=("in_avals", "axes", "scope", "caller"))
     call = " ".join([f"{custom_rule_p}{params}", *operands])
     outs = " ".join(names.binder(v) for v in eqn.outvars)
     return f"{outs} = {call}" if outs else call

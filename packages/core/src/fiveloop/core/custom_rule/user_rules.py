@@ -175,6 +175,7 @@ class VjpRule(UserRule):
             out_avals,
             self.bwd_name,
             None if self.home is None else current_trace(),
+            self.holds_traced,
         )
 
 

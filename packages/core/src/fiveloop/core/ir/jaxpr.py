@@ -82,18 +82,23 @@ class Primitive(Generic[P]):
     """The name of an operation; everything else known of it is in the tables of `rules`.
 
     `creates_state` marks a primitive whose result will hold values that come later (a new Ref), so that a
-    derivative or a batch axis must be prepared for even if none enters. Primitives are compared by identity.
+    derivative or a batch axis must be prepared for even if none enters. `holds_functions` marks one whose params may
+    hold functions of the user's, which close over traced values that are not operands: `params.under(trace)` are the
+    params with which a trace hands over to its parent. Primitives are compared by identity.
 
     >>> clip_p = Primitive("clip")
     >>> clip_p, clip_p == Primitive("clip")
     (clip, False)
     """
 
-    __slots__ = ("creates_state", "name")
+    __slots__ = ("creates_state", "holds_functions", "name")
 
-    def __init__(self, name: str, *, creates_state: bool = False) -> None:
+    def __init__(
+        self, name: str, *, creates_state: bool = False, holds_functions: bool = False
+    ) -> None:
         self.name = name
         self.creates_state = creates_state
+        self.holds_functions = holds_functions
 
     def __repr__(self) -> str:
         return self.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,7 +20,6 @@ from fiveloop.core.trace.tracer import (
     ARGUMENT,
     Trace,
     Tracer,
-    check_live,
     check_reached,
     current_source,
     current_trace,
@@ -89,7 +89,6 @@ class StageTrace(Trace):
         x = self._stand_in(original)
         if type(x) is StageTracer and x._trace is self:
             return x.binder
-        check_live(x)
         check_reached(x, self.parent)
         if id(x) not in self._captured:
             if x._note is not None:
@@ -186,6 +185,16 @@ def stage(
     # jaxpr : [*captured, *closed, *args] -> [*outs]
     invars = [*binders, *[a.binder for a in args]]
     return Staged(Jaxpr(invars, prune(trace.eqns, atoms), atoms, name), captured, trace.originals)
+
+
+@leak_checked
+def captured_by(fun: FlatFunction, avals: Sequence[Aval]) -> list[Value]:
+    """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
+    trace = StageTrace(current_trace(), fun)
+    with suppress(Exception), running(trace):
+        for out in fun(*map(trace.new_arg, avals)):
+            trace.atom(as_value(out, "a result"))
+    return trace.originals
 
 
 def stage_closed(fun: FlatFunction, avals: Sequence[Aval], name: str = "") -> Jaxpr:

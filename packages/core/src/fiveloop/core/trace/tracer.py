@@ -48,6 +48,10 @@ class Trace:
         """Interpret one operation."""
         raise TypeError(f"{type(self).__name__} interprets nothing")
 
+    def knows(self, owner: Trace) -> bool:
+        """Whether it can tell what the values of a trace are, which may have ended."""
+        return owner is self
+
 
 ARGUMENT = "an argument"
 """Stands for the place where a tracer was made, if it stands for an argument of the traced function."""
@@ -125,10 +129,10 @@ def check_reached(x: Value, trace: Trace | None) -> None:
     """Raise if a value is a tracer of a transform that a trace does not stand on."""
     if not isinstance(x, Tracer):
         return
-    while trace is not None and trace is not x.owner:
+    while trace is not None and not trace.knows(x.owner):
         trace = trace.parent
     if trace is None:
-        raise out_of_reach(x)
+        raise out_of_reach(x) if x.owner.live else escaped(x)
 
 
 class EvalTrace(Trace):

@@ -90,6 +90,8 @@ class BatchTrace(Trace):
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
         over = self._bound and self._bound & axes_in(params)
+        if prim.holds_functions:
+            params = params.under(self)
         with use_trace(self.parent):
             if over:
                 params = params_with_axes(params, dict.fromkeys(over, self._batch_axis))
@@ -112,7 +114,7 @@ class BatchTrace(Trace):
 
     def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
-        if prim.creates_state:
+        if prim.creates_state or (prim.holds_functions and params.may_hold_traced):
             return True
         if is_pure(prim):
             return False
@@ -126,8 +128,7 @@ class BatchTrace(Trace):
     def pair(self, x: Value) -> tuple[Value, BatchDim]:
         """The value and batch axis; one that is not of this trace is the same for the whole batch."""
         if isinstance(x, BatchTracer):
-            home = x.owner
-            if home is self or (isinstance(home, BatchTrace) and home.tag is self.tag):
+            if self.knows(x.owner):
                 return x.value, x.dim
         if id(x) in self._split:
             raise ValueError(
@@ -135,6 +136,10 @@ class BatchTrace(Trace):
                 f"for each lane; pass it, or close over it{at_source(current_source())}"
             )
         return x, None
+
+    def knows(self, owner: Trace) -> bool:
+        """Its own values, and those of its kin."""
+        return owner is self or (isinstance(owner, BatchTrace) and owner.tag is self.tag)
 
     def enter(self, values: Sequence[Value], dims: Sequence[BatchDim]) -> list[Value]:
         """The arguments of the function; mutable ones that are batched are to be reached through these alone."""

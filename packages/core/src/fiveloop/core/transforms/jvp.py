@@ -81,6 +81,8 @@ class JvpTrace(Trace):
 
     def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
+        if prim.holds_functions:
+            params = params.under(self)
         with use_trace(self.parent):
             if not prim.creates_state and all(isinstance(t, Zero) for t in tangents):
                 return bind(prim, *primals, params=params)
