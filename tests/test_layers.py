@@ -33,6 +33,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "index_apart",
         "index_compose",
+        "index_layout",
         "index_parse",
         "index_block",
         "index_windows",

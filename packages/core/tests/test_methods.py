@@ -156,7 +156,7 @@ def test_one_list_of_methods() -> None:
     assert numpy <= listed | set(ABSENT) | set(dir(Array)), "each is there, or said to be absent"
     assert not listed & set(ABSENT)
     aliases = {"T": "transpose", "mT": "matrix_transpose", "conjugate": "conj"}
-    aliases |= {"ravel": "reshape", "flatten": "reshape"}
+    aliases |= {"ravel": "reshape"}
     assert {aliases.get(name, name) for name in listed} == METHODS.keys()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from fiveloop.core import disable_jit, grad, jit, vmap
 from fiveloop.core.engine import function_source
+from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
 from fiveloop.state import freeze, new_ref
@@ -266,3 +267,25 @@ def test_parts_that_lie_apart_are_carried() -> None:
 
     jit(lambda r: scan(step, (r.at[0], r.at[1]), np.arange(3.0))[1])(ref)
     np.testing.assert_array_equal(ref[...], [[3.0] * 3, [6.0] * 3])
+
+
+def through_layouts(x: Any) -> Any:
+    def body(i: Any, ref: Any) -> None:
+        flat, turned = ref.reshape(-1), ref.T
+        flat[i + 1] += 0.5 * flat[i]
+        turned[i % 3, 0] *= 2.0
+
+    return for_loop(x.size - 1, body, x)
+
+
+def test_steps_that_write_through_layouts_copy_no_array() -> None:
+    want = np.arange(6.0).reshape(2, 3)
+    x = to_array(as_value(want))
+    flat, turned = want.reshape(-1), want.T
+    for i in range(5):
+        flat[i + 1] += 0.5 * flat[i]
+        turned[i % 3, 0] *= 2.0
+    compiled = jit(through_layouts).lower(x).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(x)), want)
+    gradient = jit(grad(lambda x: through_layouts(x).sum())).lower(x).compile()
+    assert (compiled.copies, gradient.copies) == (0, 0)

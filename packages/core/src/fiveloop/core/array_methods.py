@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import user_source
+from fiveloop.core.rules import type_rules
 
 if TYPE_CHECKING:
     from fiveloop.core.array import ArrayLike, Value
@@ -102,15 +104,17 @@ class Methods:
 
     if not TYPE_CHECKING:  # a type checker is to see what exists
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # which Python and NumPy ask for, and do without
+                raise AttributeError(name, name=name, obj=self)
+            if name in (methods := type_rules(self.aval).methods):
+                return partial(methods[name], self)
             if name in ABSENT:
                 raise AttributeError(
                     f"a value of type {self.aval} has no attribute {name!r}: {ABSENT[name]}{at_source(user_source())}",
                     name=name,
                     obj=self,
                 )
-            if name.startswith("_"):  # which Python and NumPy ask for, and do without
-                raise AttributeError(name, name=name, obj=self)
             raise AttributeError(
                 f"a value of type {self.aval} has no attribute {name!r}{at_source(user_source())}",
                 name=name,
@@ -166,8 +170,8 @@ class Methods:
         return METHODS["reshape"](self, (-1,))
 
     def flatten(self) -> Value:
-        """All elements in one axis."""
-        return METHODS["reshape"](self, (-1,))
+        """All elements in one axis, as a new array."""
+        return METHODS["flatten"](self, (-1,))
 
     def transpose(self, *axes: Any) -> Value:
         """The axes in another order; reversed if none is given."""

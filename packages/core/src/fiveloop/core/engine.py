@@ -36,6 +36,7 @@ from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
 from .index_compose import compose
 from .index_eager import put_now, swap_now, take_now
+from .index_layout import Layout, before_layouts, reshaped, transposed
 from .index_masks import MaskedPlace, has_mask, masked_place, one_outside
 from .index_parse import Normal
 from .indexer import At, Entry, Indexer, Lane, Pick, Span, around_block, is_dynamic, whole_indexer
@@ -120,6 +121,7 @@ __all__ = [
     "Indexer",
     "InplaceNote",
     "Lane",
+    "Layout",
     "LeafText",
     "Mask",
     "Masked",
@@ -148,6 +150,7 @@ __all__ = [
     "axes_in_front",
     "barrier",
     "base_of",
+    "before_layouts",
     "batch_flat",
     "batch_indexer",
     "bitwise_not",
@@ -237,6 +240,7 @@ __all__ = [
     "ReshapeParams",
     "TransposeParams",
     "reshape_p",
+    "reshaped",
     "resolve",
     "resolve_index_p",
     "rule_jvp",
@@ -256,6 +260,7 @@ __all__ = [
     "to_condition",
     "traced_once",
     "transpose_p",
+    "transposed",
     "used_vars",
     "whole_indexer",
     "with_static",

@@ -32,11 +32,11 @@ class Placed:
     indexer: Indexer
     operands: Sequence[Value]
 
-    def axes(self) -> list[_Axis]:
+    def axes(self) -> list[Axis]:
         """The axes of the array, each with its entry and operand."""
         given = iter(self.operands)
         return [
-            _Axis(e, next(given) if is_dynamic(e) else None, n)
+            Axis(e, next(given) if is_dynamic(e) else None, n)
             for e, n in zip(self.indexer.entries, self.shape, strict=True)
         ]
 
@@ -51,7 +51,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class Axis:
     """One axis of an array: the entry of an index for it, and its operand, if it has one."""
 
     entry: Entry
@@ -120,7 +120,7 @@ def _keeps_new_axis(entry: Entry) -> bool:
     return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
 
 
-def _combined(outer: _Axis, inner: _Axis) -> tuple[Entry, Position | None] | None:
+def _combined(outer: Axis, inner: Axis) -> tuple[Entry, Position | None] | None:
     """What an entry selects of a span, as one entry and its operand."""
     span, entry = outer.entry, inner.entry
     assert isinstance(span, Span), "unreachable: what is left of an axis is a span"
@@ -159,14 +159,14 @@ def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
         )
     labels = outer.labels()
     operands = [
-        take(_positions(axis, k, labels, inner.shape), inner.indexer, inner.operands)
+        take(positions(axis, k, labels, inner.shape), inner.indexer, inner.operands)
         for k, axis in enumerate(outer.axes())
     ]
     picks = tuple(Pick() for _ in operands)
     return Indexer(picks, inner.indexer.result_shape), operands
 
 
-def _positions(axis: _Axis, k: int, labels: Sequence[Label], shape: Shape) -> Value:
+def positions(axis: Axis, k: int, labels: Sequence[Label], shape: Shape) -> Value:
     """For each element that is selected, where it stands along an axis of the array."""
     position, entry = axis.position, axis.entry
     along = [at for at, label in enumerate(labels) if label == PICK]

@@ -16,7 +16,7 @@ from fiveloop.core.indexing import cast_for_write, put_kind, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.broadcast import full, zeros_of
 from fiveloop.core.primitives.check import bad_type
-from fiveloop.core.rules import type_rules
+from fiveloop.core.rules import own_method, type_rules
 from fiveloop.core.trace.tracer import current_source, is_concrete, is_eager
 
 
@@ -191,11 +191,6 @@ def _setitem(x: Value, index: Any, v: Any) -> None:
     type_rules(x.aval).setitem(x, index, v)
 
 
-def _at(x: Value) -> Any:
-    at = type_rules(x.aval).at
-    return AtView(x) if at is None else at(x)
-
-
 OPS["getitem"] = _getitem
 OPS["setitem"] = _setitem
-METHODS["at"] = _at
+METHODS["at"] = own_method("at", AtView)

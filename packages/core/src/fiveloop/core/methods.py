@@ -28,6 +28,7 @@ from fiveloop.core.primitives.check import (
 )
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.promotion import Typed, python_number, wide_for_sums
+from fiveloop.core.rules import own_method
 from fiveloop.core.trace.tracer import is_concrete
 
 
@@ -290,7 +291,8 @@ METHODS.update(
     prod=op.prod,
     real=real,
     repeat=repeat,
-    reshape=bc.reshape,
+    flatten=bc.reshape,
+    reshape=own_method("reshape", bc.reshape),
     round=round,
     sort=sort,
     squeeze=bc.squeeze,
@@ -299,7 +301,7 @@ METHODS.update(
     swapaxes=swapaxes,
     take=take,
     trace=trace,
-    transpose=bc.transpose,
+    transpose=own_method("transpose", bc.transpose),
     var=var,
     view=view,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fiveloop.core.errors import RuleError
@@ -240,7 +240,9 @@ class TypeRules:
     `turn(x)`, whose turn it is with one that changes.
 
     Of types that accumulate: `new_accumulator(aval)`; `accumulated(x)`, what one holds in the end; `holding(value)`, a
-    new one that holds `value`; `accumulate(x, value)`, which adds to all that it holds; and `at(x)`, for `x.at`.
+    new one that holds `value`; and `accumulate(x, value)`, which adds to all that it holds.
+
+    `methods` are a type's own: what `x.name` is of a value `x`, by name.
 
     >>> rules, x = type_rules(ShapedArray((3,), np.float32)), as_value(np.ones(3, np.float32))
     >>> print(rules.zeros(x.aval), rules.add(x, x), rules.getitem(x, 1))
@@ -259,7 +261,7 @@ class TypeRules:
     accumulated: Callable[[Value], Value] | None = None
     holding: Callable[[Value], Value] | None = None
     accumulate: Callable[[Value, Value], None] | None = None
-    at: Callable[[Any], Any] | None = None
+    methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 _TYPES: dict[type[Aval], TypeRules] = {}
@@ -289,6 +291,15 @@ def type_rules(aval: Aval) -> TypeRules:
     3.0 None
     """
     return _TYPES[type(aval)]
+
+
+def own_method(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that is the type's own, of a value of a type that has one of this name."""
+
+    def method(x: Value, *args: Any) -> Any:
+        return type_rules(x.aval).methods.get(name, otherwise)(x, *args)
+
+    return method
 
 
 def new_eqn(

@@ -50,8 +50,8 @@ from fiveloop.state.primitives.common import (
     swap_p,
 )
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
-from fiveloop.state.refs import EagerRef, FrozenNote, Ref
-from fiveloop.state.views import through
+from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref
+from fiveloop.state.views import laid, through, written
 
 T = TypeVar("T")
 
@@ -149,12 +149,13 @@ def get(ref: Any, index: Any = ...) -> Value:
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
-    base, place = through(ref, index)
+    base, place, layouts = through(ref, index)
     if _is_now(base):
         with base.turn.lock:
-            return base.share() if place is ... else take_now(base.array, place)
+            now = base.share() if place is ... else take_now(base.array, place)
+        return laid(now, layouts)
     indexer, operands = normalize(base.shape, place)
-    return bind1(get_p, base, *operands, params=IndexParams(indexer))
+    return laid(bind1(get_p, base, *operands, params=IndexParams(indexer)), layouts)
 
 
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
@@ -169,16 +170,17 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     chosen = _chosen("swap", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
-    base, place = through(ref, index)
+    base, place, x, layouts = written(ref, index, x)
     if _is_now(base):
         with base.turn:
             old, new = swap_now(base.array, place, x, donate=not base.is_shared)
             base.write_back(new)
-        return old
+        return laid(old, layouts)
     indexer, operands = normalize(base.shape, place)
     value = _element(base, indexer, x)
     _touch(base)
-    return bind1(swap_p, base, value, *operands, params=SwapParams(indexer))
+    old = bind1(swap_p, base, value, *operands, params=SwapParams(indexer))
+    return laid(old, layouts)
 
 
 def set(ref: Any, index: Any, x: ArrayLike) -> None:
@@ -197,7 +199,7 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
         with base.turn if _is_now(base) else nullcontext():  # reading and writing are one
             set(chosen.part, ..., chosen.written(x))
         return
-    base, place = through(ref, index)
+    base, place, x, _ = written(ref, index, x)
     if _is_now(base):
         _write_now(base, place, x, "set")
         return
@@ -221,7 +223,7 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         addupdate(chosen.part, ..., chosen.or_neutral(x, monoid_of("add", ref.aval)))
         return
-    base, place = through(ref, index)
+    base, place, x, _ = written(ref, index, x)
     if _is_now(base):
         _write_now(base, place, x, "add")
         return
@@ -251,7 +253,7 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         accumulate(chosen.part, ..., chosen.or_neutral(x, combining), monoid)
         return
-    base, place = through(ref, index)
+    base, place, x, _ = written(ref, index, x)
     if _is_now(base):
         _write_now(base, place, x, monoid)
         return
@@ -259,6 +261,9 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     value = _element(base, indexer, x)
     _touch(base)
     bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, monoid))
+
+
+ACCESS.update(get=get, set=set, swap=swap, addupdate=addupdate)
 
 
 @overload

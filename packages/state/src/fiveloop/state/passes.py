@@ -21,8 +21,8 @@ from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.engine import discharge_jaxpr, jaxpr_holds_state
 from fiveloop.state.primitives.common import IndexParams, addupdate_p, get_p
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
-from fiveloop.state.refs import EagerRef
-from fiveloop.state.views import At
+from fiveloop.state.refs import ACCESS, EagerRef, Ref
+from fiveloop.state.views import At, reshape, transpose
 
 
 def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
@@ -79,7 +79,12 @@ define_type(
         accumulated=_accumulated,
         holding=new_ref,
         accumulate=_accumulate,
-        at=At,
+        methods={
+            "at": At,
+            "reshape": reshape,
+            "transpose": transpose,
+            **{name: getattr(Ref, name) for name in ACCESS},
+        },
     ),
 )
 register_pass(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiveloop.core import Value
+from fiveloop.core import ArrayLike, Value
 from fiveloop.core.engine import (
     InplaceNote,
     Turn,
@@ -30,14 +31,35 @@ class _RefType(type):
         return isinstance(x, Value) and isinstance(x.aval, AbstractRef)
 
 
+ACCESS: dict[str, Callable[..., Any]] = {}
+"""The functions behind the methods of Refs, filled in by `api`."""
+
+
 class Ref(Value, metaclass=_RefType):
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[i] += x` accumulates, `ref[...]` reads all.
 
-    Made by `new_ref`; `ref.at[i]` is a part of it, which is a Ref too. Inside a traced function a Ref is a tracer, and
-    `isinstance(x, Ref)` is still true.
+    Made by `new_ref`; `ref.at[i]` is a part of it, `ref.T`, `ref.transpose(axes)` and `ref.reshape(shape)` are all of
+    it in another layout: Refs too, which write to it. Inside a traced function a Ref is a tracer, and `isinstance(x,
+    Ref)` is still true.
     """
 
     __slots__ = ()
+
+    def get(self, idx: Any = ...) -> Value:
+        """What it holds: `ref[idx]`."""
+        return ACCESS["get"](self, idx)  # type: ignore[no-any-return]
+
+    def set(self, value: ArrayLike, idx: Any = ...) -> None:
+        """Write a value: `ref[idx] = value`."""
+        ACCESS["set"](self, idx, value)
+
+    def swap(self, value: ArrayLike, idx: Any = ...) -> Value:
+        """Write a value, and give what was there before."""
+        return ACCESS["swap"](self, idx, value)  # type: ignore[no-any-return]
+
+    def addupdate(self, value: ArrayLike, idx: Any = ...) -> None:
+        """Add a value: `ref[idx] += value`."""
+        ACCESS["addupdate"](self, idx, value)
 
     if TYPE_CHECKING:
 
@@ -45,8 +67,18 @@ class Ref(Value, metaclass=_RefType):
         def at(self) -> At:  # type: ignore[override]  # what an array has here are updates that give new arrays
             """Parts of the Ref: `ref.at[i]`."""
 
+        @property
+        def T(self) -> Ref:
+            """The Ref with all axes in reverse order."""
 
-class EagerRef(Value):
+        def reshape(self, *shape: Any) -> Ref:
+            """The Ref in another shape; one dim may be -1."""
+
+        def transpose(self, *axes: Any) -> Ref:
+            """The Ref with its axes in another order; reversed if none is given."""
+
+
+class EagerRef(Ref):
     """A Ref that exists now. It is updated in place, unless an array has been made from it or it from one.
 
     Such an array never changes: a Ref that shares its buffer with one is copied at its next write.

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fiveloop.core import Value, is_concrete
 from fiveloop.core.engine import (
     Indexer,
+    Layout,
     Normal,
     View,
     at_source,
     base_of,
+    before_layouts,
+    cast_for_write,
     compose,
     current_source,
     has_mask,
     masked_place,
     normalize,
+    reshaped,
+    transposed,
 )
 from fiveloop.core.extend import Aval, ShapedArray
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.refs import EagerRef, FrozenNote, Ref
 
 _INSTEAD = {
-    "get": "ref[index]",
-    "set": "ref[index] = x",
     "add": "ref[index] += x",
     "multiply": "ref[index] *= x",
 }
@@ -36,9 +39,16 @@ class RefView(View, Ref):
 
     __slots__ = ("_aval",)
 
-    def __init__(self, base: Value, indexer: Indexer, operands: Sequence[Value]) -> None:
-        super().__init__(base, indexer, operands)
-        self._aval = AbstractRef(ShapedArray(indexer.result_shape, base.dtype))
+    def __init__(
+        self,
+        base: Value,
+        indexer: Indexer,
+        operands: Sequence[Value],
+        layouts: Sequence[Layout] = (),
+    ) -> None:
+        super().__init__(base, indexer, operands, layouts)
+        shape = layouts[-1].new if layouts else indexer.result_shape
+        self._aval = AbstractRef(ShapedArray(shape, base.dtype))
 
     @property
     def aval(self) -> Aval:
@@ -50,9 +60,9 @@ class RefView(View, Ref):
 
     if not TYPE_CHECKING:  # a type checker is to see what exists
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> Any:
             if name not in _INSTEAD:
-                super().__getattr__(name)
+                return super().__getattr__(name)
             raise AttributeError(
                 f"a part of a Ref, `ref.at[index]`, has no attribute {name!r}: write `{_INSTEAD[name]}`"
                 f"{at_source(current_source())}",
@@ -68,7 +78,7 @@ class RefView(View, Ref):
 
     def __repr__(self) -> str:
         names = [str(i) if not i.ndim else str(i.aval) for i in self.operands]
-        return f"{self.base!r}.at[{self.indexer.pretty(names, self.base.shape)}]"
+        return f"{self.base!r}{self.pretty(names)}"
 
 
 class At:
@@ -81,9 +91,9 @@ class At:
 
     def __getitem__(self, index: Any) -> Ref:
         _check_known(self._ref, index)
-        base, place = through(self._ref, index)
+        base, place, layouts = through(self._ref, index)
         _check_alive(base)
-        return RefView(base, *normalize(base.shape, place))
+        return RefView(base, *normalize(base.shape, place), layouts)
 
     def __setitem__(self, index: Any, x: Any) -> NoReturn:
         raise TypeError(
@@ -111,12 +121,49 @@ def _check_alive(base: Value) -> None:
         base._note.handed_on(base)
 
 
-def through(ref: Value, index: Any) -> tuple[Value, Any]:
-    """A Ref and an index; of a view, the Ref that it is a part of, and where in that."""
+def reshape(ref: Value, shape: Any) -> Value:
+    """The Ref in another shape: `ref.reshape(shape)`."""
+    return _laid(ref, reshaped(ref.shape, shape))
+
+
+def transpose(ref: Value, axes: Any = None) -> Value:
+    """The Ref with its axes in another order: `ref.transpose(axes)` and `ref.T`."""
+    return _laid(ref, transposed(ref.shape, axes))
+
+
+def _laid(ref: Value, layout: Layout) -> Value:
+    """A view of all of a Ref in another layout; the Ref itself if that changes nothing."""
+    base, place, layouts = through(ref, ...)
+    _check_alive(base)
+    if layout.is_plain:
+        return ref
+    return RefView(base, *normalize(base.shape, place), (*layouts, layout))
+
+
+def through(ref: Value, index: Any) -> tuple[Value, Any, tuple[Layout, ...]]:
+    """A Ref and an index; of a view, the Ref that it is a part of, where in that, and the layouts of what is there."""
     base = base_of(ref)
     if not isinstance(ref, View):
-        return base, index
+        return base, index, ()
     if index is ...:
-        return base, Normal(ref.indexer, list(ref.operands))
-    inner = normalize(ref.shape, index)
-    return base, Normal(*compose(base.shape, ref.indexer, ref.operands, *inner))
+        return base, Normal(ref.indexer, list(ref.operands)), ref.layouts
+    indexer, operands, layouts = before_layouts(ref.layouts, *normalize(ref.shape, index))
+    composed = compose(base.shape, ref.indexer, ref.operands, indexer, operands)
+    return base, Normal(*composed), layouts
+
+
+def laid(x: Value, layouts: Sequence[Layout]) -> Value:
+    """What is read, in the layouts of a view."""
+    for layout in layouts:
+        x = layout.of(x)
+    return x
+
+
+def written(ref: Value, index: Any, x: Any) -> tuple[Value, Any, Any, tuple[Layout, ...]]:
+    """As `through`, with a value that is to be written there, without the layouts."""
+    base, place, layouts = through(ref, index)
+    if layouts:
+        x = cast_for_write(ShapedArray((), base.dtype), layouts[-1].new, x)
+    for layout in reversed(layouts):
+        x = layout.undone(x)
+    return base, place, x, layouts

@@ -11,6 +11,7 @@ from fiveloop.core.api.flatten import FlatFunction, Naming, as_result, flatten_v
 from fiveloop.core.array import Array, Value
 from fiveloop.core.errors import DonatedError, at_source
 from fiveloop.core.index_apart import overlap
+from fiveloop.core.index_layout import Layout
 from fiveloop.core.indexer import Indexer, whole_indexer
 from fiveloop.core.pytree import (
     KeyPath,
@@ -33,12 +34,14 @@ class _Leaf:
     kind: type[View] | None = None
     indexer: Indexer | None = None
     index: tuple[int, ...] = ()
+    layouts: tuple[Layout, ...] = ()
 
     def of(self, operands: Sequence[Any]) -> Any:
         """The leaf, from the operands."""
         if self.kind is None or self.indexer is None:
             return operands[self.operand]
-        return self.kind(operands[self.operand], self.indexer, [operands[k] for k in self.index])
+        index = [operands[k] for k in self.index]
+        return self.kind(operands[self.operand], self.indexer, index, self.layouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], TreeDef]:
 def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
     if not isinstance(x, View):
         return _Leaf(number(x))
-    return _Leaf(number(x.base), type(x), x.indexer, tuple([number(i) for i in x.operands]))
+    index = tuple([number(i) for i in x.operands])
+    return _Leaf(number(x.base), type(x), x.indexer, index, x.layouts)
 
 
 def check_places(tree: Any, naming: Naming) -> list[Value]:
@@ -201,7 +205,7 @@ def _shown(x: Value) -> str:
     if not isinstance(x, View):
         return str(x.aval)
     names = ["i"] if len(x.operands) == 1 else [f"i{k}" for k in range(len(x.operands))]
-    return f"{x.base.aval}.at[{x.indexer.pretty(names, x.base.shape)}]"
+    return f"{x.base.aval}{x.pretty(names)}"
 
 
 def refuse_closed_over(

@@ -215,13 +215,13 @@ def reshape(x: ArrayLike, shape: Any) -> Value:
      [3 4 5]]
     """
     value = operand("reshape", "x", x)
-    out = _fill_in(value.shape, shape)
+    out = fill_in(value.shape, shape)
     if same_shape(out, value.shape):
         return value
     return bind1(reshape_p, value, params=ReshapeParams(out))
 
 
-def _fill_in(old: Shape, shape: Any) -> Shape:
+def fill_in(old: Shape, shape: Any) -> Shape:
     """The shape asked for, with a -1 replaced by what is left."""
     new = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
     free = [k for k, d in enumerate(new) if is_constant(d) and d == -1]
@@ -236,7 +236,8 @@ def _fill_in(old: Shape, shape: Any) -> Shape:
     return (*new[: free[0]], total // count, *new[free[0] + 1 :])
 
 
-def _reshape_aval(avals: Sequence[Aval], p: ReshapeParams) -> list[Aval]:
+def reshape_aval(avals: Sequence[Aval], p: ReshapeParams) -> list[Aval]:
+    """The type of an array in another shape; ValueError if that has another number of elements."""
     (x,) = array_avals("reshape", avals, 1)
     if not same_dim(size_of(x.shape), size_of(p.shape)):
         bad_value(
@@ -255,8 +256,8 @@ def _reshape_batch(
 
 define(
     reshape_p,
-    abstract_eval=pure(_reshape_aval),
-    cost=moving_cost(_reshape_aval),
+    abstract_eval=pure(reshape_aval),
+    cost=moving_cost(reshape_aval),
     lower=lambda ctx, xs, p: [hlo.reshape(ctx.b, xs[0], p.shape)],
     jvp=linear_jvp(reshape_p),
     transpose=linear_transpose(lambda ct, aval, p: reshape(ct, aval.shape)),

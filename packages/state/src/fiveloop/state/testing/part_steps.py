@@ -16,6 +16,7 @@ from fiveloop.core.testing.programs import (
     Env,
     Kinds,
     Scope,
+    Shape,
     Step,
     Use,
     define_operation,
@@ -36,8 +37,9 @@ class HostPart:
         self.numbers = numbers
 
     def at(self, index: Any) -> HostPart:
-        """A part of the part."""
-        return HostPart(self.base, np.asarray(self.numbers[index]))
+        """A part of the part, or all of it in another layout."""
+        numbers = index(self.numbers) if callable(index) else self.numbers[index]
+        return HostPart(self.base, np.asarray(numbers))
 
     def read(self) -> HostArray:
         """What it holds."""
@@ -80,19 +82,21 @@ def _act(name: str, part: Any, index: Any, x: Any) -> Any:
     return None
 
 
+def _library_part(ref: Any, indices: Sequence[Any]) -> Any:
+    for index in indices:
+        ref = index(ref) if callable(index) else ref.at[index]
+    return ref
+
+
 def _on_part(name: str, ref: Any, indices: Sequence[Any], x: Any) -> Any:
     *outer, last = indices
-    for index in outer:
-        ref = ref.at[index]
-    return _act(name, ref, last, x)
+    return _act(name, _library_part(ref, outer), last, x)
 
 
 def _in_call(name: str, ref: Any, indices: Sequence[Any], x: Any) -> Any:
     """As `_on_part`, in a call that takes the part."""
     *outer, last = indices
-    for index in outer:
-        ref = ref.at[index]
-    return closed_call(lambda part, x: _act(name, part, last, x))(ref, x)
+    return closed_call(lambda part, x: _act(name, part, last, x))(_library_part(ref, outer), x)
 
 
 def _on_host(name: str, ref: HostArray, indices: Sequence[Any], x: Any) -> Any:
@@ -105,13 +109,31 @@ define_operation("part in call", _in_call, _on_host)
 
 
 @dataclass(frozen=True)
+class Relaid:
+    """A part in the shape given, or with its axes in reverse order: it stands between two indices."""
+
+    result_shape: Shape
+    turned: bool
+
+    def __call__(self, part: Any) -> Any:
+        """The part in this layout."""
+        return part.T if self.turned else part.reshape(self.result_shape)
+
+    def library(self, ints: Sequence[Any]) -> Any:
+        """What is applied to a Ref."""
+        return self
+
+    twin = library
+
+
+@dataclass(frozen=True)
 class TouchPart:
     """Read, write, swap or accumulate at the last index of a part that the others make."""
 
     how: str
     name: str
     ref: int
-    indices: tuple[Index, ...]
+    indices: tuple[Index | Relaid, ...]
     use: Use | None = None
 
     def run(self, env: Env) -> None:
@@ -128,12 +150,26 @@ class TouchPart:
             env.floats.append(out)
 
 
+def _draw_layout(draw: Draw, shape: Shape) -> Relaid:
+    """The axes reversed, or another shape of as many elements."""
+    if draw(st.booleans()):
+        return Relaid(shape[::-1], True)
+    left, sizes = int(np.prod(shape)), []
+    while left > 1 and draw(st.booleans()):
+        sizes.append(draw(st.sampled_from([k for k in range(1, left + 1) if left % k == 0])))
+        left //= sizes[-1]
+    return Relaid((left, *sizes), False)
+
+
 def draw_part(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     """Something done to a part of a Ref; a scalar has no part but itself."""
     ref = len(scope.refs) - 1 - draw(st.integers(0, len(scope.refs) - 1))
     shape = whole = scope.refs[ref]
-    indices: list[Index] = []
-    for _ in range(draw(st.integers(2, 3))):
+    indices: list[Index | Relaid] = []
+    for _ in range(draw(st.integers(1, 3))):
+        if draw(st.booleans()):
+            indices.append(_draw_layout(draw, shape))
+            shape = indices[-1].result_shape
         indices.append(draw_index(draw, scope, shape) if whole else Index((), ()))
         shape = indices[-1].result_shape
     name = draw(st.sampled_from(["read", "write", "accumulate", "swap"]))
