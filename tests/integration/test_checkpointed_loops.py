@@ -9,9 +9,20 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import Policy, grad, jit, jvp, tree_leaves, vmap
+from fiveloop.core import (
+    Jaxpr,
+    Policy,
+    grad,
+    jit,
+    jvp,
+    make_jaxpr,
+    stop_gradient,
+    tree_leaves,
+    vmap,
+)
+from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.loops import for_loop, scan
+from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 
 LAYERS, ROWS, WIDTH = 12, 64, 32
@@ -103,3 +114,76 @@ def test_compiled_memory_follows_the_policy() -> None:
     sizes = {name: temporary_bytes(policy) for name, policy in POLICIES.items()}
     assert sizes["nothing"] < sizes["dots"] < sizes["everything"]
     assert sizes["nothing"] < 0.5 * sizes["everything"]
+
+
+SQUARE = np.full((3, 3), 0.5, np.float32)
+MATRIX = np.arange(9, dtype=np.float32).reshape(3, 3) / 10
+
+
+def product(x: Any) -> Any:
+    return checkpoint_name(MATRIX @ fnp.sin(x), "product")
+
+
+def branches(x: Any) -> Any:
+    return cond(x[0, 0] > 0, lambda: product(x), lambda: fnp.exp(product(x)))
+
+
+def stacked(x: Any) -> Any:
+    return scan(lambda c, v: (c, product(v) + v * v), 0.0, fnp.stack([x, x]))[1]
+
+
+def within(x: Any) -> Any:
+    """A checkpoint of a call in the body of a scan."""
+    layer = checkpoint(lambda c: fnp.sin(jit(product)(c)), policy=policies.dots_saveable)
+    return scan(lambda c, _: (layer(c), None), x, None, length=2)[0]
+
+
+def counted(x: Any) -> Any:
+    return while_loop(lambda c: c[0, 0] < -9.0, product, stop_gradient(x)) * x
+
+
+def products(jaxpr: Jaxpr, times: int = 1) -> int:
+    """How many products a run makes, all branches counted."""
+    own = times * sum(eqn.primitive.name == "dot_general" for eqn in jaxpr.eqns)
+    inner = (
+        products(j, times * getattr(eqn.params, "nsteps", 1))
+        for eqn in jaxpr.eqns
+        for j in jaxprs_in(eqn.params)
+    )
+    return own + sum(inner)
+
+
+@pytest.mark.parametrize(
+    ("f", "wanted", "kept"),
+    [(branches, 4, 1), (stacked, 4, 1), (within, 4, 2), (counted, 1, 1)],
+)
+def test_a_policy_is_obeyed_for_results_of_branches_and_loops(
+    f: Any, wanted: int, kept: int
+) -> None:
+    """Each product is made once, and once more in the gradient, and one array is kept of it."""
+    policy = policies.dots_saveable
+    g = checkpoint(lambda x: fnp.sin(f(x)), policy=policy)
+    jaxpr = make_jaxpr(grad(lambda x: g(x).sum()))(SQUARE)
+    assert products(jaxpr) == wanted
+    assert len(saved_residuals(g, SQUARE)) == kept + 1
+    np.testing.assert_allclose(
+        np.asarray(grad(lambda x: g(x).sum())(SQUARE)),
+        np.asarray(grad(lambda x: fnp.sin(f(x)).sum())(SQUARE)),
+        rtol=1e-5,
+    )
+    plain = [jvp(jit(grad(lambda x, f=f: fnp.sin(f(x)).sum())), (SQUARE,), (MATRIX,))[1]]
+    kept_again = [jvp(jit(grad(lambda x: g(x).sum())), (SQUARE,), (MATRIX,))[1]]
+    assert_all_close(kept_again, plain)
+
+
+def test_labels_in_loops_and_branches_are_told() -> None:
+    """What a loop or a branch keeps goes by the label that the value has within."""
+    policy = policies.save_only_these_names("product")
+
+    def step(c: Any, v: Any) -> Any:
+        h = cond(v[0, 0] > 0, lambda: fnp.exp(product(v)), lambda: fnp.sin(product(v)))
+        return c + h, None
+
+    scanned = checkpoint(lambda x: scan(step, x, fnp.stack([x, x]))[0], policy=policy)
+    found = {r.origin for r in saved_residuals(scanned, SQUARE)}
+    assert found == {"argument `x`", "named 'product'"}

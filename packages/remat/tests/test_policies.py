@@ -15,14 +15,19 @@ from fiveloop.core import (
     Policy,
     Verdict,
     closed_call,
+    custom_jvp,
     grad,
     jit,
     make_jaxpr,
+    stop_gradient,
+    vmap,
 )
-from fiveloop.core.extend import Eqn, jaxprs_in, linearize_jaxpr, typecheck
+from fiveloop.core.extend import Eqn, SavingPlan, jaxprs_in, linearize_jaxpr, split, typecheck
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.dot import matmul
+from fiveloop.core.primitives.joining import stack
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+from fiveloop.state import debug_print
 
 W = np.full((4, 5), 0.1, np.float32)
 X = np.ones((3, 4), np.float32)
@@ -154,3 +159,121 @@ def test_a_label_serves_the_derivative_of_what_made_its_value(function: Any) -> 
         np.asarray(grad(lambda x: function(x).sum())(X)),
         rtol=1e-6,
     )
+
+
+def products(jaxpr: Jaxpr) -> int:
+    return names_in(jaxpr).count("dot_general")
+
+
+def forward_and_back(f: Any, policy: Policy | None) -> int:
+    """The products of the known half and of the linear one; 2 to each product of `f` if none is made again."""
+    jaxpr = make_jaxpr(checkpoint(f, policy=policy))(SQUARE)
+    known, linear, _, _ = linearize_jaxpr(jaxpr, (True,))
+    typecheck(known)
+    typecheck(linear)
+    return products(known) + products(linear)
+
+
+SQUARE = np.full((3, 3), 0.5, np.float32)
+MATRIX = np.arange(9, dtype=np.float32).reshape(3, 3) / 10
+
+
+@custom_jvp
+def with_rule(x: Any) -> Any:
+    return MATRIX @ ew.sin(x)
+
+
+@with_rule.defjvp
+def with_rule_jvp(primals: Any, tangents: Any) -> Any:
+    return with_rule(*primals), MATRIX @ (ew.cos(primals[0]) * tangents[0])
+
+
+def product(x: Any) -> Any:
+    return checkpoint_name(MATRIX @ ew.sin(x), "product")
+
+
+def unlabelled(x: Any) -> Any:
+    return MATRIX @ ew.sin(x)
+
+
+def plus(x: Any) -> Any:
+    return product(x) + x * x
+
+
+CALLS: dict[str, Any] = {
+    "jit": jit(product),
+    "call": closed_call(product),
+    "of a call": jit(closed_call(product)),
+    "twice": lambda x: jit(product)(ew.sin(jit(product)(x))),
+    "transposed": jit(lambda x: product(x).T),
+    "plus": jit(plus),
+    "beside": jit(lambda x: product(x) * ew.exp(x)),
+    "known": lambda x: ew.sin(jit(lambda a: product(a) + a)(stop_gradient(x))) * x,
+    "rule": with_rule,
+    "plus in a rule": jit(lambda x: with_rule(x) * 2.0),
+    "checkpoint": checkpoint(unlabelled),
+    "plus in a checkpoint": checkpoint(plus, policy=policies.dots_saveable),
+    "lanes": lambda x: vmap(jit(product))(stack([x, x * 2.0])),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_policy_is_obeyed_for_results_of_calls(call: Any) -> None:
+    def f(x: Any) -> Any:
+        return ew.sin(call(x))
+
+    wanted = forward_and_back(f, policies.everything_saveable)
+    assert forward_and_back(f, policies.dots_saveable) == wanted
+    assert forward_and_back(f, None) > wanted
+    kept = [r.origin for r in saved_residuals(checkpoint(f, policy=policies.dots_saveable), SQUARE)]
+    assert kept.count("argument `x`") == 1
+    np.testing.assert_allclose(
+        np.asarray(grad(lambda x: checkpoint(f, policy=policies.dots_saveable)(x).sum())(SQUARE)),
+        np.asarray(grad(lambda x: f(x).sum())(SQUARE)),
+        rtol=1e-5,
+    )
+
+
+def is_product(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "dot_general"
+
+
+NAMED = policies.save_only_these_names("product")
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"), [(NAMED, "named 'product'"), (is_product, "result of dot_general")]
+)
+def test_of_several_results_a_policy_saves_its_own(policy: Policy, kept: str) -> None:
+    """The label is on one result; the other is made again from it, and not kept."""
+
+    @jit
+    def layer(x: Any) -> Any:
+        y = product(x)
+        return ew.exp(y), y, x
+
+    def f(x: Any) -> Any:
+        a, b, c = layer(x)
+        return ew.sin(a) * ew.sin(b) * ew.sin(c)
+
+    found = saved_residuals(checkpoint(f, policy=policy), SQUARE)
+    assert sorted(r.origin for r in found) == ["argument `x`", kept]
+    assert forward_and_back(f, policy) == 2
+
+
+def test_what_a_call_does_to_unknown_values_is_not_done_again_for_its_results() -> None:
+    """The staged half of the call prints, so it cannot be cut in two: the known result is kept."""
+
+    @jit
+    def layer(x: Any, t: Any) -> Any:
+        debug_print("{}", t)
+        return product(x) + 1.0, t * 2.0
+
+    def f(x: Any, t: Any) -> Any:
+        y, t = layer(x, t)
+        return ew.sin(y) * t
+
+    jaxpr = make_jaxpr(f)(SQUARE, SQUARE)
+    cut = split(jaxpr, (False, True), (True, True), SavingPlan(policies.dots_saveable))
+    assert products(cut.staged) == 0
+    assert [eqn.primitive.name for eqn in cut.staged.eqns if eqn.effects] == ["closed_call"]

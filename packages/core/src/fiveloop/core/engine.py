@@ -22,7 +22,7 @@ from .api.static import with_static
 from .array import InplaceNote, copied
 from .backend.lazy import optional_module
 from .closed_call.primitive import check_operands
-from .closed_call.split import forward_residuals
+from .closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
 from .custom_rule.masked import Masked
 from .custom_rule.primitive import (
     CustomRuleParams,
@@ -188,6 +188,7 @@ __all__ = [
     "function_name",
     "function_source",
     "gather_p",
+    "gives_again",
     "greater",
     "guarded",
     "happens_once",
@@ -205,6 +206,7 @@ __all__ = [
     "is_spec",
     "join",
     "keep_source",
+    "kept_outs",
     "less",
     "made_once",
     "masked_place",
@@ -248,6 +250,7 @@ __all__ = [
     "runs_as_python",
     "scatter_p",
     "select_by",
+    "set_apart",
     "slice_p",
     "split_list",
     "stage_call",

@@ -84,12 +84,14 @@ class EqnSplit:
     """An equation cut in two.
 
     `known` equations run first; what they define is a residual where a `staged` equation uses it. Each output
-    of the original equation is defined by one of them: by a staged one where `out_unknown` says so.
+    of the original equation is defined by one of them: by a staged one where `out_unknown` says so. `again` make the
+    other outputs, but for those that are kept, once more, from operands and residuals; None if `known` would have to.
     """
 
     known: list[Eqn]
     staged: list[Eqn]
     out_unknown: Mask
+    again: list[Eqn] | None = None
 
 
 @dataclass(frozen=True, slots=True)

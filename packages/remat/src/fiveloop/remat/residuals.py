@@ -18,6 +18,7 @@ from fiveloop.core.extend import (
     linearize_jaxpr,
     size_of,
 )
+from fiveloop.remat.makers import made_by
 from fiveloop.remat.name import name_p
 
 
@@ -105,21 +106,9 @@ def _residual(known: Jaxpr, names: list[str], atom: Var | Literal) -> Residual:
         return Residual(atom.aval, names[known.invars.index(atom)], None)
     for eqn in known.eqns:
         if atom in eqn.outvars:
-            made = _innermost(eqn, eqn.outvars.index(atom))
+            made = made_by(eqn, eqn.outvars.index(atom))
             return Residual(atom.aval, _origin(made), made.source)
     raise AssertionError("unreachable: a residual is an input or a result")
-
-
-def _innermost(eqn: Eqn, position: int) -> Eqn:
-    """The equation that makes a result of a call: within the call, if that is where it is made."""
-    inner = getattr(eqn.params, "jaxpr", None)
-    if not isinstance(inner, Jaxpr) or len(inner.outvars) != len(eqn.outvars):
-        return eqn
-    result = inner.outvars[position]
-    for made in inner.eqns:
-        if result in made.outvars:
-            return _innermost(made, made.outvars.index(result))
-    return eqn
 
 
 def _origin(eqn: Eqn) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from fiveloop.core.closed_call.primitive import ClosedCallParams
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
+from fiveloop.core.ir.prune import must_stay
 from fiveloop.core.rule_types import EqnSplit
-from fiveloop.core.rules import new_eqn
+from fiveloop.core.rules import dce_rules, new_eqn
 from fiveloop.core.transforms.partial_eval import Split, split
 from fiveloop.core.transforms.saving import SavingPlan
-from fiveloop.core.util import partition, select_by
+from fiveloop.core.util import Mask, partition, select_by
 
 
 def call_split(
@@ -36,18 +37,49 @@ def call_split(
         in (e,) }
     """
     p: ClosedCallParams = eqn.params
-    cut = split(p.jaxpr, unknown, inst, plan, kept_out=plan.kept_out or False)
+    again = gives_again(plan, eqn)
+    kept = plan.kept_out or False
+    cut = split(p.jaxpr, unknown, inst, plan, ensure_out_inst=again, kept_out=kept)
     known_ins, _ = partition(unknown, eqn.invars)
-    known_outs, unknown_outs = partition(cut.out_unknown, eqn.outvars)
+    known_outs, _ = partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
     known = new_eqn(
         eqn.primitive, known_ins, replace(p, jaxpr=known_jaxpr), [*known_outs, *saved], eqn.source
     )
     staged_ins = [*residuals, *select_by(cut.staged_in, eqn.invars)]
+    staged_outs = select_by(cut.out_staged, eqn.outvars)
     staged = new_eqn(
-        eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), unknown_outs, eqn.source
+        eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), staged_outs, eqn.source
     )
-    return EqnSplit([known], [staged], cut.out_unknown)
+    return set_apart([known], staged, cut.out_unknown, kept_outs([cut]) if again else None)
+
+
+def gives_again(plan: SavingPlan, eqn: Eqn) -> bool:
+    """Whether the staged half of a call should give its known results, too: the plan does not save them as such."""
+    refs = any(a.aval.accumulates for a in eqn.invars)
+    return not refs and not plan.verdict(eqn).saves
+
+
+def kept_outs(cuts: Sequence[Split]) -> set[int]:
+    """Which results of an equation are residuals of each of its jaxprs."""
+    found = [{k for kind, k in cut.sources if kind == "output"} for cut in cuts]
+    return set.intersection(*found)
+
+
+def set_apart(known: list[Eqn], staged: Eqn, out_unknown: Mask, kept: Set[int] | None) -> EqnSplit:
+    """The halves of an equation; known results that the staged half gives, but for those kept, are made apart.
+
+    `kept` is None if the staged half gives none. Each of its two parts takes what it needs of the residuals.
+    """
+    if kept is None:
+        return EqnSplit(known, [staged], out_unknown)
+    dce = dce_rules[staged.primitive]
+    unknown = dce(list(out_unknown), staged)[1]
+    again = dce([not u and k not in kept for k, u in enumerate(out_unknown)], staged)[1]
+    # What the staged half does besides, it does once.
+    if again is not None and must_stay(again):
+        again = None
+    return EqnSplit(known, [unknown] if unknown else [], out_unknown, [again] if again else [])
 
 
 def forward_residuals(

@@ -23,7 +23,8 @@ from fiveloop.core.ir.prune import must_stay, prune
 from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, transpose_p
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
-from fiveloop.core.rules import split_rules
+from fiveloop.core.rules import Split as SplitRule
+from fiveloop.core.rules import bodies_rules, split_rules
 from fiveloop.core.transforms.replay import replayed
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 from fiveloop.core.transforms.saving import SavingPlan
@@ -189,19 +190,33 @@ class _Splitter:
 
     def _classify(self, eqn: Eqn) -> _Step:
         unknown = [isinstance(a, Var) and a in self.unknown for a in eqn.invars]
+        rule = split_rules.find(eqn.primitive)
         if not any(unknown) and self.unknown.isdisjoint(eqn.outvars):
             self._keep(eqn)
+            if rule and self._calls_what_is_saved(eqn):
+                return self._take(eqn, self._cut(rule, unknown, eqn))
             again = replayed(eqn) or []
             return _Step(known=[eqn], again=[e for e in again if self._may_run_again(e)])
-        rule = split_rules.find(eqn.primitive)
         if rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
             return _Step(staged=[eqn])
+        return self._take(eqn, self._cut(rule, unknown, eqn))
+
+    def _calls_what_is_saved(self, eqn: Eqn) -> bool:
+        """Whether an equation makes its results once, and not they but values that it makes on the way are saved."""
+        bodies = bodies_rules[eqn.primitive](eqn.params)
+        once = not any(b.role == "loop" for b in bodies)
+        refs = any(a.aval.accumulates for a in eqn.invars)
+        return (
+            once and not refs and not self.plan.verdict(eqn).saves and self.plan.saves_within(eqn)
+        )
+
+    def _cut(self, rule: SplitRule, unknown: Sequence[bool], eqn: Eqn) -> EqnSplit:
         inst = [
             not isinstance(a, Var) or self._is_the_same_later(a) or a in self.unknown
             for a in eqn.invars
         ]
-        return self._take(eqn, rule(self._plan_for(eqn), unknown, inst, eqn))
+        return rule(self._plan_for(eqn), unknown, inst, eqn)
 
     def _plan_for(self, eqn: Eqn) -> SavingPlan:
         """The plan for an equation that is cut in two, which says what is kept of it in any case."""
@@ -220,6 +235,8 @@ class _Splitter:
         # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
         self.unknown |= {v for e in cut.staged for v in e.outvars}
         self._keep(eqn)
+        if cut.again is not None:
+            return _Step(known=cut.known, staged=cut.staged, again=cut.again)
         again = _replayed(cut.known) or []
         may = self._may_repeat(eqn, cut, again)
         return _Step(known=cut.known, staged=cut.staged, again=again if may else [])
@@ -231,7 +248,7 @@ class _Splitter:
         made = {v for known in again for v in known.outvars}
         used = {v for e in cut.staged for v in used_vars(e.invars)}
         saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
-        return not saves and not any(self.plan.verdict(e).saves for e in replayed(eqn) or [eqn])
+        return not saves and not any(map(self.plan.saves_within, replayed(eqn) or [eqn]))
 
     def _may_run_again(self, eqn: Eqn) -> bool:
         if (
@@ -245,7 +262,7 @@ class _Splitter:
             return True
         if not self.lost.isdisjoint(self._refs_to_run(eqn)):
             return False
-        return not self.plan.verdict(eqn).saves
+        return not self.plan.saves_within(eqn)
 
     def _is_the_same_later(self, v: Var) -> bool:
         """Whether the staged half has this input, and a Ref still holds what it held."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fiveloop.core.ir.jaxpr import Eqn
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in
 from fiveloop.core.rule_types import RECOMPUTE, SAVE, Verdict, Weigh
 from fiveloop.core.transforms.replay import happens_once
 from fiveloop.core.util import Mask
@@ -111,6 +111,15 @@ class SavingPlan:
         if isinstance(answer, Verdict):
             return answer
         return SAVE if answer else RECOMPUTE
+
+    def saves_within(self, eqn: Eqn) -> bool:
+        """Whether an equation's results, or any value in the jaxprs that it holds, may be saved."""
+
+        def saves(jaxpr: Jaxpr) -> bool:
+            key = ("saves", self.policy)
+            return jaxpr.remember(key, lambda: any(map(self.saves_within, jaxpr.eqns)))
+
+        return self.verdict(eqn).saves or any(map(saves, jaxprs_in(eqn.params)))
 
     def at_boundary(self, work: int | None = None) -> SavingPlan:
         """The plan for a body whose residuals leave it (a loop's, a branch's) and for what it calls."""

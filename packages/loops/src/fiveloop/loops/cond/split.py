@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core.engine import Mask, bytes_of, is_more, partition, select_by
+from fiveloop.core.engine import (
+    Mask,
+    bytes_of,
+    gives_again,
+    is_more,
+    kept_outs,
+    partition,
+    select_by,
+    set_apart,
+)
 from fiveloop.core.extend import Atom, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, new_eqn, split
 from fiveloop.loops.cond.join import fill_slots, join, read_slots
 from fiveloop.loops.cond.primitive import CondParams
@@ -28,17 +37,18 @@ def cond_split(
 
 def _halves(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Halves:
     p: CondParams = eqn.params
-    cuts = _split_branches(plan, tuple(unknown[1:]), tuple(inst[1:]), p, len(eqn.outvars))
-    return _Halves(eqn, p, cuts)
+    again = gives_again(plan, eqn)
+    cuts = _split_branches(plan, tuple(unknown[1:]), tuple(inst[1:]), p, len(eqn.outvars), again)
+    return _Halves(eqn, p, cuts, again)
 
 
 def _split_branches(
-    plan: SavingPlan, unknown: Mask, inst: Mask, p: CondParams, num_outs: int
+    plan: SavingPlan, unknown: Mask, inst: Mask, p: CondParams, num_outs: int, again: bool
 ) -> list[Split]:
     """Split all branches alike: what is unknown in one, of results and of Refs, is unknown in all."""
     out_unknown: Mask = (False,) * num_outs
     while True:
-        cuts = [split(b, unknown, inst, plan, ensure_out_unknown=out_unknown) for b in p.branches]
+        cuts = [split(b, unknown, inst, plan, out_unknown, again) for b in p.branches]
         outs = tuple(any(masks) for masks in zip(*[c.out_unknown for c in cuts], strict=True))
         refs = tuple(any(masks) for masks in zip(*[c.ref_unknown for c in cuts], strict=True))
         if outs == out_unknown and not any(refs):
@@ -48,13 +58,14 @@ def _split_branches(
 
 
 class _Halves:
-    def __init__(self, eqn: Eqn, p: CondParams, cuts: Sequence[Split]) -> None:
+    def __init__(self, eqn: Eqn, p: CondParams, cuts: Sequence[Split], again: bool) -> None:
         self.eqn = eqn
         self.p = p
         self.cuts = cuts
+        self.kept = kept_outs(cuts) if again else None
         self.index, *self.operands = eqn.invars
         self.out_unknown = cuts[0].out_unknown
-        self.known_outs, self.unknown_outs = partition(self.out_unknown, eqn.outvars)
+        self.known_outs, _ = partition(self.out_unknown, eqn.outvars)
         self.saved = [
             [
                 v
@@ -68,7 +79,7 @@ class _Halves:
     def split(self) -> EqnSplit:
         slots = [Var(a) for a in self.slots.avals]
         known = [self._known_eqn(slots)]
-        return EqnSplit(known, [self._staged_eqn(slots)], self.out_unknown)
+        return set_apart(known, self._staged_eqn(slots), self.out_unknown, self.kept)
 
     def kept_bytes(self) -> Dim:
         """The bytes of the slots, and of what is at hand outside and has to stay there."""
@@ -81,7 +92,7 @@ class _Halves:
         kind, k = source
         if kind == "input":
             return self.operands[k]
-        if kind == "output" and not self.out_unknown[k]:
+        if kind == "output" and not self.out_unknown[k] and (self.kept is None or k in self.kept):
             return self.eqn.outvars[k]
         return None
 
@@ -116,7 +127,8 @@ class _Halves:
         )
         operands = [self.index, *slots, *taken.values()]
         params = replace(self.p, branches=branches)
-        return new_eqn(self.eqn.primitive, operands, params, self.unknown_outs, self.eqn.source)
+        outvars = select_by(self.cuts[0].out_staged, self.eqn.outvars)
+        return new_eqn(self.eqn.primitive, operands, params, outvars, self.eqn.source)
 
     def _inputs(
         self, cut: Split, taken: dict[tuple[str, int], Atom]
