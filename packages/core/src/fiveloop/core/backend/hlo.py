@@ -15,7 +15,7 @@ from .hlo_builder import (
     tensor_type,
 )
 from .hlo_constant import constant
-from .hlo_control import case, custom_call, if_, optimization_barrier, while_
+from .hlo_control import as_stored, case, custom_call, if_, optimization_barrier, while_
 from .hlo_dot import dot_general
 from .hlo_elementwise import (
     Binary,
@@ -105,6 +105,7 @@ __all__ = [
     "acosh",
     "add",
     "and_",
+    "as_stored",
     "asin",
     "asinh",
     "atan",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from .hlo_builder import Builder, IRValue, TypeSpec, generic, names, tensor_type, type_list, types
+from .options import jaxlib_version
 
 
 def while_(
@@ -64,6 +65,18 @@ def optimization_barrier(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
         return []
     specs: list[TypeSpec] = [(x.shape, x.dtype) for x in xs]
     return b.emit_many(f"stablehlo.optimization_barrier {names(xs)} : {types(xs)}", specs)
+
+
+def as_stored(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
+    """The same values, rounded as if they had been stored: x + 1 + 1 does not become x + 2 across this.
+
+    From jaxlib 0.12 on XLA does not do that, and keeps the barrier longer, which would cost there.
+    """
+    floats = [x for x in xs if x.dtype.kind not in "biu"]
+    if jaxlib_version() >= (0, 12) or not floats:
+        return list(xs)
+    stored = iter(optimization_barrier(b, floats))
+    return [x if x.dtype.kind in "biu" else next(stored) for x in xs]
 
 
 def custom_call(
