@@ -48,9 +48,15 @@ def test_one_branch_runs(way: Callable[[Any], Any], x: float) -> None:
     np.testing.assert_allclose(float(way(smooth)(x)), smooth_by_hand(x), rtol=1e-6)
 
 
-@pytest.mark.parametrize("pred", [True, False, 0, 3, -0.5, 0.0, np.bool_(True), np.int8(0)])
-def test_a_number_holds_if_it_is_not_zero(pred: Any) -> None:
-    assert int(cond(pred, lambda: 1, lambda: 0)) == int(bool(pred))
+@pytest.mark.parametrize("pred", [True, np.bool_(True), np.array(True), fnp.array(True)])
+def test_a_predicate_is_one_bool(pred: Any) -> None:
+    assert int(cond(pred, lambda: 1, lambda: 2)) == 1
+
+
+def test_a_single_operand_may_be_given_by_name() -> None:
+    assert int(cond(False, lambda x: x, lambda x: -x, operand=3)) == -3
+    assert int(cond(True, lambda none: 1 if none is None else 2, lambda none: 3, operand=None)) == 1
+    assert int(switch(1, [lambda xy: xy[0], lambda xy: xy[1]], operand=(3, 4))) == 4
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])

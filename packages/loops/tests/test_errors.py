@@ -355,7 +355,7 @@ BRANCHES: dict[str, Case] = {
     "pred": (
         lambda: cond(X > 0, double, double, X),
         TypeError,
-        "cond: pred must be a scalar, got bool[4]; reduce it with `all` or `any`, or use `where` to choose "
+        "cond: pred must be a bool scalar, got bool[4]; reduce it with `all` or `any`, or use `where` to choose "
         "element by element",
     ),
     "results of other types": (

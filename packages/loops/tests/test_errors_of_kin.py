@@ -309,8 +309,29 @@ CASES: dict[str, Case] = {
     "cond: a predicate of many": (
         lambda: cond(X, lambda: 1, lambda: 2),
         TypeError,
-        "cond: pred must be a scalar, got f32[4]; reduce it with `all` or `any`, or use `where` to choose element by "
-        "element",
+        "cond: pred must be a bool scalar, got f32[4]; reduce it with `all` or `any`, or use `where` to choose element "
+        "by element",
+    ),
+    "cond: a number for a predicate": (
+        lambda: cond(2, lambda: 1, lambda: 2),
+        TypeError,
+        "cond: pred must be a bool scalar, got i32*[]; compare (`x != 0`)",
+    ),
+    "cond: a fraction for a predicate": (
+        lambda: cond(np.float16(0.5), lambda: 1, lambda: 2),
+        TypeError,
+        "cond: pred must be a bool scalar, got f16[]; compare (`x != 0`)",
+    ),
+    "cond: a complex predicate, traced": (
+        lambda: jit(lambda z: cond(z, lambda: 1, lambda: 2))(1j),
+        TypeError,
+        "cond: pred must be a bool scalar, got c64*[]; compare (`x != 0`)",
+    ),
+    "cond: operand, and operands": (
+        lambda: cond(True, lambda x: x, lambda x: x, 1, operand=2),
+        TypeError,
+        "cond: operands are given by position, one by one, got `operand=`; write `cond(pred, true_fun, false_fun, x, "
+        "y)`",
     ),
     "cond: no predicate": (
         lambda: cond(None, lambda: 1, lambda: 2),

@@ -72,7 +72,6 @@ from .primitives.elementwise import (
     mul,
     not_equal,
     real,
-    to_condition,
 )
 from .primitives.elementwise_arithmetic import neg_p
 from .primitives.family import ELEMENTWISE
@@ -260,7 +259,6 @@ __all__ = [
     "taint",
     "take",
     "take_now",
-    "to_condition",
     "traced_once",
     "transpose_p",
     "transposed",

@@ -34,7 +34,6 @@ from fiveloop.core.engine import (
     function_name,
     function_source,
     python_form,
-    to_condition,
     traced_once,
 )
 from fiveloop.core.extend import Aval, as_value, bind, call_user, check_callable, convert, stage
@@ -50,10 +49,13 @@ from fiveloop.loops.common import (
 )
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.state import Ref
+from fiveloop.state.extend import PREDICATE
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Vmap = Literal["select", "serial", "group"]
+NO_OPERAND: Any = object()
+"""What `operand` is if it is not given: None is an operand."""
 
 
 @boundary
@@ -62,41 +64,37 @@ def cond(
     true_fun: Callable[[*Ts], T],
     false_fun: Callable[[*Ts], T],
     *operands: *Ts,
+    operand: Any = NO_OPERAND,
     vmap: Vmap = "select",
     **others: Any,
 ) -> T:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
 
-    `pred` is a scalar; a number holds if it is not zero. Both functions give results of the same structure,
-    shapes and dtypes; a Python number takes the other one's dtype. They may read and write Refs, passed as
-    operands or closed over.
+    `pred` is a bool scalar. Both functions give results of the same structure, shapes and dtypes; a Python
+    number takes the other one's dtype. They may read and write Refs, passed as operands or closed over. A single
+    operand may be given by name, as `operand=`.
 
     Under `vmap` with a `pred` of each lane's own, `vmap="select"` runs both functions for all lanes and selects
     results: a lane changes no Ref in the function that it does not take, and no cotangent comes from there.
     With "group" each function runs on its own lanes, sorted and a block at a time; with "serial" one lane runs
     after the other, which is also what "group" does if the functions have effects.
 
-    Raises TypeError if `pred` is no scalar, or if the results differ, with the leaf's path and both types.
+    Raises TypeError if `pred` is no bool scalar, or if the results differ, with the leaf's path and both types.
 
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 3)
     Array(4, dtype=int32, weak_type=True)
     """
-    _check_no_others("cond", others)
+    given = _operands("cond", operands, operand, others)
     value = _read("cond: pred", pred)
-    if value.ndim:
+    if value.aval.strong() is not PREDICATE:
+        advice = "reduce it with `all` or `any`, or use `where` to choose element by element"
         raise TypeError(
-            f"cond: pred must be a scalar, got {value.aval}; reduce it with `all` or `any`, or use `where` "
-            f"to choose element by element{at_source(current_source())}"
+            f"cond: pred must be a bool scalar, got {value.aval}; "
+            f"{advice if value.ndim else 'compare (`x != 0`)'}{at_source(current_source())}"
         )
     _check_branches("cond", (false_fun, true_fun))
-    index = convert(to_condition(value), np.int32)
-    return _choose(
-        "cond",
-        index,
-        (false_fun, true_fun),
-        operands,
-        as_choice("cond: vmap", vmap, get_args(Vmap)),
-    )
+    how = as_choice("cond: vmap", vmap, get_args(Vmap))
+    return _choose("cond", convert(value, np.int32), (false_fun, true_fun), given, how)
 
 
 @boundary
@@ -104,6 +102,7 @@ def switch(
     index: Any,
     branches: Sequence[Callable[[*Ts], T]],
     *operands: *Ts,
+    operand: Any = NO_OPERAND,
     vmap: Vmap = "select",
     **others: Any,
 ) -> T:
@@ -114,7 +113,7 @@ def switch(
     >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
     Array(30, dtype=int32, weak_type=True)
     """
-    _check_no_others("switch", others)
+    given = _operands("switch", operands, operand, others)
     if not isinstance(branches, Iterable):
         raise TypeError(
             f"switch: branches must be a list or a tuple of functions, got {branches!r} of type "
@@ -135,9 +134,7 @@ def switch(
     last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
     number = convert(inside, np.int32)
-    return _choose(
-        "switch", number, funs, operands, as_choice("switch: vmap", vmap, get_args(Vmap))
-    )
+    return _choose("switch", number, funs, given, as_choice("switch: vmap", vmap, get_args(Vmap)))
 
 
 def _check_branches(what: str, funs: Sequence[Any]) -> None:
@@ -156,8 +153,15 @@ def _read(what: str, x: Any) -> Value:
     return value
 
 
-def _check_no_others(what: str, others: dict[str, Any]) -> None:
-    """Refuse arguments by name: operands are given by position, one by one."""
+def _operands(
+    what: str, operands: tuple[Any, ...], operand: Any, others: dict[str, Any]
+) -> tuple[Any, ...]:
+    """What the branches take: given by position, one by one, or a single one as `operand=`."""
+    if operand is not NO_OPERAND:
+        if not operands:
+            operands = (operand,)
+        else:
+            others = {"operand": operand, **others}
     for name in others:
         functions = "true_fun, false_fun" if what == "cond" else "branches"
         first = "pred" if what == "cond" else "index"
@@ -165,6 +169,7 @@ def _check_no_others(what: str, others: dict[str, Any]) -> None:
             f"{what}: operands are given by position, one by one, got `{name}=`; write "
             f"`{what}({first}, {functions}, x, y)`{at_source(current_source())}"
         )
+    return operands
 
 
 def _choose_as_python(
