@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
-from fiveloop.core.extend import select, zeros_of
+from fiveloop.core import grad, jit, jvp, linear_transpose, make_jaxpr, vmap
+from fiveloop.core.extend import as_value, select, zeros_of
 from fiveloop.core.testing.laws import check_laws
 from fiveloop.core.testing.samples import sample
-from fiveloop.state.extend import follow
+from fiveloop.state.extend import follow, gate
 from fiveloop.state.testing import references
 from fiveloop.state.testing.laws import check_law_discharge
 
@@ -74,3 +74,21 @@ def test_batches_within_batches() -> None:
 def test_integers_and_bools_follow_too() -> None:
     for x in (np.arange(4), HOLDS, X * 1j):
         np.testing.assert_array_equal(np.asarray(vmap(follow)(HOLDS, x))[[0, 2]], x[[1, 1]])
+
+
+@pytest.mark.parametrize("pred", [np.array([True, False]), np.array(False)])
+def test_the_laws_of_a_gate(pred: Any) -> None:
+    def chosen(x: Any, other: Any) -> Any:
+        wide = pred.reshape(-1, 1)
+        return [select(wide, gate(as_value(pred), x, y) ** 2, 0.0) for y in (None, other)]
+
+    check_laws(sample(chosen, X.reshape(2, 2), -X.reshape(2, 2)))
+
+
+@pytest.mark.parametrize("fun", [gate, follow])
+def test_what_follows_or_has_a_gate_is_linear(fun: Any) -> None:
+    (ct,) = linear_transpose(lambda x: vmap(fun)(HOLDS, x), X)(X)
+    np.testing.assert_array_equal(np.asarray(ct), np.where(HOLDS, X, 0.0))
+    (ct,) = linear_transpose(lambda x: vmap(fun, (0, None))(HOLDS, x), np.float64(1.0))(X)
+    # What is shared follows if some lane holds; which lanes have a cotangent is for the `select` after it to say.
+    assert float(ct) == {gate: 6.0, follow: 10.0}[fun]

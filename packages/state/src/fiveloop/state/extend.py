@@ -7,8 +7,9 @@ from .handlers.core_rules import call_handler
 from .handlers.effect import HandledEffect
 from .handlers.thread import Handling, define_handler, thread_effect
 from .predicate.core_rules import call_predicate
-from .predicate.engine import PREDICATE, Guard, define_predicate, eval_predicated, gate, predicated
+from .predicate.engine import PREDICATE, Guard, define_predicate, eval_predicated, predicated
 from .predicate.follow import follow
+from .predicate.gate import gate
 
 __all__ = [
     "Cell",

@@ -71,7 +71,7 @@ def in_groups(
         lanes, is_there = order[clamp(0, wanted, end - 1)], wanted < end
         given = iter(refs[:num_in])
         ins = [
-            _gate_each(is_there, next(given)[lanes]) if b else x
+            gate(is_there, next(given)[lanes]) if b else x
             for b, x in zip(batched, rest, strict=True)
         ]
         return bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
@@ -84,11 +84,6 @@ def in_groups(
     found = _loop(steps, body, [*states, *map(zeros_of, rows)], story)
     places = argsort(order)
     return [x[:size][places] for x in found[num_in:]]
-
-
-def _gate_each(holds: Value, x: Value) -> Value:
-    """The same lanes; to one that does not hold no derivative flows: zero times an infinite slope is no number."""
-    return gate(holds.reshape((*holds.shape, *[1] * (x.ndim - 1))), x)
 
 
 class _Groups:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, stop_gradient
+from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import Mask, acts, keep_source, whole_indexer
 from fiveloop.core.extend import (
     Eqn,
@@ -32,6 +32,7 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.state.predicate.follow import follow
+from fiveloop.state.predicate.gate import gate
 from fiveloop.state.primitives.common import IndexParams, SwapParams, get_p, swap_p
 
 PREDICATE = ShapedArray((), np.bool_)
@@ -106,20 +107,6 @@ def define_predicate(prim: Primitive[Any], rule: PredicateRule, *, always: bool 
     predicate_rules.define(prim, rule)
     if always:
         _always.add(prim)
-
-
-def gate(pred: Value, x: Value) -> Value:
-    """The same value, through which a derivative flows only if the condition holds.
-
-    What is computed from it in vain may be infinite; the zero cotangent that comes back is then not a number,
-    and is stopped here.
-
-    >>> def inverse(x):
-    ...     return select(x != 0, 1.0 / gate(x != 0, x), 0.0)
-    >>> grad(inverse)(2.0).item(), grad(inverse)(0.0).item()
-    (-0.25, 0.0)
-    """
-    return select(pred, x, stop_gradient(x)) if x.aval.differentiable else x
 
 
 def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:

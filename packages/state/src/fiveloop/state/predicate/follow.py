@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import ArrayLike, Value, stop_gradient
-from fiveloop.core.engine import reduce_or
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.engine import Operand, reduce_or
 from fiveloop.core.extend import (
     Aval,
     IRValue,
@@ -22,12 +22,12 @@ from fiveloop.core.extend import (
     Zero,
     as_value,
     bind1,
+    broadcast_in_dim,
     define,
     move_batch,
     pure,
-    select,
-    zeros_of,
 )
+from fiveloop.state.predicate.gate import gate, opened
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,16 @@ def _follow_jvp(
     pred, x = primals
     dot = tangents[1]
     if p.gates and not isinstance(dot, Zero):
-        dot = select(pred, dot, zeros_of(dot.aval))
+        dot = opened(pred, dot)
     return [bind1(follow_p, pred, x, params=p)], [dot]
+
+
+def _follow_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: FollowParams
+) -> list[Tangent | None]:
+    (ct,), pred = cts, operands[0]
+    assert isinstance(pred, Value), "unreachable: a condition is never linear"
+    return [None, opened(pred, ct) if p.gates and not isinstance(ct, Zero) else ct]
 
 
 def _follow_batch(
@@ -89,8 +97,8 @@ def _follow_batch(
     if dims[1] is None:
         return [bind1(follow_p, some, x, params=p)], [None]
     own = move_batch(x, size, dims[1])
-    holds = pred.reshape((size, *[1] * (own.ndim - 1)))
-    filled = select(holds, own, stop_gradient(own[pred.argmax()]))
+    first = own[pred.argmax()]
+    filled = gate(pred, own, broadcast_in_dim(first, own.shape, range(1, own.ndim)))
     return [bind1(follow_p, some, filled, params=FollowParams(gates=False))], [0]
 
 
@@ -100,5 +108,6 @@ define(
     impl=_follow_impl,
     lower=_follow_lower,
     jvp=_follow_jvp,
+    transpose=_follow_transpose,
     batch=_follow_batch,
 )

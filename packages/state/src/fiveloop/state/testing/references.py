@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core.extend import NoParams
 from fiveloop.core.indexer import At, Indexer, Lane, Pick, Span
 from fiveloop.core.testing.oracle import Cell, OracleError, define_reference
 from fiveloop.core.testing.reference_running import cipher
@@ -205,6 +206,11 @@ def _repeated(x: Any, batched: Sequence[bool], p: Any) -> Any:
     return np.broadcast_to(x, (*p.lead, *x.shape[len(p.lead) :]))
 
 
+def _gate(values: Sequence[Any], p: NoParams) -> list[Any]:
+    pred, x, other = map(np.asarray, values)
+    return [np.where(pred.reshape(pred.shape + (1,) * (x.ndim - pred.ndim)), x, other)]
+
+
 define_reference("callback", _callback)
 define_reference("get", _get)
 define_reference("swap", _swap)
@@ -215,3 +221,4 @@ define_reference("freeze", _freeze)
 define_reference("check", _check)
 define_reference("next_key", _next_key)
 define_reference("follow", lambda values, p: [values[1]])
+define_reference("gate", _gate)

@@ -1,0 +1,102 @@
+"""`gate`: a value through which a derivative flows only where a condition holds; it is linear in that value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fiveloop.core import Value
+from fiveloop.core.engine import Operand
+from fiveloop.core.extend import (
+    NO_PARAMS,
+    Aval,
+    IRValue,
+    NoParams,
+    Primitive,
+    Tangent,
+    Zero,
+    bind1,
+    broadcast_in_dim,
+    define,
+    hlo,
+    move_batch,
+    pure,
+    select,
+    zeros_of,
+)
+
+gate_p: Primitive[NoParams] = Primitive("gate")
+"""`gate pred x other`: `x` where `pred` holds, elsewhere `other`, a constant; `pred` has the first axes of `x`."""
+
+
+def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
+    """The same value, through which a derivative flows only if the condition holds.
+
+    What is computed from it in vain may be infinite; the zero cotangent that comes back is then not a number,
+    and is stopped here. Where the condition does not hold, the value is that of `other`, if given.
+
+    >>> def inverse(x):
+    ...     return select(x != 0, 1.0 / gate(x != 0, x), 0.0)
+    >>> grad(inverse)(2.0).item(), grad(inverse)(0.0).item()
+    (-0.25, 0.0)
+    """
+    other = x if other is None else other
+    if other is x and not x.aval.differentiable:
+        return x
+    return bind1(gate_p, pred, x, other, params=NO_PARAMS)
+
+
+def opened(pred: Value, x: Value) -> Value:
+    """A tangent or a cotangent where the condition holds, zero elsewhere."""
+    wide = broadcast_in_dim(pred, x.shape, range(pred.ndim)) if pred.ndim else pred
+    return select(wide, x, zeros_of(x.aval))
+
+
+def _gate_aval(avals: Sequence[Aval], p: NoParams) -> list[Aval]:
+    return [avals[1]]
+
+
+def _gate_lower(ctx: Any, operands: Sequence[IRValue], p: NoParams) -> list[IRValue]:
+    pred, x, other = operands
+    if other is x:
+        return [x]
+    axes = range(len(pred.shape))
+    wide = hlo.broadcast_in_dim(ctx.b, pred, x.shape, axes) if axes else pred
+    return [hlo.select(ctx.b, wide, x, other)]
+
+
+def _gate_jvp(
+    primals: Sequence[Value], tangents: Sequence[Tangent], p: NoParams
+) -> tuple[list[Value], list[Tangent]]:
+    dot = tangents[1]
+    tangent = dot if isinstance(dot, Zero) else opened(primals[0], dot)
+    return [bind1(gate_p, *primals, params=p)], [tangent]
+
+
+def _gate_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: NoParams
+) -> list[Tangent | None]:
+    (ct,), pred = cts, operands[0]
+    assert isinstance(pred, Value), "unreachable: a condition is never linear"
+    return [None, ct if isinstance(ct, Zero) else opened(pred, ct), None]
+
+
+def _gate_batch(
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: NoParams
+) -> tuple[list[Value], list[int | None]]:
+    pred, x, other = operands
+    if dims[0] is not None or pred.ndim:
+        pred = move_batch(pred, size, dims[0])
+    wide = move_batch(x, size, dims[1])
+    rest = wide if other is x else move_batch(other, size, dims[2])
+    return [bind1(gate_p, pred, wide, rest, params=p)], [0]
+
+
+define(
+    gate_p,
+    abstract_eval=pure(_gate_aval),
+    lower=_gate_lower,
+    jvp=_gate_jvp,
+    transpose=_gate_transpose,
+    batch=_gate_batch,
+)
