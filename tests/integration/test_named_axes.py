@@ -13,12 +13,13 @@ import fiveloop.loops.testing
 import fiveloop.numpy as fnp
 import fiveloop.remat.testing
 import fiveloop.state.testing
-from fiveloop import random
+from fiveloop import loops, random
 from fiveloop.core import (
     all_gather,
     all_to_all,
     axis_index,
     axis_size,
+    closed_call,
     grad,
     jit,
     jvp,
@@ -47,7 +48,7 @@ from fiveloop.core.testing.laws import (
 )
 from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops import cond, fori_loop, scan, switch, while_loop
+from fiveloop.loops import cond, for_loop, fori_loop, scan, switch, while_loop
 from fiveloop.loops.testing.program_steps import LOOP_KINDS
 from fiveloop.remat import checkpoint
 from fiveloop.remat.testing.program_steps import with_checkpoints
@@ -385,3 +386,43 @@ def test_normalising_over_the_batch_in_a_training_step() -> None:
 
     loss = lambda w: vmap(of_one, (None, 0), axis_name="batch")(w, xs).sum()
     assert_close(jit(grad(loss))(w), grad(of_all)(w), scale=100.0)
+
+
+def added(step: Any) -> Any:
+    """A sum over the steps of a loop."""
+    return lambda x: fori_loop(0, 3, lambda i, s: s + step(i, s, x), np.float64(0.0))
+
+
+def written(x: Any) -> Any:
+    def body(i: Any, r: Any) -> None:
+        r[i] = psum(x, "i") * i
+
+    return for_loop(3, body, np.zeros(3)).sum()
+
+
+SHARED: dict[str, tuple[Any, float]] = {
+    "a sum in a fori_loop": (added(lambda i, s, x: psum(x, "i")), 30.0),
+    "other collectives": (added(lambda i, s, x: pmax(x, "i") + all_gather(x, "i")[i]), 18.0),
+    "results of a scan": (lambda x: scan(lambda s, _: (s + 1, psum(s, "i")), x, None, 3)[1], 42.0),
+    "a map": (lambda x: loops.map(lambda y: psum(x * y, "i"), np.arange(3.0)), 30.0),
+    "writes": (written, 30.0),
+    "a loop in a loop": (added(lambda i, s, x: added(lambda j, t, x: psum(x, "i"))(x)), 90.0),
+    "a branch": (added(lambda i, s, x: cond(i > 0, lambda: psum(x, "i"), lambda: s)), 20.0),
+    "a call": (added(lambda i, s, x: closed_call(lambda x: psum(x, "i"))(x)), 30.0),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_the_lanes_of_a_loop_share_needs_no_axis(name: str) -> None:
+    fun, want = SHARED[name]
+    total = lambda x: vmap(fun, out_axes=None, axis_name="i")(x).sum()
+    x = np.arange(1.0, 5.0)
+    assert_close(total(x), want)
+    each = lambda x: vmap(fun, axis_name="i")(x).sum() / 4
+    assert_close(jit(grad(total))(x), jit(grad(each))(x))
+
+
+def test_what_lanes_have_of_their_own_keeps_its_axis_in_a_loop() -> None:
+    for step in (lambda i, s, x: axis_index("i"), lambda i, s, x: psum(x, "i") + x):
+        with pytest.raises(ValueError, match="out_axes is None for a result that depends"):
+            vmap(added(step), out_axes=None, axis_name="i")(np.arange(4.0))

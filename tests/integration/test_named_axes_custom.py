@@ -123,3 +123,20 @@ def test_a_pullback_called_under_an_inner_axis_of_the_same_name() -> None:
     got = vmap(outer, axis_name="i")(X)
     assert np.asarray(got).shape == (4, 2)
     assert_close(got, np.repeat((2 * np.cos(X))[:, None], 2, 1))
+
+
+@pytest.mark.parametrize("way", [lambda f: f, jit])
+def test_what_the_lanes_of_a_rule_share_needs_no_axis(way: Function) -> None:
+    """Neither what is computed from it: the rule has it for each lane, but it is the same in all of them."""
+    total = vmap(lambda x: 3.0 * backward(x) + 1.0, out_axes=None, axis_name="i")
+    assert_close(way(total)(X), 3.0 * np.sin(X).sum() + 1.0)
+    assert_close(way(grad(total))(X), 3.0 * np.cos(X))
+    shared = lambda w: vmap(lambda x, w: backward(w), (0, None), out_axes=None, axis_name="i")(X, w)
+    assert_close(way(shared)(np.float64(2.0)), 4 * np.sin(2.0))
+    assert_close(way(grad(shared))(np.float64(2.0)), 4 * np.cos(2.0))
+    of_mean = custom_jvp(lambda x: pmean(x * x, "i"))
+    of_mean.defjvp(lambda p, t: (of_mean(p[0]), pmean(2 * p[0] * t[0], "i")))
+    mean = vmap(of_mean, out_axes=None, axis_name="i")
+    assert_close(way(lambda x: jvp(mean, (x,), (x,))[1])(X), 2 * (X * X).mean())
+    with pytest.raises(ValueError, match="out_axes is None for a result that depends"):
+        way(vmap(lambda x: of_mean(x) * x, out_axes=None, axis_name="i"))(X)

@@ -53,7 +53,7 @@ from .indexing import (
 from .ir.jaxpr import is_scalar, used_vars
 from .ir.prune import acts, must_stay, prune
 from .ir.source import function_source
-from .ir.taint import over_axis, taint
+from .ir.taint import taint
 from .primitives.broadcast import ReshapeParams, TransposeParams, reshape_p, transpose_p
 from .primitives.check import array_aval, canonical_dtype, canonical_shape
 from .primitives.convert import convert_p
@@ -99,7 +99,7 @@ from .trace.same_function import traced_once
 from .trace.settings import Setting
 from .trace.stage import Staged
 from .trace.tracer import current_source, is_eager, keep_source
-from .transforms.batch import axes_in_front, batch_flat, in_front
+from .transforms.batch import axes_in_front, batch_flat, batched_vars, in_front
 from .transforms.cost import equation_cost
 from .transforms.replay import happens_once, replayed
 from .transforms.residuals import body_work
@@ -152,6 +152,7 @@ __all__ = [
     "before_layouts",
     "batch_flat",
     "batch_indexer",
+    "batched_vars",
     "bitwise_not",
     "bitwise_or",
     "bodies_rules",
@@ -222,7 +223,6 @@ __all__ = [
     "optional_module",
     "order",
     "order_p",
-    "over_axis",
     "partition",
     "primal_jaxpr",
     "product_of_others",

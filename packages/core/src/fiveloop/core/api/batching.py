@@ -25,7 +25,7 @@ from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_
 from fiveloop.core.trace.axes import new_axis
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_source
-from fiveloop.core.transforms.batch import batch_over, move_batch
+from fiveloop.core.transforms.batch import Same, batch_over, move_batch
 from fiveloop.core.views import View
 
 P = ParamSpec("P")
@@ -168,6 +168,8 @@ def _check_made(
 
 def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Value:
     if wanted is None:
+        if isinstance(dim, Same) and size:
+            return as_result(x[(slice(None),) * dim + (0,)])
         if dim is not None:
             raise ValueError(
                 f"vmap of {function_name(fun)}: out_axes is None for a result that depends on the batch"

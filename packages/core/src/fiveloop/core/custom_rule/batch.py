@@ -24,6 +24,7 @@ from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import (
+    SAME,
     BatchTrace,
     axes_in_front,
     batch_flat,
@@ -41,7 +42,8 @@ def custom_rule_batch(
 ) -> tuple[list[Value], list[int | None]]:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
-    Where no operand is, what the functions close over may be: it is known when they have run.
+    Those that do not differ between lanes are marked. Where no operand is batched, what the functions close over may
+    be: it is known when they have run.
     """
     batched = tuple(d is not None for d in dims)
     axes = axes_in_front(operands, dims)
@@ -50,7 +52,9 @@ def custom_rule_batch(
     rule = BatchedRule(p, size, places, p.caller)
     jaxpr = None
     if p.jaxpr is not None:
-        jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
+        jaxpr, rule.differ = batch_jaxpr(p.jaxpr, size, batched, axes=axes)
+        if not all(rule.differ):
+            jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
     params = CustomRuleParams(
         rule,
         jaxpr,
@@ -60,7 +64,9 @@ def custom_rule_batch(
         **free_axes(p, batch_axis(size)),
     )
     outs = bind(custom_rule_p, *moved, params=params)
-    return outs, [None if same else 0 for same in rule.same or [False] * len(outs)]
+    same, differ = rule.same or [False] * len(outs), rule.differ or [True] * len(outs)
+    found = zip(same, differ, outs, strict=False)
+    return outs, [None if s else 0 if d else SAME for s, d, _ in found]
 
 
 def free_axes(p: CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, Any]:
@@ -91,6 +97,8 @@ class BatchedRule(Rule):
         # Which results are the same for all lanes, if they may be.
         self.shared = inner.jaxpr is None and all(d is None for d in dims)
         self.same: list[bool] = []
+        # Which results differ between lanes: from the jaxpr, or known when the function has run.
+        self.differ: Sequence[bool] = ()
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """The batch of results."""
@@ -193,7 +201,10 @@ class BatchedRule(Rule):
     def _batch(  # type: ignore[no-untyped-def]
         self, fun, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], list[int | None]]:
-        return batch_flat(fun, self.size, values, dims, kin=self.kin)
+        outs, out_dims = batch_flat(fun, self.size, values, dims, kin=self.kin)
+        # Tangents come after the results.
+        self.differ = [type(d) is int for d in out_dims]
+        return outs, out_dims
 
     def _placed(
         self, values: Sequence[Value], dims: Sequence[int | None], same: Sequence[bool]

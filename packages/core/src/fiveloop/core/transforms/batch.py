@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
-from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, used_vars
 from fiveloop.core.ir.source import Source, function_source
+from fiveloop.core.ir.taint import taint
 from fiveloop.core.primitives.broadcast import zeros_of
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
@@ -29,9 +30,16 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.util import Mask
+from fiveloop.core.util import Mask, select_by
 
 BatchDim = int | None
+
+
+class Same(int):
+    """The place of a batch axis along which all lanes are known to hold the same."""
+
+
+SAME = Same(0)
 
 
 class BatchTracer(Tracer):
@@ -92,6 +100,13 @@ class BatchTrace(Trace):
         over = self._bound and self._bound & axes_in(params)
         if prim.holds_functions:
             params = params.under(self)
+        same = False
+        if Same in map(type, dims):
+            avals = [x.aval for x in args]
+            more = prim.creates_state or prim.holds_functions
+            same = not (more or abstract_eval_rules[prim](avals, params)[1])
+            same = same and all(d is None or type(d) is Same for d in dims)
+            dims = tuple([d if d is None else int(d) for d in dims])
         with use_trace(self.parent):
             if over:
                 params = params_with_axes(params, dict.fromkeys(over, self._batch_axis))
@@ -100,6 +115,8 @@ class BatchTrace(Trace):
             elif self.size == 0 and is_pure(prim):
                 return self._of_no_lanes(prim, values, dims, params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
+        if same:
+            out_dims = [d if d is None else Same(d) for d in out_dims]
         source = current_source()
         return [self.wrap(x, d, source) for x, d in zip(outs, out_dims, strict=True)]
 
@@ -275,3 +292,28 @@ def _batch_jaxpr(
         a if d is None else a.batched(size, d) for a, d in zip(jaxpr.in_avals, dims, strict=True)
     ]
     return stage_closed(run, avals, jaxpr.name), tuple(out_batched)
+
+
+def batched_vars(
+    jaxpr: Jaxpr, size: int, batched: Collection[Var], fixed: Collection[Var]
+) -> set[Var]:
+    """The variables of a jaxpr over a batch that may differ between lanes, `batched` among them.
+
+    A Ref does if such a value is written to it, but not one of `fixed`. What lanes tell each other over the named axis
+    of the batch, and then share, does not.
+    """
+    axis = batch_axis(size)
+
+    def results(eqn: Eqn, found: set[Var]) -> Collection[Var] | None:
+        if axis not in axes_of(eqn.effects):
+            return None
+        changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) - set(fixed)
+        if changed:
+            return [*eqn.outvars, *changed]
+        ins = list(used_vars(eqn.invars))
+        # one : [*operands] -> [*results]
+        one = Jaxpr(ins, [eqn], eqn.outvars)
+        return select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
+
+    differ = {v for e in jaxpr.eqns if any(x.lanes_differ for x in e.effects) for v in e.outvars}
+    return taint(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import axes_in_front, in_front, over_axis, reduce_and, select_by, taint
+from fiveloop.core.engine import axes_in_front, batched_vars, in_front, reduce_and, select_by
 from fiveloop.core.extend import (
     PositionalEffect,
     Var,
-    batch_axis,
     batch_jaxpr,
     bind,
     jaxprs_in,
@@ -34,10 +33,9 @@ def for_batch(
     states = is_state(p, [x.aval for x in operands])
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
-    seeds += over_axis(p.body, batch_axis(size))
     seeds += _accumulated_within(p.body, select_by(states, binders))
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = taint(p.body, seeds, fixed=fixed, created=True)
+    reached = batched_vars(p.body, size, seeds, fixed)
     batched = tuple(v in reached for v in binders)
     axes = (0, *axes_in_front(operands, dims))
     body, _ = batch_jaxpr(p.body, size, (False, *batched), own=(False, *states), axes=axes)
