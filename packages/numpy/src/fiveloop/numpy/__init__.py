@@ -197,7 +197,9 @@ from .reductions import nanmean as nanmean
 from .reductions import nanmax as nanmax
 from .reductions import nanmin as nanmin
 from .reductions import cumsum as cumsum
+from .reductions import cumulative_sum as cumulative_sum
 from .reductions import cumprod as cumprod
+from .reductions import cumulative_prod as cumulative_prod
 from .reductions import cummax as cummax
 from .reductions import cummin as cummin
 from .reductions import diff as diff
@@ -258,5 +260,3 @@ from .aliases import concat as concat
 from .aliases import row_stack as row_stack
 from .aliases import amax as amax
 from .aliases import amin as amin
-from .aliases import cumulative_sum as cumulative_sum
-from .aliases import cumulative_prod as cumulative_prod

@@ -26,5 +26,3 @@ concat = manipulation.concatenate
 row_stack = manipulation.vstack
 amax = reductions.max
 amin = reductions.min
-cumulative_sum = reductions.cumsum
-cumulative_prod = reductions.cumprod

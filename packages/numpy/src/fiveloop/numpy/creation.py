@@ -192,7 +192,9 @@ def empty(shape: Any, dtype: Any = np.float32) -> Value:
     return _filled("empty", shape, 0, dtype)
 
 
-def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+def full_like(
+    x: ArrayLike, fill_value: ArrayLike, dtype: Any = None, *, shape: Any = None
+) -> Value:
     """An array of the shape and dtype of `x` that holds one value everywhere.
 
     >>> fnp.full_like(np.ones(2), 3)
@@ -207,7 +209,7 @@ def _filled_like(fun: str, x: ArrayLike, fill_value: ArrayLike, dtype: Any, shap
     return _filled(fun, like.shape if shape is None else shape, fill_value, kind)
 
 
-def zeros_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+def zeros_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
     """Zeros of the shape and dtype of `x`.
 
     >>> fnp.zeros_like(np.ones(2, np.int32))
@@ -216,7 +218,7 @@ def zeros_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
     return _filled_like("zeros_like", x, 0, dtype, shape)
 
 
-def ones_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+def ones_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
     """Ones of the shape and dtype of `x`.
 
     >>> fnp.ones_like(np.zeros(2, np.int32))
@@ -225,7 +227,7 @@ def ones_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
     return _filled_like("ones_like", x, 1, dtype, shape)
 
 
-def empty_like(x: ArrayLike, dtype: Any = None, shape: Any = None) -> Value:
+def empty_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
     """An array of the shape and dtype of `x` to be filled; its elements are zeros.
 
     >>> fnp.empty_like(np.ones(2))
@@ -283,6 +285,7 @@ def linspace(
     stop: ArrayLike,
     num: int = 50,
     endpoint: bool = True,
+    *,
     dtype: Any = None,
     axis: int = 0,
 ) -> Value:
@@ -308,7 +311,13 @@ def linspace(
 
 
 def logspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, base: float = 10.0, dtype: Any = None
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: float = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
 ) -> Value:
     """`num` values from `base ** start` to `base ** stop`, evenly spaced in the exponent.
 
@@ -316,9 +325,8 @@ def logspace(
     Array([  1.,  10., 100.], dtype=float32)
     """
     wanted = None if dtype is None else canonical_dtype("logspace", dtype)
-    exponents = linspace(
-        start, stop, num, dtype=wanted if wanted is not None and wanted.kind in "fc" else None
-    )
+    kind = wanted if wanted is not None and wanted.kind in "fc" else None
+    exponents = linspace(start, stop, num, endpoint, dtype=kind, axis=axis)
     out = ew.pow(base, exponents)
     return out if wanted is None else convert(out, wanted)
 

@@ -454,17 +454,23 @@ def angle(x: ArrayLike) -> Value:
 
 
 def nan_to_num(
-    x: ArrayLike, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    x: ArrayLike,
+    copy: bool = True,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Value:
     """Each element, with NaN and the infinities replaced; by default infinities by the greatest finite number.
+
+    `copy` means nothing, as arrays are immutable.
 
     >>> fnp.nan_to_num(np.array([np.nan, np.inf, 1.0]), posinf=9.0)
     Array([0., 9., 1.], dtype=float64)
     """
     value = operand("nan_to_num", "x", x)
     if dtype_kind(value.dtype) == "c":
-        parts = [nan_to_num(part, nan, posinf, neginf) for part in (ew.real(value), ew.imag(value))]
-        return ew.complex(*parts)
+        real, imag = ew.real(value), ew.imag(value)
+        return ew.complex(*(nan_to_num(z, copy, nan, posinf, neginf) for z in (real, imag)))
     if dtype_kind(value.dtype) != "f":
         return value
     inf, zero = np.asarray([np.inf, 0], value.dtype)

@@ -198,10 +198,17 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
     return ew.select(less(edges[-1], edges[0]), ew.sub(edges.shape[0], down), up)
 
 
-def bincount(x: ArrayLike, weights: ArrayLike | None = None, *, length: int | None = None) -> Value:
+def bincount(
+    x: ArrayLike,
+    weights: ArrayLike | None = None,
+    minlength: int = 0,
+    *,
+    length: int | None = None,
+) -> Value:
     """How often each integer from 0 to `length` - 1 occurs, or the sum of its weights.
 
-    Without `length`, `x` must be known. Integers outside are not counted.
+    Without `length`, `x` must be known, and the greatest integer in it, and `minlength`, decide. Integers outside
+    are not counted.
 
     >>> fnp.bincount(np.array([0, 2, 2]))
     Array([1, 0, 2], dtype=int32)
@@ -212,7 +219,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, *, length: int | No
     if length is None:
         if not is_concrete(value):
             bad_type(f"bincount: expected `length` to be given for the traced value {value!r}")
-        length = int(np.max(np.asarray(value), initial=-1)) + 1
+        length = int(np.max(np.asarray(value), initial=minlength - 1)) + 1
     w = (
         bc.full(value.shape, 1, np.int32)
         if weights is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fiveloop.numpy.linear import cross, diagonal, matmul, norm, outer, tensordot, trace, vecdot
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core import methods as me
+from fiveloop.numpy.linear import cross, matmul, norm, outer, tensordot, vecdot
 from fiveloop.numpy.manipulation import matrix_transpose
 
 __all__ = [
@@ -16,3 +18,21 @@ __all__ = [
     "trace",
     "vecdot",
 ]
+
+
+def diagonal(x: ArrayLike, *, offset: int = 0) -> Value:
+    """The `offset`-th diagonals of the matrices in the last two axes; `fnp.diagonal` takes the first two.
+
+    >>> fnp.linalg.diagonal(np.array([[[1, 2], [3, 4]]]))
+    Array([[1, 4]], dtype=int64)
+    """
+    return me.diagonal(x, offset, -2, -1)
+
+
+def trace(x: ArrayLike, *, offset: int = 0) -> Value:
+    """The sums of the `offset`-th diagonals of the matrices in the last two axes; `fnp.trace` takes the first two.
+
+    >>> fnp.linalg.trace(np.array([[[1, 2], [3, 4]]]))
+    Array([5], dtype=int64)
+    """
+    return me.trace(x, offset, -2, -1)

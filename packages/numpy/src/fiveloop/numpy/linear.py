@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value
@@ -49,7 +50,7 @@ def vdot(x: ArrayLike, y: ArrayLike) -> Value:
     return dot(bc.reshape(a, (-1,)), bc.reshape(b, (-1,)))
 
 
-def vecdot(x: ArrayLike, y: ArrayLike, axis: int = -1) -> Value:
+def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     """The sum of products along an axis of two arrays that broadcast; those of a complex `x` conjugated.
 
     >>> fnp.vecdot(np.array([[1, 2], [3, 4]]), np.array([1, 1]))
@@ -121,7 +122,7 @@ def kron(x: ArrayLike, y: ArrayLike) -> Value:
     )
 
 
-def cross(x: ArrayLike, y: ArrayLike, axis: int = -1) -> Value:
+def cross(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     """The cross product of vectors of three components along an axis.
 
     >>> fnp.cross(np.array([1, 0, 0]), np.array([0, 1, 0]))
@@ -171,11 +172,39 @@ def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Valu
     return me.trace(x, offset, axis1, axis2)
 
 
-def norm(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
-    """The Euclidean length over axes, or over all.
+def norm(
+    x: ArrayLike,
+    ord: float | Literal["fro"] | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+) -> Value:
+    """The Euclidean length over axes, or over all; with `ord`, the norm of that order of a vector or a matrix.
 
-    >>> fnp.linalg.norm(np.array([3.0, 4.0]))
-    Array(5., dtype=float64)
+    Along one axis lie vectors, whose `ord` is a number; along two lie matrices, whose `ord` is "fro", 1, -1, inf or
+    -inf: sums of magnitudes down the columns, or along the rows, of which the greatest, or the least, is taken.
+    ValueError for other orders (2 and -2 of a matrix need singular values), and for an `ord` without one or two axes.
+
+    >>> fnp.linalg.norm(np.array([3.0, 4.0])), fnp.linalg.norm(np.array([3.0, 4.0]), 1)
+    (Array(5., dtype=float64), Array(7., dtype=float64))
     """
     (value,) = promote("norm", x, inexact=True)
-    return ew.sqrt(op.sum(ew.square(ew.abs(value)), axis, keepdims=keepdims))
+    axes, size = canonical_axes("norm", axis, value.ndim), ew.abs(value)
+    if ord is None or (ord == "fro" and len(axes) == 2) or (ord == 2 and len(axes) == 1):
+        return ew.sqrt(op.sum(ew.square(size), axes, keepdims=keepdims))
+    if len(axes) == 2 and ord in (1, -1, math.inf, -math.inf):
+        rows, columns = axes if abs(ord) == 1 else axes[::-1]
+        find = op.max if ord > 0 else op.min
+        out = find(op.sum(size, rows, keepdims=True), columns, keepdims=True)
+        return out if keepdims else bc.squeeze(out, axes)
+    if len(axes) != 1 or not isinstance(ord, (int, float, np.number)):
+        bad_value(
+            "norm: expected `ord` to be a number for one axis, or 'fro', 1, -1, inf or -inf for two, got "
+            f"{ord!r} for {len(axes)} axes of {value.aval}; name the axes in `axis`"
+        )
+    if abs(ord) == math.inf:
+        return (op.max if ord > 0 else op.min)(size, axes, keepdims=keepdims)
+    if ord == 0:
+        return op.sum(convert(ew.not_equal(size, 0), size.dtype), axes, keepdims=keepdims)
+    if ord == 1:
+        return op.sum(size, axes, keepdims=keepdims)
+    return ew.pow(op.sum(ew.pow(size, ord), axes, keepdims=keepdims), 1 / ord)

@@ -198,7 +198,7 @@ def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     return sh.stack(xs, axis)
 
 
-def unstack(x: ArrayLike, axis: int = 0) -> tuple[Value, ...]:
+def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Value, ...]:
     """The slices along an axis, which they lose.
 
     >>> fnp.unstack(np.array([[1, 2], [3, 4]]))[1]
@@ -406,7 +406,7 @@ def repeat(
 
 
 def pad(
-    x: ArrayLike, pad_width: Any, mode: str = "constant", constant_values: ArrayLike = 0
+    x: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_values: ArrayLike = 0
 ) -> Value:
     """`x` with elements put before and after it along each axis.
 

@@ -13,6 +13,7 @@ from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives.check import (
     bad_type,
     bad_value,
@@ -30,8 +31,8 @@ Axis = int | Sequence[int] | None
 def sum(
     x: ArrayLike,
     axis: Axis = None,
-    *,
     dtype: Any = None,
+    *,
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Value:
@@ -48,8 +49,8 @@ def sum(
 def prod(
     x: ArrayLike,
     axis: Axis = None,
-    *,
     dtype: Any = None,
+    *,
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Value:
@@ -69,8 +70,8 @@ def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: float) -> 
 def mean(
     x: ArrayLike,
     axis: Axis = None,
-    *,
     dtype: Any = None,
+    *,
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Value:
@@ -91,22 +92,36 @@ def mean(
     return convert(ew.div(sum(wide, axis, keepdims=keepdims, where=held), count), value.dtype)
 
 
-def var(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Value:
+def var(
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`).
 
     >>> fnp.var(np.array([1.0, 3.0]))
     Array(1., dtype=float64)
     """
-    return me.var(x, axis, ddof=ddof, keepdims=keepdims)
+    return me.var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
 
 
-def std(x: ArrayLike, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Value:
+def std(
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Value:
     """The standard deviation over axes, or over all: the root of the variance.
 
     >>> fnp.std(np.array([1.0, 5.0]))
     Array(2., dtype=float64)
     """
-    return me.std(x, axis, ddof=ddof, keepdims=keepdims)
+    return me.std(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
 
 
 def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -319,7 +334,7 @@ def _nan_extremum(
 
 
 def cumsum(
-    x: ArrayLike, axis: int | None = None, *, dtype: Any = None, reverse: bool = False
+    x: ArrayLike, axis: int | None = None, dtype: Any = None, *, reverse: bool = False
 ) -> Value:
     """The sums of all elements up to each place along an axis; of all, flattened, if that is None.
 
@@ -330,7 +345,7 @@ def cumsum(
 
 
 def cumprod(
-    x: ArrayLike, axis: int | None = None, *, dtype: Any = None, reverse: bool = False
+    x: ArrayLike, axis: int | None = None, dtype: Any = None, *, reverse: bool = False
 ) -> Value:
     """The products of all elements up to each place along an axis; of all, flattened, if that is None.
 
@@ -338,6 +353,47 @@ def cumprod(
     Array([1, 2, 6], dtype=int64)
     """
     return me.cumprod(x, axis, dtype=dtype, reverse=reverse)
+
+
+def cumulative_sum(
+    x: ArrayLike, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Value:
+    """The sums of all elements up to each place along an axis, after a 0 if `include_initial`.
+
+    ValueError if an array of several axes comes without `axis`.
+
+    >>> fnp.cumulative_sum(np.array([1, 2, 3]), include_initial=True)
+    Array([0, 1, 3, 6], dtype=int64)
+    """
+    return _cumulative("cumulative_sum", me.cumsum, x, axis, dtype, 0 if include_initial else None)
+
+
+def cumulative_prod(
+    x: ArrayLike, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Value:
+    """The products of all elements up to each place along an axis, after a 1 if `include_initial`.
+
+    ValueError if an array of several axes comes without `axis`.
+
+    >>> fnp.cumulative_prod(np.array([1, 2, 3]), include_initial=True)
+    Array([1, 1, 2, 6], dtype=int64)
+    """
+    return _cumulative(
+        "cumulative_prod", me.cumprod, x, axis, dtype, 1 if include_initial else None
+    )
+
+
+def _cumulative(
+    fun: str, run: Any, x: ArrayLike, axis: int | None, dtype: Any, first: int | None
+) -> Value:
+    value = operand(fun, "x", x)
+    if axis is None and value.ndim > 1:
+        bad_value(f"{fun}: expected `axis` for an array of several axes, got None for {value.aval}")
+    out: Value = run(value, axis, dtype=dtype)
+    if first is None:
+        return out
+    before = [int(k == canonical_axis(fun, axis or 0, out.ndim)) for k in range(out.ndim)]
+    return sh.pad(out, convert(first, out.dtype), before, [0] * out.ndim)
 
 
 def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
