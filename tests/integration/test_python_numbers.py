@@ -64,3 +64,34 @@ def test_complex_numbers_too() -> None:
 def test_a_number_of_another_kind_still_does_not_fit() -> None:
     with pytest.raises(TypeError, match="keep its types"):
         scan(lambda c, x: (TENTH, None), np.int32(1), ZEROS)
+
+
+FLOATS = np.ones(3, np.float32)
+WEAK: dict[str, Callable[[Any], Any]] = {
+    "operator": lambda s: fnp.asarray(FLOATS) / s - s,
+    "scan": lambda s: scan(lambda c, x: (c + x, None), s, FLOATS)[0],
+    "fori_loop": lambda s: fori_loop(0, 2, lambda i, c: c * s + fnp.asarray(FLOATS)[i], s),
+    "while_loop": lambda s: while_loop(lambda c: c < 4, lambda c: c + fnp.asarray(FLOATS)[0], s),
+    "cond": lambda s: cond(True, lambda: s, lambda: fnp.asarray(FLOATS)[0]),
+    "at": lambda s: fnp.asarray(FLOATS).at[0].add(s),
+    "Ref": lambda s: run_state(lambda ref: ref.__setitem__(0, ref[1] * s))(FLOATS),
+    "list": lambda s: fnp.array([fnp.asarray(FLOATS)[0], s]),
+    "function": lambda s: fnp.maximum(s, fnp.where(fnp.asarray(FLOATS) > s, FLOATS, s)),
+}
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_numpys_float64_widens_nothing(name: str) -> None:
+    half = np.float64(0.5)
+    ways: Any = (lambda f: f(half), lambda f: jit(f)(half), lambda f: jit(lambda: f(half))())
+    for way in ways:
+        assert way(WEAK[name]).dtype == np.float32
+
+
+def test_numpys_float64_is_made_an_array_of_its_dtype() -> None:
+    s = np.float64(0.1)
+    made = (fnp.asarray(s), fnp.array([s, 0.1]), fnp.full((1,), s), jit(lambda: fnp.asarray(s))())
+    for x in made:
+        assert x.dtype == np.float64
+        assert not x.weak_type
+        assert float(x.ravel()[0]) == 0.1

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from fiveloop.core.api.gradient import grad
 from fiveloop.core.api.jit import jit
 from fiveloop.core.array import as_value
 from fiveloop.core.primitives.convert import convert, promote
@@ -90,12 +91,40 @@ def test_python_floats_are_exact_in_float64() -> None:
     assert convert(0.1, np.float64).item() == 0.1
 
 
-def test_numpy_scalars_are_not_python_numbers() -> None:
-    x = as_value(np.ones(1, np.float32))
-    assert (x * np.float64(0.1)).dtype == np.float64
-    assert add(np.float64(1.0), 1.0).dtype == np.float64
-    assert not add(np.float64(1.0), 1.0).weak_type
-    assert full((2,), np.float64(0.1)).dtype == np.float64
+WIDE: list[tuple[Any, Any, Any]] = [
+    (np.float16, np.float64(0.1), np.float16),
+    (np.float32, np.float64(0.1), np.float32),
+    (np.float64, np.float64(0.1), np.float64),
+    (np.int32, np.float64(0.1), np.float32),
+    (np.complex64, np.float64(0.1), np.complex64),
+    (np.float32, np.complex128(0.1j), np.complex64),
+    (np.float64, np.complex128(0.1j), np.complex128),
+    (np.int64, np.complex128(0.1j), np.complex64),
+    (np.float32, np.array(0.1), np.float64),
+    (np.float16, np.float32(0.1), np.float32),
+    (np.int32, np.int64(1), np.int64),
+    (np.int32, np.bool_(True), np.int32),
+]
+
+
+@pytest.mark.parametrize(("dtype", "number", "wanted"), WIDE)
+def test_numpys_float64_is_as_weak_as_a_python_float(dtype: Any, number: Any, wanted: Any) -> None:
+    """As is its complex128; NumPy's other scalars, and arrays without axes, keep their dtype."""
+    x = as_value(np.ones(1, dtype))
+    for way in (lambda a, b: a * b, lambda a, b: b * a, np.multiply, jit(lambda a, b: b + a)):
+        assert way(x, number).dtype == wanted
+
+
+def test_numpys_float64_by_itself_has_all_its_digits() -> None:
+    s = np.float64(0.1)
+    x = add(s, 1.0)
+    assert x.dtype == np.float64 and x.weak_type
+    assert x.item() == 1.1
+    assert full((2,), s).dtype == np.float64
+    assert jit(lambda a: a + 1.0)(s).item() == 1.1
+    assert grad(lambda a: a * a)(s).item() == 0.2
+    assert jit(lambda a: a * 1j)(s).dtype == np.complex128
+    assert jit(lambda a: a * s)(np.ones(1)).item() == 0.1
 
 
 def test_negative_zero_is_not_zero() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fiveloop import nn
 from fiveloop import numpy as fnp
-from fiveloop.core import grad, jit
+from fiveloop.core import grad, jit, jvp
 from fiveloop.core.testing.misuse import assert_misuse
 
 NP: Any = np  # its types are called with lists
@@ -234,3 +234,16 @@ def test_what_is_no_sequence_of_arrays_is_refused(name: str) -> None:
     assert_misuse(lambda: fun([]), ValueError, f"{name}: expected at least one array, got none")
     message = f"{name}: argument `y` must be an array or a scalar, got 'b' of type str"
     assert_misuse(lambda: fun([WIDE, "b"]), TypeError, message)
+
+
+@pytest.mark.parametrize("x", [np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["logaddexp", "maximum", "minimum"])
+def test_equal_infinities_share_the_slope(name: str, x: float) -> None:
+    fun = getattr(fnp, name)
+    at = np.array(x), np.array(x)
+    assert fun(*at).item() == x
+    assert [float(g) for g in grad(fun, (0, 1))(*at)] == [0.5, 0.5]
+    assert [float(jvp(fun, at, t)[1]) for t in ((1.0, 0.0), (0.0, 1.0))] == [0.5, 0.5]
+    twice = grad(lambda a, b: grad(fun)(a, b), (0, 1))(*at)
+    assert [float(g) for g in twice] == [0.0, 0.0]
+    assert np.isnan(fun(np.array(np.nan), at[1]).item())

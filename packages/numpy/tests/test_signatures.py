@@ -35,7 +35,9 @@ RENAMED: dict[str, dict[str, str]] = {
 
 BY_POSITION: dict[str, dict[str, str]] = {
     "arange": {"dtype": "NumPy takes it by position, and says otherwise since its functions tell"},
-    "linalg.tensordot": {"axes": "NumPy's `tensordot` takes it by position; one function has both names"},
+    "linalg.tensordot": {
+        "axes": "NumPy's `tensordot` takes it by position; one function has both names"
+    },
 }
 """What we take by position where NumPy takes keywords alone, which misreads no call."""
 
@@ -77,7 +79,9 @@ def functions() -> dict[str, tuple[Callable[..., Any], Any]]:
 
 def parameters(f: Any) -> list[inspect.Parameter]:
     """The parameters of a function, or of one of NumPy's."""
-    if isinstance(f, np.ufunc):  # older ones do not tell: operands, and keywords of which we have none
+    if isinstance(
+        f, np.ufunc
+    ):  # older ones do not tell: operands, and keywords of which we have none
         names = ["x"] if f.nin == 1 else [f"x{k + 1}" for k in range(f.nin)]
         axis = [inspect.Parameter("axis", inspect.Parameter.KEYWORD_ONLY, default=-1)]
         given = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
@@ -145,7 +149,9 @@ def test_norm_is_numpys(x: Any, order: Any, axis: Any, keepdims: bool) -> None:
 
 @pytest.mark.parametrize(("x", "order"), [(X, 2), (X, "nuc"), (X[0], "fro"), (X[None], 1), (X, 3)])
 def test_norm_of_another_order_is_refused(x: Any, order: Any) -> None:
-    with pytest.raises(ValueError, match="norm: expected `ord` to be a number for one axis") as info:
+    with pytest.raises(
+        ValueError, match="norm: expected `ord` to be a number for one axis"
+    ) as info:
         fnp.linalg.norm(x, order)
     assert "name the axes in `axis`" in str(info.value)
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, vmap
+from fiveloop.core import grad, jit, jvp, vmap
 from fiveloop.core.primitives import cumulative as c
 from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.primitives.shape import reduce_sum
@@ -98,8 +98,33 @@ def test_the_first_of_equals_has_the_derivative() -> None:
 def test_log_sum_exp_does_not_overflow() -> None:
     x = np.array([-np.inf, -800.0, 800.0, 0.0])
     np.testing.assert_array_equal(np.asarray(c.cumlogsumexp(x)), [-np.inf, -800.0, 800.0, 800.0])
-    assert weighted_slope(c.cumlogsumexp, x, [1, 1, 1, 1]) == [0.0, 1.0, 2.0, 0.0]
+    assert weighted_slope(c.cumlogsumexp, x, [1, 1, 1, 1]) == [1.0, 1.0, 2.0, 0.0]
     assert np.asarray(c.cumlogsumexp(np.array([np.inf, 1.0]))).tolist() == [np.inf, np.inf]
+
+
+INFINITE: list[tuple[Any, list[float], list[float]]] = [
+    (c.cummax, [-np.inf, 0.0, 1.0], [1, 10, 100]),
+    (c.cummax, [-np.inf, -np.inf, 1.0], [11, 0, 100]),
+    (c.cummax, [0.0, np.inf, np.inf], [1, 110, 0]),
+    (c.cummin, [np.inf, 0.0, -np.inf], [1, 10, 100]),
+    (c.cummin, [np.inf, np.inf, np.inf], [111, 0, 0]),
+    (lambda v: c.cummax(v, 0, True), [1.0, 0.0, -np.inf], [1, 10, 100]),
+    (c.cumlogsumexp, [-np.inf, 0.0, -np.inf], [1, 110, 0]),
+    (c.cumlogsumexp, [-np.inf, -np.inf, 0.0], [11, 0, 100]),
+    (c.cumlogsumexp, [0.0, np.inf, np.inf], [1, 110, 0]),
+    (lambda v: c.cumlogsumexp(v, 0, True), [0.0, -np.inf, -np.inf], [1, 0, 110]),
+]
+
+
+@pytest.mark.parametrize(("fun", "x", "slopes"), INFINITE)
+def test_slopes_at_infinities(fun: Any, x: list[float], slopes: list[float]) -> None:
+    """The first of the elements that make a result infinite has its derivative, to any order."""
+    assert weighted_slope(fun, x, [1, 10, 100]) == slopes
+    at = np.array(x)
+    columns = [jvp(fun, (at,), (e,))[1] for e in np.eye(3)]
+    assert [float(np.asarray(t) @ [1, 10, 100]) for t in columns] == slopes
+    twice = grad(lambda v: reduce_sum(grad(lambda w: reduce_sum(fun(w)))(v)))(at)
+    assert np.asarray(twice).tolist() == [0.0, 0.0, 0.0]
 
 
 def by_hand(a: Any, b: Any) -> np.ndarray[Any, Any]:

@@ -503,7 +503,7 @@ def copied(x: Array) -> Array:
 
 
 def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
-    """A Python scalar as a weak value: bool, int32 (int64 if it must be), float32 or complex64."""
+    """A Python scalar as a weak value: bool, int32 (int64 if it must be), float32 or complex64; NumPy's stay."""
     if isinstance(x, bool):
         return Scalar(np.asarray(x, np.bool_))
     if isinstance(x, int):
@@ -514,6 +514,8 @@ def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
             )
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
+    if isinstance(x, np.generic):
+        return Scalar(np.asarray(x), weak_type=True, number=x)
     dtype = np.complex64 if isinstance(x, complex) else np.float32
     return Scalar(np.asarray(x, dtype), weak_type=True, number=x)
 
@@ -525,7 +527,7 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
     """Anything that stands for an array, as a value; TypeError names `what` for anything else.
 
     Values, tracers and Refs among them, come back as they are. A Python number is weakly typed: it takes the dtype of
-    what it meets. A list is no array.
+    what it meets. So does NumPy's float64, which is one, but by itself it keeps its dtype. A list is no array.
 
     >>> print(as_value(2).aval, as_value(np.ones(3, np.float32)).aval)
     i32*[] f32[3]
@@ -536,7 +538,7 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
     """
     if isinstance(x, Value):
         return x
-    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+    if isinstance(x, (bool, int, float, complex)):
         return python_scalar(x, "" if what == _UNNAMED else what)
     if isinstance(x, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(x), what)

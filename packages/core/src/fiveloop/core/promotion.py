@@ -67,12 +67,21 @@ def dtype_kind(dtype: DType) -> str:
 
 
 def is_python_number(x: Any) -> TypeGuard[bool | int | float | complex]:
-    """Whether something is a plain Python number, which is weak; NumPy's float64 is one of NumPy's."""
-    return isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)
+    """Whether something is a Python number, which is weak. NumPy's float64 and complex128 are, by inheritance."""
+    return isinstance(x, (bool, int, float, complex))
 
 
 def python_typed(x: bool | int | float | complex) -> Typed:
-    """The type of a Python number by itself: weak, save for bool."""
+    """The type of a Python number by itself: weak, save for bool. NumPy's have all their digits until they meet others.
+
+    >>> (
+    ...     python_typed(np.float64(0.5)),
+    ...     join((python_typed(np.float64(0.5)), Typed(np.dtype(np.float16)))).dtype,
+    ... )
+    (Typed(dtype=dtype('float64'), weak_type=True), dtype('float16'))
+    """
+    if isinstance(x, np.generic):
+        return Typed(x.dtype, True)
     if isinstance(x, bool):
         return Typed(_BOOL)
     if isinstance(x, int):
@@ -98,8 +107,12 @@ def join(types: tuple[Typed, ...]) -> Typed:
     node = _least_upper({_node(t) for t in types})
     if node[-1] != "*":
         return Typed(_BY_NAME[node])
-    weak = [t.dtype for t in types if t.weak_type and dtype_kind(t.dtype) == node[0]]
-    wide = max([DEFAULT_DTYPES[node[0]], *weak], key=lambda d: d.itemsize)
+    if node == "i*":
+        weak = [t.dtype for t in types if t.weak_type and t.dtype.kind in "iu"]
+        wide = max([DEFAULT_DTYPES["i"], *weak], key=lambda d: d.itemsize)
+    else:
+        digits = [t.dtype for t in types if not strong and is_inexact(t.dtype)]
+        wide = result_dtype([DEFAULT_DTYPES[node[0]], *digits])
     return Typed(wide, not strong)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import Value
-from fiveloop.core.promotion import Typed, join, python_typed
+from fiveloop.core.promotion import Typed, is_python_number, join, python_typed
 
 pi = math.pi
 e = math.e
@@ -69,6 +69,6 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def _typed(x: Any) -> Typed:
     if isinstance(x, Value):
         return Typed(x.dtype, x.weak_type)
-    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+    if is_python_number(x):
         return python_typed(x)
     return Typed(x.dtype if isinstance(x, (np.ndarray, np.generic)) else np.dtype(x))

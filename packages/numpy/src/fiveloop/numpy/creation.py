@@ -26,6 +26,7 @@ from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.promotion import (
     Typed,
     host_scalar,
+    is_python_number,
     join,
     python_typed,
     to_inexact,
@@ -47,7 +48,7 @@ def asarray(x: ArrayLike | Nested, dtype: Any = None) -> Value:
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
+    if is_python_number(x):
         typed = Typed(python_typed(x).dtype if dtype is None else canonical_dtype("asarray", dtype))
         return _on_device(host_scalar(x, typed, "asarray"))
     if isinstance(x, (list, tuple)):
@@ -117,7 +118,9 @@ def _own_dtype(
     item: Any, leaves: Sequence[Any], dtype: np.dtype[Any] | None
 ) -> np.dtype[Any] | None:
     """The dtype to make an item of a list in: numbers have all their digits where the others are wide floats."""
-    if not all(type(leaf) in _NUMBERS for leaf in _leaves(item)):
+    if not all(
+        is_python_number(x) or (isinstance(x, Value) and x.weak_type) for x in _leaves(item)
+    ):
         return None
     if dtype is not None:
         return dtype
@@ -126,7 +129,7 @@ def _own_dtype(
 
 
 def _typed(leaf: Any) -> Typed:
-    if type(leaf) in _NUMBERS:
+    if is_python_number(leaf):
         return python_typed(leaf)
     aval = as_value(leaf, "asarray: an element of `x`").aval
     return Typed(aval.dtype, aval.weak_type)
@@ -156,7 +159,7 @@ def _filled(fun: str, shape: Any, fill_value: ArrayLike, dtype: Any) -> Value:
     """What `full` and those like it give; errors name the one that was called."""
     out = canonical_shape(fun, shape)
     kind = None if dtype is None else canonical_dtype(fun, dtype)
-    if isinstance(fill_value, _NUMBERS) and not isinstance(fill_value, np.generic):
+    if is_python_number(fill_value):
         typed = Typed(kind or python_typed(fill_value).dtype)
         fill_value = host_scalar(fill_value, typed, f"{fun}: argument `fill_value`")
         if is_eager():

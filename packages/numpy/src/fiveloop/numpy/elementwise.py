@@ -303,7 +303,7 @@ def hypot(x: ArrayLike, y: ArrayLike) -> Value:
 def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
     """`log(exp(x) + exp(y))`, without overflow on the way; the arguments broadcast.
 
-    Integers and bools become float32.
+    Integers and bools become float32. Equal infinities share the derivative.
 
     >>> fnp.logaddexp(0.0, 0.0)
     Array(0.6931472, dtype=float32, weak_type=True)
@@ -311,10 +311,10 @@ def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
     a, b = promote("logaddexp", x, y, inexact=True)
     top = ew.maximum(a, b)
     apart = ew.sub(a, b)
-    # Both minus infinity, or one plus infinity: the difference is no number, and the sum is the greater.
-    finite = ew.select(ew.is_nan(apart), 0, ew.neg(ew.abs(apart)))
-    out = ew.add(top, ew.log1p(ew.exp(finite)))
-    return ew.select(ew.is_nan(apart), ew.add(a, b), out)
+    # Equal infinities: the difference is no number, and the sum is the greater.
+    finite = ew.select(ew.is_nan(apart), 0, apart)
+    out = ew.add(top, ew.log1p(ew.exp(ew.neg(ew.abs(finite)))))
+    return ew.select(ew.is_nan(apart), top, out)
 
 
 def deg2rad(x: ArrayLike) -> Value:

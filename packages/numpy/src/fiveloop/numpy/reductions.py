@@ -125,7 +125,7 @@ def std(
 
 
 def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """The greatest element over axes, or over all; NaN if there is one. The first of equals has the derivative.
+    """The greatest element over axes, or over all; NaN if there is one. Equals share the derivative.
 
     >>> fnp.max(np.array([[1, 5], [7, 2]]), axis=0)
     Array([7, 5], dtype=int64)
@@ -134,7 +134,7 @@ def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 
 
 def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """The least element over axes, or over all; NaN if there is one. The first of equals has the derivative.
+    """The least element over axes, or over all; NaN if there is one. Equals share the derivative.
 
     >>> fnp.min(np.array([[1, 5], [7, 2]]), axis=0)
     Array([1, 2], dtype=int64)

@@ -33,10 +33,10 @@ from fiveloop.core.primitives.check import (
 )
 from fiveloop.core.primitives.convert import Operand, convert, operand, promote
 from fiveloop.core.primitives.costs import reduction_cost
-from fiveloop.core.primitives.elementwise_arithmetic import add, exp, mul, sub
-from fiveloop.core.primitives.elementwise_logic import equal, greater, less, select
+from fiveloop.core.primitives.elementwise_arithmetic import abs, add, exp, mul, sub
+from fiveloop.core.primitives.elementwise_logic import bitwise_or, equal, greater, less, select
 from fiveloop.core.primitives.row_loop import in_front, put_back, row_loop
-from fiveloop.core.primitives.shape import pad
+from fiveloop.core.primitives.shape import iota, pad
 from fiveloop.core.promotion import wide_for_sums
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import NOT_LINEAR, Jvp, Lower, Transpose, define, pure
@@ -207,8 +207,9 @@ def _batch(prim: Primitive[CumulativeParams]) -> Any:
     return rule
 
 
-Slopes = Callable[[Value, Value, Value], tuple[Value, Value]]
-"""From an element, the result before it and the result: the derivative by the latter two, element last."""
+Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]
+"""From an element, the result before it, the result and whether the element comes first: the derivatives by the
+result before and by the element."""
 
 
 def _recurrent_jvp(prim: Primitive[CumulativeParams], first: Any, slopes: Slopes) -> Jvp:
@@ -221,29 +222,35 @@ def _recurrent_jvp(prim: Primitive[CumulativeParams], first: Any, slopes: Slopes
         y = bind1(prim, x, params=p)
         if isinstance(t, Zero):
             return [y], [Zero(y.aval.tangent())]
-        by_before, by_x = slopes(x, shifted(y, p, first), y)
+        starts = equal(iota(np.int32, x.shape, p.axis), x.shape[p.axis] - 1 if p.reverse else 0)
+        by_before, by_x = slopes(x, shifted(y, p, first), y, starts)
         return [y], [linear_recurrence(by_before, mul(by_x, t), p.axis, p.reverse)]
 
     return rule
 
 
-def _prod_slopes(x: Value, before: Value, y: Value) -> tuple[Value, Value]:
+def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
     return x, before
 
 
 def _extreme_slopes(wins: Any) -> Slopes:
-    def slopes(x: Value, before: Value, y: Value) -> tuple[Value, Value]:
-        new = convert(wins(x, before), y.dtype)
+    def slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
+        new = convert(bitwise_or(wins(x, before), starts), y.dtype)
         return sub(1, new), new
 
     return slopes
 
 
-def _log_sum_exp_slopes(x: Value, before: Value, y: Value) -> tuple[Value, Value]:
-    """The shares of the result before and of the element; none of both where the sum is zero."""
-    nothing = equal(y, -np.inf)
-    base = select(nothing, convert(0, y.dtype), y)
-    return exp(sub(before, base)), exp(sub(x, base))
+_greater_slopes = _extreme_slopes(greater)
+
+
+def _log_sum_exp_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
+    """The shares of the result before and of the element; where the sum is infinite, those of the greatest."""
+    infinite, zero = equal(abs(y), np.inf), convert(0, y.dtype)
+    greatest = _greater_slopes(x, before, y, starts)
+    apart = (select(infinite, zero, sub(z, y)) for z in (before, x))
+    by_before, by_x = (select(infinite, g, exp(z)) for g, z in zip(greatest, apart, strict=True))
+    return by_before, by_x
 
 
 def _define(
@@ -282,7 +289,7 @@ _define(
     cummax_p,
     _lower_prefix("max", hlo.max),
     "iuf",
-    _recurrent_jvp(cummax_p, -np.inf, _extreme_slopes(greater)),
+    _recurrent_jvp(cummax_p, -np.inf, _greater_slopes),
 )
 _define(
     cummin_p,

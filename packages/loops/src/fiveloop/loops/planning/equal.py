@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from fiveloop.core.extend import Atom, Eqn, Literal, Var
+from fiveloop.core.extend import Atom, Eqn, Var
 
 
 class Equal:
@@ -14,25 +14,22 @@ class Equal:
         self._first: dict[Hashable, Var] = {}
         self._same: dict[Var, Var] = {}
 
-    def known(self, atom: Atom) -> object:
+    def known(self, atom: Atom) -> Hashable:
         """A thing that is the same for operands that are known to be equal."""
-        return self._same.get(atom, atom) if isinstance(atom, Var) else atom.value
+        if isinstance(atom, Var):
+            return self._same.get(atom, atom)
+        host = getattr(atom.value, "host", None)
+        return id(atom.value) if host is None else (atom.aval, host.tobytes())
 
     def note(self, eqn: Eqn) -> None:
         """Note what an equation computes."""
         if len(eqn.outvars) != 1 or eqn.effects or eqn.outvars[0].aval.dtype.kind not in "iu":
             return
         (out,) = eqn.outvars
-        operands = [_key(self._same.get(a, a) if isinstance(a, Var) else a) for a in eqn.invars]
+        operands = [self.known(a) for a in eqn.invars]
         try:
             first = self._first.setdefault((eqn.primitive, eqn.params, *operands), out)
         except TypeError:  # params that cannot be compared
             return
         if first is not out and first.aval is out.aval:
             self._same[out] = first
-
-
-def _key(atom: Atom) -> Hashable:
-    if isinstance(atom, Literal) and hasattr(atom.value, "host"):
-        return (atom.aval, atom.value.host.tobytes())
-    return atom if isinstance(atom, Var) else id(atom.value)
