@@ -26,9 +26,9 @@ PORTIONS = {
     "loops": ("loops",),
     "remat": ("remat",),
     "numpy": ("numpy", "random", "nn"),
+    "fiveloop": ("api",),
 }
 PACKAGES = tuple(PORTIONS)
-DISTRIBUTIONS = (*PACKAGES, "fiveloop")
 MODULES = tuple(f"fiveloop.{portion}" for portions in PORTIONS.values() for portion in portions)
 
 OLDEST_JAXLIB = "0.10.2"
@@ -144,7 +144,7 @@ def build_wheels(session: nox.Session, *targets: str) -> None:
     """Build every distribution into `dist/`, which holds nothing else afterwards."""
     session.install("hatchling>=1.26")
     shutil.rmtree(DIST, ignore_errors=True)
-    for name in DISTRIBUTIONS:
+    for name in PACKAGES:
         with session.chdir(ROOT / "packages" / name):
             flags = [flag for target in targets for flag in ("-t", target)]
             command = ["python", "-m", "hatchling", "build", "-d", str(DIST), *flags]
@@ -153,9 +153,13 @@ def build_wheels(session: nox.Session, *targets: str) -> None:
 
 def wheel(name: str) -> Path:
     """The built wheel of one distribution."""
-    project = "fiveloop" if name == "fiveloop" else f"fiveloop_{name}"
-    (path,) = DIST.glob(f"{project}-*.whl")
+    (path,) = DIST.glob(f"{distribution(name).replace('-', '_')}-*.whl")
     return path
+
+
+def distribution(name: str) -> str:
+    """The name under which a package is installed."""
+    return name if name == "fiveloop" else f"fiveloop-{name}"
 
 
 def with_siblings(name: str) -> list[str]:
@@ -265,7 +269,7 @@ def holds_python(path: Path) -> bool:
 def build(session: nox.Session) -> None:
     """Build wheels and sdists into `dist/`; test each wheel with its siblings, outside the tree."""
     build_wheels(session, "sdist", "wheel")
-    for name in DISTRIBUTIONS:
+    for name in PACKAGES:
         check_sdist(session, name)
     with tempfile.TemporaryDirectory(prefix="fiveloop-") as scratch:
         for name in session.posargs or PACKAGES:
@@ -291,7 +295,7 @@ def check_sdist(session: nox.Session, name: str) -> None:
 def test_wheel(session: nox.Session, name: str, folder: Path) -> None:
     """Install a package's wheel in an environment of its own and run its tests from there."""
     siblings = with_siblings(name)
-    extra = f"fiveloop-{name}[testing] @ {wheel(name).as_uri()}"
+    extra = f"{distribution(name)}[testing] @ {wheel(name).as_uri()}"
     python = fresh_environment(session, folder)
     wheels = [extra, *(str(wheel(sibling)) for sibling in siblings[1:])]
     install_into(session, python, *wheels, f"jaxlib=={OLDEST_JAXLIB}", "pytest-xdist")
@@ -344,7 +348,7 @@ def install_into(session: nox.Session, python: str, *requirements: str) -> None:
     """Install into the environment of that Python."""
     if session.venv_backend == "uv":
         # A wheel built again keeps its name; uv would take the one it remembers from `dist/`.
-        fresh = [f"--refresh-package=fiveloop-{name}" for name in PACKAGES]
+        fresh = [f"--refresh-package={distribution(name)}" for name in PACKAGES]
         session.run("uv", "pip", "install", "-q", "-p", python, *fresh, *requirements)
     else:
         session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)

@@ -20,11 +20,12 @@ PORTIONS: dict[str, tuple[str, ...]] = {
     "numpy": ("core", "state", "loops"),
     "random": ("core", "state", "loops", "numpy"),
     "nn": ("core", "state", "loops", "numpy", "random"),
+    "api": ("core", "state", "loops", "remat", "numpy", "random", "nn"),
 }
 
 # The layers of core, lowest first: a module imports its own layer and those before it.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("util", "errors", "version", "dims", "pytree", "structure", "backend"),
+    ("util", "errors", "version", "dims", "pytree", "tree", "structure", "backend"),
     ("ir",),
     ("array", "array_methods", "promotion", "rule_types", "rules", "passes", "sharing"),
     ("lower",),

@@ -82,7 +82,7 @@ def test_a_layout_is_a_ref_and_writes_to_the_ref() -> None:
     ref = new_ref(BASE)
     columns = ref.reshape(6, 4).T
     assert isinstance(columns, Ref)
-    assert (columns.shape, columns.dtype, ref.T.T.shape) == ((4, 6), np.float64, ref.shape)
+    assert (columns.shape, str(columns.dtype), ref.T.T.shape) == ((4, 6), "float64", ref.shape)
     columns[0] = 7.0
     columns.at[1:3].T[0] = 8.0
     old = swap(columns, (3, 5), 9.0)

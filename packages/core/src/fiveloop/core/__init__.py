@@ -12,6 +12,7 @@ from . import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
 from . import engine as _engine
 from . import extend as _extend
+from . import tree
 from .api.autodiff import jvp, linearize, vjp
 from .api.batching import vmap
 from .api.custom_checks import SymbolicZero
@@ -76,6 +77,7 @@ from .trace.tracer import Tracer, is_concrete
 from .transforms.cost import jaxpr_cost
 from .transforms.saving import EverythingSaveable, MinimumCut, NothingSaveable, Policy
 from .version import __version__
+from .util import show_public_names as _show_public_names
 
 __all__ = [
     "Array",
@@ -151,6 +153,7 @@ __all__ = [
     "register_dataclass",
     "register_node",
     "stop_gradient",
+    "tree",
     "tree_flatten",
     "tree_flatten_with_path",
     "tree_leaves",
@@ -161,3 +164,4 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+_show_public_names(globals())

@@ -105,7 +105,15 @@ from .transforms.replay import happens_once, replayed
 from .transforms.residuals import body_work
 from .transforms.saving import may_weigh
 from .transforms.transpose import Operand
-from .util import Mask, fixpoint, merge, partition, select_by, split_list
+from .util import (
+    Mask,
+    fixpoint,
+    merge,
+    partition,
+    select_by,
+    show_public_names,
+    split_list,
+)
 from .views import View
 
 __all__ = [
@@ -250,6 +258,7 @@ __all__ = [
     "scatter_p",
     "select_by",
     "set_apart",
+    "show_public_names",
     "slice_p",
     "split_list",
     "stage_call",

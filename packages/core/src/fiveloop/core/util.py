@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from fiveloop.core.errors import CoreError
@@ -96,3 +97,13 @@ class BoundedTable(Generic[T]):
         """Forget all items."""
         with self._lock:
             self._items.clear()
+
+
+def show_public_names(module: dict[str, Any], *modules: str) -> None:
+    """Let `dir`, completion and `import *` of a package, whose globals are given, show its public names alone.
+
+    These are the ones that `__all__` lists; else those without an underscore, of modules only the given ones.
+    """
+    public = {n for n, x in module.items() if not (n.startswith("_") or isinstance(x, ModuleType))}
+    names = module.setdefault("__all__", sorted(public | {*modules}))
+    module["__dir__"] = lambda: sorted({*names, *(n for n in module if n[:2] == "__")})

@@ -33,3 +33,7 @@ from .associative import associative_scan as associative_scan
 from .while_loop.api import while_loop as while_loop
 from .while_loop.primitive import WhileParams as WhileParams
 from .while_loop.primitive import while_p as while_p
+
+from fiveloop.core.engine import show_public_names as _show_public_names
+
+_show_public_names(globals())

@@ -260,3 +260,7 @@ from .aliases import concat as concat
 from .aliases import row_stack as row_stack
 from .aliases import amax as amax
 from .aliases import amin as amin
+
+from fiveloop.core.engine import show_public_names as _show_public_names
+
+_show_public_names(globals(), "linalg")

@@ -22,3 +22,7 @@ from .keys import bits as bits
 from .keys import fold_in as fold_in
 from .keys import key as key
 from .keys import split as split
+
+from fiveloop.core.engine import show_public_names as _show_public_names
+
+_show_public_names(globals())

@@ -16,3 +16,7 @@ from .policies import save_only_these_names as save_only_these_names
 from .residuals import Residual as Residual
 from .residuals import SavedResiduals as SavedResiduals
 from .residuals import saved_residuals as saved_residuals
+
+from fiveloop.core.engine import show_public_names as _show_public_names
+
+_show_public_names(globals(), "policies")

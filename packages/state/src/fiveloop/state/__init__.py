@@ -30,6 +30,7 @@ from .io.api import callback, debug_callback, debug_print, pure_callback
 from .io.effects import IOEffect, OrderedIOEffect, PureCallEffect
 from .random_state.stream import KeyStream
 from .refs import Ref
+from fiveloop.core.engine import show_public_names as _show_public_names
 
 __all__ = [
     "AbstractRef",
@@ -71,3 +72,4 @@ __all__ = [
     "swap",
     "user_checks",
 ]
+_show_public_names(globals())

@@ -1,0 +1,44 @@
+"""`fiveloop.api`: every public name of the packages, and nothing of its own."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import pytest
+
+import fiveloop.api as fl
+from fiveloop import core, loops, nn, numpy, random, remat, state
+
+FLAT: tuple[ModuleType, ...] = (core, state, loops, remat)
+PACKAGES = (*FLAT, numpy, random, nn)
+
+
+def test_it_has_every_public_name_and_no_other() -> None:
+    for package in FLAT:
+        for name in package.__all__:
+            assert getattr(fl, name) is getattr(package, name), name
+    own = {package.__name__.split(".")[1]: package for package in PACKAGES}
+    assert {name: getattr(fl, name) for name in own} == own
+    names = {n for package in FLAT for n in package.__all__} - {"__version__"}
+    assert sorted(fl.__all__) == sorted({*own, *names})
+
+
+def test_its_names_work() -> None:
+    counter = fl.new_ref(fl.numpy.zeros(2))
+    fl.for_loop(3, lambda i, s: counter.addupdate(fl.nn.relu(s[...])), 1.0)
+    leaves = fl.tree.leaves(fl.tree.map(lambda x: x + 1, {"a": 1, "b": (2, 3)}))
+    assert (fl.freeze(counter).tolist(), leaves) == ([3.0, 3.0], [2, 3, 4])
+    assert fl.checkpoint is remat.checkpoint
+    assert fl.policies is remat.policies
+    assert fl.random.normal(fl.random.key(0)).shape == ()
+    assert doctest.testmod(fl).failed == 0
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, fl], ids=lambda package: package.__name__)
+def test_a_package_shows_its_public_names_alone(package: ModuleType) -> None:
+    shown = [name for name in dir(package) if not name.startswith("__")]
+    assert shown == sorted({*package.__all__} - {"__version__"})
+    assert all(hasattr(package, name) for name in shown)
+    assert not [name for name in shown if name.startswith("_") or name in ("ew", "carried_refs")]
+    assert {"__doc__", "__name__", "__all__"} <= {*dir(package)}
