@@ -18,16 +18,19 @@ class InPlace:
 
 
 def in_place(jaxpr: Jaxpr) -> InPlace:
-    """How a program's loops stay in place. It is compiled only if there is something to order.
+    """How a program's loops stay in place. It is compiled only if a loop may update an array.
 
     >>> from fiveloop.core import make_jaxpr
     >>> in_place(make_jaxpr(lambda x: x + 1.0)(2.0))
     InPlace(emission=None, copies=())
     """
-    if not prepared(jaxpr).lowered().uses_order:
+    lowered = prepared(jaxpr).lowered()
+    if not lowered.updates_in_loops:
         return InPlace(None, ())
     program = compiled(jaxpr)
-    return InPlace(program.emission.value, tuple(array_copies(program.executable.optimized_text())))
+    used = lowered.uses_order or program.emission.guards
+    copies = array_copies(program.executable.optimized_text())
+    return InPlace(program.emission.value if used else None, tuple(copies))
 
 
 def ready_jaxpr(jaxpr: Jaxpr) -> Jaxpr:

@@ -151,9 +151,13 @@ class Prepared:
         return self._lowered[emission]
 
     def compile(self) -> Compiled:
-        """Compile; where loops order reads and writes, the way that leaves the fewest whole-array copies."""
+        """Compile; where loops update arrays, in the way that leaves the fewest copies of these."""
         best: Compiled | None = None
+        texts = set[str]()
         for emission in ladder(client.platform()):
+            if self.lowered(emission).text in texts:
+                continue
+            texts.add(self.lowered(emission).text)
             tried = self._compile_as(emission)
             if best is None or tried.copies < best.copies:
                 best = tried
@@ -169,7 +173,7 @@ class Prepared:
         executable = client.compile_text(
             lowered.text, results, host_functions=lowered.host_functions
         )
-        copies = array_copies(executable.optimized_text()) if lowered.uses_order else []
+        copies = array_copies(executable.optimized_text()) if lowered.updates_in_loops else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
         return Compiled(
             executable,

@@ -7,7 +7,7 @@ optimisation barriers before fusion, so there a scalar `if` does it, whose predi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import numpy as np
@@ -18,18 +18,25 @@ from fiveloop.core.backend.hlo import IRValue
 
 
 class Emission(Enum):
-    """One rung of the ladder of ways to write `order`."""
+    """One rung of the ladder of ways to write `order`; with `guards`, late reads are guarded, too: see `guarded`."""
 
     BARRIER = "barrier"
     SCALAR_IF = "scalar_if"
     PLAIN = "plain"
+    GUARDED_BARRIER = "barrier, late reads guarded"
+    GUARDED_IF = "scalar_if, late reads guarded"
+
+    @property
+    def guards(self) -> bool:
+        """Whether a read of what a write has given is kept from being merged with that."""
+        return self in (Emission.GUARDED_BARRIER, Emission.GUARDED_IF)
 
 
 def ladder(platform: str) -> tuple[Emission, ...]:
     """The ways to try, best first."""
     if platform == "cpu" and jaxlib_version() < (0, 12):
-        return (Emission.SCALAR_IF, Emission.BARRIER)
-    return (Emission.BARRIER, Emission.SCALAR_IF)
+        return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
+    return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
 
 
 def emit_order(
@@ -40,10 +47,37 @@ def emit_order(
     match emission:
         case Emission.PLAIN:
             return list(values)
-        case Emission.BARRIER:
+        case Emission.BARRIER | Emission.GUARDED_BARRIER:
             return list(hlo.optimization_barrier(b, values))
-        case Emission.SCALAR_IF:
+        case Emission.SCALAR_IF | Emission.GUARDED_IF:
             return _scalar_if(b, index, values, fixed[1:])
+
+
+def guarded(
+    b: hlo.Builder,
+    operands: Sequence[IRValue],
+    index: int,
+    read: Callable[[Sequence[IRValue]], list[IRValue]],
+    results: Sequence[hlo.TypeSpec],
+) -> list[IRValue]:
+    """A read in both branches of an `if`, by operand number `index`, which says where.
+
+    XLA may write an array a second time where it is read, to read from that; then it copies what is written to. It
+    does not look into a branch. Below zero, where the other branch reads, a place is the first one.
+    """
+    place = operands[index]
+    zero = hlo.constant(b, np.asarray(0), (), place.dtype)
+    first = place
+    if place.shape:
+        one = hlo.slice(b, place, *[[k] * len(place.shape) for k in (0, 1, 1)])
+        first = hlo.reshape(b, one, ())
+    known = hlo.compare(b, first, zero, "GE")
+
+    def below() -> list[IRValue]:
+        least = hlo.max(b, place, _number(b, place, 0))
+        return read([*operands[:index], least, *operands[index + 1 :]])
+
+    return hlo.if_(b, known, lambda: read(operands), below, results)
 
 
 def _scalar_if(

@@ -13,7 +13,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.backend.host_calls import HostFunction, host_call
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Literal, Var, is_scalar, used_vars
-from fiveloop.core.lower.emission import Emission, emit_order
+from fiveloop.core.lower.emission import Emission, emit_order, guarded
 from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.rules import lower_rules
 
@@ -31,6 +31,11 @@ class _Module:
     uses_order: bool = False
     computed: set[object] = field(default_factory=set)
     host_functions: list[HostFunction] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)  # arrays that an update has given
+
+
+_READS = ("dynamic_slice", "gather")
+_WRITES = ("dynamic_update_slice", "scatter")
 
 
 class LowerContext:
@@ -114,11 +119,29 @@ class LowerContext:
                 [v.aval for v in eqn.outvars],
                 self._fixed,
             )
-            results = lower_rules[eqn.primitive](ctx, operands, eqn.params)
+            results = ctx._lowered(eqn, operands)
             if all(x.name in self._fixed for x in operands):
                 self._fixed.update(x.name for x in results)
             env.update(zip(eqn.outvars, results, strict=True))
         return [self._read(env, a) for a in jaxpr.outvars]
+
+    def _lowered(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:
+        """An equation by its rule; a read of an array that has been written in this function guarded, if asked for."""
+
+        def run(xs: Sequence[IRValue]) -> list[IRValue]:
+            return list(lower_rules[eqn.primitive](self, xs, eqn.params))
+
+        if not self._module.emission.guards:
+            return run(operands)
+        name, written = eqn.primitive.name, self._module.written
+        moving = [k for k, x in enumerate(operands) if k and x.name not in self._fixed]
+        if name in _READS and operands[0].name in written and moving:
+            specs = [(a.shape, a.dtype) for a in self.avals_out]
+            return guarded(self.b, operands, moving[0], run, specs)
+        results = run(operands)
+        if name in _WRITES:
+            written.update(x.name for x in results)
+        return results
 
     def call(self, jaxpr: Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
@@ -170,6 +193,12 @@ class Lowered:
     out_avals: list[Aval]
     uses_order: bool
     host_functions: list[HostFunction]
+
+    @property
+    def updates_in_loops(self) -> bool:
+        """Whether there are loops and updates of arrays, so that a step may copy one."""
+        updates = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+        return "stablehlo.while" in self.text and any(name in self.text for name in updates)
 
 
 def lower_jaxpr(

@@ -1,4 +1,8 @@
-"""Discharge: branches that read contents, and give what is to be written and where; it is written after them."""
+"""Discharge: branches that read contents, and give what is to be written and where; it is written after them.
+
+In a loop, where a branch loops over writes, each branch is a loop of one turn, or of none: XLA copies an array that a
+branch gives back, and leaves one in place that a loop carries.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,19 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import reduce
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import bitwise_or, equal, used_vars
-from fiveloop.core.extend import bind, mutated_positions, select
+import numpy as np
+
+from fiveloop.core import Jaxpr, Scalar, Value
+from fiveloop.core.engine import bitwise_or, equal, partition, used_vars
+from fiveloop.core.extend import Literal, Var, bind, mutated_positions, select, zeros_of
+from fiveloop.loops.cond.lower import holds_loop
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.loops.cond.slices import Inputs, SharedWrites, share_writes, waiting_writes
+from fiveloop.loops.while_loop.discharge import while_discharge
+from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams
 from fiveloop.state.extend import Cell, DischargeContext
+
+_DONE = Scalar(np.asarray(False))
 
 
 def cond_discharge(
@@ -28,6 +39,8 @@ def cond_discharge(
     waiting, extra = waiting_writes(ctx, rest)
     changed = tuple(k in mutated for k in range(len(rest)))
     shared = share_writes(p, Inputs(which, changed, waiting, tuple(x.aval for x in extra)))
+    if shared.whole and ctx.index is not None and any(map(holds_loop, p.branches)):
+        return _as_loops(ctx, index, rest, p)
     rest = [*rest, *extra]
     used = _used_inputs(shared.branches)
     contents = _contents(ctx, rest, used, shared, {w.ref for w in waiting})
@@ -50,6 +63,30 @@ def cond_discharge(
         for s in range(len(shared.slots)):
             _write(ctx, index, rest, shared, s, given)
         return [ctx.latest(x) for x in results[:num_outs]]
+
+
+def _as_loops(
+    ctx: DischargeContext, index: Value, operands: Sequence[Value | Cell], p: CondParams
+) -> list[Value]:
+    """Each branch as a `while` that makes one turn if it is taken, and hands on the results of the one that is.
+
+    branch : [*ins]                                  -> [*outs]
+    body   : [*ins but Refs, still to do, *outs, *Refs] -> [False, *outs]
+    """
+    is_ref = [isinstance(x, Cell) or x.aval.accumulates for x in operands]
+    outs: list[Value] = [zeros_of(a.strong()) for a in p.branches[0].out_avals]
+    for k, branch in enumerate(p.branches):
+        values, refs = partition(is_ref, branch.invars)
+        to_do = Var(PREDICATE)
+        binders = [*values, to_do, *[Var(x.aval) for x in outs], *refs]
+        body = branch.replace(invars=binders, outvars=[Literal(_DONE), *branch.outvars])
+        going = Jaxpr(binders, [], [to_do], branch.name)
+        given, cells = partition(is_ref, operands)
+        with ctx.holding([index]):
+            ctx.values(operands)  # this may end a phase, before which the index has been read
+            args = [*given, equal(ctx.latest(index), k), *outs, *cells]
+            outs = while_discharge(ctx, args, WhileParams(going, body, len(values)))[1:]
+    return outs
 
 
 def _used_inputs(branches: Sequence[Jaxpr]) -> list[bool]:

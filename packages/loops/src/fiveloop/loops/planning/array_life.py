@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import partition, select_by, used_vars
+from fiveloop.core.engine import partition, select_by, used_vars, whole_indexer
 from fiveloop.core.extend import (
     Atom,
     Eqn,
@@ -22,7 +22,9 @@ from fiveloop.core.extend import (
 from fiveloop.loops.cond.primitive import cond_p
 from fiveloop.loops.planning.array_access import Access, Made, access
 from fiveloop.loops.planning.entered import is_entered
-from fiveloop.state.engine import swap_p
+from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p, swap_p
 
 
 class Verdict(NamedTuple):
@@ -33,10 +35,17 @@ class Verdict(NamedTuple):
     given_to: Atom | None = None
 
 
-def access_or_why(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | Verdict:
-    """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way."""
+def access_or_why(
+    eqn: Eqn, array: Var, ref: Var, made: Made, whiles: bool = False
+) -> Access | Verdict:
+    """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way.
+
+    A `while` is given a Ref only if `whiles`.
+    """
     if is_entered(eqn):
-        return _enter(eqn, array, ref)
+        return _enter(eqn, array, ref, whiles)
+    if whiles and eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
+        return _while(eqn, k, ref)
     found = access(eqn, array, ref, made)
     if found is not None:
         return found
@@ -50,7 +59,7 @@ class Life:
     """What takes the place of each equation on an array, version by version, in one body.
 
     `ends` is what writes the last version whole, and is left alone; in a branch or a call there is none.
-    `names` are those of all versions, `last` those of the last one.
+    `names` are those of all versions, `last` those of the last one. With `whiles` those within are given the Ref.
     """
 
     ref: Var
@@ -60,6 +69,7 @@ class Life:
     last: list[Var] = field(default_factory=list)
     is_dynamic: bool = False
     is_updated: bool = False
+    whiles: bool = False
     _replaced: dict[int, list[Eqn]] = field(default_factory=dict)
     _before: list[tuple[Eqn, Eqn]] = field(default_factory=list)
 
@@ -92,7 +102,7 @@ class Life:
             for eqn in uses.get(name, ()):
                 if eqn is self.ends:
                     continue
-                here = access_or_why(eqn, name, self.ref, made)
+                here = access_or_why(eqn, name, self.ref, made, self.whiles)
                 if isinstance(here, Verdict):
                     return here
                 if id(eqn) in self._replaced:
@@ -137,7 +147,7 @@ NO_ORDER = (
 )
 
 
-def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:
+def _enter(eqn: Eqn, array: Var, ref: Var, whiles: bool) -> Access | Verdict:
     """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
     if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
         return Verdict('`cond(vmap="group")` takes no Refs', eqn.source)
@@ -147,7 +157,7 @@ def _enter(eqn: Eqn, array: Var, ref: Var) -> Access | Verdict:
     if not all(keep[:first]):
         return Verdict(f"`{eqn.primitive}` chooses by it", eqn.source)
     kept = keep[first:]
-    lives = [Life(Var(ref.aval), body) for body in bodies]
+    lives = [Life(Var(ref.aval), body, whiles=whiles) for body in bodies]
     for life in lives:
         verdict = life.follow(partition(kept, life.jaxpr.invars)[0])
         if verdict is not None:
@@ -198,6 +208,52 @@ def _on_ref(life: Life, kept: Sequence[bool], gives: Sequence[bool]) -> Jaxpr | 
         return None
     invars = [*select_by(kept, body.invars), life.ref]
     return Jaxpr(invars, eqns, partition(gives, body.outvars)[0], body.name)
+
+
+def _carried(eqn: Eqn, array: Var) -> int | None:
+    """The number of the carried value of a `while` that an array is; None if it is anything else, too."""
+    p = eqn.params
+    places = [k for k, a in enumerate(eqn.invars) if a is array]
+    first = places[0] - p.num_consts
+    return first if len(places) == 1 and 0 <= first < p.num_carry else None
+
+
+def _while(eqn: Eqn, k: int, ref: Var) -> Access | Verdict:
+    """An access by a `while` that carries the array as value `k`: it takes the Ref instead."""
+    params = carried_as_ref(eqn.params, k)
+    if params is None:
+        return Verdict("`while` uses it whole", eqn.source)
+    at = eqn.params.num_consts + k
+    invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
+    outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
+    loop = new_eqn(while_p, invars, params, outvars, eqn.source)
+    return Access(eqn, [loop], True, [eqn.outvars[k]])
+
+
+def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
+    """A `while` that has its carried value `k` in a Ref, the last operand; None if its body does more than index it.
+
+    p.cond, p.body : [*consts, *carry, *refs]
+    cond, body     : [*consts, *carry but k, *refs, ref]
+    """
+    at = p.num_consts + k
+    array, out = p.body.invars[at], p.body.outvars[k]
+    if not array.aval.shape or not all(isinstance(n, int) for n in array.aval.shape):
+        return None
+    life = Life(Var(AbstractRef(array.aval)), p.body, whiles=True)
+    outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
+    stays = life.follow([array]) is not None or out not in life.last
+    if stays or not (life.is_dynamic and life.is_updated) or life.names & used_vars(outvars):
+        return None
+    eqns, ref = life.eqns(), Var(life.ref.aval)
+    if eqns is None:
+        return None
+    whole = IndexParams(whole_indexer(array.aval.shape))
+    read = new_eqn(get_p, [ref], whole, [p.cond.invars[at]])
+    ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
+    cond = Jaxpr([*given, ref], [read, *p.cond.eqns], p.cond.outvars, p.cond.name)
+    body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
+    return replace(p, cond=cond, body=body, record=replace(p.record, names=()))
 
 
 def uses_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:

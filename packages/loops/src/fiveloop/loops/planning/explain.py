@@ -114,8 +114,7 @@ def _report(found: _Found, program: InPlace | None) -> LoopReport:
 def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
     p = found.eqn.params
     record = p.record
-    carried = [shown_type(a) for a in p.body.out_avals if a.shape]
-    copies = sum(same_shape(copy.shape, carried) for copy in program.copies) if program else 0
+    copies = _copies(p.body, program)
     return LoopReport(
         number=found.number,
         call=record.called.call,
@@ -135,6 +134,12 @@ def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
         in_place=_in_place(p.body, record, copies, program),
         copies=copies,
     )
+
+
+def _copies(body: Jaxpr, program: InPlace | None) -> int:
+    """How many of the copies that are left may be of what a loop carries."""
+    carried = [shown_type(a) for a in body.out_avals if a.shape]
+    return sum(same_shape(copy.shape, carried) for copy in program.copies) if program else 0
 
 
 def _num_orders(jaxpr: Jaxpr) -> int:
@@ -168,7 +173,7 @@ def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None)
 
 def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
     p = found.eqn.params
-    record = p.record
+    record, copies = p.record, _copies(p.body, program)
     return LoopReport(
         number=found.number,
         call=record.called.call if record.decisions else "while_loop",
@@ -183,8 +188,8 @@ def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
         operands=_operand_reports(record),
         decisions=tuple(map(_step_report, record.decisions)),
         saved=(),
-        in_place=_in_place(p.body, record, 0, program),
-        copies=0,
+        in_place=_in_place(p.body, record, copies, program),
+        copies=copies,
     )
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import used_vars, whole_indexer
-from fiveloop.core.extend import Eqn, Var
-from fiveloop.loops.planning.array_life import NO_ORDER, Life, Verdict, uses_of
+from fiveloop.core.extend import NO_PARAMS, Eqn, Var, new_eqn
+from fiveloop.loops.planning.array_life import NO_ORDER, Life, Verdict, carried_as_ref, uses_of
 from fiveloop.loops.planning.entered import with_bodies
 from fiveloop.loops.planning.record import Decision
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import get_p, swap_p
+from fiveloop.state.engine import NewRefParams, freeze_p, get_p, new_ref_p, swap_p
 
 STEP = "promote"
 UNSIZED = "it stays a value: its size is not known"
@@ -29,6 +29,23 @@ def promote(body: Jaxpr, names: Sequence[str]) -> tuple[Jaxpr, list[Decision]]:
     `names` are those of the body's operands after the counter.
     """
     return _promoted(body, dict(zip(body.invars[1:], names, strict=True)))
+
+
+def promote_carried(eqn: Eqn) -> list[Eqn]:
+    """A `while` with Refs for the arrays that it carries and its body only indexes; what makes and what reads them."""
+    before: list[Eqn] = []
+    after: list[Eqn] = []
+    for k in reversed(range(eqn.params.num_carry)):
+        at, out = eqn.params.num_consts + k, eqn.outvars[k]
+        params = carried_as_ref(eqn.params, k) if eqn.invars[at].aval is out.aval else None
+        if params is not None:
+            ref = Var(AbstractRef(out.aval))
+            before.append(new_eqn(new_ref_p, [eqn.invars[at]], NewRefParams(), [ref], eqn.source))
+            after.append(new_eqn(freeze_p, [ref], NO_PARAMS, [out], eqn.source))
+            invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
+            outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
+            eqn = new_eqn(eqn.primitive, invars, params, outvars, eqn.source)
+    return [*before, eqn, *after]
 
 
 def _promoted(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision]]:

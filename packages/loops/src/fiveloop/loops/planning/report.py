@@ -181,9 +181,10 @@ class Explanation:
     def _summary(self) -> str:
         if self.copies is None:
             return "sizes are not known, so the program is not compiled"
-        if self.emission is None:
-            return "nothing in these loops needs an order, so none was written"
         copies = f"{self.copies} copies of whole arrays are left" if self.copies else "no copies"
+        if self.emission is None:
+            left = f"; {copies}" if self.copies else ""
+            return f"nothing in these loops needs an order, so none was written{left}"
         return f"reads are ordered before writes by `{self.emission}`: {copies}"
 
 

@@ -17,6 +17,7 @@ from fiveloop.loops.planning.fuse import fuse
 from fiveloop.loops.planning.hoist import hoist
 from fiveloop.loops.planning.operands import operands_of
 from fiveloop.loops.planning.options import STEPS
+from fiveloop.loops.planning.promote import promote_carried
 from fiveloop.loops.planning.record import OFF, Decision, Planned
 from fiveloop.loops.planning.sink import sink
 from fiveloop.loops.planning.unroll import unroll
@@ -82,13 +83,22 @@ def _with_turns(eqn: Eqn) -> Eqn:
 
 
 def _planned(eqn: Eqn, where: Around) -> list[Eqn]:
+    if eqn.primitive is while_p:
+        if eqn.params.record.names:
+            params = with_operands(eqn.params)
+            eqn = eqn if params is eqn.params else eqn.replace(params=params)
+        promoted = promote_carried(eqn)
+        return [_with_bodies(eqn) if eqn.primitive is while_p else eqn for eqn in promoted]
+    eqn = _with_bodies(eqn)
+    return _loop(eqn, where).eqns if eqn.primitive is for_p else [eqn]
+
+
+def _with_bodies(eqn: Eqn) -> Eqn:
+    """An equation with its nested jaxprs planned."""
     if any(map(is_changed, jaxprs_in(eqn.params))):
         params = with_jaxprs(eqn.params, plan)
-        eqn = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
-    if eqn.primitive is while_p and eqn.params.record.names:
-        params = with_operands(eqn.params)
-        return [eqn if params is eqn.params else eqn.replace(params=params)]
-    return _loop(eqn, where).eqns if eqn.primitive is for_p else [eqn]
+        return new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    return eqn
 
 
 def _loop(eqn: Eqn, where: Around) -> Planned:

@@ -93,7 +93,7 @@ class Phases:
         forwarded = self.forwarded(cell, place)
         if forwarded is None:
             self.flush()
-            forwarded = self._taken(cell, place)
+            forwarded = self._taken(cell, self.place(cell, indexer, index))
         return forwarded
 
     def _taken(self, cell: Cell, place: Place) -> Value:
@@ -309,8 +309,11 @@ class Phases:
             self.flush()
 
     def place(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Place:
-        """The place of an index in a Ref, with the positions worked out once."""
-        shape = cell.contents.shape
+        """The place of an index in a Ref, with the positions worked out once a phase.
+
+        An index that was read in a phase that has ended is taken as it came out of that: else it would be read again.
+        """
+        shape, index = cell.contents.shape, [self.latest(x) for x in index]
         key = (shape, indexer, *map(id, index))
         if key not in self._places:
             positions = tuple(resolve(shape, indexer, index))

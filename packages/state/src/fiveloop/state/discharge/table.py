@@ -45,10 +45,12 @@ class Cell:
 class DischargeContext(Protocol):
     """What a discharge rule may do with the Refs among its operands, each given as a `Cell`.
 
-    `once` says that the program is no part of a loop and is about to be compiled.
+    `once` says that the program is no part of a loop and is about to be compiled; `index` is the loop's counter, None
+    where there is none.
     """
 
     once: bool
+    index: Value | None
 
     def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
         """What the Ref holds at an index."""
