@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
-from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, vjp, vmap
+from fiveloop.core import (
+    custom_derivative,
+    custom_jvp,
+    custom_vjp,
+    grad,
+    jit,
+    jvp,
+    make_jaxpr,
+    vjp,
+    vmap,
+)
 from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
@@ -268,3 +278,78 @@ def test_functions_with_rules_return_no_refs(wrap: Function) -> None:
             error = raised(lambda f=f: wrap(lambda x: (f(x), 0)[1])(2.0))  # type: ignore[misc]
             assert isinstance(error, TypeError)
             assert "that the derivative rule of the function cannot speak of" in str(error)
+
+
+def times_held(fwd_writes: bool) -> Function:
+    """`r[0] * y`; its rule says that the slope by `r[0]` is 7, and may write y there."""
+    f = custom_vjp(lambda r, y: r[0] * y)
+
+    def fwd(r: Any, y: Any) -> Any:
+        held = r[0]
+        if fwd_writes:
+            r[0] = y
+        return held * y, held
+
+    f.defvjp(fwd, lambda held, ct: (np.array([7.0, 0.0]) * ct, held * ct))
+    return f
+
+
+def of_contents(fwd_writes: bool, x: Any) -> Any:
+    r = new_ref(np.array([1.0, 0.0]) * x * x + np.array([0.0, 5.0]) * x)
+    out = times_held(fwd_writes)(r, 2.0 * x)
+    return out + r[0] + r[1]
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
+def test_a_backward_rule_speaks_of_what_a_ref_holds(wrap: Function) -> None:
+    for fwd_writes in (False, True):
+        # 7 for x * x, which counts itself, too, unless a value without derivative is written over it.
+        slope = lambda x, w=fwd_writes: 7 * 2 * x + 2 * x**2 + 5 + (0.0 if w else 2 * x)
+        f = lambda x, w=fwd_writes: of_contents(w, x)
+        x3 = np.array(3.0)
+        assert_near(wrap(grad(f))(x3), slope(x3))
+        assert_near(wrap(lambda x, f=f: jvp(f, (x,), (x,))[1])(x3), slope(x3) * x3)  # type: ignore[misc]
+        assert_near(wrap(vmap(grad(f)))(X), slope(X))
+        around = lambda s, f=f: vmap(lambda x: f(s * x))(X).sum()
+        assert_near(wrap(grad(around))(np.array(1.0)), slope(X) @ X)
+        assert_near(wrap(grad(grad(f)))(x3), 7 * 2 + 4 * x3 + (0.0 if fwd_writes else 2.0))
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
+def test_a_ref_that_is_a_log_has_no_derivative(wrap: Function) -> None:
+    f = custom_vjp(lambda log, i, y: y * y)
+
+    def fwd(log: Any, i: Any, y: Any) -> Any:
+        log[i] = y
+        return y * y, y
+
+    f.defvjp(fwd, lambda y, ct: (None, None, 2.0 * y * ct))
+
+    def steps(log: Any, x: Any) -> Any:
+        return scan(lambda y, i: (f(log, i, y), None), x, np.arange(3))[0]
+
+    def inside(x: Any) -> Any:
+        log = new_ref(0.0 * X)
+        return steps(log, x), log[...]
+
+    x = np.array(1.1)
+    assert_all_near(wrap(grad(inside, has_aux=True))(x), [8 * x**7, [x, x**2, x**4]])
+    assert_near(wrap(grad(lambda x: inside(x)[1].sum()))(x), 0.0)
+    outside = new_ref(0.0 * X)
+    assert_near(wrap(grad(steps, argnums=1))(outside, x), 8 * x**7)
+    assert_near(outside[...], [x, x**2, x**4])
+
+
+def test_a_ref_of_a_rule_of_both_modes_has_no_derivative() -> None:
+    f = custom_derivative(
+        lambda r, y: r[...] * y,
+        jvp=lambda p, t: (p[0][...] * p[1], p[0][...] * t[1]),
+        fwd=lambda r, y: (r[...] * y, ()),
+        bwd=lambda res, ct: (None, ct),
+    )
+    message = str(raised(lambda: grad(lambda x: f(new_ref(x), x))(2.0)))
+    assert (
+        "expected Refs whose contents are not differentiated, since it has both a jvp and a"
+        in message
+    )
+    assert message.count(__file__) == 1

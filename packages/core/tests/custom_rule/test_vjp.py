@@ -14,6 +14,7 @@ from fiveloop.core import (
     SymbolicZero,
     closed_call,
     custom_derivative,
+    custom_jvp,
     custom_vjp,
     jit,
     jvp,
@@ -195,3 +196,24 @@ def test_rules_on_objects() -> None:
         call.defvjp(lambda self, x: (x, ()), lambda self, res, ct: (7.0 * self.scale * ct,))
 
     assert_near(grad(Model(2.0).call)(1.0), 14.0)
+
+
+def test_the_cotangent_of_a_leaf_stands_for_an_argument_of_one_leaf() -> None:
+    f = custom_vjp(lambda d, y: d["a"][0] * y)
+    f.defvjp(lambda d, y: (f(d, y), y), lambda y, ct: (5.0 * y * ct, None))
+    for wrap in WRAPS:
+        got = wrap(grad(lambda d: f(d, X).sum()))({"a": [X]})
+        assert_near(got["a"][0], 5.0 * X)
+
+
+def test_a_symbolic_zero_of_a_primal() -> None:
+    f = custom_jvp(lambda x, n: (x * 2.0, x))
+    f.defjvp(
+        lambda p, t: (f(*p), (3.0 * t[0], SymbolicZero.from_primal_value(p[0]))),
+        symbolic_zeros=True,
+    )
+    zero = SymbolicZero.from_primal_value(X)
+    assert (zero.shape, zero.dtype, zero.ndim) == ((3,), np.float64, 1)
+    for wrap in WRAPS:
+        got = wrap(grad(lambda x: f(x, 1)[0].sum() + 7.0 * f(x, 1)[1].sum()))(X)
+        assert_near(got, 3.0 + 0 * X)

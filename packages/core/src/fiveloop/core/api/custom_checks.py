@@ -37,6 +37,15 @@ class SymbolicZero:
 
     aval: Aval
 
+    @classmethod
+    def from_primal_value(cls, val: Any) -> SymbolicZero:
+        """The zero that stands for the tangent of a value.
+
+        >>> SymbolicZero.from_primal_value(np.ones(3, np.float32)).shape
+        (3,)
+        """
+        return cls(as_value(val, "SymbolicZero.from_primal_value: val").aval.tangent())
+
     @property
     def shape(self) -> Shape:
         """The shape of the zeros that it stands for."""
@@ -124,7 +133,10 @@ def check_tangents(
 def check_cotangents(
     name: RuleName, cts: Any, args: Sequence[Aval], tree: TreeDef
 ) -> list[Tangent]:
-    """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros."""
+    """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros.
+
+    For an argument of one leaf, the cotangent of the leaf does.
+    """
     count = len(tree_unflatten(tree, args)[0])
     if not isinstance(cts, (tuple, list)):
         raise name.error(
@@ -162,7 +174,8 @@ def _filled(
     for x, subtree, (path, _) in zip(
         leaves, subtrees, tree_flatten_with_path(numbers)[0], strict=True
     ):
-        if not is_zero(x) and tree_structure(subtree) != LEAF:
+        alone = likes == "arguments" and tree_structure(subtree).num_leaves == 1
+        if not is_zero(x) and not alone and tree_structure(subtree) != LEAF:
             raise name.error(
                 f"must return the structure of the {likes}; for {what}{keystr(path)} it is "
                 f"{tree_structure(subtree)}, got {shown(x)}"

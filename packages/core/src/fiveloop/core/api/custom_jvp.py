@@ -14,7 +14,7 @@ from fiveloop.core.api.custom_checks import (
 from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
 from fiveloop.core.api.flatten import check_callable
 from fiveloop.core.api.operands import with_tangents
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
 from fiveloop.core.errors import at_source
@@ -96,7 +96,7 @@ class custom_jvp(CustomFunction[P, R]):
                 if rule is not None
             ]
             if not parts:
-                return out, tree_map(lambda x: SymbolicZero(as_value(x).aval.tangent()), out)
+                return out, tree_map(SymbolicZero.from_primal_value, out)
             return out, tree_map(_sum, *parts)
 
         self.rule, self.symbolic_zeros = rule_of_all, False

@@ -18,6 +18,7 @@ from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
 from fiveloop.core.errors import at_source
+from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 from fiveloop.core.rule_types import Zero
@@ -41,8 +42,9 @@ class custom_vjp(CustomFunction[P, R]):
 
     `fwd` takes the function's arguments, and returns its result and residuals: any pytree of arrays. `bwd` takes
     the residuals and the cotangent of the result, and returns a tuple of cotangents, one an argument; None counts
-    as zero. Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd` takes them in their places,
-    `bwd` takes them first.
+    as zero. Of a Ref, it gives the cotangent of what the Ref held at the call; what `fwd` writes has no derivative.
+    Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd` takes them in their places, `bwd` takes them
+    first.
     Forward mode is derived by transposing `bwd`, which is linear in the cotangent. Without derivatives, the function
     itself runs.
 
@@ -149,7 +151,13 @@ def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
             result = bwd(*call.static.values(), residuals, ct)
             return check_cotangents(bwd_name, result, arg_avals, call.tree)
 
-        arg_avals = [x.aval for x in values]
+        # Of a Ref, bwd speaks of what it holds.
+        arg_avals: list[Aval] = [
+            ShapedArray(x.shape, x.dtype)
+            if x.aval.accumulates and x.aval.differentiable
+            else x.aval
+            for x in values
+        ]
         return outs, res_leaves, back
 
     bwd_name = RuleName("bwd", bwd, call.name)

@@ -11,7 +11,9 @@ from fiveloop.core.custom_rule.linear import LinearRule
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.errors import at_source
 from fiveloop.core.rule_types import Zero
+from fiveloop.core.trace.stage import captured_by
 from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, users_lines
+from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
 from fiveloop.core.util import Mask, merge, partition, select_by, split_list
 
@@ -108,23 +110,20 @@ class VjpRule(UserRule):
         """Run fwd; the tangents come out of one linear equation whose transpose is bwd."""
         closed, args = split_list(primals, [p.num_closed])
         dots = list(tangents[p.num_closed :])
-        _refuse_linear_refs(p, args, dots)
-        perturbed = nonzero_mask(dots)
-        backward: list[FlatBwd] = []
-
-        def fwd(values: Sequence[Value], _: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
-            outs, res, back = self.fwd(values, perturbed)
-            backward[:] = [back]
-            num_outs[:] = [len(outs)]
-            return [*outs, *res], []
-
-        num_outs: list[int] = []
-        results, _ = self.closure.run(fwd, closed, args)
-        outs, res = split_list(results, num_outs)
+        # The tangents of what Refs hold at the call; `bwd` speaks of these.
+        held = [t[...] if t.aval.accumulates and not isinstance(t, Zero) else t for t in dots]
+        if self.flat_jvp is not None:
+            _refuse_linear_refs(p, args, dots)
+        outs, res, back = self._forward(closed, args, dots)
         floats = [x.aval.differentiable for x in outs]
         if not any(floats):
             return outs, [zero_like(x) for x in outs]
-        rule = self._linear(outs, floats, res, args, perturbed, len(closed), backward[0])
+        if any(t is not h for t, h in zip(dots, held, strict=True)):
+            spoken = _spoken_of(back, res, outs, len(dots))
+            refs = zip(dots, held, spoken, strict=True)
+            held = [h if t is h or s else Zero(h.aval) for t, h, s in refs]
+        dots, perturbed = held, nonzero_mask(held)
+        rule = self._linear(outs, floats, res, args, perturbed, len(closed), back)
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
         given = [t for t in dots if not isinstance(t, Zero)]
         types = tuple([x.aval for x in (*known, *given)])
@@ -133,6 +132,28 @@ class VjpRule(UserRule):
         return outs, [
             next(outs_dot) if f else zero_like(x) for x, f in zip(outs, floats, strict=True)
         ]
+
+    def _forward(
+        self, closed: Sequence[Value], args: Sequence[Value], dots: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Value], FlatBwd]:
+        """What fwd gives. What it writes to Refs has no derivative, and leaves that of the rest of them as it is."""
+        backward: list[FlatBwd] = []
+        num_outs: list[int] = []
+
+        def run(*values: Value) -> list[Value]:
+            outs, res, back = self.fwd(values, nonzero_mask(dots))
+            backward[:], num_outs[:] = [back], [len(outs)]
+            return [*outs, *res]
+
+        def fwd(
+            values: Sequence[Value], dots: Sequence[Tangent]
+        ) -> tuple[list[Value], list[Tangent]]:
+            return (jvp_flat(run, values, dots)[0] if any(nonzero_mask(dots)) else run(*values)), []
+
+        of_refs = [t if t.aval.accumulates else Zero(t.aval) for t in dots]
+        results, _ = self.closure.run(fwd, closed, args, of_refs)
+        outs, res = split_list(results, num_outs)
+        return outs, res, backward[0]
 
     def _linear(
         self,
@@ -196,13 +217,31 @@ class _Unwritten:
                 )
 
 
+def _spoken_of(
+    back: FlatBwd, res: Sequence[Value], outs: Sequence[Value], count: int
+) -> Sequence[bool]:
+    """For which arguments bwd gives cotangents that are not zero, by a trial; all, if that fails."""
+    found = [True] * count
+
+    def trial(*values: Value) -> list[Value]:
+        kept, given = split_list(values, [len(res)])
+        cts = iter(given)
+        full = [next(cts) if x.aval.differentiable else zero_like(x) for x in outs]
+        found[:] = nonzero_mask(back(kept, full))
+        return []
+
+    floats = [x.aval.tangent() for x in outs if x.aval.differentiable]
+    captured_by(trial, [*[x.aval for x in res], *floats])
+    return found
+
+
 def _refuse_linear_refs(
     p: CustomRuleParams, args: Sequence[Value], dots: Sequence[Tangent]
 ) -> None:
     for k, (x, t) in enumerate(zip(args, dots, strict=True)):
         if x.aval.accumulates and not isinstance(t, Zero):
             raise TypeError(
-                f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since bwd gives no "
-                f"cotangent for what a Ref holds, got one of type {x.aval} as leaf {k} of its arguments that is; pass "
-                f"what it holds, or give the function a jvp{at_source(current_source())}"
+                f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since it has both "
+                f"a jvp and a bwd, which may write different things, got one of type {x.aval} as leaf {k} of its "
+                f"arguments that is; pass what it holds, or give only one of the rules{at_source(current_source())}"
             )
