@@ -15,10 +15,12 @@ from . import extend as _extend
 from . import tree
 from .api.autodiff import jvp, linearize, vjp
 from .api.batching import vmap
+from .api.closure_convert import closure_convert, custom_gradient
 from .api.custom_checks import SymbolicZero
 from .api.custom_derivative import custom_derivative
 from .api.custom_jvp import custom_jvp
 from .api.custom_vjp import CustomVJPPrimal, custom_vjp
+from .api.custom_vmap import custom_vmap
 from .api.gradient import grad, value_and_grad
 from .api.implicit import custom_linear_solve, custom_root
 from .api.jacobians import hessian, jacfwd, jacrev
@@ -116,11 +118,14 @@ __all__ = [
     "axis_size",
     "checking_leaks",
     "closed_call",
+    "closure_convert",
     "custom_derivative",
+    "custom_gradient",
     "custom_jvp",
     "custom_linear_solve",
     "custom_root",
     "custom_vjp",
+    "custom_vmap",
     "debug_nans",
     "disable_jit",
     "ds",

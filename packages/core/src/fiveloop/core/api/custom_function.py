@@ -91,7 +91,7 @@ class CustomFunction(Generic[P, R]):
     """A function with a rule of its own for derivatives; the base of `custom_jvp` and `custom_vjp`."""
 
     what = "custom rule"
-    ignores_closed = False
+    staged = False
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ def run_custom(
 ) -> list[Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
     scope = axis_scope()
-    if not is_staging(current_trace()) and all(map(_is_known, values)):
+    if not (owner.staged or is_staging(current_trace())) and all(map(_is_known, values)):
         rule = make_rule(Closure(), current_trace())
         rule.holds_traced = current_trace().parent is not None and may_hold_tracers(owner)
         params = CustomRuleParams(rule, name=call.name, axes=scope.axes, scope=scope)

@@ -193,7 +193,7 @@ class _Owner:
 
     what: str
     functions: list[Any]
-    ignores_closed = True
+    staged = False
 
     def closed_parts(self) -> list[Any]:
         """The functions, which may close over traced values."""

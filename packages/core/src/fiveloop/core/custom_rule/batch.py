@@ -46,6 +46,8 @@ def custom_rule_batch(
     be: it is known when they have run.
     """
     batched = tuple(d is not None for d in dims)
+    if p.rule.batches and any(batched):
+        return p.rule.batch(size, operands, dims, p)
     axes = axes_in_front(operands, dims)
     moved = in_front(size, operands, dims)
     places = [d if b else None for b, d in zip(batched, axes, strict=True)]

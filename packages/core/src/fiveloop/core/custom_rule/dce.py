@@ -23,7 +23,7 @@ def custom_rule_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | N
     p: CustomRuleParams = eqn.params
     if not any(used) and not must_stay(eqn):
         return [False] * len(eqn.invars), None
-    if p.jaxpr is None or all(used):
+    if p.jaxpr is None or all(used) or p.rule.batches:
         return [True] * len(eqn.invars), eqn
     smaller = replace(
         p,

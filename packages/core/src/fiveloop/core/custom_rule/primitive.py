@@ -84,13 +84,15 @@ class Rule:
     jaxpr is transposed. `ignores_closed` says that results do not depend on what the user's functions close over, as a
     solution does not on how it is found. `keeps_traced` tells the leak checker that what those functions close over is
     held on purpose. `holds_traced` says of functions that run operation by operation that they may close over traced
-    values, and `home` under which trace they were called; it is None of staged ones.
+    values, and `home` under which trace they were called; it is None of staged ones. `batches` says that the rule has a
+    `batch` of its own.
     """
 
     kind = "rule"
     transposes = False
     ignores_closed = False
     keeps_traced = True
+    batches = False
     holds_traced = False
     home: Trace | None = None
 
@@ -111,6 +113,12 @@ class Rule:
     ) -> tuple[list[Value], list[Tangent]]:
         """Results and their tangents, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no jvp")
+
+    def batch(
+        self, size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CustomRuleParams
+    ) -> tuple[list[Value], list[int | None]]:
+        """Results of a batch, and where they have it, under the current trace."""
+        raise TypeError(f"{p.name}: {self.kind} has no batch")
 
     def transpose(
         self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]

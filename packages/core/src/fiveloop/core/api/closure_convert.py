@@ -1,0 +1,121 @@
+"""Closures made arguments: `closure_convert`, and `custom_gradient`, whose rule is a closure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from fiveloop.core.api.custom_checks import RuleName
+from fiveloop.core.api.custom_vjp import custom_vjp
+from fiveloop.core.api.flatten import (
+    FlatFunction,
+    as_result,
+    check_callable,
+    flatten_values,
+    function_name,
+)
+from fiveloop.core.api.staging import stage_user
+from fiveloop.core.array import as_value
+from fiveloop.core.errors import at_source
+from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.pytree import register_node, tree_map
+from fiveloop.core.trace.boundary import boundary
+from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.util import merge, partition
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@boundary
+def closure_convert(
+    fun: Callable[..., R], *example_args: Any
+) -> tuple[Callable[..., R], list[Any]]:
+    """`fun` as a function that takes what it closes over, if that may be differentiated, after its arguments.
+
+    `fun` runs once, on arguments of the types of `example_args`, to which it is bound. What is given back is a function
+    of such arguments followed by the closed-over values, and the list of these: traced values of floating types, which
+    a function with a custom rule must be given as arguments to have derivatives by them.
+
+    >>> def slope_by_scale(scale):
+    ...     f, consts = closure_convert(lambda x: scale * x, 1.0)
+    ...     return f(5.0, *[2.0 * c for c in consts])
+    >>> grad(slope_by_scale)(3.0)  # doctest: +SKIP
+    Array(10., dtype=float32, weak_type=True)
+    """
+    check_callable("closure_convert", fun)
+    staged, flat = stage_user(fun, example_args, {})
+    hoisted = [x.aval.differentiable and not x.aval.accumulates for x in staged.captured]
+    held, consts = partition(hoisted, staged.captured)
+    what = f"closure_convert of {function_name(fun)}"
+    avals = staged.jaxpr.in_avals[len(hoisted) :]
+
+    def converted(*args: Any) -> R:
+        num = max(len(args) - len(consts), 0)
+        values, tree = flatten_values((args[:num], {}), f"{what}: arguments")
+        given, _ = flatten_values(args[num:], f"{what}: closed-over values")
+        types = [(x.shape, x.dtype) for x in values]
+        if tree != flat.in_tree or types != [(a.shape, a.dtype) for a in avals]:
+            raise TypeError(
+                f"{what}: expected arguments like the examples, {flat.in_tree} of {[*map(str, avals)]}, and then "
+                f"{len(consts)} closed-over values, got {tree} of {[str(x.aval) for x in values]}"
+                f"{at_source(current_source())}"
+            )
+        operands = [*merge(hoisted, held, given), *values]
+        out: R = flat.unflatten(eval_jaxpr(staged.jaxpr, operands))
+        return out
+
+    return converted, [as_result(x) for x in consts]
+
+
+class _Rule:
+    """A rule on the types of the cotangent: a jaxpr of what it closes over, which it keeps, and of the cotangent."""
+
+    def __init__(self, form: tuple[Jaxpr, FlatFunction], kept: Sequence[Any]) -> None:
+        self.form = form
+        self.kept = kept
+
+    def __call__(self, ct: Any) -> Any:
+        jaxpr, flat = self.form
+        leaves, _ = flatten_values((self.kept, ct), "custom_gradient: the cotangent")
+        return flat.unflatten(eval_jaxpr(jaxpr, leaves))
+
+
+register_node(_Rule, lambda r: (r.kept, r.form), _Rule)
+
+
+def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callable[P, R]:
+    """A function that gives its result, and with it the function from a cotangent of it to cotangents of the arguments.
+
+    The second may close over what the first has computed. It gives a tuple, one cotangent an argument, or of one
+    argument its cotangent. It is staged when the result is computed, so it cannot branch on values.
+
+    >>> @custom_gradient
+    ... def f(x):
+    ...     return x * x, lambda ct: (10.0 * x * ct,)
+    >>> f(3.0), grad(f)(3.0)  # doctest: +SKIP
+    (Array(9., dtype=float32, weak_type=True), Array(30., dtype=float32))
+    """
+    check_callable("custom_gradient", fun)
+    name = RuleName("custom_gradient", fun, function_name(fun))
+
+    def parts(args: Sequence[Any]) -> tuple[Any, Any]:
+        return name.pair(fun(*args), "(result, function from its cotangent)")  # type: ignore[call-arg]
+
+    primal: Any = wraps(fun)(lambda *args: parts(args)[0])
+
+    def fwd(*args: Any) -> Any:
+        out, rule = parts(args)
+        types = tree_map(lambda x: as_value(x).aval.tangent(), out)
+        staged, flat = stage_user(rule, (types,), {})
+        return out, _Rule((staged.jaxpr, flat), [as_result(x) for x in staged.captured])
+
+    def bwd(rule: _Rule, ct: Any) -> Any:
+        cts = rule(ct)
+        return cts if isinstance(cts, (tuple, list)) else (cts,)
+
+    wrapped: custom_vjp[P, R] = custom_vjp(primal)
+    wrapped.defvjp(fwd, bwd)
+    return wrapped

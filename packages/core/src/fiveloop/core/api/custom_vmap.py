@@ -1,0 +1,103 @@
+"""`custom_vmap`: a function whose batch the user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fiveloop.core.api.custom_checks import RuleName, check_outs
+from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
+from fiveloop.core.api.flatten import check_callable
+from fiveloop.core.array import Value
+from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
+from fiveloop.core.errors import at_source
+from fiveloop.core.pytree import tree_flatten, tree_unflatten
+from fiveloop.core.trace.tracer import Trace, current_source
+from fiveloop.core.transforms.batch import move_batch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+VmapFunction = TypeVar("VmapFunction", bound=Callable[..., tuple[Any, Any]])
+
+
+class custom_vmap(CustomFunction[P, R]):
+    """A function that under `vmap` is what `def_vmap` says.
+
+    The rule takes the size of the batch, a list that says for each argument which of its leaves have the batch, in
+    front, and the arguments. It returns the result and, in the same structure, which of its leaves have the batch.
+    Derivatives of the batch are those of the rule; for a derivative rule beside it, give that to the whole:
+    `custom_vjp(custom_vmap(f))`.
+
+    >>> @custom_vmap
+    ... def f(x, y):
+    ...     return x + y
+    >>> @f.def_vmap
+    ... def f_vmap(axis_size, in_batched, xs, ys):
+    ...     return xs + ys, any(in_batched)
+    >>> vmap(f, (0, None))(np.arange(3), 10)  # doctest: +SKIP
+    Array([10, 11, 12], dtype=int64)
+    """
+
+    what = "custom_vmap"
+    staged = True
+
+    def __init__(self, fun: Callable[P, R]) -> None:
+        super().__init__(fun)
+        self.rule: Callable[..., Any] | None = None
+
+    def def_vmap(self, vmap_rule: VmapFunction) -> VmapFunction:
+        """Give the rule: `vmap_rule(axis_size, in_batched, *args)` returns the result and what of it is batched."""
+        check_callable(f"def_vmap of {self.name}", vmap_rule)
+        self.rule = vmap_rule
+        return vmap_rule
+
+    def closed_parts(self) -> list[Any]:
+        """The function and its rule."""
+        return [self.fun, self.rule]
+
+    def check_rule(self) -> None:
+        """Raise if there is no rule yet."""
+        if self.rule is None:
+            raise TypeError(
+                f"custom_vmap of {self.name}: expected a rule before the first call, got none; give one with "
+                f"`{self.name}.def_vmap(rule)`{at_source(current_source())}"
+            )
+
+    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+        """The rule for one call, and a trial of it on a batch of one."""
+        flat = _flat_vmap(self.rule, call)
+
+        def make_rule(closure: Closure, home: Trace | None) -> VmapRule:
+            return VmapRule(closure, flat)
+
+        def probe(*values: Value) -> list[Value]:
+            return flat(1, [True] * len(values), [move_batch(x, 1, None) for x in values])[0]
+
+        return make_rule, probe
+
+
+def _flat_vmap(rule: Any, call: Call) -> FlatVmap:
+    """A user's rule as a function of leaves, whose results are checked."""
+    name = RuleName("vmap", rule, call.name)
+
+    def flat(
+        size: int, batched: Sequence[bool], values: Sequence[Value]
+    ) -> tuple[list[Value], list[bool]]:
+        flags = list(tree_unflatten(call.tree, batched)[0])
+        result = rule(size, flags, *call.dynamic(values))
+        out, told = name.pair(result, "(result, which of its leaves are batched)")
+        found, tree = tree_flatten(told)
+        if tree != call.flat.out_tree or not all(isinstance(b, (bool, np.bool_)) for b in found):
+            raise name.error(
+                f"must say of each leaf of the result whether it is batched, in the structure that {call.name} gives, "
+                f"{call.flat.out_tree}, got {told!r}"
+            )
+        avals = [
+            a.batched(size) if b else a for a, b in zip(call.out_avals or (), found, strict=True)
+        ]
+        return check_outs(name, out, call.flat.out_tree, avals)[0], [*map(bool, found)]
+
+    return flat
