@@ -260,6 +260,16 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "diagonal: expected at least two axes, got f64[3]",
     ),
+    "an attribute of a traced value": (
+        lambda: jit(lambda x: setattr(x, "scale", 2.0))(A),
+        AttributeError,
+        "a value of type f64[2,3] has no attribute 'scale' that can be set",
+    ),
+    "the shape of a lane": (
+        lambda: vmap(lambda x: setattr(x, "shape", (1, 3)))(A),
+        AttributeError,
+        "a value of type f64[3] has no attribute 'shape' that can be set",
+    ),
 }
 
 

@@ -160,9 +160,9 @@ CASES: dict[str, Case] = {
         "sum: expected `x` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
     ),
     "a functional update of a Ref": (
-        lambda: new_ref(X).at[0].set(1.0),  # type: ignore[attr-defined]  # that is the point
+        lambda: new_ref(X).at[0].add(1.0),  # type: ignore[attr-defined]  # that is the point
         AttributeError,
-        "a part of a Ref, `ref.at[index]`, has no attribute 'set': write `ref[index] = x`",
+        "a part of a Ref, `ref.at[index]`, has no attribute 'add': write `ref[index] += x`",
     ),
     "shape": (
         lambda: swap(new_ref(X), slice(0, 2), M),
@@ -374,4 +374,17 @@ def test_no_element_of_an_empty_axis() -> None:
         "expected an axis that has elements for an index, got axis 0, of size 0, of an array of shape (0, 3); leave "
         "the code out for empty arrays",
         within=read_one,
+    )
+
+
+@pytest.mark.parametrize("name", ["x", "shape", "T"])
+@pytest.mark.parametrize("part", [lambda r: r, lambda r: r.at[1:], lambda r: r.T])
+@pytest.mark.parametrize("wrap", [lambda f: f, jit, grad])
+def test_a_ref_takes_no_attributes(wrap: Any, part: Any, name: str) -> None:
+    ref = new_ref(np.zeros((2, 3), np.float32))
+    assert_misuse(
+        lambda: wrap(lambda r: setattr(part(r), name, 1.0))(ref),
+        AttributeError,
+        f"a value of type {part(ref).aval} has no attribute {name!r} that can be set; what a Ref holds is written so: "
+        "`ref[...] = x`",
     )

@@ -19,7 +19,7 @@ from .api.operands import (
 )
 from .api.staging import aval_of, is_spec, stage_call, stage_user
 from .api.static import with_static
-from .array import InplaceNote, copied
+from .array import Fixed, InplaceNote, copied
 from .backend.lazy import optional_module
 from .closed_call.primitive import check_operands
 from .closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
@@ -124,6 +124,7 @@ __all__ = [
     "DonatedError",
     "ELEMENTWISE",
     "Entry",
+    "Fixed",
     "FlatFunction",
     "Indexer",
     "InplaceNote",

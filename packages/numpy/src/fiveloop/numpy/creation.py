@@ -207,13 +207,13 @@ def full_like(
 
 
 def _filled_like(fun: str, x: ArrayLike, fill_value: ArrayLike, dtype: Any, shape: Any) -> Value:
-    like = operand(fun, "x", x)
+    like = as_value(x, f"{fun}: argument `x`")  # of a Ref, what it holds counts
     kind = like.dtype if dtype is None else dtype
     return _filled(fun, like.shape if shape is None else shape, fill_value, kind)
 
 
 def zeros_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
-    """Zeros of the shape and dtype of `x`.
+    """Zeros of the shape and dtype of `x`, which may be a Ref: then of what it holds.
 
     >>> fnp.zeros_like(np.ones(2, np.int32))
     Array([0, 0], dtype=int32)

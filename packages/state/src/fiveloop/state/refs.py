@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core.engine import (
+    Fixed,
     InplaceNote,
     Turn,
     copied,
@@ -35,7 +36,7 @@ ACCESS: dict[str, Callable[..., Any]] = {}
 """The functions behind the methods of Refs, filled in by `api`."""
 
 
-class Ref(Value, metaclass=_RefType):
+class Ref(Fixed, metaclass=_RefType):
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[i] += x` accumulates, `ref[...]` reads all.
 
     Made by `new_ref`; `ref.at[i]` is a part of it, `ref.T`, `ref.transpose(axes)` and `ref.reshape(shape)` are all of

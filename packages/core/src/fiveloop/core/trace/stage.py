@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fiveloop.core.array import Array, Scalar, Value, as_value
+from fiveloop.core.array import Array, Scalar, Value, as_value, setter
 from fiveloop.core.errors import CoreError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import Effects
@@ -33,14 +33,18 @@ class StageTracer(Tracer):
     """A variable of the jaxpr that is being written."""
 
     __slots__ = ("binder",)
+    binder: Var
 
     def __init__(self, trace: StageTrace, var: Var, source: Source | str | None) -> None:
         super().__init__(trace, source)
-        self.binder = var
+        _set_binder(self, var)
 
     @property
     def aval(self) -> Aval:
         return self.binder.aval
+
+
+_set_binder = setter(StageTracer, "binder")
 
 
 class StageTrace(Trace):

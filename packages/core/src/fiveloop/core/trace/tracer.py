@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
-from fiveloop.core.array import Concrete, Value
+from fiveloop.core.array import Concrete, Fixed, Value, setter
 from fiveloop.core.errors import (
     ConcretizationError,
     EscapedTracerError,
@@ -57,15 +57,17 @@ ARGUMENT = "an argument"
 """Stands for the place where a tracer was made, if it stands for an argument of the traced function."""
 
 
-class Tracer(Value):
+class Tracer(Fixed):
     """A stand-in for a value in a traced function."""
 
     __slots__ = ("__weakref__", "_trace", "source")
+    _trace: Trace
+    source: Source | str | None
 
     def __init__(self, trace: Trace, source: Source | str | None = None) -> None:
-        self._trace = trace
-        self.source = source
-        self._note = None
+        _set_trace(self, trace)
+        _set_source(self, source)
+        _set_note(self, None)
 
     @property
     def owner(self) -> Trace:
@@ -89,6 +91,10 @@ class Tracer(Value):
 
     def __repr__(self) -> str:
         return f"Traced<{self.aval}>"
+
+
+_set_trace, _set_source = setter(Tracer, "_trace"), setter(Tracer, "source")
+_set_note = setter(Value, "_note")
 
 
 def where_made(tracer: Tracer) -> str:
