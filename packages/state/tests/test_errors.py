@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
         "`v.astype('int32')`",
     ),
     "64 bits into 32": (
-        lambda: new_ref(X).__setitem__(0, np.float64(0.5)),
+        lambda: new_ref(X).__setitem__(slice(1), np.ones(1)),
         TypeError,
         "cannot write a value of dtype f64 into an array of dtype f32 without loss; convert it first: "
         "`v.astype('float32')`",
