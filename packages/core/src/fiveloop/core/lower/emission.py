@@ -55,29 +55,25 @@ def emit_order(
 
 def guarded(
     b: hlo.Builder,
-    operands: Sequence[IRValue],
-    index: int,
-    read: Callable[[Sequence[IRValue]], list[IRValue]],
+    place: IRValue,
+    read: Callable[[], list[IRValue]],
     results: Sequence[hlo.TypeSpec],
 ) -> list[IRValue]:
-    """A read in both branches of an `if`, by operand number `index`, which says where.
+    """A read at a place, in an `if` that is always taken: the place with its lowest bit set is not zero.
 
     XLA may write an array a second time where it is read, to read from that; then it copies what is written to. It
-    does not look into a branch. Below zero, where the other branch reads, a place is the first one.
+    does not look into a branch.
     """
-    place = operands[index]
-    zero = hlo.constant(b, np.asarray(0), (), place.dtype)
-    first = place
     if place.shape:
-        one = hlo.slice(b, place, *[[k] * len(place.shape) for k in (0, 1, 1)])
-        first = hlo.reshape(b, one, ())
-    known = hlo.compare(b, first, zero, "GE")
+        start, one = ([k] * len(place.shape) for k in (0, 1))
+        place = hlo.reshape(b, hlo.slice(b, place, start, one, one), ())
+    odd = hlo.or_(b, place, _number(b, place, 1))
+    true = hlo.compare(b, odd, _number(b, place, 0), "NE")
 
-    def below() -> list[IRValue]:
-        least = hlo.max(b, place, _number(b, place, 0))
-        return read([*operands[:index], least, *operands[index + 1 :]])
+    def unreached() -> list[IRValue]:
+        return [hlo.constant(b, np.asarray(7).astype(d), shape, d) for shape, d in results]
 
-    return hlo.if_(b, known, lambda: read(operands), below, results)
+    return hlo.if_(b, true, read, unreached, results)
 
 
 def _scalar_if(

@@ -128,20 +128,26 @@ class LowerContext:
     def _lowered(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:
         """An equation by its rule; a read of an array that has been written in this function guarded, if asked for."""
 
-        def run(xs: Sequence[IRValue]) -> list[IRValue]:
-            return list(lower_rules[eqn.primitive](self, xs, eqn.params))
+        def run() -> list[IRValue]:
+            return list(lower_rules[eqn.primitive](self, operands, eqn.params))
 
         if not self._module.emission.guards:
-            return run(operands)
+            return run()
         name, written = eqn.primitive.name, self._module.written
-        moving = [k for k, x in enumerate(operands) if k and x.name not in self._fixed]
+        moving = [x for x in operands[1:] if x.name not in self._fixed]
         if name in _READS and operands[0].name in written and moving:
             specs = [(a.shape, a.dtype) for a in self.avals_out]
-            return guarded(self.b, operands, moving[0], run, specs)
-        results = run(operands)
+            return guarded(self.b, moving[0], run, specs)
+        results = run()
         if name in _WRITES:
             written.update(x.name for x in results)
         return results
+
+    def as_stored(self, xs: Sequence[IRValue]) -> list[IRValue]:
+        """What a step of a loop hands to the next one in its turn, rounded as what a turn hands on."""
+        outs, written = hlo.as_stored(self.b, xs), self._module.written
+        written.update(y.name for x, y in zip(xs, outs, strict=True) if x.name in written)
+        return outs
 
     def call(self, jaxpr: Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""

@@ -38,7 +38,7 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
             carried[p.end] = hlo.constant(ctx.b, np.asarray(False), (), np.dtype(np.bool_))
         for n in range(count):
             k = hlo.add(ctx.b, start, number(n)) if n else start
-            carried = step(k, hlo.as_stored(ctx.b, carried) if n else carried)
+            carried = step(k, ctx.as_stored(carried) if n else carried)
         return [hlo.add(ctx.b, start, number(count)), *carried]
 
     def more(args: Sequence[IRValue]) -> IRValue:
@@ -58,5 +58,5 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
                 after = left if p.end is None else 0
                 _, *carry = shown_loop(bar, number(p.nsteps), state, more, turn, after)
     for n in range(left):
-        carry = step(number(turns * count + n), hlo.as_stored(ctx.b, carry) if n else carry)
+        carry = step(number(turns * count + n), ctx.as_stored(carry) if n else carry)
     return carry
