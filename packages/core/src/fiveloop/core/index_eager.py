@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from fiveloop.core.lower.dispatch import eager_program, explain
 from fiveloop.core.promotion import Typed, check_narrowing, host_scalar
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import is_concrete
+from fiveloop.core.util import remembered
 
 Flags: TypeAlias = tuple[bool, bool]
 LARGE = 2**18
@@ -141,7 +141,7 @@ def _static_key(index: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def _static_plan(shape: Shape, key: tuple[Any, ...]) -> _Plan:
     index = tuple(slice(*item) if isinstance(item, tuple) else item for item in key)
     return _device_plan(shape, *normalize(shape, index))
@@ -160,14 +160,14 @@ def _one_array(shape: Shape, index_shape: Shape, index: Buffer) -> _Plan:
     return _Plan(plan.indexer, plan.result_shape, (index,), plan.read)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _one_array_form(shape: Shape, index_shape: Shape) -> _Plan:
     at = np.zeros(index_shape, np.int32)
     indexer, _ = normalize(shape, to_array(as_value(at)))
     return _Plan(indexer, indexer.result_shape, (), _reader(indexer))
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _reader(indexer: Indexer) -> Any:
     def read(x: Value, *operands: Value) -> list[Value]:
         return [take(x, indexer, operands)]
@@ -175,7 +175,7 @@ def _reader(indexer: Indexer) -> Any:
     return eager_program("take", lambda avals: stage_closed(read, avals, "take"))
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     unique, ascending = flags
 
@@ -190,7 +190,7 @@ def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     )
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _position(i: int) -> Buffer:
     """A number on the device, kept: positions recur."""
     wide = not -(2**31) <= i < 2**31

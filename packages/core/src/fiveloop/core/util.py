@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from fiveloop.core.errors import CoreError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
 Mask = tuple[bool, ...]
@@ -70,6 +72,21 @@ def dedupe(xs: Iterable[T], key: Callable[[T], Any] = id) -> list[T]:
     return list(seen.values())
 
 
+FORGET: list[Callable[[], None]] = []
+"""What empties each table of traces and programs."""
+
+
+def remembered(limit: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`lru_cache` for what makes traces and programs, which `forget_traces` empties."""
+
+    def decorate(fun: Callable[P, T]) -> Callable[P, T]:
+        kept = lru_cache(maxsize=limit)(fun)
+        FORGET.append(kept.cache_clear)
+        return cast(Callable[P, T], kept)
+
+    return decorate
+
+
 class BoundedTable(Generic[T]):
     """A dictionary of at most `limit` items, which forgets the one that was not asked for the longest."""
 
@@ -77,6 +94,7 @@ class BoundedTable(Generic[T]):
         self._limit = limit
         self._items: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
+        FORGET.append(self.clear)
 
     def find(self, key: Hashable) -> T | None:
         """The item, or None."""

@@ -206,8 +206,13 @@ def _fast(
     )
 
 
-_CACHE: Any = xla.PjitFunctionCache(65536)
+_CACHE: Any = xla.PjitFunctionCache(8192)
 _serial = itertools.count()
+
+
+def forget_signatures() -> None:
+    """Let the C++ path forget all programs, and ask for each again."""
+    _CACHE.clear()
 
 
 def fast_function(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from fiveloop.core.array import Array, Value, to_array
 from fiveloop.core.backend import client
-from fiveloop.core.backend.call import eager_function, make_eager_fast
+from fiveloop.core.backend.call import eager_function, forget_signatures, make_eager_fast
 from fiveloop.core.backend.client import CallingExecutable, Executable
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.errors import DonatedError, add_source
@@ -25,7 +24,7 @@ from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
 from fiveloop.core.sharing import InTurn, Locked, lent
-from fiveloop.core.util import BoundedTable
+from fiveloop.core.util import FORGET, BoundedTable, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,8 @@ class _Shared:
         return replace(self.program, consts=buffers)
 
 
-_shared: BoundedTable[_Shared] = BoundedTable(1024)
+_shared: BoundedTable[_Shared] = BoundedTable(256)
+FORGET.append(forget_signatures)
 
 
 def shared_program(jaxpr: Jaxpr) -> Compiled:
@@ -250,7 +250,7 @@ def _one_equation(prim: Primitive[Any], avals: Sequence[Aval], params: Any) -> J
     return Jaxpr(invars, [Eqn(prim, invars, outvars, params, effects)], outvars, str(prim))
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def one_equation(prim: Primitive[Any], avals: tuple[Aval, ...], params: Any) -> Jaxpr:
     """The jaxpr of one equation; remembered, and with it its program."""
     return _one_equation(prim, avals, params)
@@ -287,7 +287,7 @@ def explain(error: Exception, buffers: Sequence[client.Buffer], what: str) -> No
         raise
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _eager(prim: Primitive[Any], params: Any) -> Any:
     return eager_program(prim.name, lambda avals: one_equation(prim, tuple(avals), params))
 

@@ -12,7 +12,7 @@ import dis
 import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache, partial
+from functools import partial
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -31,7 +31,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.tracer import ended_traces, is_eager
-from fiveloop.core.util import BoundedTable
+from fiveloop.core.util import FORGET, BoundedTable, remembered
 
 R = TypeVar("R")
 
@@ -57,15 +57,18 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     return found
 
 
-_traced: BoundedTable[Any] = BoundedTable(512)
+_traced: BoundedTable[Any] = BoundedTable(256)
 
 
 def forget_traces() -> None:
-    """Forget what has been traced outside of traces: functions are traced again when they are called next.
+    """Forget what has been traced and compiled outside of traces, by eager operations too, and free its memory.
+
+    Functions are traced again when they are called next; those that are jitted keep their own programs.
 
     >>> forget_traces()
     """
-    _traced.clear()
+    for forget in FORGET:
+        forget()
 
 
 def _full_key(key: Hashable, funs: Sequence[object]) -> Hashable | None:
@@ -222,7 +225,7 @@ class _Names:
     attributes: tuple[str, ...]
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _names(code: CodeType) -> _Names | None:
     """The names in code and in the code within it; None if it imports, or sets what is not its own."""
     loaded: dict[str, None] = {}
@@ -260,12 +263,13 @@ _SETS_CELL = frozenset(["STORE_DEREF", "DELETE_DEREF"])
 _NUMPY_FUNCTION = type(np.sum)
 _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
-_PLAIN = frozenset([int, bool, str, bytes, NoneType, EllipsisType, NotImplementedType, range])
+_PLAIN = frozenset([int, bool, str, bytes, NoneType, EllipsisType, NotImplementedType])
 _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
     float: lambda _, x: struct.pack("d", x),
     complex: lambda _, x: struct.pack("dd", x.real, x.imag),
     tuple: _Reader.items,
     slice: lambda reader, x: (slice, reader.items((x.start, x.stop, x.step))),
+    range: lambda _, x: (range, x.start, x.stop, x.step),
     frozenset: lambda reader, x: (frozenset, frozenset([reader.key(item) for item in x])),
     Array: _Reader.array,
     Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
