@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from fiveloop.core import (
     ConcretizationError,
     EscapedTracerError,
     RuleError,
+    TracerError,
     closed_call,
     ds,
     grad,
@@ -503,6 +505,56 @@ def test_a_donated_array_says_so() -> None:
     shape = ",".join(map(str, X.shape))
     assert text.startswith(
         f"add: argument 0, {X.dtype.name}[{shape}], was deleted or donated; copy it before donating it"
+    )
+
+
+class Tracer:
+    """Stands for jax's class of this name, which says that it has an array, and has none."""
+
+    __jax_array__ = None
+
+    def __repr__(self) -> str:
+        return "JitTracer(float32[3])"
+
+
+Tracer.__module__ = "jax._src.core"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        jit(lambda x: x),
+        lambda x: to_array(as_value(X)) + x,
+        lambda x: as_value(X)[x],
+        grad(lambda x: x),
+    ],
+)
+def test_a_value_that_jax_traces_says_what_to_do(use: Any) -> None:
+    text = misuse(lambda: use(type("DynamicJaxprTracer", (Tracer,), {})()), TracerError)
+    assert (
+        "must be a value of fiveloop, got JitTracer(float32[3]), which a transform of jax is tracing; use"
+        in text
+    )
+    assert "`jax.pure_callback`\n  at " in text
+
+
+def calls_itself(x: Any) -> Any:
+    return 1.0 + calls_itself(x)
+
+
+def is_jitted_in_itself(x: Any) -> Any:
+    return jit(is_jitted_in_itself)(x)
+
+
+@pytest.mark.parametrize("transform", [jit, grad, vmap, make_jaxpr, closed_call])
+@pytest.mark.parametrize("fun", [calls_itself, is_jitted_in_itself])
+def test_a_function_that_calls_itself_without_end_is_named(transform: Any, fun: Any) -> None:
+    text = misuse(lambda: transform(fun)(X if transform is vmap else 1.0), RecursionError)
+    assert re.search(
+        rf"while {fun.__name__} at .*test_errors.py:\d+ is traced: a function calls itself", text
+    )
+    assert re.search(
+        rf"\n  at .*test_errors.py:{fun.__code__.co_firstlineno + 1} \({fun.__name__}\)$", text
     )
 
 

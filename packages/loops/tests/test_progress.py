@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -354,3 +356,49 @@ def test_progress_of_another_kind_is_refused() -> None:
         TypeError,
         'Progress: desc must be a string, got 3 of type int; write `Progress("label")`',
     )
+
+
+STOPPED = """
+import os, signal, sys
+import numpy as np
+from fiveloop.core import jit
+from fiveloop.loops import fori_loop
+from fiveloop.loops.progress import bars
+from fiveloop.state import debug_callback
+
+class Drawn:
+    def __init__(self, progress, total):
+        pass
+    def show(self, count):
+        os.kill(os.getpid(), signal.SIGINT)
+    def close(self, count):
+        print("closed", count < 10**9)
+
+bars.new_bar = Drawn
+size, shown = int(sys.argv[1]), sys.argv[2] == "bar"
+
+def step(i, x):
+    if not shown:
+        debug_callback(lambda i: i < 3 or Drawn(None, 0).show(i), i)
+    return x + 1.0
+
+f = jit(lambda x: fori_loop(0, 10**9, step, x, progress=shown))
+try:
+    f(np.zeros(size, np.float32)).block_until_ready()
+except KeyboardInterrupt as error:
+    print("stopped", error.__cause__)
+print(jit(lambda x: x + 1.0)(1.0))
+"""
+
+
+@pytest.mark.parametrize("size", ["1", "100000"])  # the longer program runs in several threads
+@pytest.mark.parametrize("shown", ["bar", "calls"])
+def test_ctrl_c_stops_a_compiled_loop_at_its_next_call(size: str, shown: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, size, shown],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    assert done.stdout.splitlines() == ["closed True"] * (shown == "bar") + ["stopped None", "2.0"]

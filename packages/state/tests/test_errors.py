@@ -388,3 +388,9 @@ def test_a_ref_takes_no_attributes(wrap: Any, part: Any, name: str) -> None:
         f"a value of type {part(ref).aval} has no attribute {name!r} that can be set; what a Ref holds is written so: "
         "`ref[...] = x`",
     )
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda r: copy.deepcopy([r])])
+def test_a_copy_of_a_traced_ref_names_the_users_line(copied: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"read a Ref first: `ref\[...\]`\n  at .*test_errors.py"):
+        jit(lambda x: copied(new_ref(x)))(X)

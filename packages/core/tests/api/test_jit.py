@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -253,17 +257,64 @@ def test_jit_of_a_partial_function_takes_its_arguments() -> None:
         assert_close(power(X), 2.0**X)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        (1, 1.0, True),
-        (0.0, -0.0),
-        ((1,), (1.0,), (True,)),
-        ((0.0, (2,)), (-0.0, (2,)), (0.0, (2.0,))),
-    ],
-)
-def test_static_arguments_that_are_equal_may_differ(values: Any) -> None:
-    seen = jit(lambda x, s: x * 0 + len(repr(s)) + 100 * repr(s).count("-"), static_argnums=1)
-    for value in values:
-        text = repr(value)
-        assert int(seen(1, value)) == len(text) + 100 * text.count("-")
+@dataclass(frozen=True)
+class Config:
+    scale: Any
+    name: str = field(default="", compare=False)
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+ALONE: list[Any] = [
+    0, 0.0, -0.0, False, np.float32(0), np.float32(-0.0), np.float64(0), np.float64(-0.0), np.int8(0), np.int64(0),
+    complex(0, 0), complex(0, -0.0), complex(-0.0, 0), np.complex64(complex(-0.0, 0)), Decimal("0"), Decimal("-0"),
+    math.nan, -math.nan, range(0), range(2, 2), None, "0", b"0",
+]  # fmt: skip
+HOLDERS: list[Callable[[Any], Any]] = [
+    lambda x: x,
+    lambda x: (1, (x,)),
+    lambda x: frozenset([x]),
+    lambda x: Config(x),
+    lambda x: Pair(x, (x,)),
+    lambda x: frozenset([("key", Config((x,)))]),
+]
+
+
+@pytest.mark.parametrize("hold", HOLDERS)
+@pytest.mark.parametrize("many", [1, 9])  # leaves, for both ways of a call
+def test_static_arguments_that_are_equal_may_differ(hold: Any, many: int) -> None:
+    traced: list[Any] = []
+
+    @jit(static_argnums=1)
+    def number(xs: Any, s: Any) -> Any:
+        traced.append(s)
+        return xs[0] * 0 + len(traced)
+
+    xs = [X] * many
+    for _ in range(3):
+        numbers = [int(number(xs, hold(x)).max()) for x in ALONE]
+        assert numbers == list(range(1, len(ALONE) + 1))
+
+
+def test_static_arguments_that_are_equal_may_differ_by_name() -> None:
+    sign = jit(lambda x, *, s: x * math.copysign(1.0, s[0]), static_argnames="s")
+    for s in (0.0, -0.0, 0.0, -0.0):
+        assert_close(sign(X, s=(s, "a")), X * math.copysign(1.0, s))
+
+
+def test_static_arguments_of_a_kind_of_the_users_are_compared_by_its_rules() -> None:
+    f = jit(lambda x, s: x * s.scale, static_argnums=1)
+    f(X, Config(2.0, "one"))
+    assert_close(f(X, Config(2.0, "other")), X * 2.0)
+    f = jit(lambda x, s: x * s.scale[0], static_argnums=1)
+
+    @dataclass(eq=False)
+    class Mutable:
+        scale: list[float]
+
+    held = Mutable([3.0])
+    assert_close(f(X, held), X * 3.0)
+    assert_close(f(X, Mutable([4.0])), X * 4.0)

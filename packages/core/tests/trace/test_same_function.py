@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -13,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import extend, forget_traces, grad, jit, vmap
+from fiveloop.core import closed_call, extend, forget_traces, grad, jit, vmap
 from fiveloop.core.array import device_put
+from fiveloop.core.backend.client import Executable
 from fiveloop.core.engine import traced_once
+from fiveloop.core.trace.same_function import _traced
 
 GLOBAL = 2.0
 SETTINGS = {"scale": 2.0}
@@ -160,12 +164,65 @@ def test_what_may_change_is_traced_again_even_for_one_function(make: Any, value:
 
 
 DIFFERENT: list[Any] = [
+    range(0), range(2, 2), frozenset([0]), frozenset([0.0]), frozenset([-0.0]), complex(0, -0.0),
     0, 0.0, -0.0, False, 0j, "0", b"0", None, np.float32(0), np.int32(0), np.float64(0), (0,), (0.0,), (False,),
 ]  # fmt: skip
 
 
 def test_values_of_different_types_make_different_functions() -> None:
     assert traces(*[scale_by(x) for x in DIFFERENT]) == len(DIFFERENT)
+
+
+def programs() -> int:
+    """How many compiled programs are alive."""
+    gc.collect()
+    return sum(isinstance(x, Executable) for x in gc.get_objects())
+
+
+def test_forgetting_frees_the_programs_of_eager_functions() -> None:
+    before = programs()
+    for factor in (2.5, 3.5, 4.5):
+        grad(lambda x: ((x * factor) ** 2).sum())(np.ones(int(factor), np.float32))  # noqa: B023
+        closed_call(scale_by(factor))(X)
+        X[int(factor) % 3]
+    assert programs() > before + 6
+    forget_traces()
+    assert programs() <= before
+
+
+def test_tables_of_programs_are_bounded() -> None:
+    for factor in range(300):
+        traced_once("test", [scale_by(factor)], object)
+    assert len(_traced._items) == 256
+
+
+def test_jit_of_a_function_made_anew_is_traced_once() -> None:
+    before = programs()
+    for _ in range(5):
+        np.testing.assert_array_equal(jit(scale_by(7.25))(X), np.asarray(X) * 7.25)
+    assert programs() == before + 1
+    jit(scale_by(-7.25))(X)
+    jit(scale_by(7.25), donate_argnums=0)(X + 1)
+    assert programs() >= before + 3
+
+
+def test_jit_of_what_may_change_is_traced_anew() -> None:
+    settings = {"scale": 2.0}
+    seen = []
+    for scale in (2.0, 3.0):
+        settings["scale"] = scale
+        seen.append(jit(lambda x: x * settings["scale"])(1.0).item())
+    assert seen == [2.0, 3.0]
+
+
+def test_a_jitted_function_keeps_no_argument_of_its_first_call() -> None:
+    x = device_put(np.ones(3, np.float32))
+    f = jit(lambda x: x + SETTINGS["scale"])
+    f(x)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
 
 
 def test_equal_arrays_are_not_the_same() -> None:

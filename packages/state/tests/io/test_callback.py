@@ -319,3 +319,22 @@ def test_a_ref_can_be_read_for_it() -> None:
 
     assert_all_close([fun(np.array([3.0, 4.0], "float32"))], [np.array([2.0, 4.0], "float32")])
     assert sorted(float(x) for x in calls.seen) == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("ask", [callback, pure_callback])
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_call_may_call_its_own_jitted_function(ask: Any, size: int) -> None:
+    depths: list[int] = []
+
+    def again(x: Any) -> Any:
+        depths.append(len(depths))
+        return np.asarray(f(x)) if len(depths) < 3 else x
+
+    @jit
+    def f(x: Any) -> Any:
+        return ask(again, ShapeDtype((size,), "float32"), x) + 1.0
+
+    x = np.zeros(size, np.float32)
+    assert f(x)[0].item() == 3.0
+    assert f(x)[0].item() == 1.0
+    assert depths == [0, 1, 2, 3]

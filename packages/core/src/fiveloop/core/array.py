@@ -570,6 +570,12 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
         return python_scalar(x, "" if what == _UNNAMED else what)
     if isinstance(x, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(x), what)
+    if any(c.__name__ == "Tracer" and c.__module__.startswith("jax.") for c in type(x).__mro__):
+        raise TracerError(
+            f"{what} must be a value of fiveloop, got {x!r}, which a transform of jax is tracing; use fiveloop's "
+            "`jit`, `grad` and `vmap` around functions of fiveloop, or call them from jax by `jax.pure_callback`"
+            f"{at_source(user_source())}"
+        )
     if isinstance(x, HasJaxArray):
         return as_value(x.__jax_array__(), what)
     if hasattr(x, "__array__"):

@@ -34,7 +34,14 @@ from fiveloop.core.api.operands import (
     spread,
 )
 from fiveloop.core.api.staging import aval_of, is_spec
-from fiveloop.core.api.static import Chosen, chosen_arguments, static_key
+from fiveloop.core.api.static import (
+    Chosen,
+    chosen_arguments,
+    each_static,
+    exact,
+    inexact,
+    static_key,
+)
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats, tells_donated
@@ -48,6 +55,7 @@ from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
+from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, context_uses, current_source, is_eager
@@ -160,9 +168,12 @@ class JitFunction(Retargetable, Generic[P, R]):
     def _telling(self, best: Callable[..., Any]) -> Callable[..., Any]:
         """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
 
+        chosen = self._nums, self._names
+
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return best(*args, **kwargs)
+                given, named = each_static(chosen, exact, args, kwargs)
+                return best(*given, **named)
             except (TypeError, ValueError, RuntimeError) as error:
                 guarded(self._tell)(error, args, kwargs)
                 raise
@@ -243,6 +254,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         return result, fast, False
 
     def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        args, kwargs = each_static((self._nums, self._names), inexact, args, kwargs)
         entry, values = self._entry(args, kwargs)
         staged = entry.staged
         operands = [*staged.captured, *values]
@@ -251,7 +263,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             outs = call_jaxpr(staged.jaxpr, operands, self._name, self._inline)
             return entry.flat.unflatten(outs), None
         program = compiled(staged.jaxpr, entry.donated)
-        result = entry.flat.unflatten(program.run(operands))
+        result = entry.flat.unflatten(self._run(program, operands))
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]
         if (
             entry.uses_context or entry.flat.makes
@@ -260,6 +272,17 @@ class JitFunction(Retargetable, Generic[P, R]):
         if staged.captured or program.needs_python or not all(type(x) is Array for x in leaves):
             return result, None
         return result, self._fast_path(program, entry, len(leaves))
+
+    def _run(self, program: Compiled, operands: Sequence[Value]) -> list[Value]:
+        """Run a program, which may call Python, which may call this function; C++ knows no such calls."""
+        if not program.executable.calls_host:
+            return program.run(operands)
+        best = self._best
+        self._take(guarded(self._call_slowly))
+        try:
+            return program.run(operands)
+        finally:
+            self._take(best)
 
     def _fast_path(self, program: Compiled, entry: _Entry, num_leaves: int) -> Any:
         assert entry.flat.out_tree is not None, "unreachable: the function has been traced"
@@ -291,6 +314,11 @@ class JitFunction(Retargetable, Generic[P, R]):
         return entry, values
 
     def _trace(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
+        key = ("jit", tree, *avals, self._static_key(args, kwargs), self._donated)
+        trace = lambda: self._trace_anew(args, kwargs, tree, avals)
+        return traced_once(key, [self._fun], trace)
+
+    def _trace_anew(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
         flat = MakingFunction(self._of_dynamic(args, kwargs), tree, self._fun)
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
@@ -300,12 +328,15 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def _of_dynamic(self, args: Any, kwargs: Any) -> Callable[..., Any]:
         """The function of the arguments that are not static."""
+        # No more is held than must be: neither the other arguments, nor the jitted function.
+        fun, num_args = self._fun, len(args)
+        placed = {k: x for k, x in enumerate(args) if k in self._nums}
         static = {k: v for k, v in kwargs.items() if k in self._names}
 
         def of_dynamic(*given: Any, **named: Any) -> Any:
             rest = iter(given)
-            full = [args[k] if k in self._nums else next(rest) for k in range(len(args))]
-            return self._fun(*full, **named, **static)
+            full = [placed[k] if k in placed else next(rest) for k in range(num_args)]
+            return fun(*full, **named, **static)
 
         return of_dynamic
 

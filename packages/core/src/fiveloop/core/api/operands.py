@@ -172,7 +172,7 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming, error: Exception) ->
                 continue
         raise DonatedError(
             f"{naming(path)} of type {x.aval} {told}{at_source(current_source())}"
-        ) from error
+        ) from None
 
 
 def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:

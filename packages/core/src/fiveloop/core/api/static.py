@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import fields, is_dataclass
 from functools import wraps
+from numbers import Number
 from operator import index
+from types import FunctionType, NoneType
 from typing import Any
+
+import numpy as np
 
 from fiveloop.core.api.flatten import argument_name, function_name
 from fiveloop.core.array import Value
@@ -89,10 +94,65 @@ def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kw
 
 
 def _exact(x: Any) -> Any:
-    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, in tuples or not."""
-    if type(x) is tuple:
-        return tuple(map(_exact, x))
-    return type(x), repr(x) if type(x) in (float, complex) else x
+    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
+    kind = type(x)
+    if isinstance(x, (float, complex, np.generic)):
+        host = np.asarray(x)
+        return kind, host.dtype, host.tobytes()
+    if isinstance(x, Number) and kind not in _PLAIN:
+        return kind, x, repr(x)
+    if isinstance(x, tuple):
+        return kind, *map(_exact, x)
+    if isinstance(x, frozenset):
+        return kind, frozenset(map(_exact, x))
+    if isinstance(x, (range, slice)):
+        return kind, *map(_exact, (x.start, x.stop, x.step))
+    if is_dataclass(x):
+        held = [getattr(x, field.name, None) for field in fields(x) if field.compare]
+        return kind, x, *[_exact(y) for y in held if isinstance(y, Hashable)]
+    return kind, x
+
+
+_PLAIN = frozenset([int, bool, str, bytes, NoneType, FunctionType])
+
+
+class Exact:
+    """A static argument on its way through C++, which compares its key, not the value."""
+
+    __slots__ = ("hash", "key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.key = _exact(value)
+        self.hash = hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return self.hash
+
+
+def each_static(chosen: Chosen, change: Callable[[Any], Any], args: Any, kwargs: Any) -> Any:
+    """The arguments, with `change` of each static one in its place."""
+    nums, names = chosen
+    if not nums and not names:
+        return args, kwargs
+    given = list(args)
+    for k in nums:
+        if -len(given) <= k < len(given):
+            given[k] = change(given[k])
+    return tuple(given), {k: change(x) if k in names else x for k, x in kwargs.items()}
+
+
+def exact(x: Any) -> Any:
+    """A static argument as C++ and dictionaries may compare it."""
+    return x if type(x) in _PLAIN else Exact(x)
+
+
+def inexact(x: Any) -> Any:
+    """Undo `exact`."""
+    return x.value if type(x) is Exact else x
 
 
 def with_static(

@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
-from .client import AvalLike, Buffer, Executable, default_client, require_alive
+from .client import AFTER_FORK, AvalLike, Buffer, Executable, default_client, require_alive
 from .native import xla
 from .tree import CALL, LEAF, TREE, TreeDef
 
@@ -215,6 +215,9 @@ def forget_signatures() -> None:
     _CACHE.clear()
 
 
+AFTER_FORK.append(forget_signatures)
+
+
 def fast_function(
     name: str,
     fun: Callable[..., Any],
@@ -279,7 +282,8 @@ def _install_hooks() -> None:
     _hooks.extend(
         config(f"fiveloop_{n}", v) for n, v in (("disable", False), ("x64", False), ("hook", None))
     )
-    if "jax" not in sys.modules:
+    # A module may be called jax and be none; this part of it sets its own.
+    if sys.modules.get("jax._src.config") is None:
         xla.jax_jit.set_disable_jit_state(_hooks[0])
         xla.jax_jit.set_enable_x64_state(_hooks[1])
         xla.jax_jit.set_post_hook_state(_hooks[2])
@@ -288,6 +292,18 @@ def _install_hooks() -> None:
 _Entry: TypeAlias = tuple[
     Callable[[Any], Any], list[Any], list[Buffer], list[bool] | None, TreeDef, Take | None
 ]
+
+
+class _Donations:
+    seen = False
+
+
+_donations = _Donations()
+
+
+def note_donation() -> None:
+    """From now on arrays may have lost their memory."""
+    _donations.seen = True
 
 
 class Retargetable(partial[Any]):
@@ -347,11 +363,9 @@ class DictCall:
             buffers = consts + buffers
         if kept is not None:
             buffers = [buf for buf, keep in zip(buffers, kept, strict=True) if keep]
-        try:
-            results = run(buffers)
-        except xla.JaxRuntimeError as error:
-            require_alive(buffers, error)
-            raise
+        if _donations.seen:
+            require_alive(buffers)
+        results = run(buffers)
         outs = results.consume_with_handlers(handlers)
         if take is not None:
             num = out_treedef.num_leaves

@@ -14,7 +14,7 @@ from ..errors import DonatedError
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
-from .host_calls import Run, attached, module_of, raised_by, tell_failure
+from .host_calls import Run, attached, interruptible, module_of, raised_by, tell_failure
 from .native import hlo_types, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
@@ -71,6 +71,30 @@ class Client:
 
 _client_lock = threading.Lock()
 _clients: list[Client] = []
+
+
+_forked: list[str] = []
+AFTER_FORK: list[Callable[[], object]] = []
+"""What keeps a forked process from programs that are called without asking here."""
+
+
+def _after_fork() -> None:
+    if _clients:
+        _forked.append("")
+        for forget in AFTER_FORK:
+            forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def refuse_if_forked() -> None:
+    """Raise RuntimeError in a process that was forked when XLA had started, whose threads it lacks: it would hang."""
+    if _forked:
+        raise RuntimeError(
+            "this process was forked after fiveloop had compiled or run something, and lacks XLA's threads, so that "
+            "it can only read arrays; start it with multiprocessing's 'spawn' or 'forkserver', or fork before that"
+        )
 
 
 def default_client() -> Client:
@@ -189,15 +213,15 @@ def to_numpy(buf: Buffer) -> np.ndarray:
 _HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")
 
 
-def require_alive(args: Sequence[Buffer], error: Exception, what: str = "") -> None:
-    """If a run failed because an argument has no contents, say so in place of XLA's `error`."""
+def require_alive(args: Sequence[Buffer], what: str = "") -> None:
+    """Raise DonatedError if an argument has no contents: before a run, of which XLA would print a line of its own."""
     for k, buf in enumerate(args):
         if buf.is_deleted():
             shape = ",".join([str(d) for d in buf.aval.shape])
             place = f"{what}: argument {k}" if what else f"argument {k}"
             raise DonatedError(
                 f"{place}, {buf.aval.dtype}[{shape}], was deleted or donated; copy it before donating it"
-            ) from error
+            ) from None
 
 
 def tells_donated(error: Exception) -> bool:
@@ -251,11 +275,9 @@ class Executable:
 
     def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
         """Run the program; results may still be under way when this returns."""
-        try:
-            results = self.raw.execute_sharded(args)
-        except xla.JaxRuntimeError as error:
-            require_alive(args, error)
-            raise
+        refuse_if_forked()
+        require_alive(args)
+        results = self.raw.execute_sharded(args)
         outs: list[Buffer] = results.consume_with_handlers(self.handlers)
         return outs
 
@@ -303,23 +325,23 @@ class CallingExecutable(Executable):
 
     def execute(self, args: Sequence[Buffer], run: Run | None = None) -> list[Buffer]:
         """Run the program to its end; what a function raises comes out as it is."""
+        refuse_if_forked()
+        require_alive(args)
         run = run or Run()
         self.running.add(run)
         try:
-            results = self.raw.execute_sharded(args, with_tokens=True)
-            results.consume_token().block_until_ready()
-            outs: list[Buffer] = results.consume_with_handlers(self.handlers)
-            return outs
-        except xla.JaxRuntimeError as error:
-            tell_failure(self.host_functions)
-            raised = raised_by(error)
-            if raised is None:
-                require_alive(args, error)
-                raise
+            with interruptible(run):
+                results = self.raw.execute_sharded(args, with_tokens=True)
+                results.consume_token().block_until_ready()
+                outs: list[Buffer] = results.consume_with_handlers(self.handlers)
+                return outs
+        except (xla.JaxRuntimeError, KeyboardInterrupt) as error:
+            failed: BaseException = error
         finally:
             self.running.discard(run)
         # Not within the handler, where XLA's error would become its context.
-        raise raised
+        tell_failure(self.host_functions)
+        raise raised_by(failed) or failed
 
 
 def compile_text(
@@ -330,6 +352,7 @@ def compile_text(
     host_functions: Sequence[HostFunction] = (),
 ) -> Executable:
     """Compile StableHLO text; results carry the given avals, and the program may call the functions by number."""
+    refuse_if_forked()
     client = default_client()
     choices = compile_options(options or CompileChoices(), client.platform, client.device.id)
     load = client.raw.compile_and_load

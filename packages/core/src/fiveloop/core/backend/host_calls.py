@@ -5,9 +5,12 @@ and whoever runs the program raises it as it was.
 """
 
 import itertools
+import os
 import re
+import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -88,11 +91,12 @@ class Run:
     `writes` are what the program writes when it ends.
     """
 
-    __slots__ = ("awaits", "within", "writes")
+    __slots__ = ("awaits", "heeds", "within", "writes")
 
     def __init__(self, writes: Iterable[object] = ()) -> None:
         self.within = runs_here()
         self.awaits: Run | None = None
+        self.heeds = False
         self.writes = frozenset(writes)
 
 
@@ -115,6 +119,8 @@ def attached(fun: HostFunction, running: set[Run]) -> Callable[..., tuple[np.nda
         before, runs = _here.runs, frozenset(running.copy())
         _here.runs = runs.union(*[run.within for run in runs])
         try:
+            if any(run.heeds for run in runs) and _interrupted():
+                raise KeyboardInterrupt
             return tuple(fun(*arrays))
         except BaseException as error:
             raise _Kept(f"{_KEPT_AS}{_keep(error)}") from None
@@ -133,6 +139,35 @@ def _keep(error: BaseException) -> int:
         return number
 
 
+_pipe: list[int] = []
+
+
+@contextmanager
+def interruptible(run: Run) -> Iterator[None]:
+    """Within the block Ctrl-C is seen by the calls of a run: Python's main thread, which handles it, waits in C++."""
+    run.heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not run.heeds or threading.current_thread() is not threading.main_thread():
+        run.heeds = False
+        yield
+        return
+    if not _pipe:
+        _pipe.extend(os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+    before = signal.set_wakeup_fd(_pipe[1], warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        _interrupted()
+
+
+def _interrupted() -> bool:
+    """Whether Ctrl-C has been pressed since this was asked last."""
+    try:
+        return signal.SIGINT in os.read(_pipe[0], 64)
+    except BlockingIOError:
+        return False
+
+
 def tell_failure(functions: Sequence[HostFunction]) -> None:
     """Let those functions of a program that has failed clear away what they keep while it runs."""
     for fun in functions:
@@ -141,10 +176,11 @@ def tell_failure(functions: Sequence[HostFunction]) -> None:
             at_failure()
 
 
-def raised_by(error: Exception) -> BaseException | None:
+def raised_by(error: BaseException) -> BaseException | None:
     """The exception behind XLA's error, if a host function raised one; it is given once."""
     found = re.search(f"{_KEPT_AS}(\\d+)", str(error))
     if found is None:
-        return None
+        # It may come between two of our own lines.
+        return KeyboardInterrupt() if "KeyboardInterrupt" in str(error) else None
     with _kept_lock:
         return _kept.pop(int(found[1]), None)

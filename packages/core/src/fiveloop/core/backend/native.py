@@ -8,10 +8,9 @@ from typing import Any
 
 
 def quiet_startup() -> None:
-    """Keep jaxlib from printing start-up notices: its log level is raised to at least 1."""
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
-    if not level.isdigit() or int(level) < 1:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"
+    """Keep jaxlib from printing start-up notices, and, unless a level is set, errors, which are raised as well."""
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = level if level.isdigit() and int(level) else "1"
 
 
 quiet_startup()

@@ -19,8 +19,8 @@ _INTERNAL = tuple(
 )
 _SKIPPED = (*_INTERNAL, _STDLIB + "contextlib", _STDLIB + "functools")
 _is_internal: dict[CodeType, bool] = {}
-# NumPy's functions are between the user and the library where they are given traced values.
-_BETWEEN = (*_SKIPPED, f"{os.path.dirname(np.__file__)}/")
+# NumPy's and Python's functions are between the user and the library where they are given traced values; so is jax.
+_BETWEEN = (*_SKIPPED, f"{os.path.dirname(np.__file__)}/", "<frozen ")
 _is_users: dict[CodeType, bool] = {}
 
 
@@ -61,14 +61,32 @@ def user_source(outermost: FrameType | None = None) -> Source | None:
     """The innermost frame of the user's program, of those within `outermost`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not outermost and frame is not None:
-        code = frame.f_code
-        known = _is_users.get(code)
-        if known is None:
-            known = _is_users[code] = not code.co_filename.startswith(_BETWEEN)
-        if known:
+        if _belongs_to_user(frame.f_code):
             return Source(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+def raised_at(error: BaseException) -> Source | None:
+    """The innermost line of the user's program that an error has come through."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        if _belongs_to_user(traceback.tb_frame.f_code):
+            found = Source(traceback.tb_frame.f_code, traceback.tb_lasti)
+        traceback = traceback.tb_next
+    return found
+
+
+def _belongs_to_user(code: CodeType) -> bool:
+    known = _is_users.get(code)
+    if known is None:
+        known = _is_users[code] = not _is_between(code.co_filename)
+    return known
+
+
+def _is_between(name: str) -> bool:
+    pythons_own = name.startswith(_STDLIB) and "-packages/" not in name
+    return pythons_own or name.startswith(_BETWEEN) or "/jax/_src/" in name
 
 
 def function_source(fun: object) -> str:

@@ -281,7 +281,7 @@ def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> lis
 def explain(error: Exception, buffers: Sequence[client.Buffer], what: str) -> None:
     """If an operation failed because an operand has no contents, say so, with the user's line."""
     try:
-        client.require_alive(buffers, error, what)
+        client.require_alive(buffers, what)
     except DonatedError as gone:
         add_source(gone, user_source())
         raise

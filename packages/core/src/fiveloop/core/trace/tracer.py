@@ -22,7 +22,13 @@ from fiveloop.core.errors import (
 )
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
-from fiveloop.core.ir.source import Source, function_source, is_internal, user_source
+from fiveloop.core.ir.source import (
+    Source,
+    function_source,
+    is_internal,
+    raised_at,
+    user_source,
+)
 from fiveloop.core.lower.dispatch import run_eagerly
 from fiveloop.core.rules import impl_rules
 
@@ -271,6 +277,9 @@ def running(trace: Trace) -> Iterator[None]:
         except MISUSE as error:
             _explain(error, trace.refused)
             raise
+        except RecursionError as error:
+            _tell_recursion(error, trace)
+            raise
         finally:
             trace.live = False
             trace.refused = None
@@ -282,6 +291,16 @@ def _explain(error: Exception, refused: ConcretizationError | None) -> None:
     """Note on an error of NumPy or Python what a tracer said before, which they may have swallowed."""
     if refused is not None and error is not refused and not is_located(error):
         error.add_note(f"before this, {refused}")
+
+
+def _tell_recursion(error: RecursionError, trace: Trace) -> None:
+    """Say which function calls itself without end while it is traced, and where."""
+    if not is_located(error):
+        error.args = (
+            f"{error} while {function_source(trace.fun)} is traced: a function calls itself without end, or too often: "
+            "tracing takes every branch of `cond`, as no value is known; loop with `while_loop`, or let a static "
+            f"argument end the recursion{at_source(raised_at(error))}",
+        )
 
 
 def ended_traces() -> list[weakref.ref[Trace]] | None:
