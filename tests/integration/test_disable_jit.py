@@ -190,6 +190,18 @@ def test_bad_bodies(call: Callable[[], Any], message: str) -> None:
         call()
 
 
+def test_it_can_be_switched_back() -> None:
+    traced: list[bool] = []
+    fun = jit(lambda x: (traced.append(isinstance(x, Tracer)), x + 1.0)[1])
+    with disable_jit():
+        fun(1.0)
+        with disable_jit(False):
+            fun(1.0)
+        fun(1.0)
+    disable_jit(disable=False)(fun)(fnp.ones(2))
+    assert traced == [False, True, False, True]
+
+
 def both(a: Any, b: Any) -> Any:
     a[0], b[0] = 1.0, 2.0
     return a[0] + b[0]

@@ -12,6 +12,7 @@ import numpy as np
 
 import fiveloop.numpy as fnp
 from fiveloop.core import (
+    Array,
     Jaxpr,
     Pytree,
     ShapeDtype,
@@ -341,3 +342,21 @@ def test_untyped_functions_are_no_errors() -> None:
     untyped: Callable[[Any], Any] = square
     assert float(np.asarray(grad(untyped)(2.0))) == 4.0
     assert vmap(grad(lambda x: x**3))(np.ones(2, np.float32)).shape == (2,)
+
+
+def annotated(x: Array, scale: Array) -> Array:
+    """A function of arrays, which are traced or not."""
+    made: Array = fnp.sin(x) * scale
+    return fnp.where(x > 0, made, fnp.float32(x.sum()))
+
+
+def test_arrays_are_annotated_by_one_name() -> None:
+    x: Array = fnp.ones(3)
+    results: list[Array] = [annotated(x, x[0]), jit(annotated)(x, x[0]), vmap(annotated)(x, x)]
+    results += [
+        grad(lambda v: annotated(v, v[0]).sum())(x),
+        scan(lambda c, v: (c + v, c), x[0], x)[1],
+    ]
+    assert_type(results[0], Value)
+    assert all(isinstance(v, Array) for v in results)
+    assert jit(lambda v: v if isinstance(v, Array) else x[0])(x).shape == (3,)

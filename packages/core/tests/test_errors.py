@@ -342,7 +342,8 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "format": (
         lambda x: f"{x.sum():.2f}",
         "Traced<f32[]>",
-        "text in the format '.2f' while {} is traced; print it without a format, or return it",
+        "text in the format '.2f' while {} is traced; use `debug_print(\"{{:.2f}}\", x)` of fiveloop.state, which "
+        "prints when the program runs, or return it",
     ),
     "list": (
         lambda x: x.tolist(),

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import Array, ConcretizationError, Value, grad, jit, vmap
+from fiveloop.core import ConcretizationError, Value, grad, jit, vmap
+from fiveloop.core.array import Array
 from fiveloop.core.array_methods import ABSENT, METHODS, Methods
 from fiveloop.core.extend import Concrete, as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse

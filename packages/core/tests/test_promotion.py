@@ -91,7 +91,7 @@ def test_python_floats_are_exact_in_float64() -> None:
     assert convert(0.1, np.float64).item() == 0.1
 
 
-WIDE: list[tuple[Any, Any, Any]] = [
+NUMBERS: list[tuple[Any, Any, Any]] = [
     (np.float16, np.float64(0.1), np.float16),
     (np.float32, np.float64(0.1), np.float32),
     (np.float64, np.float64(0.1), np.float64),
@@ -107,7 +107,7 @@ WIDE: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "number", "wanted"), WIDE)
+@pytest.mark.parametrize(("dtype", "number", "wanted"), NUMBERS)
 def test_numpys_float64_is_as_weak_as_a_python_float(dtype: Any, number: Any, wanted: Any) -> None:
     """As is its complex128; NumPy's other scalars, and arrays without axes, keep their dtype."""
     x = as_value(np.ones(1, dtype))

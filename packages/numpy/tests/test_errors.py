@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,15 @@ from fiveloop.core.testing.misuse import assert_misuse
 
 X = fnp.asarray(np.arange(4, dtype=np.float32))
 M = fnp.asarray(np.ones((3, 2), np.float32))
+
+
+@dataclass
+class Point:
+    """A class that nobody has registered."""
+
+    x: float
+
+
 CUBE = fnp.ones((1, 1, 1))
 KEY = random.key(0)
 
@@ -71,8 +81,30 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "shapes to concatenate": (
         lambda: fnp.concatenate([X, M]),
+        ValueError,
+        "concatenate: expected arrays of one shape save along axis 0, got f32[4] and f32[3,2]",
+    ),
+    "shapes to append": (
+        lambda: fnp.append(M, M[:, :1], 0),
+        ValueError,
+        "concatenate: expected arrays of one shape save along axis 0, got f32[3,2] and f32[3,1]",
+    ),
+    "dataclass": (
+        lambda: jit(lambda point: point.x)(Point(1.0)),
         TypeError,
-        "concatenate: expected arrays of one dtype and one shape save along axis 0, got f32[4] and f32[3,2]",
+        "jit of <lambda>: argument `point` must be an array or a scalar, got Point(x=1.0) of type Point; make its "
+        "class a tree of its fields with `fiveloop.core.register_dataclass`",
+    ),
+    "dataclass in a function": (
+        lambda: fnp.sin(Point(1.0)),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "sin: argument `x` must be an array or a scalar, got Point(x=1.0) of type Point; make its class a tree of its "
+        "fields with `fiveloop.core.register_dataclass`",
+    ),
+    "complex number": (
+        lambda: fnp.asarray(1j, fnp.float32),
+        TypeError,
+        "asarray: the complex number 1j does not become float32; take its real part, `x.real`, first",
     ),
     "nothing to concatenate": (
         lambda: fnp.concatenate([]),
@@ -112,7 +144,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "shapes to stack": (
         lambda: fnp.stack([X, M]),
-        TypeError,
+        ValueError,
         "stack: expected arrays of one shape, got f32[4] and f32[3,2]",
     ),
     "no sequence to concatenate": (

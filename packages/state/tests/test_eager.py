@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import closed_call, jit
+from fiveloop.core import closed_call, custom_vjp, jit, named_call, value_and_grad
 from fiveloop.core.backend import client
 from fiveloop.state import Ref, new_ref
 
@@ -43,9 +43,32 @@ def test_a_value_that_was_read_does_not_change_with_a_later_write() -> None:
     np.testing.assert_array_equal(np.asarray(ref[...]), [9, 1, 2])
 
 
+def custom_vjp_of(fun: Any) -> Any:
+    """The function with a rule."""
+    made = custom_vjp(fun)
+    made.defvjp(lambda *args: (fun(*args), None), lambda res, ct: (None, None))
+    return made
+
+
 def write_both(a: Any, b: Any) -> None:
     a[0] += 1.0
     b[0] += 5.0
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (jit, "jit"),
+        (closed_call, "closed_call"),
+        (named_call, "named_call"),
+        (custom_vjp_of, "custom_vjp"),
+        (lambda f: value_and_grad(lambda a, b: f(a, b)), "value_and_grad"),
+    ],
+)
+def test_the_call_that_refuses_a_ref_twice_is_named(transform: Any, name: str) -> None:
+    ref = new_ref(np.zeros(2, np.float32))
+    with pytest.raises(ValueError, match=rf"^{name} of \S+: argument `a` and argument `b` are one"):
+        transform(write_both)(ref, ref)
 
 
 @pytest.mark.parametrize("transform", [jit, closed_call])

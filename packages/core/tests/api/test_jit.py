@@ -195,6 +195,10 @@ def test_a_function_that_closes_over_a_tracer_is_not_kept() -> None:
 def test_compiled_programs_run_and_tell_their_costs() -> None:
     lowered = jit(lambda a, n: sin(a) * n, static_argnums=1).lower(ShapeDtype((3,), np.float32), 2)
     assert "stablehlo.sine" in lowered.as_text()
+    assert lowered.as_text("hlo").startswith("HloModule") and " sine(" in lowered.as_text("hlo")
+    assert lowered.as_text("stablehlo") == lowered.as_text()
+    with pytest.raises(ValueError, match="as_text: expected `dialect` to be 'stablehlo' or 'hlo'"):
+        lowered.as_text("mhlo")
     assert str(lowered.jaxpr).count("sin") == 1
     compiled = lowered.compile()
     assert_close(compiled(X), np.sin(X) * 2)

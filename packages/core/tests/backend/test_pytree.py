@@ -2,7 +2,7 @@
 
 import doctest
 from collections import OrderedDict, defaultdict, namedtuple
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -183,6 +183,36 @@ def test_a_dataclass_declares_every_field_once() -> None:
 
     with pytest.raises(ValueError, match=r"each field of Some once .x, y., got x"):
         register_dataclass(Some, ["x"])
+
+    class Other:
+        pass
+
+    with pytest.raises(TypeError, match=r"expected a dataclass, got .*; put `@register_dataclass`"):
+        register_dataclass(Other)
+
+
+def test_a_dataclass_is_registered_by_a_decorator() -> None:
+    @register_dataclass
+    @dataclass
+    class Bare:
+        x: int
+        name: str = field(default="a", metadata={"static": True})
+
+    @register_dataclass(data_fields=["x"], meta_fields=["name"])
+    @dataclass
+    class Named:
+        x: int
+        name: str = "a"
+
+    @register_dataclass(meta_fields=["name"])
+    @dataclass
+    class Rest:
+        x: int
+        name: str = "a"
+
+    for cls in (Bare, Named, Rest):
+        assert tree_leaves(cls(1, "b")) == [1]
+        assert tree_map(lambda x: x + 1, cls(1, "b")) == cls(2, "b")
 
 
 def test_reducing_nothing_needs_a_start() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fiveloop.core as core
-from fiveloop.core import Array, closed_call, custom_linear_solve, custom_root, jit, jvp, make_jaxpr
+from fiveloop.core import closed_call, custom_linear_solve, custom_root, jit, jvp, make_jaxpr
+from fiveloop.core.array import Array
 from fiveloop.core.extend import (
     as_value,
     concatenate,

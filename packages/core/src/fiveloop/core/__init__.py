@@ -28,7 +28,8 @@ from .api.jit import JitFunction, jit
 from .api.linear import linear_transpose
 from .api.marks import named_call, stop_gradient
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
-from .array import Array, ArrayLike, Scalar, Value
+from .array import ArrayLike, Scalar, Value
+from .array import Value as Array
 from .errors import (
     ConcretizationError,
     CoreError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -297,7 +298,11 @@ class Value(Methods):
 
     def __format__(self, spec: str) -> str:
         if spec:
-            self._refuse(f"text in the format {spec!r}", "print it without a format, or return it")
+            self._refuse(
+                f"text in the format {spec!r}",
+                f'use `debug_print("{{:{spec}}}", x)` of fiveloop.state, which prints when the program runs, or '
+                "return it",
+            )
         return str(self)
 
     def item(self, *index: int) -> Any:
@@ -582,11 +587,13 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
         return _from_numpy(np.asarray(x), what)
     if hasattr(x, "__dlpack__"):
         return _from_numpy(np.from_dlpack(x), what)
-    advice = "; make it one with `fiveloop.numpy.asarray`" if isinstance(x, (list, tuple)) else ""
-    raise TypeError(
-        f"{what} must be an array or a scalar, got {x!r} of type {type(x).__name__}{advice}"
-        f"{at_source(user_source())}"
-    )
+    advice = ""
+    if isinstance(x, (list, tuple)):
+        advice = "; make it one with `fiveloop.numpy.asarray`"
+    elif is_dataclass(x):
+        advice = "; make its class a tree of its fields with `fiveloop.core.register_dataclass`"
+    given = f"{x!r} of type {type(x).__name__}{advice}"
+    raise TypeError(f"{what} must be an array or a scalar, got {given}{at_source(user_source())}")
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:

@@ -135,6 +135,11 @@ def real_dtype(dtype: DType) -> DType:
     return np.finfo(dtype).dtype if dtype.kind == "c" else dtype
 
 
+def float_limits(dtype: DType) -> np.finfo[Any]:
+    """The limits of floats of a dtype, of NumPy's or of ml_dtypes's."""
+    return ml_dtypes.finfo(dtype)
+
+
 def complex_dtype(dtype: DType) -> DType:
     """The complex dtype whose real part holds numbers of this dtype."""
     return result_dtype([dtype, np.complex64])
@@ -146,8 +151,13 @@ def wide_for_sums(dtype: DType) -> DType:
 
 
 def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
-    """A number on the host in the given dtype; OverflowError if an integer does not fit."""
+    """A number on the host in the given dtype; OverflowError if an integer does not fit, TypeError if it is complex."""
     host = np.asarray(x)
+    if host.dtype.kind == "c" and dtype_kind(typed.dtype) not in "bc":
+        raise TypeError(
+            f"{what}: the complex number {x} does not become {typed.dtype.name}; take its real part, `x.real`, first"
+            f"{at_source(user_source())}"
+        )
     if host.dtype.kind in "iuO" and dtype_kind(typed.dtype) != "b":
         _check_fits(int(host), typed.dtype, what)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -175,7 +185,7 @@ def _check_fits(x: int, dtype: DType, what: str) -> None:
     if kind in "iu":
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     else:
-        high = int(float(ml_dtypes.finfo(real_dtype(dtype)).max))
+        high = int(float(float_limits(real_dtype(dtype)).max))
         low = -high
     if not low <= x <= high:
         raise OverflowError(

@@ -7,7 +7,7 @@ Everything else is a leaf until its class is registered with `register_node` or 
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 from .backend.tree import (
     LEAF,
@@ -194,27 +194,57 @@ def register_node(
     return cls
 
 
-def register_dataclass(cls: C, data_fields: Sequence[str], meta_fields: Sequence[str] = ()) -> C:
+@overload
+def register_dataclass(
+    cls: C, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None
+) -> C: ...
+@overload
+def register_dataclass(
+    *, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None
+) -> Callable[[C], C]: ...
+def register_dataclass(
+    cls: Any = None,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+) -> Any:
     """Make a dataclass a container of its data fields; meta fields belong to the structure.
 
+    Used as a decorator, or called. Meta fields that are not named are those made with
+    `dataclasses.field(metadata={"static": True})`; data fields that are not named are the others.
+
     >>> import dataclasses
-    >>> @dataclasses.dataclass
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
     ... class Layer:
     ...     w: object
-    ...     name: str
-    >>> _ = register_dataclass(Layer, ["w"], ["name"])
+    ...     name: str = dataclasses.field(metadata={"static": True})
     >>> tree_map(lambda x: x + 1, Layer(1, "dense"))
     Layer(w=2, name='dense')
     """
+    if cls is None:
+        return functools.partial(
+            register_dataclass, data_fields=data_fields, meta_fields=meta_fields
+        )
+    name = cls.__name__
     if dataclasses.is_dataclass(cls):
-        expected = {f.name for f in dataclasses.fields(cls) if f.init}
-        given = [*data_fields, *meta_fields]
-        if sorted(given) != sorted(expected):
+        fields = [f for f in dataclasses.fields(cls) if f.init]
+        if meta_fields is None:
+            static = [f.name for f in fields if f.metadata.get("static")]
+            meta_fields = static if data_fields is None else []
+        if data_fields is None:
+            data_fields = [f.name for f in fields if f.name not in meta_fields]
+        expected, given = sorted(f.name for f in fields), sorted([*data_fields, *meta_fields])
+        if given != expected:
             raise ValueError(
-                f"register_dataclass: expected each field of {cls.__name__} once "
-                f"({', '.join(sorted(expected))}), got {', '.join(sorted(given))}"
+                f"register_dataclass: expected each field of {name} once ({', '.join(expected)}), got "
+                f"{', '.join(given)}"
             )
-    register_record(cls, data_fields, meta_fields)
+    elif data_fields is None:
+        raise TypeError(
+            f"register_dataclass: expected a dataclass, got {cls!r}; put `@register_dataclass` above `@dataclass`, or "
+            "name its `data_fields`"
+        )
+    register_record(cls, data_fields, meta_fields or ())
     return cls
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fiveloop.core import Value
-from fiveloop.core.promotion import Typed, is_python_number, join, python_typed
+from fiveloop.core import ArrayLike, Value
+from fiveloop.core.promotion import Typed, float_limits, is_python_number, join, python_typed
+from fiveloop.numpy.creation import asarray
 
 pi = math.pi
 e = math.e
@@ -16,18 +18,62 @@ inf = math.inf
 nan = math.nan
 newaxis = None
 
-bool_ = np.bool_
-int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
-uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
-float16, float32, float64 = np.float16, np.float32, np.float64
-complex64, complex128 = np.complex64, np.complex128
-bfloat16: Any = np.dtype("bfloat16").type  # core has taught NumPy the name
+
+class ScalarType:
+    """A dtype by name, wherever one is wanted; called, it makes an array of what it is given in that dtype.
+
+    >>> fnp.float32(2), fnp.ones(1, fnp.int8).dtype == fnp.int8
+    (Array(2., dtype=float32), True)
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = np.dtype(dtype)
+        self.__name__ = {"bool": "bool_"}.get(dtype, dtype)
+
+    def __call__(self, x: ArrayLike | Sequence[Any] = 0) -> Value:
+        return asarray(x, self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return self.dtype == other
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"fiveloop.numpy.{self.__name__}"
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+
+bool_ = ScalarType("bool")
+int8, int16, int32, int64 = map(ScalarType, ("int8", "int16", "int32", "int64"))
+uint8, uint16, uint32, uint64 = map(ScalarType, ("uint8", "uint16", "uint32", "uint64"))
+float16, float32, float64 = map(ScalarType, ("float16", "float32", "float64"))
+complex64, complex128 = map(ScalarType, ("complex64", "complex128"))
+bfloat16 = ScalarType("bfloat16")
 
 dtype = np.dtype
-finfo = np.finfo
-iinfo = np.iinfo
 issubdtype = np.issubdtype
 ndarray = Value
+
+
+def finfo(dtype: Any) -> np.finfo[Any]:
+    """The limits of a dtype of floats, or of an array's: its greatest number, its precision.
+
+    >>> fnp.finfo("bfloat16").eps, fnp.finfo(fnp.float16).max
+    (0.0078125, np.float16(65500.0))
+    """
+    return float_limits(_typed(dtype).dtype)
+
+
+def iinfo(int_type: Any) -> np.iinfo[Any]:
+    """The limits of a dtype of integers, or of an array's.
+
+    >>> fnp.iinfo("int8").max
+    127
+    """
+    return np.iinfo(_typed(int_type).dtype)
 
 
 def result_type(*xs: Any) -> np.dtype[Any]:
@@ -63,7 +109,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     >>> fnp.isdtype(np.float32, "real floating"), fnp.isdtype(np.int8, ("bool", "integral"))
     (True, True)
     """
-    return bool(np.isdtype(np.dtype(dtype), kind))
+    found, kinds = np.dtype(dtype), kind if isinstance(kind, tuple) else (kind,)
+    known = np.dtype(np.float32) if found.kind == "V" else found  # NumPy knows no kind of bfloat16
+    return any(np.isdtype(known, k) if isinstance(k, str) else found == np.dtype(k) for k in kinds)
 
 
 def _typed(x: Any) -> Typed:

@@ -58,13 +58,13 @@ class Call:
 
     @classmethod
     def of(
-        cls, fun: Callable[..., Any], args: Sequence[Any], nums: Sequence[int]
+        cls, what: str, fun: Callable[..., Any], args: Sequence[Any], nums: Sequence[int]
     ) -> tuple[Call, list[Value]]:
         """The call, and the leaves of the arguments that are not static."""
         static = {k: args[k] for k in nums}
         numbers = [k for k in range(len(args)) if k not in static]
         dynamic = tuple([args[k] for k in numbers])
-        values, tree = flatten_arguments((dynamic, {}), argument_naming("calling", fun, numbers))
+        values, tree = flatten_arguments((dynamic, {}), argument_naming(what, fun, numbers))
 
         def of_dynamic(*given: Any) -> Any:
             return fun(*_merged(static, given))
@@ -120,7 +120,7 @@ class CustomFunction(Generic[P, R]):
             if k < len(placed):
                 placed[k] = self.static_argument(k, placed[k])
         nums = [k for k in self.nondiff_argnums if k < len(placed)]
-        call, values = Call.of(self.fun, placed, nums)
+        call, values = Call.of(self.what, self.fun, placed, nums)
         out: R = call.flat.unflatten(run_custom(call, values, *self.rule_of(call), self))
         return out
 

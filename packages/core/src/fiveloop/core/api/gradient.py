@@ -40,8 +40,15 @@ def value_and_grad(
     >>> value_and_grad(lambda x: x**2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))
     """
-    check_callable("grad", fun)
-    asked = Differentiation("grad", fun, argnums, has_aux, holomorphic, allow_int)
+    return _both("value_and_grad", fun, argnums, has_aux, holomorphic, allow_int)
+
+
+def _both(
+    what: str, fun: Callable[..., Any], argnums: Argnums, *options: bool
+) -> Callable[..., Any]:
+    """`value_and_grad`, or that part of `grad`, which messages name."""
+    check_callable(what, fun)
+    asked = Differentiation(what, fun, argnums, *options)
 
     @wraps(fun)
     @guarded
@@ -60,7 +67,7 @@ def value_and_grad(
             for x, nz in zip(values, nonzero, strict=True)
         ]
         value = flat.unflatten(outs[:1])
-        result = (value, flat.unflatten_aux(outs[1:])) if has_aux else value
+        result = (value, flat.unflatten_aux(outs[1:])) if asked.has_aux else value
         return result, asked.one(tree_unflatten(tree, leaves)[0])
 
     return value_and_grad_fun
@@ -82,9 +89,7 @@ def grad(
     >>> grad(lambda x: x**2)(3.0)
     Array(6., dtype=float32)
     """
-    both: Callable[..., Any] = value_and_grad(
-        fun, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
-    )
+    both = _both("grad", fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
     @guarded

@@ -44,7 +44,7 @@ from fiveloop.core.api.static import (
 )
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
-from fiveloop.core.backend.client import MemoryStats, tells_donated
+from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
@@ -402,9 +402,18 @@ class LoweredCall(Generic[R]):
         """The program as it was traced."""
         return self._stages.jaxpr
 
-    def as_text(self) -> str:
-        """The program as StableHLO."""
-        return self._stages.lowered().text
+    def as_text(self, dialect: str = "stablehlo") -> str:
+        """The program as StableHLO, or as XLA's own "hlo" before it is optimised; ValueError for other dialects.
+
+        >>> jit(lambda x: x + 1).lower(2).as_text("hlo").split()[0]
+        'HloModule'
+        """
+        if dialect not in ("stablehlo", "hlo"):
+            raise ValueError(
+                f"as_text: expected `dialect` to be 'stablehlo' or 'hlo', got {dialect!r}{at_source(current_source())}"
+            )
+        text = self._stages.lowered().text
+        return text if dialect == "stablehlo" else hlo_text(text)
 
     def compile(self) -> CompiledCall[R]:
         """The program compiled for the device."""

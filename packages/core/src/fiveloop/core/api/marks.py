@@ -7,8 +7,8 @@ from typing import ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core.api.flatten import as_result, check_callable, flatten_values
-from fiveloop.core.api.staging import closed_call
+from fiveloop.core.api.flatten import as_result, flatten_values
+from fiveloop.core.api.staging import closed_as
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.primitives import elementwise
 from fiveloop.core.pytree import tree_unflatten
@@ -50,5 +50,4 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
     >>> "name=twice" in str(make_jaxpr(named_call(lambda x: x * 2.0, name="twice"))(1.0))
     True
     """
-    check_callable("named_call", fun)
-    return closed_call(fun, name=name, inline=True)
+    return closed_as("named_call", fun, name, inline=True)

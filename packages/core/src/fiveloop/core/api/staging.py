@@ -146,9 +146,13 @@ def closed_call(
     >>> closed_call(lambda x: x + 1.0)(2.0)
     Array(3., dtype=float32, weak_type=True)
     """
-    check_callable("closed_call", fun)
+    return closed_as("closed_call", fun, name, inline)
 
-    naming = argument_naming("closed_call", fun)
+
+def closed_as(what: str, fun: Callable[P, R], name: str | None, inline: bool) -> Callable[P, R]:
+    """`closed_call` for a caller that messages name."""
+    check_callable(what, fun)
+    naming = argument_naming(what, fun)
 
     @wraps(fun)
     @guarded

@@ -344,6 +344,12 @@ class CallingExecutable(Executable):
         raise raised_by(failed) or failed
 
 
+def hlo_text(text: str) -> str:
+    """StableHLO text as XLA's own, as it is before anything is optimised."""
+    computation = xla.mlir.mlir_module_to_xla_computation(text, False, False)
+    return str(computation.get_hlo_module().to_string())
+
+
 def compile_text(
     text: str,
     out_avals: Sequence[AvalLike],

@@ -42,7 +42,7 @@ concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays joined end to end along one axis, brought to one dtype.
 
-    ValueError if there is none, TypeError if other axes differ.
+    ValueError if there is none, or if their ranks or other axes differ.
 
     >>> print(concatenate([np.arange(3), np.array([0.5])]))
     [0.  1.  2.  0.5]
@@ -68,7 +68,7 @@ def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     at = canonical_axis("stack", axis, values[0].ndim + 1)
     for x in values[1:]:
         if x.ndim != values[0].ndim or not all(map(same_dim, x.shape, values[0].shape)):
-            bad_type(f"stack: expected arrays of one shape, got {values[0].aval} and {x.aval}")
+            bad_value(f"stack: expected arrays of one shape, got {values[0].aval} and {x.aval}")
     return concatenate([expand_dims(x, at) for x in values], at)
 
 
@@ -78,14 +78,14 @@ def _concatenate_aval(avals: Sequence[Aval], p: ConcatenateParams) -> list[Aval]
     if not 0 <= p.axis < first.ndim:
         bad_value(f"concatenate: expected arrays with an axis {p.axis}, got {first}")
     for x in xs[1:]:
-        same = x.ndim == first.ndim and x.dtype == first.dtype
-        if not same or any(
+        if x.dtype != first.dtype:
+            bad_type(f"concatenate: expected arrays of one dtype, got {first} and {x}")
+        if x.ndim != first.ndim or any(
             k != p.axis and not same_dim(a, b)
             for k, (a, b) in enumerate(zip(x.shape, first.shape, strict=True))
         ):
-            bad_type(
-                f"concatenate: expected arrays of one dtype and one shape save along axis {p.axis}, "
-                f"got {first} and {x}"
+            bad_value(
+                f"concatenate: expected arrays of one shape save along axis {p.axis}, got {first} and {x}"
             )
     total = sum((x.shape[p.axis] for x in xs[1:]), first.shape[p.axis])
     shape = (*first.shape[: p.axis], total, *first.shape[p.axis + 1 :])

@@ -97,8 +97,10 @@ def counted() -> Iterator[None]:
 
 
 @contextmanager
-def disable_jit() -> Iterator[None]:
+def disable_jit(disable: bool = True) -> Iterator[None]:
     """Within the block, functions and bodies run as plain Python on values: jit, checkpoint, loops and branches.
+
+    With False they run compiled within the block, also where a block around it says otherwise.
 
     So a debugger stops in them and `print` shows elements. Values and derivatives are the same. While a jaxpr is
     being written, loops and branches stay what they are, as do those under `vmap` whose condition is each lane's
@@ -109,7 +111,7 @@ def disable_jit() -> Iterator[None]:
     ...     jit(lambda x: float(x) + 1.0)(2.0)
     Array(3., dtype=float32, weak_type=True)
     """
-    before, _modes.python = _modes.python, True
+    before, _modes.python = _modes.python, disable
     try:
         with counted():
             yield
