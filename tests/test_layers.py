@@ -27,7 +27,7 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("util", "errors", "version", "dims", "pytree", "tree", "structure", "backend"),
     ("ir",),
-    ("array", "array_methods", "promotion", "rule_types", "rules", "passes", "sharing"),
+    ("array", "array_methods", "fixed", "promotion", "rule_types", "rules", "passes", "sharing"),
     ("lower",),
     ("trace",),
     ("primitives",),

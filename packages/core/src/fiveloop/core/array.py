@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
 from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -13,7 +12,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.call import register_array_class
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
 from fiveloop.core.dims import Shape
-from fiveloop.core.errors import STATIC, DonatedError, TracerError, add_source, at_source
+from fiveloop.core.errors import STATIC, DonatedError, TracerError, add_source, at_source, no_array
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.rules import type_rules
@@ -314,34 +313,6 @@ class Value(Methods):
         self._refuse("a list", "keep it an array, or return it from the function")
 
 
-def setter(kind: type[Value], name: str) -> Callable[[Any, Any], None]:
-    """What sets an attribute of a class, without asking its `__setattr__`."""
-    return vars(kind)[name].__set__  # type: ignore[no-any-return]  # of a slot, by definition
-
-
-class Fixed(Value):
-    """A value whose class is no name that users know: it says itself that it takes no attributes.
-
-    That takes time: what is made often sets its own by `setter`.
-    """
-
-    __slots__ = ()
-
-    def __setattr__(self, name: str, x: Any) -> None:
-        try:
-            object.__setattr__(self, name, x)
-        except AttributeError:
-            told = (
-                "; what a Ref holds is written so: `ref[...] = x`" if self.aval.accumulates else ""
-            )
-            raise AttributeError(
-                f"a value of type {self.aval} has no attribute {name!r} that can be set{told}"
-                f"{at_source(user_source())}",
-                name=name,
-                obj=self,
-            ) from None
-
-
 ArrayLike: TypeAlias = "Value | np.ndarray[Any, Any] | np.generic | bool | int | float | complex"
 
 
@@ -587,13 +558,7 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
         return _from_numpy(np.asarray(x), what)
     if hasattr(x, "__dlpack__"):
         return _from_numpy(np.from_dlpack(x), what)
-    advice = ""
-    if isinstance(x, (list, tuple)):
-        advice = "; make it one with `fiveloop.numpy.asarray`"
-    elif is_dataclass(x):
-        advice = "; make its class a tree of its fields with `fiveloop.core.register_dataclass`"
-    given = f"{x!r} of type {type(x).__name__}{advice}"
-    raise TypeError(f"{what} must be an array or a scalar, got {given}{at_source(user_source())}")
+    raise no_array(what, x, user_source())
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:

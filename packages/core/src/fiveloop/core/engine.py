@@ -19,7 +19,7 @@ from .api.operands import (
 )
 from .api.staging import aval_of, is_spec, stage_call, stage_user
 from .api.static import with_static
-from .array import Fixed, InplaceNote, copied
+from .array import InplaceNote, copied
 from .backend.lazy import optional_module
 from .closed_call.primitive import check_operands
 from .closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
@@ -34,6 +34,7 @@ from .custom_rule.primitive import (
 )
 from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
+from .fixed import Fixed
 from .index_compose import compose
 from .index_eager import put_now, swap_now, take_now
 from .index_layout import Layout, before_layouts, reshaped, transposed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,6 +61,17 @@ def shape_str(shape: Sequence[object]) -> str:
 def at_source(source: object | None) -> str:
     """The line that ends a message with the user's place in the program."""
     return f"{_AT}{source}" if source is not None else ""
+
+
+def no_array(what: str, x: object, source: object | None) -> TypeError:
+    """What is neither an array nor a number."""
+    advice = ""
+    if isinstance(x, (list, tuple)):
+        advice = "; make it one with `fiveloop.numpy.asarray`"
+    elif is_dataclass(x):
+        advice = "; make its class a tree of its fields with `fiveloop.core.register_dataclass`"
+    given = f"{x!r} of type {type(x).__name__}{advice}"
+    return TypeError(f"{what} must be an array or a scalar, got {given}{at_source(source)}")
 
 
 def add_source(error: Exception, source: object | None) -> None:

@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fiveloop.core.array import Array, Scalar, Value, as_value, setter
+from fiveloop.core.array import Array, Scalar, Value, as_value
 from fiveloop.core.errors import CoreError
+from fiveloop.core.fixed import setter
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import Effects
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Primitive, Var
