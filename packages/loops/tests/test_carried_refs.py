@@ -12,7 +12,7 @@ from fiveloop.core import disable_jit, grad, jit, vmap
 from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
+from fiveloop.loops import cond, for_loop, fori_loop, map, scan, while_loop
 from fiveloop.state import freeze, new_ref
 
 
@@ -289,3 +289,74 @@ def test_steps_that_write_through_layouts_copy_no_array() -> None:
     np.testing.assert_array_equal(np.asarray(compiled(x)), want)
     gradient = jit(grad(lambda x: through_layouts(x).sum())).lower(x).compile()
     assert (compiled.copies, gradient.copies) == (0, 0)
+
+
+def over_slices(x: Any, reverse: bool = False) -> Any:
+    """A scan over the rows of a Ref and an array; each step reads and writes its row."""
+    ref = new_ref(x)
+
+    def step(carry: Any, given: Any) -> Any:
+        row, scale = given["row"], given["scale"]
+        row[0] += carry
+        row.set(row[1] * scale, 1)
+        return carry + 1.0, row[...].sum()
+
+    xs = {"row": ref, "scale": np.arange(1.0, 4.0)}
+    return *scan(step, 1.0, xs, reverse=reverse), freeze(ref)
+
+
+def test_a_scan_over_a_ref_gives_each_step_its_slice() -> None:
+    base = np.arange(6.0).reshape(3, 2)
+    for reverse in (False, True):
+        counts = np.array([1.0, 2.0, 3.0])[:: -1 if reverse else 1]
+        want = np.stack([base[:, 0] + counts, base[:, 1] * np.arange(1, 4)], axis=1)
+        for fun in (over_slices, jit(over_slices, static_argnums=1)):
+            carry, sums, held = fun(base, reverse)
+            assert float(carry) == 4.0
+            np.testing.assert_array_equal(np.asarray(held), want)
+            np.testing.assert_array_equal(np.asarray(sums), want.sum(1))
+    with disable_jit():
+        np.testing.assert_array_equal(np.asarray(over_slices(base)[2]), want_of(base))
+
+
+def want_of(base: Any) -> Any:
+    """What the Ref holds after the steps."""
+    steps = np.arange(1.0, 4.0)
+    return np.stack([base[:, 0] + steps, base[:, 1] * steps], axis=1)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit])
+def test_derivatives_and_lanes_of_a_scan_over_a_ref(wrap: Any) -> None:
+    base = np.arange(6.0).reshape(3, 2)
+    slope = wrap(grad(lambda x: (over_slices(x)[2] ** 2).sum()))(base)
+    np.testing.assert_array_equal(
+        np.asarray(slope), 2 * want_of(base) * [[1.0, k] for k in (1, 2, 3)]
+    )
+    lanes = wrap(vmap(lambda x: over_slices(x)[2]))(np.stack([base, -base]))
+    np.testing.assert_array_equal(np.asarray(lanes), [want_of(base), want_of(-base)])
+
+
+def test_a_scan_over_a_ref_copies_no_array() -> None:
+    def total(x: Any) -> Any:
+        return over_slices(x)[2].sum()
+
+    x = to_array(as_value(np.ones((3, 2))))
+    assert [jit(f).lower(x).compile().copies for f in (total, grad(total))] == [0, 0]
+
+
+def test_refs_to_go_over_may_be_parts_empty_and_carried_beside() -> None:
+    ref = new_ref(np.arange(6.0).reshape(3, 2))
+    scan(lambda row, x: (row, row.addupdate(x[...])), ref.at[0], ref.at[1:])
+    scan(lambda carry, x: (carry, x.addupdate(1.0, 0)), 0.0, ref.T)
+    assert ref[...].tolist() == [[7.0, 10.0], [2.0, 3.0], [4.0, 5.0]]
+    _, ys, steps = scan(lambda c, x: (c, x.swap(9.0)), 0.0, ref, until=lambda c: c == 0.0)
+    assert (int(steps), ref[0].tolist(), ref[1].tolist()) == (1, [9.0, 9.0], [2.0, 3.0])
+    empty = scan(lambda c, x: (c, x[...]), 0.0, new_ref(np.zeros((0, 2))))[1]
+    assert (empty.shape, ys.shape) == ((0, 2), (3, 2))
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_map_over_a_ref_gives_each_call_its_slice(batch_size: int | None) -> None:
+    ref = new_ref(np.arange(6.0).reshape(3, 2))
+    sums = jit(lambda r: map(lambda x: x.swap(2.0 * x[...]).sum(), r, batch_size=batch_size))(ref)
+    assert (sums.tolist(), ref[...].tolist()) == ([1.0, 5.0, 9.0], [[0, 2], [4, 6], [8, 10]])

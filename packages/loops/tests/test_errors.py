@@ -324,11 +324,22 @@ SCAN: dict[str, Case] = {
         TypeError,
         "scan: y['y'] must be an array or a scalar, got Thing() of type Thing",
     ),
-    "a Ref of inputs": (
+    "a Ref of inputs that is carried": (
+        lambda: scan(same, R, [X, R]),
+        ValueError,
+        "scan: carry and xs[1] are one Ref{f32[4]}, so that what is written through one would change the other; pass "
+        "it once",
+    ),
+    "a Ref of inputs twice": (
+        lambda: scan(same, 0.0, (R, R)),
+        ValueError,
+        "scan: xs[0] and xs[1] are one Ref{f32[4]}, so that what is written through one would change the other; pass "
+        "it once",
+    ),
+    "a slice of a Ref as an output": (
         lambda: scan(same, 0.0, R),
         TypeError,
-        "scan: xs must hold arrays, got a Ref of type Ref{f32[4]}; close over it, and read it at the step's index, or "
-        "give what it holds: `ref[...]`",
+        "scan: y must be an array, got a Ref of type Ref{f32[]}; what it holds is `ref[...]`",
     ),
     "no function": (
         lambda: scan(3, 0.0, X),  # type: ignore[call-overload]  # that is the point

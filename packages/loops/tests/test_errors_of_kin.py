@@ -290,12 +290,6 @@ CASES: dict[str, Case] = {
         ValueError,
         "map: xs must hold at least one array, got PyTreeDef(())",
     ),
-    "map: a Ref": (
-        lambda: map(one, R, batch_size=2),
-        TypeError,
-        "map: xs must hold arrays, got a Ref of type Ref{f32[4]}; close over it, and read it at the step's index, or "
-        "give what it holds: `ref[...]`",
-    ),
     "fori_loop: the first value": (
         lambda: fori_loop(0, 3, keep, ["text"]),
         TypeError,

@@ -1,4 +1,4 @@
-"""Refs among what a loop carries: each step is given the Ref itself, and gives it back; the loop closes over it."""
+"""Refs among what a loop carries or goes over: each step is given the Ref, or its slice; the loop closes over it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import as_value
 from fiveloop.loops.common import NO_RETURN, changed_places, shown
-from fiveloop.state import Ref
+from fiveloop.state import Ref, empty_ref
 
 
 @dataclass(frozen=True)
 class CarriedRefs:
-    """What a loop carries, `tree` of `leaves`, some of them Refs; `name` is what messages call it."""
+    """What a loop carries or goes over, `tree` of `leaves`, some of them Refs; `name` is what messages call it."""
 
     name: str
     tree: TreeDef
@@ -46,10 +46,13 @@ class CarriedRefs:
         held = tree_flatten_with_path(tree_unflatten(self.tree, self.leaves))[0]
         return [(f"{root}{keystr(path)}", x) for path, x in held if isinstance(x, Ref)]
 
-    def whole(self, values: Any) -> Any:
-        """What has None in the places of the Refs, with them."""
+    def whole(self, values: Any, index: Any = None) -> Any:
+        """What has None in the places of the Refs, with them; with their parts at an index, if one is given."""
         given = iter(tree_flatten(values)[0])
-        filled = [x if isinstance(x, Ref) else next(given) for x in self.leaves]
+        refs = [x if isinstance(x, Ref) else None for x in self.leaves]
+        if index is not None:
+            refs = [x if x is None else _slice(x, index) for x in refs]
+        filled = [next(given) if x is None else x for x in refs]
         return tree_unflatten(self.tree, filled)
 
     def kept(self, out: Any, fun: Callable[..., Any]) -> Any:
@@ -95,6 +98,11 @@ def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
     refs = [x if isinstance(x, Ref) else others for x in leaves]
     check_mutable(carry, refs, lambda path: f"{name}{keystr(path)}")
     return CarriedRefs(name, tree, leaves)
+
+
+def _slice(ref: Ref, index: Any) -> Ref:
+    """What is at an index, as a Ref; where no step is taken, one of its type."""
+    return ref.at[index] if len(ref) else empty_ref(ref.shape[1:], ref.dtype)
 
 
 def _without_refs(tree: Any, refs: Sequence[Any] | None = None) -> Any:

@@ -15,6 +15,7 @@ from fiveloop.core.engine import (
     at_source,
     boundary,
     branches_as_python,
+    check_mutable,
     current_source,
     flatten_values,
     join,
@@ -33,7 +34,7 @@ from fiveloop.core.extend import (
     stage_closed,
     zeros_of,
 )
-from fiveloop.loops.carried_refs import carried_refs
+from fiveloop.loops.carried_refs import CarriedRefs, carried_refs
 from fiveloop.loops.common import as_flag, body_name, check_values, made_in, strong
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
@@ -108,7 +109,8 @@ def scan(
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.
     The carry keeps its structure, shapes and dtypes, but a weakly typed one (a Python scalar) takes the dtype
-    that `f` gives it. A Ref in the carry is written in place, and `f` gives it back as it is. With `reverse` the
+    that `f` gives it. A Ref in the carry is written in place, and `f` gives it back as it is; of a Ref in `xs` each
+    step has its slice, a Ref as well, so that what is written there is written to the Ref. With `reverse` the
     steps go from the last slice to the first; ys stay in place. `unroll` steps are compiled into one turn of the
     loop; all of them if True. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
@@ -153,8 +155,13 @@ class _WithoutIndex:
 def scan_of(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
-    """`indexed_scan` of a carry that may hold Refs: the step closes over them."""
-    refs = carried_refs(f"{what}: the carry", init)
+    """`indexed_scan` of a carry and inputs that may hold Refs: the step closes over them."""
+    refs, sliced = carried_refs(f"{what}: the carry", init), carried_refs(f"{what}: xs", xs)
+    if sliced is not None:
+        if refs is not None:
+            names = [*refs.names(), *sliced.names()]
+            check_mutable(dict(names), [x for _, x in names], lambda path: f"{what}: {path[0].key}")
+        f, xs = _over_slices(f, sliced), sliced.values
     if refs is None:
         return indexed_scan(what, f, init, xs, steps, how)
     given = refs.step(f, 1)
@@ -170,6 +177,16 @@ def scan_of(
         how = replace(how, until=refs.step(how.until, 0))
     final, *rest = indexed_scan(what, step, refs.values, xs, steps, how)
     return (refs.whole(final), *rest)
+
+
+def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: CarriedRefs) -> Any:
+    """A step that is given the slices of Refs, as one that is not."""
+
+    @wraps(f)
+    def step(i: Value, carry: Any, x: Any) -> Any:
+        return f(i, carry, sliced.whole(x, i))
+
+    return step
 
 
 def _scan_as_python(

@@ -169,6 +169,7 @@ def _counted_names(tree: TreeDef) -> list[str]:
 def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: Shown = False) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
+    The slices of a Ref are Refs: what `f` writes there is written to it.
     With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch.
     With `progress` (True, a label, or a `Progress`) a bar shows how many slices, or whole batches, are done.
 
@@ -201,6 +202,11 @@ def _mapped(f: Callable[[Any], Any], run: Callable[[Any], Any]) -> Callable[...,
     return step
 
 
+def _part(x: Value, index: Any) -> Value:
+    """What is at an index; of a Ref, that part of it."""
+    return x.at[index] if isinstance(x, Ref) else x[index]
+
+
 def _in_batches(
     f: Callable[[X], Y], leaves: Sequence[Value], tree: TreeDef, batch_size: int, how: How
 ) -> Y:
@@ -213,12 +219,18 @@ def _in_batches(
         return out
 
     whole = tree_unflatten(
-        tree, [x[: batches * batch_size].reshape(batches, batch_size, *x.shape[1:]) for x in leaves]
+        tree,
+        [
+            _part(x, slice(batches * batch_size)).reshape(batches, batch_size, *x.shape[1:])
+            for x in leaves
+        ],
     )
     done = scan_of("map", _mapped(f, vmap(one)), (), whole, batches, how)[1]
     out: Y = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:
         return out
-    last = vmap(one)(tree_unflatten(tree, [x[batches * batch_size :] for x in leaves]))
+    last = vmap(one)(
+        tree_unflatten(tree, [_part(x, slice(batches * batch_size, None)) for x in leaves])
+    )
     whole_out: Y = tree_map(lambda a, b: concatenate([a, b], 0), out, last)
     return whole_out

@@ -8,18 +8,12 @@ from typing import Any
 from fiveloop.core import Value, keystr, tree_flatten_with_path
 from fiveloop.core.engine import at_source, current_source
 from fiveloop.loops.for_loop.trace import check_steps
-from fiveloop.state import Ref
 
 
 def leading_axes(what: str, xs: Any, leaves: Sequence[Value]) -> dict[str, int]:
     """The length of the first axis of each leaf, by its name; one without axes is refused."""
     sizes: dict[str, int] = {}
     for x, (path, _) in zip(leaves, tree_flatten_with_path(xs)[0], strict=True):
-        if isinstance(x, Ref):
-            raise TypeError(
-                f"{what}: xs must hold arrays, got a Ref of type {x.aval}; close over it, and read it at the step's "
-                f"index, or give what it holds: `ref[...]`{at_source(current_source())}"
-            )
         if not x.ndim:
             raise ValueError(
                 f"{what}: xs{keystr(path)} has no axis to {what} over, its type is {x.aval}"
