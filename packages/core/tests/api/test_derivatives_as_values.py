@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import (
+    NotNeeded,
     ShapeDtype,
     checking_leaks,
     eval_shape,
@@ -20,8 +21,8 @@ from fiveloop.core import (
 )
 from fiveloop.core.engine import is_spec
 from fiveloop.core.primitives.elementwise import cos, sin
-from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.misuse import raised
+from fiveloop.core.testing.compare import assert_all_close, assert_all_near, assert_close
+from fiveloop.core.testing.misuse import assert_misuse, raised
 
 X = np.array([0.5, -1.0, 2.0])
 CT = np.array([1.0, 2.0, 3.0])
@@ -105,3 +106,42 @@ def test_second_derivatives_of_one_that_was_returned() -> None:
     (slope,) = vjp(pull, X)[1](np.ones(3))
     assert_close(slope, -np.sin(X) * CT)
     assert_close(cos(X), np.cos(X))
+
+
+def test_a_pullback_tells_which_arguments_it_keeps() -> None:
+    x = np.arange(3.0)
+    f = lambda d, n, y: d["a"] * d["b"] * 2.0 + sin(y)
+    _, back = vjp(f, {"a": x, "b": x + 1.0}, 3, x + 2.0)
+    assert back.args_res[1:] == [NotNeeded(), NotNeeded()]
+    assert_all_near([back.args_res[0][k] for k in "ab"], [x, x + 1.0])
+    assert len(back.opaque_residuals) == 1
+    wanted = vjp(f, {"a": x, "b": x + 1.0}, 3, x + 2.0)[1](x)
+    assert_all_near(tree_leaves(back(x)), tree_leaves(wanted))
+
+
+def test_an_argument_that_is_taken_out_is_not_kept_twice() -> None:
+    x, w = np.arange(3.0), np.ones((3, 3))
+
+    @jit
+    def forward(w: Any, x: Any) -> Any:
+        _, back = vjp(lambda w, x: {"y": w["w"] * x}, w, x)
+        back.args_res[0] = None
+        return back
+
+    @jit
+    def backward(back: Any, w: Any, ct: Any) -> Any:
+        back.args_res[0] = w
+        return back(ct)
+
+    back = forward({"w": w}, x)
+    assert [leaf.shape for leaf in tree_leaves(back)] == [(3,)]
+    got = backward(back, {"w": w}, {"y": w})
+    assert_all_near([got[0]["w"], got[1]], [w * x, w.sum(0)])
+    for given, shown in ((None, "nothing"), ({"w": w[:2]}, "f64[2,3]")):
+        back.args_res[0] = given
+        assert_misuse(
+            lambda: back({"y": w}),
+            TypeError,
+            "vjp: args_res[0]['w'] must be the argument that the derivative needs, f64[3,3], got "
+            f"{shown}; put it back before the call",
+        )

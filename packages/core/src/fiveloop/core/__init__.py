@@ -27,6 +27,7 @@ from .api.jacobians import hessian, jacfwd, jacrev
 from .api.jit import JitFunction, jit
 from .api.linear import linear_transpose
 from .api.marks import named_call, stop_gradient
+from .api.pullback import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
 from .array import ArrayLike, Scalar, Value
 from .array import Value as Array
@@ -96,6 +97,7 @@ __all__ = [
     "LeakError",
     "MinimumCut",
     "NanError",
+    "NotNeeded",
     "NothingSaveable",
     "Policy",
     "Pytree",

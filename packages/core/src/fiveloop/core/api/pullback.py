@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from functools import cached_property
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
@@ -72,10 +73,14 @@ class Derivative:
     @property
     def parts(self) -> tuple[Sequence[Any], _Form]:
         """The values that it keeps, and the rest."""
+        kept, form = self._lifted_parts()
+        return [*map(as_result, kept)], form
+
+    def _lifted_parts(self) -> tuple[list[Any], _Form]:
         # What was computed on values is full of constants: these are kept, too.
         jaxpr, consts = self._form.jaxpr.remember("lifted", lambda: _lifted(self._form.jaxpr))
         form = replace(self._form, jaxpr=jaxpr) if consts else self._form
-        return [as_result(x) for x in (*consts, *self._residuals)], form
+        return [*consts, *self._residuals], form
 
     @classmethod
     def of_parts(cls, form: _Form, residuals: Sequence[Any]) -> Self:
@@ -121,8 +126,84 @@ class Pushforward(Derivative):
         return tree_unflatten(form.out_tree, [as_result(instantiate(t)) for t in dots])
 
 
+@dataclass(frozen=True, slots=True)
+class NotNeeded:
+    """Stands in `args_res` for what a pullback does not keep of the arguments."""
+
+
 class Pullback(Derivative, Generic[A]):
-    """A derivative turned round: call it with a cotangent of the result."""
+    """A derivative turned round: call it with a cotangent of the result.
+
+    `args_res` are those of the values that it keeps which are arguments, in their places, numbers aside, and
+    `NotNeeded()` for the others; `opaque_residuals` are the rest. An argument may be taken out, `f_vjp.args_res[0] =
+    None`, so that it is not kept twice, and put back before the call.
+
+    >>> w = as_value(np.ones((2, 2), np.float32))
+    >>> _, f_vjp = vjp(lambda w, x: (w * x, x), w, w)
+    >>> f_vjp.args_res[1] = None
+    >>> [str(x) for x in tree_leaves(f_vjp)] == [str(w)]
+    True
+    """
+
+    def __init__(
+        self, linear: Linear, flat: FlatFunction, primals: Sequence[Value], outs: Sequence[Value]
+    ) -> None:
+        super().__init__(linear, flat, primals, outs)
+        # What is kept lives from now on, so that no other value gets the number of one that is.
+        self._numbers = {id(x): k for k, x in enumerate(primals)}
+
+    @cached_property
+    def args_res(self) -> list[Any]:
+        """The arguments that it keeps, in their places."""
+        kept, form = self._lifted_parts()
+        self._form, self._residuals = form, ()
+        self._slots = [self._numbers.get(id(x)) for x in kept]
+        pairs = [*zip(self._slots, kept, strict=True)]
+        self.opaque_residuals = [as_result(x) for k, x in pairs if k is None]
+        found = {k: as_result(x) for k, x in pairs}
+        leaves = [found.get(k, NotNeeded()) for k in range(len(form.primals))]
+        return list(cast(Any, self._arguments(leaves)))
+
+    @cached_property
+    def opaque_residuals(self) -> list[Any]:
+        """What it keeps besides the arguments."""
+        return [self.args_res, self.opaque_residuals][1]
+
+    @property
+    def parts(self) -> tuple[Sequence[Any], Any]:
+        """The values that it keeps, and the rest."""
+        args_res = self.args_res
+        return (args_res, self.opaque_residuals), (self._form, tuple(self._slots))
+
+    @classmethod
+    def of_parts(cls, form: Any, residuals: Sequence[Any]) -> Self:
+        """The derivative that has these parts."""
+        self = cls.__new__(cls)
+        self._form, self._slots = form[0], list(form[1])
+        self.args_res, self.opaque_residuals = residuals
+        return self
+
+    @property
+    def _linear(self) -> Linear:
+        if "args_res" not in self.__dict__:
+            return super()._linear
+        skeleton = self._arguments(range(len(self._form.primals)))
+        given = broadcast_prefix(tuple(self.args_res), skeleton, is_leaf=_is_missing)
+        rest = iter(self.opaque_residuals)
+        kept = [next(rest) if k is None else self._kept(k, given[k]) for k in self._slots]
+        return Linear(self._form.jaxpr, [*map(as_value, kept)], self._form.out_nonzero)
+
+    def _kept(self, k: int, x: Any) -> Any:
+        """A part of an argument that the derivative needs, if it is in its place."""
+        aval = self._form.primals[k]
+        if _is_missing(x) or (as_value(x).shape, as_value(x).dtype) != (aval.shape, aval.dtype):
+            skeleton = self._arguments(range(len(self._form.primals)))
+            given = "nothing" if _is_missing(x) else as_value(x).aval
+            raise TypeError(
+                f"vjp: args_res{keystr(tree_flatten_with_path(skeleton)[0][k][0])} must be the argument that the "
+                f"derivative needs, {aval}, got {given}; put it back before the call{at_source(current_source())}"
+            )
+        return x
 
     @boundary
     def __call__(self, ct: Any) -> A:
@@ -182,6 +263,11 @@ class Pullback(Derivative, Generic[A]):
         return args
 
 
+def _is_missing(x: object) -> bool:
+    return x is None or isinstance(x, NotNeeded)
+
+
+register_node(NotNeeded, lambda x: ((), None), lambda aux, children: NotNeeded())
 register_node(Pullback, lambda f: f.parts, Pullback.of_parts)
 register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
 
