@@ -107,9 +107,8 @@ class _Backward:
 
     def _back(self, eqn: Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
-        touched = [
-            a for a in eqn.invars if isinstance(a, Var) and a.aval.accumulates and a in self.cts
-        ]
+        # Where no cotangent comes, none goes to what is only read.
+        touched = self.cts.keys() & used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
         if all(isinstance(ct, Zero) for ct in cts) and not touched and not happens_once(eqn):
             return
         operands = [self._operand(a) for a in eqn.invars]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fiveloop.core import Value
 from fiveloop.core.engine import Mask, fixpoint, split_list
-from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
+from fiveloop.core.extend import Tangent, bind, dce, instantiate, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.while_loop.layout import parts, reorder, with_dots
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.loops.while_loop.told import of_jvp
@@ -17,7 +17,7 @@ def while_jvp(
     primals: Sequence[Value], tangents: Sequence[Tangent], p: WhileParams
 ) -> tuple[list[Value], list[Tangent]]:
     """Loop once, over values and tangents; the condition is that of the values."""
-    nonzero = _nonzero_in_body(p, nonzero_mask(tangents))
+    nonzero = _taken(p, _nonzero_in_body(p, nonzero_mask(tangents)))
     masks = parts(p, nonzero)
     dots = [instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
     counts = [sum(mask) for mask in masks]
@@ -49,3 +49,15 @@ def _nonzero_in_body(p: WhileParams, nonzero: Mask) -> Mask:
         return jvp_jaxpr(p.body, (*consts, *mask, *refs))[1]
 
     return (*consts, *fixpoint(step, carry, "the tangents of a while"), *refs)
+
+
+def _taken(p: WhileParams, nonzero: Mask) -> Mask:
+    """The tangents without those that no step takes, as of a Ref that is only compared with."""
+    carry = parts(p, nonzero)[1]
+    num = len(nonzero)
+    # jaxpr_jvp : [*ins, *nonzero in_dots]
+    pairs = [jvp_jaxpr(p.body, nonzero, carry)[0], jvp_jaxpr(p.cond, nonzero)[0]]
+    used = [dce(j, (True,) * len(j.outvars), keep_ins=False)[1][num:] for j in pairs]
+    dots = map(any, zip(*used, strict=True))
+    carried = range(p.num_consts, p.first_ref)
+    return tuple(nz and (next(dots) or k in carried) for k, nz in enumerate(nonzero))
