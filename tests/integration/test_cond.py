@@ -481,3 +481,37 @@ def test_dead_results_and_operands_go() -> None:
 
     text = jit(f).lower(True, 1.0, 2.0).as_text()
     assert "sine" not in text
+
+
+def handing_through(p: Any, x: Any, y: Any) -> Any:
+    def grown(x: Any, y: Any) -> Any:
+        return scan(lambda c, _: ((c[0], c[1] + 1.0), None), (x, y), None, 3)[0]
+
+    def until(x: Any, y: Any) -> Any:
+        return while_loop(lambda c: c[1] < 3.0, lambda c: (c[0], c[1] + 1.0), (x, y))
+
+    def kept(x: Any, y: Any) -> Any:
+        return jit(lambda x: x)(x), y * y
+
+    return switch(p, [grown, until, kept], x, y)
+
+
+def test_what_all_branches_hand_through_is_not_chosen() -> None:
+    """It keeps the batch axis that it has, or has none; and so does what a loop around hands through."""
+    p, x, y = np.arange(3), np.arange(5.0), np.array([1.0, 0.5, 3.0])
+
+    def repeated(p: Any, x: Any, y: Any) -> Any:
+        return scan(lambda c, _: (handing_through(p, *c), None), (x, y), None, 2)[0]
+
+    for fun in (handing_through, repeated):
+        for way in (lambda f: f, jit):
+            shared, mine = way(vmap(fun, (0, None, 0), (None, 0)))(p, x, y)
+            np.testing.assert_array_equal(np.asarray(shared), x)
+            each = [fun(a, x, b)[1] for a, b in zip(p, y, strict=True)]
+            np.testing.assert_allclose(np.asarray(mine), np.stack(each))
+        wide = np.broadcast_to(x[:, None], (5, 3))
+        batched = jit(vmap(fun, (0, 1, 0), (1, 0)))
+        assert "f64[5,3] = " not in str(make_jaxpr(batched)(p, wide, y))
+        np.testing.assert_array_equal(np.asarray(batched(p, wide, y)[0]), wide)
+        loss = lambda x: (vmap(fun, (0, None, 0), (None, 0))(p, x, y)[0] ** 2).sum()  # noqa: B023
+        np.testing.assert_allclose(np.asarray(grad(loss)(x)), 2 * x)

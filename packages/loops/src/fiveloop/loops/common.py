@@ -25,11 +25,13 @@ from fiveloop.core.engine import (
     join,
 )
 from fiveloop.core.extend import (
+    Atom,
     Aval,
     ShapedArray,
     Var,
     as_value,
     call_user,
+    closed_call_p,
     convert,
     eval_jaxpr,
     stage_closed,
@@ -69,6 +71,18 @@ def with_inputs(jaxpr: Jaxpr, avals: Sequence[Aval], at: int) -> Jaxpr:
     """The jaxpr with inputs that it does not use, from position `at` on."""
     new = [Var(a) for a in avals]
     return jaxpr.replace(invars=[*jaxpr.invars[:at], *new, *jaxpr.invars[at:]])
+
+
+def handed_through(jaxpr: Jaxpr) -> list[int | None]:
+    """For each result the position of the input that it is, or None; also if a call within hands it through."""
+    place: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.invars)}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is closed_call_p:
+            pairs = zip(eqn.outvars, handed_through(eqn.params.jaxpr), strict=True)
+            place |= {
+                v: place[a] for v, k in pairs if k is not None and (a := eqn.invars[k]) in place
+            }
+    return [place.get(a) for a in jaxpr.outvars]
 
 
 def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:

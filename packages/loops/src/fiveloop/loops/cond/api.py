@@ -22,6 +22,7 @@ from fiveloop.core import (
 from fiveloop.core.engine import (
     LeafText,
     Staged,
+    as_result,
     at_source,
     boundary,
     branches_as_python,
@@ -36,12 +37,22 @@ from fiveloop.core.engine import (
     python_form,
     traced_once,
 )
-from fiveloop.core.extend import Aval, as_value, bind, call_user, check_callable, convert, stage
+from fiveloop.core.extend import (
+    Aval,
+    as_value,
+    bind,
+    call_user,
+    check_callable,
+    convert,
+    dce,
+    stage,
+)
 from fiveloop.loops.common import (
     NO_RETURN,
     Closures,
     as_choice,
     check_values,
+    handed_through,
     joined,
     made_in,
     share_captured,
@@ -211,15 +222,20 @@ def _traced_choice(
         key = (what, tree, *[x.aval for x in leaves])
         plan = traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
     operands = [*plan.closures.consts, *args, *plan.closures.refs]
-    outs = bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap))
-    return tree_unflatten(plan.out_tree, outs)  # type: ignore[no-any-return]
+    outs = iter(bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap)))
+    found = [next(outs) if k is None else as_result(operands[k]) for k in plan.handed]
+    return tree_unflatten(plan.out_tree, found)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Traced branches: their params, what they close over, and the structure of the result."""
+    """Traced branches: their params, what they close over, and the structure of the result.
+
+    A result that is an operand in all branches is none of the `cond`; `handed` says which operand it is.
+    """
 
     params: CondParams
+    handed: Sequence[int | None]
     closures: Closures
     out_tree: Any
 
@@ -234,8 +250,11 @@ def _plan(
     staged = [b.stage() for b in branches]
     avals = _result_avals(branches, staged)
     closures = share_captured(staged)
-    jaxprs = tuple(with_results(jaxpr, avals) for jaxpr in closures.jaxprs)
-    return _Plan(CondParams(jaxprs), closures, branches[0].out_tree)
+    jaxprs = [with_results(jaxpr, avals) for jaxpr in closures.jaxprs]
+    places = zip(*map(handed_through, jaxprs), strict=True)
+    handed = [ks[0] if len(set(ks)) == 1 else None for ks in places]
+    chosen = tuple([dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs])
+    return _Plan(CondParams(chosen), handed, closures, branches[0].out_tree)
 
 
 def _names(what: str, count: int) -> Sequence[str]:

@@ -80,9 +80,11 @@ def _on_condition(taken: Value, branch: Jaxpr, args: Sequence[Value], batched: M
     gated = tuple(b or not a.shape for a, b in zip(branch.in_avals, batched, strict=True))
     shares = _shares(branch, gated)
     guard = Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)), shares)
+    used = used_vars([*branch.outvars, *[a for eqn in branch.eqns for a in eqn.invars]])
+    plain = [r or v not in used for r, v in zip(refs, branch.invars, strict=True)]
     ins: list[Value] = []
-    for x, is_ref, b, g in zip(args, refs, batched, gated, strict=True):
-        if is_ref:
+    for x, is_plain, b, g in zip(args, plain, batched, gated, strict=True):
+        if is_plain:
             ins.append(x)
         elif shares and (b or not g):
             ins.append(follow(taken, x))

@@ -18,7 +18,7 @@ from fiveloop.core.engine import (
     used_vars,
 )
 from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
-from fiveloop.loops.common import body_name
+from fiveloop.loops.common import body_name, strong
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
@@ -99,9 +99,12 @@ class Loop:
     num_promoted: int
 
     def run(self, states: Sequence[Value]) -> list[Value]:
-        """The final contents of the states."""
-        outs = bind(for_p, *self.operands, *states, params=self.params)
-        return outs[self.num_promoted :]
+        """The final contents of the states; one that no step writes is what it was."""
+        outs = bind(for_p, *self.operands, *states, params=self.params)[self.num_promoted :]
+        changed = mutated_positions(self.params.body.effects)
+        first = len(self.params.body.invars) - len(states)
+        pairs = enumerate(zip(states, outs, strict=True), first)
+        return [new if k in changed else strong(old) for k, (old, new) in pairs]
 
 
 def loop_of(

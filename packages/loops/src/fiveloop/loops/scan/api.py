@@ -35,7 +35,7 @@ from fiveloop.core.extend import (
     zeros_of,
 )
 from fiveloop.loops.carried_refs import CarriedRefs, carried_refs
-from fiveloop.loops.common import as_flag, body_name, check_values, made_in, strong
+from fiveloop.loops.common import as_flag, body_name, check_values, handed_through, made_in, strong
 from fiveloop.loops.for_loop.primitive import INDEX
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
@@ -282,6 +282,8 @@ def _as_for_body(
     consts = [x for x, r in zip(staged.captured, is_ref, strict=True) if not r]
     refs = [x for x, r in zip(staged.captured, is_ref, strict=True) if r]
     num_carry, num_xs = len(carry), len(xs)
+    handed = enumerate(handed_through(staged.jaxpr)[:num_carry], 1 + len(staged.captured))
+    same = [k == n for n, k in handed]
 
     def run(i: Value, *args: Value) -> list[Value]:
         const_it, ref_it = iter(args[: len(consts)]), iter(args[len(consts) :])
@@ -291,8 +293,9 @@ def _as_for_body(
         outs = eval_jaxpr(
             staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]]
         )
-        for ref, x in zip(carried, outs[:num_carry], strict=True):
-            ref[...] = x
+        for ref, x, is_same in zip(carried, outs[:num_carry], same, strict=True):
+            if not is_same:
+                ref[...] = x
         for ref, y in zip(outputs, outs[num_carry : num_carry + len(ys)], strict=True):
             ref[i] = y
         if end:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fiveloop.core import Jaxpr, TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
     Staged,
+    as_result,
     at_source,
     boundary,
     branches_as_python,
@@ -38,6 +39,7 @@ from fiveloop.loops.common import (
     body_name,
     check_values,
     condition,
+    handed_through,
     joined,
     keeps_type,
     made_in,
@@ -140,6 +142,9 @@ def traced_while(
     bind_loop = _bind_with_pred if acts else _bind
     record = written.record([body_fun, cond_fun], tree, plan.closures.consts, plan.closures.refs)
     outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
+    first = len(plan.closures.consts)
+    handed = enumerate(handed_through(plan.body), first)
+    outs = [as_result(x) if k == n else y for x, y, (n, k) in zip(carry, outs, handed, strict=True)]
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
 
