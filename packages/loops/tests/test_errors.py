@@ -155,9 +155,9 @@ FOR: dict[str, Case] = {
         "for_loop: nsteps must be an integer scalar, got f32*[]",
     ),
     "unroll": (
-        lambda: for_loop(3, nothing, X, unroll=0),
+        lambda: for_loop(3, nothing, X, unroll=-1),
         ValueError,
-        'for_loop: unroll must be an integer of at least 1, True, False or "auto", got 0',
+        'for_loop: unroll must be an integer of at least 0, True, False or "auto", got -1',
     ),
     "a leaf that is no array": (
         lambda: for_loop(3, nothing, {"a": Thing()}),
@@ -282,7 +282,7 @@ SCAN: dict[str, Case] = {
     "map: batch_size": (
         lambda: map(double, X, batch_size=2.5),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        "map: batch_size must be an integer of at least 1, got 2.5 of type float",
+        "map: batch_size must be an integer of at least 0, got 2.5 of type float",
     ),
     "map: lengths": (
         lambda: map(lambda x: x, {"a": X, "b": M}, batch_size=2),
@@ -349,7 +349,7 @@ SCAN: dict[str, Case] = {
     "bounds": (
         lambda: fori_loop(0, X, lambda i, v: v, 0.0),
         TypeError,
-        "fori_loop: upper must be an integer scalar, got f32[4]",
+        "fori_loop: upper must be an integer or a float scalar, got f32[4]",
     ),
     "map over a scalar": (
         lambda: map(double, 1.0, batch_size=2),

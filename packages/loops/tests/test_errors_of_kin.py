@@ -112,7 +112,7 @@ NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref
 STRUCTURE = "fori_loop: the carry must keep its structure, but in"
 WRAPPED = "carry goes in as f32[4] and comes out as a tuple of 1"
 HALVES = "microbatches cut into equal parts"
-UNROLL = 'unroll must be an integer of at least 1, True, False or "auto", got'
+UNROLL = 'unroll must be an integer of at least 0, True, False or "auto", got'
 
 CASES: dict[str, Case] = {
     "for_loop: steps": (
@@ -163,8 +163,8 @@ CASES: dict[str, Case] = {
     ),
     "fori_loop: a fractional bound": (
         lambda: fori_loop(0.5, 2, keep, X),
-        TypeError,
-        "fori_loop: lower must be an integer scalar, got f32*[]",
+        ValueError,
+        "fori_loop: lower must be a whole number where it is known, got 0.5; round it",
     ),
     "fori_loop: a bound that is no number": (
         lambda: fori_loop(0, "3", keep, X),
@@ -178,9 +178,9 @@ CASES: dict[str, Case] = {
         f"{STRUCTURE} `{function_source(wrap)}` {WRAPPED}",
     ),
     "fori_loop: unroll": (
-        lambda: fori_loop(0, 3, keep, X, unroll=0),
+        lambda: fori_loop(0, 3, keep, X, unroll=-2),
         ValueError,
-        f"fori_loop: {UNROLL} 0",
+        f"fori_loop: {UNROLL} -2",
     ),
     "map: no function": (
         lambda: map(3, X, batch_size=2),  # type: ignore[arg-type]  # that is the point
@@ -215,7 +215,7 @@ CASES: dict[str, Case] = {
     "map: batch_size": (
         lambda: map(one, X, batch_size=True),
         TypeError,
-        "map: batch_size must be an integer of at least 1, got True of type bool",
+        "map: batch_size must be an integer of at least 0, got True of type bool",
     ),
     "while_loop: a condition that is a number": (
         lambda: while_loop(one, one, 0),

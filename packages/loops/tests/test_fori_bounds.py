@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from fiveloop.core import jit
+from fiveloop.core import grad, jit, vmap
+from fiveloop.core.errors import RuleError
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import for_loop, fori_loop
 
@@ -39,6 +42,40 @@ def test_the_counter_has_the_dtype_of_the_bounds(low: Any, high: Any, dtype: Any
     if not isinstance(low, int):
         traced = jit(lambda low, high: fori_loop(low, high, body, np.zeros((), dtype)))
         assert int(traced(low, high if isinstance(high, np.generic) else dtype(high))) == int(last)
+
+
+FLOATS: Any = [
+    (0.0, 3.0),
+    (0, np.float32(3)),
+    (np.float16(1), np.float16(4)),
+    (ml_dtypes.bfloat16(1), 3.0),
+    (3.0, 1.0),
+    (-2.0, 2),
+]
+
+
+@pytest.mark.parametrize(("low", "high"), FLOATS)
+def test_bounds_may_be_floats(low: Any, high: Any) -> None:
+    """As a Python loop over the whole numbers between them; one of traced bounds starts anywhere."""
+    numbers = range(int(low), int(high))
+    add = lambda i, total: total + i
+    assert float(fori_loop(low, high, add, 0.5)) == 0.5 + sum(numbers)
+    traced = jit(lambda low, high: fori_loop(low, high, add, np.float32(0.5)))
+    assert float(traced(low, high)) == 0.5 + sum(numbers)
+    slope = grad(lambda x: fori_loop(low, high, lambda i, y: y * x, 1.0))(2.0)
+    assert float(slope) == len(numbers) * 2.0 ** max(len(numbers) - 1, 0)
+
+
+def test_traced_bounds_may_lie_anywhere() -> None:
+    total = lambda low, high: fori_loop(low, high, lambda i, s: s + i, 0.0)
+    assert float(jit(total)(0.5, 3.2)) == 0.5 + 1.5 + 2.5
+    assert float(jit(total)(np.nan, 3.0)) == 0.0
+    highs = np.array([1.0, 2.5, 4.0])
+    np.testing.assert_array_equal(np.asarray(vmap(partial(total, 0.0))(highs)), [0.0, 3.0, 6.0])
+    # Where a float is too large to count in.
+    far = np.float32(2**24)
+    count = jit(lambda high: fori_loop(far, high, lambda i, n: n + 1, 0))
+    assert int(count(np.float32(2**24 + 8))) == 8
 
 
 def test_a_number_of_steps_that_is_computed_is_not_cut() -> None:
@@ -82,3 +119,12 @@ MISUSES: dict[str, tuple[Any, type[Exception], str]] = {
 @pytest.mark.parametrize(("call", "kind", "message"), MISUSES.values(), ids=MISUSES)
 def test_misuse(call: Any, kind: type[Exception], message: str) -> None:
     assert_misuse(call, kind, message)
+
+
+def test_the_error_of_a_gradient_speaks_of_traced_bounds() -> None:
+    power = lambda x, n: fori_loop(0, n, lambda i, y: y * x, 1.0)
+    wanted = (
+        "a `fori_loop` or `for_loop` whose bounds are traced; use .* bounds that are Python numbers"
+    )
+    with pytest.raises(RuleError, match=wanted):
+        jit(grad(power))(2.0, 3)

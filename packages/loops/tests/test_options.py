@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop import loops
-from fiveloop.core import disable_jit, jit
+from fiveloop.core import disable_jit, jit, make_jaxpr
 from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import new_ref
 
@@ -54,7 +54,8 @@ CALLS: dict[str, Callable[..., Any]] = {
 }
 FLAG = "True or False"
 COUNT = "an integer of at least 1"
-UNROLL = f'{COUNT}, True, False or "auto"'
+COUNT_OR_0 = "an integer of at least 0"
+UNROLL = f'{COUNT_OR_0}, True, False or "auto"'
 VMAP = '"select", "serial" or "group"'
 BAR = "True, False, a label or a Progress"
 NAMES = {
@@ -65,7 +66,7 @@ NAMES = {
     ("for_loop", "unroll"): UNROLL,
     ("scan", "unroll"): UNROLL,
     ("fori_loop", "unroll"): UNROLL,
-    ("map", "batch_size"): COUNT,
+    ("map", "batch_size"): COUNT_OR_0,
     ("associative_scan", "block"): COUNT,
     ("cond", "vmap"): VMAP,
     ("switch", "vmap"): VMAP,
@@ -80,7 +81,8 @@ NAMES = {
 }
 BAD: dict[str, tuple[list[Any], list[Any]]] = {
     FLAG: ([2, 0, "yes", None, 1.0], []),
-    UNROLL: ([2.5, None, [1]], [0, -3, "all"]),
+    UNROLL: ([2.5, None, [1]], [-1, -3, "all"]),
+    COUNT_OR_0: ([2.5, "2", True], [-1]),
     COUNT: ([2.5, "2", True], [0, -1]),
     VMAP: ([3, True, None], ["batch"]),
     BAR: ([3, 1.5, []], []),
@@ -245,3 +247,19 @@ def test_a_traced_axis_is_refused() -> None:
 
     message = "associative_scan: axis must be an axis of elems, of type f32[4], got i32*[]"
     assert_misuse(lambda: jit(run)(0), TypeError, message, within=run)
+
+
+def test_zero_takes_all_at_once() -> None:
+    """All steps in one turn, and all slices in one batch."""
+
+    def step(carry: Any, x: Any) -> Any:
+        return carry + x, carry
+
+    for xs in (X, X[:0]):
+        want = loops.scan(step, 0.0, xs, unroll=True)
+        got = loops.scan(step, 0.0, xs, unroll=0)
+        np.testing.assert_array_equal(np.asarray(got[1]), np.asarray(want[1]))
+        loop = make_jaxpr(lambda xs: loops.scan(step, 0.0, xs, unroll=0))(xs).eqns
+        assert [eqn.params.unroll for eqn in loop if eqn.primitive.name == "for"] == [4][: len(xs)]
+        got = loops.map(lambda x: 2 * x, xs, batch_size=0)
+        np.testing.assert_array_equal(np.asarray(got), 2 * xs)

@@ -189,16 +189,28 @@ def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
     return stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
 
-def as_count(what: str, given: Any, more: str = "") -> int:
-    """An option that is an integer of at least 1; `more` says what else it may be."""
-    expected = f"{what} must be an integer of at least 1{more}"
+def check_params(prim: str, *params: tuple[str, Any, bool, str]) -> None:
+    """Refuse params that no equation may have: each with its name, its value, whether it is right, and what is."""
+    for name, given, is_right, expected in params:
+        if not is_right:
+            raise TypeError(f"{prim}: {name} must be {expected}, got {given!r}")
+
+
+def is_count(x: Any) -> bool:
+    """Whether a param is a number of things."""
+    return type(x) is int and x >= 0
+
+
+def as_count(what: str, given: Any, more: str = "", least: int = 1) -> int:
+    """An option that is an integer of at least `least`; `more` says what else it may be."""
+    expected = f"{what} must be an integer of at least {least}{more}"
     try:
         number = index(given)
         if isinstance(given, bool):  # which Python counts as an integer
             raise TypeError
     except TypeError:
         raise wrong_type(expected, given) from None
-    if number < 1:
+    if number < least:
         raise ValueError(f"{expected}, got {given!r}{at_source(current_source())}")
     return number
 

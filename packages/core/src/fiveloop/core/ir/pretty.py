@@ -171,7 +171,10 @@ class _Writer:
     def eqn(self, eqn: Eqn) -> list[str]:
         """An equation, with the jaxprs of its params indented below it."""
         printer = _eqn_printers.get(eqn.primitive)
-        first = printer(eqn, self.names) if printer is not None else self._plain(eqn)
+        try:
+            first = printer(eqn, self.names) if printer is not None else self._plain(eqn)
+        except (IndexError, ValueError):  # operands are missing, which a message wants to show
+            first = self._plain(eqn.replace(effects=NO_EFFECTS))
         lines = _wrap(first.split(" "))
         if self.source and eqn.source is not None:
             lines[0] += f"  # {eqn.source}"

@@ -9,6 +9,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, effects_of, jaxprs_in
 from fiveloop.core.rules import abstract_eval_rules, typecheck_rules
+from fiveloop.core.trace.tracer import MISUSE
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -62,7 +63,14 @@ def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:
     if len(set(mutable)) < len(mutable):
         raise TypecheckError(f"a mutable operand is given twice, under one name{_at(eqn)}")
     rule = typecheck_rules.find(eqn.primitive) or abstract_eval_rules[eqn.primitive]
-    avals, effects = rule([a.aval for a in eqn.invars], eqn.params)
+    operands = [a.aval for a in eqn.invars]
+    try:
+        avals, effects = rule(operands, eqn.params)
+    except MISUSE as error:
+        why = str(error).partition("\n")[0]
+        raise TypecheckError(
+            f"`{eqn.primitive}` does not take operands of types {operands}: {why}{_at(eqn)}"
+        ) from error
     given = [v.aval for v in eqn.outvars]
     if not _same_types(avals, given):
         raise TypecheckError(f"expected results of types {avals}, got {given}{_at(eqn)}")

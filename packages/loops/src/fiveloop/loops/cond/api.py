@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Literal, TypeVar, TypeVarTuple, get_args
+from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
-from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.cond.primitive import WAYS, CondParams, cond_p
 from fiveloop.state import Ref
 from fiveloop.state.extend import PREDICATE
 
@@ -104,7 +104,7 @@ def cond(
             f"{advice if value.ndim else 'compare (`x != 0`)'}{at_source(current_source())}"
         )
     _check_branches("cond", (false_fun, true_fun))
-    how = as_choice("cond: vmap", vmap, get_args(Vmap))
+    how = as_choice("cond: vmap", vmap, WAYS)
     return _choose("cond", convert(value, np.int32), (false_fun, true_fun), given, how)
 
 
@@ -145,7 +145,7 @@ def switch(
     last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
     number = convert(inside, np.int32)
-    return _choose("switch", number, funs, given, as_choice("switch: vmap", vmap, get_args(Vmap)))
+    return _choose("switch", number, funs, given, as_choice("switch: vmap", vmap, WAYS))
 
 
 def _check_branches(what: str, funs: Sequence[Any]) -> None:

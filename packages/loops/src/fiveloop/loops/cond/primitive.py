@@ -10,8 +10,10 @@ import numpy as np
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import check_operands
 from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, map_positions
+from fiveloop.loops.common import check_params
 
 INDEX = ShapedArray((), np.int32)
+WAYS = ("select", "serial", "group")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,13 @@ cond_p: Primitive[CondParams] = Primitive("cond")
 
 def cond_abstract_eval(avals: Sequence[Aval], p: CondParams) -> tuple[list[Aval], Effects]:
     """The types of a branch's results, weak if they are in all; the effects of any branch."""
+    count = len(p.branches)
+    check_params(
+        "cond",
+        ("branches", count, count > 0, "at least one jaxpr"),
+        ("vmap", p.vmap, p.vmap in WAYS, f"one of {WAYS}"),
+        ("operands", len(avals), len(avals) > 0, "an index and what the branches take"),
+    )
     index, *operands = avals
     if index.strong() is not INDEX:
         raise TypeError(f"cond: the index must be {INDEX}, got {index}")

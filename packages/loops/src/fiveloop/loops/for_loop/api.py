@@ -36,9 +36,9 @@ def for_loop(
     `refs` has the structure of `init_state`, a Ref for each array; a Ref in `init_state` goes in and comes out as it
     is. The body reads Refs (`ref[i]`), writes them (`ref[i] = x`), accumulates into them (`ref[i] += x`), and returns
     None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are compiled into one turn of the
-    loop: all of them if True; with "auto", two or four where a few numbers are all that a step computes, from those
-    of the step before, and otherwise one. Reading or writing one element costs one element, in the loop and in all
-    its derivatives.
+    loop: all of them if True or 0; with "auto", two or four where a few numbers are all that a step computes, from
+    those of the step before, and otherwise one. Reading or writing one element costs one element, in the loop and in
+    all its derivatives.
 
     `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
     and has no reverse mode; `unroll` does not apply to it.
@@ -47,7 +47,7 @@ def for_loop(
     function.
 
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
-    returns something; ValueError if `nsteps` is negative or `unroll` is less than 1.
+    returns something; ValueError if `nsteps` is negative or `unroll` is.
 
     >>> import fiveloop.numpy as fnp
     >>> def body(i, r):

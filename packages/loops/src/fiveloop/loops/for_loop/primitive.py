@@ -18,6 +18,7 @@ from fiveloop.core.extend import (
     map_positions,
     stage_closed,
 )
+from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.planning.options import DEFAULT, Planning
 from fiveloop.loops.planning.record import EMPTY, Record
@@ -75,6 +76,30 @@ def for_abstract_eval(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], 
         return operand if operand >= 0 and isinstance(avals[operand], AbstractRef) else None
 
     return [*p.body.out_avals, *[a.strong() for a in states]], map_positions(p.body.effects, place)
+
+
+def for_typecheck(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effects]:
+    """The same of params that any equation may hold."""
+    check_params(
+        "for",
+        ("nsteps", p.nsteps, is_count(p.nsteps), "an integer of at least 0"),
+        ("reverse", p.reverse, isinstance(p.reverse, bool), "True or False"),
+        ("unroll", p.unroll, is_count(p.unroll), "an integer of at least 0"),
+        ("num_consts", p.num_consts, is_count(p.num_consts), "an integer of at least 0"),
+        (
+            "end",
+            p.end,
+            p.end in [None, *range(p.num_carry)],
+            "None or the number of a carried value",
+        ),
+        (
+            "lanes",
+            p.lanes,
+            p.lanes is None or is_count(p.lanes),
+            "None or an integer of at least 0",
+        ),
+    )
+    return for_abstract_eval(avals, p)
 
 
 def _check(avals: Sequence[Aval], p: ForParams) -> None:

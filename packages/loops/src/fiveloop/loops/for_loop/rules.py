@@ -10,7 +10,7 @@ from fiveloop.loops.for_loop.handler import for_handler
 from fiveloop.loops.for_loop.jvp import for_jvp
 from fiveloop.loops.for_loop.lower import for_lower
 from fiveloop.loops.for_loop.predicate import for_predicate
-from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_p
+from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_p, for_typecheck
 from fiveloop.loops.for_loop.split import for_split
 from fiveloop.loops.for_loop.transpose import for_transpose
 from fiveloop.state.extend import define_discharge, define_handler, define_predicate
@@ -24,6 +24,7 @@ def for_bodies(p: ForParams) -> list[Body]:
 define(
     for_p,
     abstract_eval=for_abstract_eval,
+    typecheck=for_typecheck,
     lower=for_lower,
     jvp=for_jvp,
     batch=for_batch,

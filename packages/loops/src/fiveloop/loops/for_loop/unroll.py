@@ -15,7 +15,7 @@ AUTO = 0
 
 
 def check_unroll(what: str, unroll: Any, steps: int) -> int:
-    """The number of steps in a turn: all if True, one if False, AUTO for "auto"."""
+    """The number of steps in a turn: all if True or 0, one if False, AUTO for "auto"."""
     if isinstance(unroll, str):
         if unroll != "auto":
             raise ValueError(
@@ -24,8 +24,8 @@ def check_unroll(what: str, unroll: Any, steps: int) -> int:
         return AUTO
     if isinstance(unroll, bool | np.bool_):
         return max(steps, 1) if unroll else 1
-    return as_count(f"{what}: unroll", unroll, _MORE)
+    return as_count(f"{what}: unroll", unroll, _MORE, least=0) or max(steps, 1)
 
 
 _MORE = ', True, False or "auto"'
-_EXPECTED = f"an integer of at least 1{_MORE}"
+_EXPECTED = f"an integer of at least 0{_MORE}"

@@ -112,7 +112,7 @@ def scan(
     that `f` gives it. A Ref in the carry is written in place, and `f` gives it back as it is; of a Ref in `xs` each
     step has its slice, a Ref as well, so that what is written there is written to the Ref. With `reverse` the
     steps go from the last slice to the first; ys stay in place. `unroll` steps are compiled into one turn of the
-    loop; all of them if True. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
+    loop; all of them if True or 0. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
     With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
     `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is

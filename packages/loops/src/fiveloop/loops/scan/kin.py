@@ -16,7 +16,15 @@ from fiveloop.core import (
     tree_unflatten,
     vmap,
 )
-from fiveloop.core.engine import Typed, at_source, boundary, current_source, flatten_values, join
+from fiveloop.core.engine import (
+    Typed,
+    at_source,
+    boundary,
+    ceil,
+    current_source,
+    flatten_values,
+    join,
+)
 from fiveloop.core.extend import Concrete, as_value, call_user, check_callable, concatenate, convert
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import as_count, strong
@@ -51,15 +59,16 @@ def fori_loop(
 
     The value keeps its structure, shapes and dtypes. With bounds that are known while tracing the loop is a
     `for` and differentiable in both modes; with traced bounds it is a `while_loop`. `i` has the dtype of the
-    bounds: int32 for Python integers that fit it, int64 for larger ones. A Ref in the value is written in place,
-    and `body_fun` gives it back as it is.
+    bounds: int32 for Python integers that fit it, int64 for larger ones. Bounds may be floats: known ones must be
+    whole, and count as integers; with traced ones `i` is a float, `lower`, `lower + 1` ... below `upper`. A Ref in the
+    value is written in place, and `body_fun` gives it back as it is.
     With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
     """
     check_callable("fori_loop: body_fun", body_fun)
-    low, high = as_value(lower, "fori_loop: lower"), as_value(upper, "fori_loop: upper")
+    low, high = _bound("lower", lower), _bound("upper", upper)
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
     if isinstance(low, Concrete) and isinstance(high, Concrete):
@@ -78,18 +87,41 @@ def fori_loop(
         return out
     check_unroll("fori_loop", unroll, 1)
     low, high = (convert(x, counter.dtype, counter.weak_type) for x in (low, high))
-    return _while_bounds(low, high, body_fun, init_val, bar)
+    if counter.dtype.kind in "iu":
+        return _while_bounds(low, high, body_fun, init_val, bar)
+
+    @wraps(body_fun)
+    def counting_from_low(k: Value, val: T) -> T:
+        return call_user(*_BODY, body_fun, low + convert(k, counter.dtype), val)  # type: ignore[no-any-return]  # checked by the step
+
+    # Counted in integers: a float that is large stays what it is when one is added.
+    count = convert(ceil(high - low), np.int64)
+    return _while_bounds(convert(0, np.int64), count, counting_from_low, init_val, bar)
+
+
+def _bound(name: str, given: Any) -> Value:
+    """A bound, which is a number; one that is known is an integer."""
+    value = as_value(given, f"fori_loop: {name}")
+    where = at_source(current_source())
+    if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iufV":
+        raise TypeError(
+            f"fori_loop: {name} must be an integer or a float scalar, got {value.aval}{where}"
+        )
+    if not isinstance(value, Concrete) or value.dtype.kind in "iu":
+        return value
+    if not float(value).is_integer():
+        raise ValueError(
+            f"fori_loop: {name} must be a whole number where it is known, got {float(value)}; round it{where}"
+        )
+    return as_value(int(float(value)))
 
 
 def _counter_type(low: Value, high: Value) -> Typed:
     """The type that the bounds have together; numbers that it does not hold are refused."""
-    for name, bound in (("lower", low), ("upper", high)):
-        if isinstance(bound, Ref) or bound.ndim or bound.dtype.kind not in "iu":
-            raise TypeError(
-                f"fori_loop: {name} must be an integer scalar, got {bound.aval}{at_source(current_source())}"
-            )
     types = (Typed(low.dtype, low.weak_type), Typed(high.dtype, high.weak_type))
     counter = join(types)
+    if any(t.dtype.kind not in "iu" for t in types):
+        return counter
     if counter.dtype.kind not in "iu":
         raise TypeError(
             f"fori_loop: lower and upper must have an integer dtype in common, got {low.aval} and {high.aval}; convert "
@@ -170,7 +202,8 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
     The slices of a Ref are Refs: what `f` writes there is written to it.
-    With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch.
+    With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch. With
+    0 all of them are one batch.
     With `progress` (True, a label, or a `Progress`) a bar shows how many slices, or whole batches, are done.
 
     >>> import fiveloop.numpy as fnp
@@ -188,8 +221,8 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     if batch_size is None:
         out: Y = scan_of("map", _mapped(f, f), (), xs, steps, how)[1]
         return out
-    size = as_count("map: batch_size", batch_size)
-    return _in_batches(f, leaves, tree, size, how)
+    size = as_count("map: batch_size", batch_size, least=0)
+    return _in_batches(f, leaves, tree, size or max(steps, 1), how)
 
 
 def _mapped(f: Callable[[Any], Any], run: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import check_operands
 from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
+from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.planning.record import EMPTY, Record
 
 PREDICATE = ShapedArray((), np.bool_)
@@ -48,6 +49,9 @@ while_p: Primitive[WhileParams] = Primitive("while")
 
 def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Aval], Effects]:
     """The types of the carried values; the effects of the condition and the body."""
+    most = len(avals) - p.num_carry
+    is_right = is_count(p.num_consts) and p.num_consts <= most
+    check_params("while", ("num_consts", p.num_consts, is_right, f"an integer from 0 to {most}"))
     check_operands("while: condition", avals, p.cond)
     check_operands("while: body", avals, p.body)
     if [a.strong() for a in p.cond.out_avals] != [PREDICATE]:

@@ -28,8 +28,9 @@ define(
     batch=while_batch,
     transpose=Refusal(
         "how many steps it makes is not known before it runs, so what they compute cannot be kept for the way "
-        "back; use `for_loop`, `scan` or `fori_loop` with a number of steps known while tracing (`scan(until=)` "
-        "ends early), or forward mode (`jvp`)"
+        "back. It stands for a `while_loop`, or for a `fori_loop` or `for_loop` whose bounds are traced; use "
+        "`for_loop`, `scan` or `fori_loop` with bounds that are Python numbers (`scan(until=)` ends early), or "
+        "forward mode (`jvp`)"
     ),
     split=while_split,
     dce=while_dce,
