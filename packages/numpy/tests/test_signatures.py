@@ -63,8 +63,8 @@ DEFAULTS: dict[str, str] = {
 }
 """Defaults that differ, besides those of `dtype`: our numbers are of 32 bits."""
 
-ALONE = {"cummax", "cummin", "norm", "top_k"}
-"""Functions that NumPy has not, or has elsewhere: `norm` is that of `linalg`."""
+ALONE = {"cummax", "cummin", "norm", "row_stack", "top_k"}
+"""Functions that NumPy has not, or no longer, or has elsewhere: `norm` is that of `linalg`."""
 
 
 def functions() -> dict[str, tuple[Callable[..., Any], Any]]:

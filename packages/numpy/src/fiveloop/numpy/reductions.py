@@ -93,12 +93,7 @@ def mean(
 
 
 def var(
-    x: ArrayLike,
-    axis: Axis = None,
-    dtype: Any = None,
-    *,
-    ddof: float = 0,
-    keepdims: bool = False,
+    x: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`).
 
@@ -109,12 +104,7 @@ def var(
 
 
 def std(
-    x: ArrayLike,
-    axis: Axis = None,
-    dtype: Any = None,
-    *,
-    ddof: float = 0,
-    keepdims: bool = False,
+    x: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Value:
     """The standard deviation over axes, or over all: the root of the variance.
 
