@@ -157,6 +157,26 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "take_along_axis: expected integer indices with the axes of f32[3,2], got f32[4]",
     ),
+    "axes of indices": (
+        lambda: fnp.take_along_axis(M, np.zeros(1, int), 0),
+        ValueError,
+        "take_along_axis: expected integer indices with the axes of f32[3,2], got i64[1]",
+    ),
+    "axes to count": (
+        lambda: fnp.bincount(np.zeros((2, 2), int)),
+        ValueError,
+        "bincount: expected a vector of integers, got i64[2,2]",
+    ),
+    "shapes of keys": (
+        lambda: fnp.lexsort((X, X[:2])),
+        ValueError,
+        "sort: expected arrays of one shape, got f32[2] and f32[4] and i32[4]",
+    ),
+    "shifts": (
+        lambda: fnp.roll(M, (1, 2, 3), (0, 1)),
+        ValueError,
+        "roll: expected a shift for each of (0, 1), got 3: (1, 2, 3)",
+    ),
     "axis of cumsum": (
         lambda: fnp.cumsum(X, axis=2),
         ValueError,

@@ -77,7 +77,7 @@ def test_refusals() -> None:
         sort_together([np.ones(2)], num_keys=2)
     assert "sort: expected num_keys between 1 and 1, got 2" in str(e.value)
     assert "test_sort.py" in str(e.value)
-    with pytest.raises(TypeError, match="sort: expected arrays of one shape"):
+    with pytest.raises(ValueError, match="sort: expected arrays of one shape"):
         sort_together([np.ones(2), np.ones(3)])
     with pytest.raises(ValueError, match="sort: expected at least one array, got none"):
         sort_together([])

@@ -100,7 +100,7 @@ softmax_p = composite("softmax", _softmax, _softmax_derivative)
 log_softmax_p = composite("log_softmax", _log_softmax, _log_softmax_derivative)
 
 
-def standardize(x: ArrayLike, axis: Axis = -1, epsilon: float = 1e-5) -> Value:
+def standardize(x: ArrayLike, axis: Axis = -1, *, epsilon: float = 1e-5) -> Value:
     """`x` less its mean, over its standard deviation, along axes.
 
     >>> nn.standardize(np.array([1.0, 3.0]), epsilon=0.0)
@@ -125,7 +125,7 @@ def layer_norm(
     >>> nn.layer_norm(np.array([1.0, 3.0]), scale=2.0, bias=1.0, epsilon=0.0)
     Array([-1.,  3.], dtype=float64)
     """
-    out = standardize(x, axis, epsilon)
+    out = standardize(x, axis, epsilon=epsilon)
     out = out if scale is None else ew.mul(out, scale)
     return out if bias is None else ew.add(out, bias)
 
@@ -145,7 +145,7 @@ def rms_norm(
     return out if scale is None else ew.mul(out, scale)
 
 
-def one_hot(x: ArrayLike, num_classes: int, dtype: Any = np.float32, axis: int = -1) -> Value:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = np.float32, axis: int = -1) -> Value:
     """A vector per integer of `x`, along a new axis: 1 at its place, 0 elsewhere; all 0 if out of range.
 
     >>> nn.one_hot(np.array([1, 0]), 2)

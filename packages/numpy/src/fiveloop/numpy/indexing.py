@@ -101,7 +101,8 @@ def _along(fun: str, x: ArrayLike, indices: ArrayLike, axis: int) -> tuple[Value
     """The array and its indices, broadcast along all axes but one, and that axis."""
     value, index = operand(fun, "x", x), operand(fun, "indices", indices)
     if index.dtype.kind not in "iu" or index.ndim != value.ndim:
-        bad_type(f"{fun}: expected integer indices with the axes of {value.aval}, got {index.aval}")
+        refuse = bad_value if index.dtype.kind in "iu" else bad_type
+        refuse(f"{fun}: expected integer indices with the axes of {value.aval}, got {index.aval}")
     at = canonical_axis(fun, axis, value.ndim)
     rest = [tuple(1 if k == at else d for k, d in enumerate(v.shape)) for v in (value, index)]
     shape = common_shape(fun, rest)
@@ -215,7 +216,8 @@ def bincount(
     """
     value = operand("bincount", "x", x)
     if value.ndim != 1 or value.dtype.kind not in "iu":
-        bad_type(f"bincount: expected a vector of integers, got {value.aval}")
+        refuse = bad_type if value.ndim == 1 else bad_value
+        refuse(f"bincount: expected a vector of integers, got {value.aval}")
     if length is None:
         if not is_concrete(value):
             bad_type(f"bincount: expected `length` to be given for the traced value {value!r}")

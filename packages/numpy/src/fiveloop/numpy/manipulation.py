@@ -354,6 +354,8 @@ def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = Non
     shifts: list[Any] = list(shift) if isinstance(shift, (tuple, list)) else [shift]
     axes = [canonical_axis("roll", a, value.ndim) for a in int_or_ints("roll", "axis", axis)]
     if len(shifts) != len(axes):
+        if min(len(shifts), len(axes)) != 1:
+            bad_value(f"roll: expected a shift for each of {axis}, got {len(shifts)}: {shift}")
         shifts, axes = shifts * len(axes), axes * len(shifts)
     for by, at in zip(shifts, axes, strict=True):
         value = _rolled(value, by, at)

@@ -14,7 +14,7 @@ from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import Tangent, broadcast_batch, reshape
-from fiveloop.core.primitives.check import array_avals, bad_type, bad_value, canonical_axis
+from fiveloop.core.primitives.check import array_avals, bad_value, canonical_axis
 from fiveloop.core.primitives.convert import operand
 from fiveloop.core.primitives.costs import sort_cost
 from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
@@ -74,7 +74,7 @@ def take_along(x: Value, indices: Value, axis: int) -> Value:
 def _sort_aval(avals: Sequence[Aval], p: SortParams) -> list[Aval]:
     xs = array_avals("sort", avals)
     if any(x.shape != xs[0].shape for x in xs):
-        bad_type(f"sort: expected arrays of one shape, got {' and '.join(map(str, xs))}")
+        bad_value(f"sort: expected arrays of one shape, got {' and '.join(map(str, xs))}")
     if not 0 <= p.axis < xs[0].ndim:
         bad_value(f"sort: expected an axis of {xs[0]}, got {p.axis}")
     if not 1 <= p.num_keys <= len(xs):
