@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, SubprocessError, run
@@ -35,6 +35,12 @@ OLDEST_JAXLIB = "0.10.2"
 NEWEST_JAXLIB = ">=0.12,<0.13"
 NEWEST_PYTHONS = ("3.14", "3.13", "3.12")  # the newest jaxlib needs 3.12
 
+# What another jaxlib may compile to something else.
+NEWEST_TESTS = (
+    "packages/core/tests/backend",
+    "packages/core/tests/lower",
+)
+
 PARALLEL = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "worksteal")
 TEST_TOOLS = ("pytest>=8", "pytest-xdist", "hypothesis>=6.100")
 SITE_TOOLS = ("sphinx>=8", "myst-parser>=4", "furo")
@@ -60,8 +66,8 @@ nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_external_run = True
-# `build` runs each package's tests, from its wheel; `tests` would run them again.
-nox.options.sessions = ["lint", "types", "build", "together", "tests-newest", "docs"]
+# Each test runs once; `tests-newest-all` and `build-all` run whole suites again.
+nox.options.sessions = ["lint", "types", "tests", "tests-newest", "build", "docs"]
 
 
 def use_pip_settings_for_uv() -> None:
@@ -121,10 +127,12 @@ def newest_python() -> str | None:
 # --- environments -------------------------------------------------------------------------
 
 
-def source_env() -> dict[str, str]:
+def source_env() -> dict[str, str | None]:
     """Environment variables with which the packages run from their sources."""
     sources = [str(ROOT / "packages" / name / "src") for name in PACKAGES]
-    return {"PYTHONPATH": os.pathsep.join(sources), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    # pytest rewrites each test file; where it may keep none, that takes longer than a few tests.
+    bytecode = {"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": str(ROOT / ".nox" / "pyc")}
+    return {"PYTHONPATH": os.pathsep.join(sources), "TF_CPP_MIN_LOG_LEVEL": "3", **bytecode}
 
 
 def installed_env() -> dict[str, str | None]:
@@ -138,6 +146,13 @@ def run_pytest(session: nox.Session, jaxlib: str, *selected: str) -> None:
     # Two processes pay off for the whole suite only: a few tests start faster alone.
     args = session.posargs or (*PARALLEL, *selected)
     session.run("python", "-m", "pytest", *args, env=source_env())
+
+
+def run_pytest_newest(session: nox.Session, *selected: str) -> None:
+    """Run what is selected of the suite on the newest jaxlib, or say that there is no Python for it."""
+    if newest_python() is None:
+        session.skip(f"no Python {', '.join(NEWEST_PYTHONS)} was found on this machine")
+    run_pytest(session, f"jaxlib{NEWEST_JAXLIB}", *selected)
 
 
 def build_wheels(session: nox.Session, *targets: str) -> None:
@@ -190,24 +205,20 @@ def train(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run all tests on the sources with the oldest jaxlib allowed; arguments go to pytest."""
-    run_pytest(session, f"jaxlib=={OLDEST_JAXLIB}")
-
-
-@nox.session
-def together(session: nox.Session) -> None:
-    """Run the tests that need several packages, and the examples, with the oldest jaxlib allowed."""
     # `docs` runs the documents' code.
-    apart = "--ignore=tests/test_docs_code.py"
-    run_pytest(session, f"jaxlib=={OLDEST_JAXLIB}", "tests", "examples", apart)
+    run_pytest(session, f"jaxlib=={OLDEST_JAXLIB}", "--ignore=tests/test_docs_code.py")
 
 
 @nox.session(name="tests-newest", python=newest_python() or False)
 def tests_newest(session: nox.Session) -> None:
-    """Run the tests that compile with the newest jaxlib allowed, on the newest Python found."""
-    if newest_python() is None:
-        session.skip(f"no Python {', '.join(NEWEST_PYTHONS)} was found on this machine")
-    # What compiles nothing has been run on the oldest.
-    run_pytest(session, f"jaxlib{NEWEST_JAXLIB}", "-m", "not oracle")
+    """Run what another jaxlib may compile to something else, on the newest jaxlib and Python."""
+    run_pytest_newest(session, *NEWEST_TESTS)
+
+
+@nox.session(name="tests-newest-all", python=newest_python() or False)
+def tests_newest_all(session: nox.Session) -> None:
+    """Run every test that compiles with the newest jaxlib allowed, on the newest Python found."""
+    run_pytest_newest(session, "-m", "not oracle")
 
 
 @nox.session
@@ -267,13 +278,28 @@ def holds_python(path: Path) -> bool:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build wheels and sdists into `dist/`; test each wheel with its siblings, outside the tree."""
+    """Build wheels and sdists into `dist/`; try each wheel with its siblings, outside the tree."""
+    build_and_try(session, try_readme)
+
+
+@nox.session(name="build-all")
+def build_all(session: nox.Session) -> None:
+    """The same, and run each package's whole suite from its wheel; arguments choose packages."""
+    build_and_try(session, run_suite)
+
+
+Trial = Callable[[nox.Session, str, str, Path], None]
+
+
+def build_and_try(session: nox.Session, trial: Trial) -> None:
+    """Build all, and try each package in an environment of its own."""
     build_wheels(session, "sdist", "wheel")
     for name in PACKAGES:
         check_sdist(session, name)
     with tempfile.TemporaryDirectory(prefix="fiveloop-") as scratch:
         for name in session.posargs or PACKAGES:
-            test_wheel(session, name, Path(scratch) / name)
+            python = install_alone(session, name, Path(scratch) / name)
+            trial(session, name, python, Path(scratch) / name)
         if not session.posargs:
             install_from_tree(session, Path(scratch) / "tree")
             install_everything(session, Path(scratch) / "all")
@@ -292,14 +318,28 @@ def check_sdist(session: nox.Session, name: str) -> None:
             session.error(f"{archive.name} builds another wheel than the tree does")
 
 
-def test_wheel(session: nox.Session, name: str, folder: Path) -> None:
-    """Install a package's wheel in an environment of its own and run its tests from there."""
+def install_alone(session: nox.Session, name: str, folder: Path) -> str:
+    """Install a package's wheel with its siblings in an environment of its own; give its Python."""
     siblings = with_siblings(name)
     extra = f"{distribution(name)}[testing] @ {wheel(name).as_uri()}"
     python = fresh_environment(session, folder)
     wheels = [extra, *(str(wheel(sibling)) for sibling in siblings[1:])]
     install_into(session, python, *wheels, f"jaxlib=={OLDEST_JAXLIB}", "pytest-xdist")
     check_portions(session, python, siblings)
+    return python
+
+
+def try_readme(session: nox.Session, name: str, python: str, folder: Path) -> None:
+    """Run the code of the README that a package is published with."""
+    readme = ROOT / "packages" / name / "README.md"
+    shutil.copy(ROOT / "tests" / "test_docs_code.py", folder)
+    with session.chdir(folder):
+        command = [python, "test_docs_code.py", str(readme)]
+        session.run(*command, env=installed_env(), external=True)
+
+
+def run_suite(session: nox.Session, name: str, python: str, folder: Path) -> None:
+    """Run a package's tests on what is installed, outside the tree."""
     suite = ROOT / "packages" / name / "tests"
     if not suite.is_dir():
         session.error(f"packages/{name} has no tests")

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
+DOCUMENTS = [*READMES, *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*$")
 
