@@ -37,8 +37,18 @@ NEWEST_PYTHONS = ("3.14", "3.13", "3.12")  # the newest jaxlib needs 3.12
 
 # What another jaxlib may compile to something else.
 NEWEST_TESTS = (
-    "packages/core/tests/backend",
-    "packages/core/tests/lower",
+    *(f"packages/core/tests/{name}" for name in ("backend", "lower", "primitives")),
+    "packages/core/tests/laws/test_primitives.py",
+    *(f"packages/state/tests/test_{name}.py" for name in ("in_place", "eager_in_place", "monoids")),
+    "packages/loops/tests/for_loop",
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in ("discharge", "six_loops", "cube", "donation")
+    ),
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in ("random_gate", "batched_gate", "kept_bytes")
+    ),
 )
 
 PARALLEL = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "worksteal")
