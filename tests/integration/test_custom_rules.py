@@ -14,6 +14,7 @@ from fiveloop.core import (
     custom_derivative,
     custom_jvp,
     custom_vjp,
+    custom_vmap,
     grad,
     jit,
     jvp,
@@ -353,3 +354,15 @@ def test_a_ref_of_a_rule_of_both_modes_has_no_derivative() -> None:
         in message
     )
     assert message.count(__file__) == 1
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
+def test_a_function_with_a_batch_of_its_own_writes_once(wrap: Function) -> None:
+    count = new_ref(np.array(0.0))
+    f = custom_vmap(lambda x: (count.__setitem__(..., count[...] + 1.0), x * x)[1])
+    f.def_vmap(lambda size, batched, xs: (xs * xs, True))
+    x = np.array(3.0)
+    assert_near(wrap(lambda x: jvp(f, (x,), (x,))[1])(x), 18.0)
+    assert_near(count[...], 1.0)
+    assert_near(wrap(grad(f))(x), 6.0)
+    assert_near(count[...], 2.0)

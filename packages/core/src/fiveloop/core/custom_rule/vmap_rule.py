@@ -12,9 +12,10 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.trace.tracer import bind, current_source
 from fiveloop.core.transforms.batch import in_front, move_batch
 from fiveloop.core.transforms.dce import dce
+from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
-from fiveloop.core.util import Mask, merge, select_by, split_list
+from fiveloop.core.util import Mask, select_by, split_list
 
 FlatVmap = Callable[[int, Sequence[bool], Sequence[Value]], tuple[list[Value], list[bool]]]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
@@ -58,8 +59,14 @@ class VmapRule(Rule):
         """The function, and its tangent as one more function, which the derivative of the rule batches."""
         assert p.jaxpr is not None, "unreachable: it is always staged"
         nonzero = nonzero_mask(tangents)
-        outs = bind(custom_rule_p, *primals, params=p)
         jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
+        dots = [instantiate(t) for t in select_by(nonzero, tangents)]
+        if p.jaxpr.effects:
+            # An effect happens once: it is not split in two, and the function's own batch is that of the derivative.
+            found = eval_jaxpr(jaxpr_jvp, [*primals, *dots])
+            outs, found = split_list(found, [len(out_nonzero)])
+            return outs, _with_zeros(out_nonzero, outs, found)
+        outs = bind(custom_rule_p, *primals, params=p)
         # jaxpr_jvp : [*closed, *args, *dots] -> [*outs, *out_dots] ; jaxpr_dot : the same -> [*out_dots]
         jaxpr_dot, _ = dce(jaxpr_jvp, (*(False,) * len(outs), *(True,) * sum(out_nonzero)))
         of_args = nonzero[p.num_closed :]
@@ -70,10 +77,8 @@ class VmapRule(Rule):
             return self._dots(size, batched, values, of_args, out_nonzero)
 
         params = replace(p, jaxpr=jaxpr_dot, rule=VmapRule(self.closure, flat_dots))
-        dots = select_by(nonzero, tangents)
-        found = bind(custom_rule_p, *primals, *map(instantiate, dots), params=params)
-        zeros = [zero_like(x) for x, nz in zip(outs, out_nonzero, strict=True) if not nz]
-        return outs, merge(out_nonzero, zeros, list(found))
+        found = bind(custom_rule_p, *primals, *dots, params=params)
+        return outs, _with_zeros(out_nonzero, outs, found)
 
     def _dots(
         self, size: int, batched: Sequence[bool], values: Sequence[Value], nonzero: Mask, out: Mask
@@ -81,18 +86,18 @@ class VmapRule(Rule):
         """The tangents of a batch of results; an argument has the batch where its tangent does."""
         args, given = split_list(values, [len(nonzero)])
         of_args, of_dots = split_list(batched, [len(nonzero)])
-        dots, flags = iter(given), iter(of_dots)
-        primals: list[Value] = []
-        tangents: list[Tangent] = []
-        both: list[bool] = []
-        for x, b, nz in zip(args, of_args, nonzero, strict=True):
-            with_dot = nz and next(flags)
-            both.append(b or with_dot)
-            primals.append(move_batch(x, size, 0 if b else None) if both[-1] else x)
-            t = next(dots) if nz else zero_like(primals[-1])
-            if nz and b and not with_dot:
-                t = move_batch(instantiate(t), size, None)
-            tangents.append(t)
+        pairs = zip(given, of_dots, strict=True)
+        dots = [next(pairs) if nz else None for nz in nonzero]
+        both = [b or (t is not None and t[1]) for b, t in zip(of_args, dots, strict=True)]
+
+        def lifted(x: Value, has_batch: bool, wanted: bool) -> Value:
+            return move_batch(x, size, 0 if has_batch else None) if wanted else x
+
+        primals = [*map(lifted, args, of_args, both)]
+        tangents = [
+            zero_like(x) if t is None else lifted(*t, w)
+            for x, t, w in zip(primals, dots, both, strict=True)
+        ]
         found: list[bool] = []
 
         def run(*xs: Value) -> list[Value]:
@@ -101,3 +106,9 @@ class VmapRule(Rule):
 
         _, out_dots = jvp_flat(run, primals, tangents)
         return [instantiate(t) for t in select_by(out, out_dots)], select_by(out, found)
+
+
+def _with_zeros(nonzero: Mask, outs: Sequence[Value], dots: Sequence[Value]) -> list[Tangent]:
+    """The tangents of all results, from those that may not be zero."""
+    found = iter(dots)
+    return [next(found) if nz else zero_like(x) for nz, x in zip(nonzero, outs, strict=True)]
