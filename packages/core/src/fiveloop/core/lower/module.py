@@ -32,6 +32,7 @@ class _Module:
     computed: set[object] = field(default_factory=set)
     host_functions: list[HostFunction] = field(default_factory=list)
     written: set[str] = field(default_factory=set)  # arrays that an update has given
+    mark: IRValue | None = None  # the counter as an order has given it
 
 
 _READS = ("dynamic_slice", "gather")
@@ -41,7 +42,16 @@ _WRITES = ("dynamic_update_slice", "scatter")
 class LowerContext:
     """What a lowering rule is given: the builder, the platform and the types of its equation."""
 
-    __slots__ = ("_consts", "_fixed", "_module", "avals_in", "avals_out", "b", "platform")
+    __slots__ = (
+        "_consts",
+        "_fixed",
+        "_module",
+        "avals_in",
+        "avals_out",
+        "b",
+        "last_mark",
+        "platform",
+    )
 
     def __init__(
         self,
@@ -59,13 +69,21 @@ class LowerContext:
         self.platform = module.platform
         self.avals_in = avals_in
         self.avals_out = avals_out
+        # the counter as the last order of what was inlined last gave it, if late reads are guarded
+        self.last_mark: IRValue | None = None
 
     def order(self, operands: Sequence[IRValue]) -> list[IRValue]:
         """Give the values back such that all of them are computed before anything that uses them."""
-        self._module.uses_order = True
-        return emit_order(
-            self.b, self._module.emission, operands, [x.name in self._fixed for x in operands]
+        module, fixed = self._module, [x.name in self._fixed for x in operands]
+        module.uses_order = True
+        if not module.emission.guards:
+            return emit_order(self.b, module.emission, operands, fixed)
+        # The counter goes along, for what comes in the next step of a turn.
+        index, *_ = operands
+        module.mark, *outs = emit_order(
+            self.b, module.emission, [index, *operands], [fixed[0], *fixed]
         )
+        return outs
 
     def note_computed(self, key: object) -> None:
         """Remember that the program has computed what `key` names, in the region that is being written."""
@@ -110,6 +128,7 @@ class LowerContext:
     def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
         env: dict[Var, IRValue] = dict(zip(jaxpr.invars, args, strict=True))
+        outer, self._module.mark = self._module.mark, None
         for eqn in jaxpr.eqns:
             operands = [self._read(env, a) for a in eqn.invars]
             ctx = LowerContext(
@@ -123,6 +142,7 @@ class LowerContext:
             if all(x.name in self._fixed for x in operands):
                 self._fixed.update(x.name for x in results)
             env.update(zip(eqn.outvars, results, strict=True))
+        self.last_mark, self._module.mark = self._module.mark, outer
         return [self._read(env, a) for a in jaxpr.outvars]
 
     def _lowered(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:

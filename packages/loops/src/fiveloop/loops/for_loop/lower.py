@@ -30,14 +30,21 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
         i = hlo.sub(ctx.b, number(p.nsteps - 1), k) if p.reverse else k
         return list(ctx.inline(p.body, [i, *consts, *carried]))
 
+    def number_of(start: IRValue, n: int) -> IRValue:
+        """The number of step `n` of a turn; it waits for what the step before it has read, if that tells when."""
+        mark = ctx.last_mark
+        if mark is None:
+            return hlo.add(ctx.b, start, number(n))
+        done = hlo.sub(ctx.b, number(p.nsteps - 1), mark) if p.reverse else mark
+        return hlo.add(ctx.b, done, number(1))
+
     def turn(args: Sequence[IRValue]) -> list[IRValue]:
         start, *carried = args
-        k = start
         if p.end is not None:
             # Else there would be no turn; so XLA needs no branch, around which it may copy what is carried.
             carried[p.end] = hlo.constant(ctx.b, np.asarray(False), (), np.dtype(np.bool_))
         for n in range(count):
-            k = hlo.add(ctx.b, start, number(n)) if n else start
+            k = number_of(start, n) if n else start
             carried = step(k, ctx.as_stored(carried) if n else carried)
         return [hlo.add(ctx.b, start, number(count)), *carried]
 
