@@ -317,6 +317,20 @@ def test_a_backward_rule_speaks_of_what_a_ref_holds(wrap: Function) -> None:
 
 
 @pytest.mark.parametrize("wrap", [same, jit])
+def test_a_backward_rule_does_not_speak_of_a_part_of_a_ref(wrap: Function) -> None:
+    def of_part(slope: Any, x: Any) -> Any:
+        f = custom_vjp(lambda r, y: r[...] * y)
+        f.defvjp(lambda r, y: (r[...] * y, r[...]), lambda held, ct: (slope, held * ct))
+        r = new_ref(np.ones(2) * x)
+        return f(r.at[0], x) + r[1]
+
+    x = np.array(3.0)
+    assert_near(wrap(grad(lambda x: of_part(None, x)))(x), x + 1.0)
+    message = str(raised(lambda: wrap(grad(lambda x: of_part(np.array(7.0), x)))(x)))
+    assert "must return None for argument [0], a part of a Ref whose contents are diff" in message
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
 def test_a_ref_that_is_a_log_has_no_derivative(wrap: Function) -> None:
     f = custom_vjp(lambda log, i, y: y * y)
 

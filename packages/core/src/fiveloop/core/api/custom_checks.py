@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.api.flatten import flatten_values
-from fiveloop.core.api.operands import spread
+from fiveloop.core.api.operands import parts_among, spread
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.dims import Shape
 from fiveloop.core.errors import at_source
@@ -29,6 +29,7 @@ from fiveloop.core.pytree import (
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.zeros import Tangent
+from fiveloop.core.util import Mask
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,11 @@ def check_tangents(
 
 
 def check_cotangents(
-    name: RuleName, cts: Any, args: Sequence[Aval], tree: TreeDef
+    name: RuleName, cts: Any, args: Sequence[Aval], tree: TreeDef, perturbed: Mask
 ) -> list[Tangent]:
     """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros.
 
-    For an argument of one leaf, the cotangent of the leaf does.
+    For an argument of one leaf, the cotangent of the leaf does. `perturbed` marks what is differentiated.
     """
     count = len(tree_unflatten(tree, args)[0])
     if not isinstance(cts, (tuple, list)):
@@ -147,6 +148,12 @@ def check_cotangents(
             f"must return a tuple with a cotangent for each of {count} arguments, got one of length {len(cts)}"
         )
     leaves = _filled(name, "the cotangent of argument ", "arguments", tuple(cts), tree, args)
+    for (path, ct), is_part in zip(leaves, parts_among(tree, len(leaves), perturbed), strict=True):
+        if is_part and not is_zero(ct):
+            raise name.error(
+                f"must return None for argument {path}, a part of a Ref whose contents are differentiated; pass the "
+                f"whole Ref, and the index beside it"
+            )
     full = spread(tree, leaves, len(args), ("", None))
     return [
         check_like(name, f"the cotangent of argument {path}", "the argument", ct, x)

@@ -149,7 +149,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
             given = [_given(ct, symbolic_zeros) for ct in cts]
             residuals, ct = tree_unflatten(res_tree, res), tree_unflatten(tree, given)
             result = bwd(*call.static.values(), residuals, ct)
-            return check_cotangents(bwd_name, result, arg_avals, call.tree)
+            return check_cotangents(bwd_name, result, arg_avals, call.tree, perturbed)
 
         # Of a Ref, bwd speaks of what it holds.
         arg_avals: list[Aval] = [

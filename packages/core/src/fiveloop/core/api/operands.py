@@ -122,6 +122,13 @@ def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
     return out
 
 
+def parts_among(tree: TreeDef, count: int, wanted: Sequence[bool]) -> list[bool]:
+    """Which of the leaves of arguments are parts of operands that `wanted` marks."""
+    if not isinstance(tree, OperandTree):
+        return [False] * count
+    return [leaf.kind is not None and wanted[leaf.operand] for leaf in tree.leaves]
+
+
 def with_tangents(tree: TreeDef, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """The operands that make the tangents of arguments: the index of a view is that of its tangent."""
     out = list(tangents)
