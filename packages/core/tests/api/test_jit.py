@@ -313,7 +313,7 @@ def test_static_arguments_of_a_kind_of_the_users_are_compared_by_its_rules() -> 
     f = jit(lambda x, s: x * s.scale, static_argnums=1)
     f(X, Config(2.0, "one"))
     assert_close(f(X, Config(2.0, "other")), X * 2.0)
-    f = jit(lambda x, s: x * s.scale[0], static_argnums=1)
+    f = jit(lambda x, s: x * np.ravel(s.scale)[0].item(), static_argnums=1)
 
     @dataclass(eq=False)
     class Mutable:
@@ -322,3 +322,4 @@ def test_static_arguments_of_a_kind_of_the_users_are_compared_by_its_rules() -> 
     held = Mutable([3.0])
     assert_close(f(X, held), X * 3.0)
     assert_close(f(X, Mutable([4.0])), X * 4.0)
+    assert_close(f(X, Mutable(([5.0],))), X * 5.0)  # type: ignore[arg-type]  # a tuple without a hash

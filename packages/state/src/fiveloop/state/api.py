@@ -379,7 +379,7 @@ def _note_of(ref: Any, index: Any, chosen: Masked | None) -> _ReadNote:
     return _ReadNote(ref, index, version, version.writes, chosen)
 
 
-_noting = threading.Lock()
+_noting = threading.RLock()  # collected objects may read Refs, too
 
 
 def set_item(ref: Any, index: Any, x: Any) -> None:

@@ -187,7 +187,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         if tells_donated(error):
             given_away = self._given_away(args, kwargs)
             naming = self._naming(len(args))
-            refuse_donated(self._dynamic(args, kwargs), given_away, naming, error)
+            refuse_donated(self._dynamic(args, kwargs), given_away, naming)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...

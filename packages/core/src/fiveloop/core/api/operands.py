@@ -161,8 +161,8 @@ def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
             raise _goes_in_twice(naming, (paths[k], x), (paths[m], y), found)
 
 
-def refuse_donated(tree: Any, donated: Any, naming: Naming, error: Exception) -> None:
-    """Raise DonatedError that names the argument if a call failed with `error` because its memory is given away.
+def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
+    """Raise DonatedError that names the argument if a call failed because its memory is given away.
 
     `donated` are the parts of the arguments that the call itself donates.
     """

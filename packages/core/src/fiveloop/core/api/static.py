@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from numbers import Number
@@ -76,12 +76,8 @@ def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kw
     found = [(k, args[k]) for k in nums if k < len(args)]
     named = [(k, kwargs[k]) for k in names if k in kwargs]
     for k, x in (*found, *named):
-        try:
-            if not isinstance(x, Tracer):
-                hash(x)
-                continue
-        except TypeError:
-            pass
+        if _has_hash(x) and not isinstance(x, Tracer):
+            continue
         called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
         advice = "a tuple in place of a list"
         if isinstance(x, Value):
@@ -89,7 +85,7 @@ def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kw
         raise TypeError(
             f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
             f"{type(x).__name__}; {advice}{at_source(current_source())}"
-        ) from None
+        )
     return tuple((k, _exact(x)) for k, x in (*found, *named))
 
 
@@ -107,10 +103,18 @@ def _exact(x: Any) -> Any:
         return kind, frozenset(map(_exact, x))
     if isinstance(x, (range, slice)):
         return kind, *map(_exact, (x.start, x.stop, x.step))
-    if is_dataclass(x):
-        held = [getattr(x, field.name, None) for field in fields(x) if field.compare]
-        return kind, x, *[_exact(y) for y in held if isinstance(y, Hashable)]
+    if is_dataclass(kind):
+        held = [_exact(getattr(x, field.name, None)) for field in fields(kind) if field.compare]
+        return kind, x, *filter(_has_hash, held)
     return kind, x
+
+
+def _has_hash(x: object) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
 
 
 _PLAIN = frozenset([int, bool, str, bytes, NoneType, FunctionType])

@@ -294,18 +294,6 @@ _Entry: TypeAlias = tuple[
 ]
 
 
-class _Donations:
-    seen = False
-
-
-_donations = _Donations()
-
-
-def note_donation() -> None:
-    """From now on arrays may have lost their memory."""
-    _donations.seen = True
-
-
 class Retargetable(partial[Any]):
     """A callable that hands its call to another one at C speed, and may be given another one later.
 
@@ -363,9 +351,11 @@ class DictCall:
             buffers = consts + buffers
         if kept is not None:
             buffers = [buf for buf, keep in zip(buffers, kept, strict=True) if keep]
-        if _donations.seen:
+        try:
+            results = run(buffers)
+        except xla.JaxRuntimeError:
             require_alive(buffers)
-        results = run(buffers)
+            raise
         outs = results.consume_with_handlers(handlers)
         if take is not None:
             num = out_treedef.num_leaves

@@ -214,7 +214,7 @@ _HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")
 
 
 def require_alive(args: Sequence[Buffer], what: str = "") -> None:
-    """Raise DonatedError if an argument has no contents: before a run, of which XLA would print a line of its own."""
+    """Raise DonatedError if an argument has no contents: before a run, or after it has failed for that."""
     for k, buf in enumerate(args):
         if buf.is_deleted():
             shape = ",".join([str(d) for d in buf.aval.shape])

@@ -12,7 +12,6 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from fiveloop.core.array import Concrete, Value
-from fiveloop.core.backend.call import note_donation
 from fiveloop.core.backend.client import AFTER_FORK
 from fiveloop.core.errors import NanError, at_source
 from fiveloop.core.ir.avals import is_inexact
@@ -69,7 +68,6 @@ class Special:
         """From now on arrays may have lost their memory."""
         with self._lock:
             if not self.donates:
-                note_donation()
                 self.donates = True
                 for listener in list(self._listeners):
                     listener.modes_changed()
