@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from _thread import RLock
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -14,49 +15,57 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import user_source
 
 
-class Turn:
+class Turn(RLock):  # type: ignore[misc]  # CPython lets it be one, and no other lock costs as little
     """Whose turn it is with a mutable value: a thread's, or that of a run that calls Python and uses the value.
 
-    Who writes says `with turn:`. Who reads says `with turn.lock:`, and finds what there was before such a run.
+    Who reads says `with turn:`, and finds what there was before such a run. Who writes says `turn.claim()` in it.
     """
 
-    __slots__ = ("lock", "run")
+    __slots__ = ("run",)
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self.run: Run | None = None
 
-    def __enter__(self) -> None:
-        self.lock.acquire()
+    def claim(self) -> None:
+        """Go on when no run has the value, but those that this is called from."""
         if self.run is not None:
-            self.lock.release()
-            take((self,), (self,))
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
+            self.release()
+            try:
+                take((self,), (self,))
+            except BaseException:
+                self.acquire()  # who holds it lets go of it
+                raise
 
 
 def take(turns: Sequence[Turn], written: Sequence[Turn]) -> None:
     """Take all turns, in one order; RuntimeError if those to be written are never free, or written by our caller."""
     while True:
         for turn in turns:
-            turn.lock.acquire()
-        runs = [turn.run for turn in turns if turn.run is not None]
-        if not runs:
+            turn.acquire()
+        for turn in turns:
+            if turn.run is not None:
+                break
+        else:
             return
+        runs = [turn.run for turn in turns if turn.run is not None]
         here = runs_here()
         others = [run for run in runs if run not in here]
         lost = not others and any(turn in run.writes for run in here for turn in written)
         if not others and not lost:
             return
-        for turn in turns:
-            turn.lock.release()
+        leave(turns)
         if lost:
             raise RuntimeError(
                 "a Ref was written in a call from a program that writes it too, when it ends, so that this write would "
                 f"be lost; return the value from the call, and write it in the program{at_source(user_source())}"
             )
         _wait_for(others[0], here)
+
+
+def leave(turns: Sequence[Turn]) -> None:
+    """Let others have their turns."""
+    for turn in turns:
+        turn.release()
 
 
 _ended = threading.Condition()
@@ -83,42 +92,16 @@ def _wait_for(run: Run, here: frozenset[Run]) -> None:
                 each.awaits = None
 
 
-class Locked:
-    """Within the block, nobody else reads or writes the values, whoever's turn it is."""
-
-    __slots__ = ("turns", "written")
-
-    def __init__(self, turns: Sequence[Turn], written: Sequence[Turn] = ()) -> None:
-        self.turns = sorted(turns, key=id)
-        self.written = written
-
-    def __enter__(self) -> None:
-        for turn in self.turns:
-            turn.lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        for turn in self.turns:
-            turn.lock.release()
-
-
-class InTurn(Locked):
-    """Within the block, it is our turn with all of the values."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        take(self.turns, self.written)
-
-
 @contextmanager
 def lent(turns: Sequence[Turn], written: Sequence[Turn]) -> Iterator[Run]:
     """A run that has the values within the block: who is not called from it waits to write."""
     run = Run(written)
-    with InTurn(turns, written):
-        before = [turn.run for turn in turns]
-        _active.add(run)
-        for turn in turns:
-            turn.run = run
+    take(turns, written)
+    before = [turn.run for turn in turns]
+    _active.add(run)
+    for turn in turns:
+        turn.run = run
+    leave(turns)
     try:
         yield run
     finally:

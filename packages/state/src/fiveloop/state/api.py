@@ -151,8 +151,8 @@ def get(ref: Any, index: Any = ...) -> Value:
         raise chosen.unreadable()
     base, place, layouts = through(ref, index)
     if _is_now(base):
-        with base.turn.lock:
-            now = base.share() if place is ... else take_now(base.array, place)
+        with base.turn:
+            now = base.share() if place is ... else take_now(base.contents(), place)
         return laid(now, layouts)
     indexer, operands = normalize(base.shape, place)
     return laid(bind1(get_p, base, *operands, params=IndexParams(indexer)), layouts)
@@ -173,7 +173,8 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     base, place, x, layouts = written(ref, index, x)
     if _is_now(base):
         with base.turn:
-            old, new = swap_now(base.array, place, x, donate=not base.is_shared)
+            base.turn.claim()
+            old, new = swap_now(base.contents(), place, x, donate=not base.is_shared)
             base.write_back(new)
         return laid(old, layouts)
     indexer, operands = normalize(base.shape, place)
@@ -197,6 +198,8 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         base = base_of(ref)
         with base.turn if _is_now(base) else nullcontext():  # reading and writing are one
+            if _is_now(base):
+                base.turn.claim()
             set(chosen.part, ..., chosen.written(x))
         return
     base, place, x, _ = written(ref, index, x)
@@ -373,9 +376,11 @@ def get_item(ref: Any, index: Any) -> Value:
 def _note_of(ref: Any, index: Any, chosen: Masked | None) -> _ReadNote:
     """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
     base = base_of(ref)
-    with _noting:
-        version = base._note if isinstance(base._note, _Version) else _Version()
-        base._note = version
+    version = base._note
+    if not isinstance(version, _Version):
+        with _noting:
+            version = base._note if isinstance(base._note, _Version) else _Version()
+            base._note = version
     return _ReadNote(ref, index, version, version.writes, chosen)
 
 
@@ -408,7 +413,8 @@ def _is_now(ref: Any) -> TypeGuard[EagerRef]:
 def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
     """Combine a value into what the Ref holds: in place, if nobody else has it."""
     with ref.turn:
-        old = ref.array
+        ref.turn.claim()
+        old = ref.contents()
         new = put_now(old, index, x, kind, donate=not ref.is_shared)
         ref.write_back(new, shared=new is old or new is x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value
@@ -53,7 +54,7 @@ def _accumulated(ref: Value) -> Value:
 
 
 def _buffer(ref: Any) -> Any:
-    return ref.array.buffer
+    return ref.contents().buffer
 
 
 def _own_buffer(ref: EagerRef) -> Any:
@@ -74,7 +75,7 @@ define_type(
         buffer=_buffer,
         own_buffer=_own_buffer,
         write_back=_write_back,
-        turn=lambda ref: ref.turn,
+        turn=attrgetter("turn"),
         new_accumulator=_zeros,
         accumulated=_accumulated,
         holding=new_ref,

@@ -104,19 +104,24 @@ class EagerRef(Ref):
     @property
     def array(self) -> Any:
         """What the Ref holds now, to be looked at: whoever keeps it takes `share`."""
+        with self.turn:
+            return self.contents()
+
+    def contents(self) -> Any:
+        """The same for whose turn it is."""
         if self._frozen_at is not None:
             raise frozen(self._aval, self._frozen_at)
-        with self.turn.lock:
-            if self._array.buffer.is_deleted():
-                raise lost(self._aval)
-            return self._array
+        if self._array.buffer.is_deleted():
+            raise lost(self._aval)
+        return self._array
 
     def share(self) -> Value:
         """What the Ref holds now, to be kept."""
-        out: Value = self.array
-        if not self._is_shared:
-            self._is_shared = True
-            note_sharer(self)
+        with self.turn:
+            out: Value = self.contents()
+            if not self._is_shared:
+                self._is_shared = True
+                note_sharer(self)
         return out
 
     def shares(self, buffer: object) -> bool:
@@ -125,7 +130,7 @@ class EagerRef(Ref):
 
     def part(self) -> None:
         """Hold a copy of its own: what it shares is about to be given away."""
-        with self.turn.lock:
+        with self.turn:
             self._array, self._is_shared = copied(self._array), False
 
     @property
@@ -135,7 +140,7 @@ class EagerRef(Ref):
 
     def own_array(self) -> Any:
         """What the Ref holds, in memory that nobody else has, so that it may be updated in place."""
-        array = self.array
+        array = self.contents()
         note_change(lambda: _Change(self, self.share()))
         if self.is_shared:
             self._array, self._is_shared = copied(array), False
@@ -155,22 +160,21 @@ class EagerRef(Ref):
     def end(self) -> Value:
         """What the Ref holds; it cannot be used any more."""
         with self.turn:
-            out: Value = self.array
+            self.turn.claim()
+            out: Value = self.contents()
             self._frozen_at = current_source() or "an unknown place"
         return out
 
     def __copy__(self) -> EagerRef:
-        with self.turn.lock:
-            return EagerRef(self.share())
+        return EagerRef(self.share())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self.turn.lock:
-            return EagerRef, (self.share(),)
+        return EagerRef, (self.share(),)
 
     def __repr__(self) -> str:
         if self._frozen_at is not None:
             return f"Ref(frozen at {self._frozen_at})"
-        with self.turn.lock:
+        with self.turn:
             if self._array.buffer.is_deleted():
                 return "Ref(lost)"
             return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"

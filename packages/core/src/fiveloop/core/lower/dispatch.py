@@ -23,7 +23,7 @@ from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
-from fiveloop.core.sharing import InTurn, Locked, lent
+from fiveloop.core.sharing import leave, lent, take
 from fiveloop.core.util import FORGET, BoundedTable, remembered
 
 
@@ -56,14 +56,20 @@ class Compiled:
         """Run on arguments that others may want, too; while Python is called, they are lent, not locked."""
         turns = [type_rules(args[k].aval).turn(args[k]) for k in self.mutable]
         written = [turns[self.mutable.index(k)] for k in self.written]
+        turns.sort(key=id)
         if not isinstance(self.executable, CallingExecutable):
-            with InTurn(turns, written):
+            take(turns, written)
+            try:
                 outs = self.executable.execute([*self.consts, *self._buffers(args)])
                 self._write_back(args, outs)
                 return outs
+            finally:
+                leave(turns)
         with lent(turns, written) as run:
             outs = self.executable.execute([*self.consts, *self._buffers(args)], run)
-            with Locked(written):
+            with ExitStack() as stack:
+                for turn in turns:
+                    stack.enter_context(turn)
                 self._write_back(args, outs)
             return outs
 
