@@ -253,8 +253,9 @@ def _plan(
     jaxprs = [with_results(jaxpr, avals) for jaxpr in closures.jaxprs]
     places = zip(*map(handed_through, jaxprs), strict=True)
     handed = [ks[0] if len(set(ks)) == 1 else None for ks in places]
-    chosen = tuple([dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs])
-    return _Plan(CondParams(chosen), handed, closures, branches[0].out_tree)
+    if handed.count(None) < len(handed):
+        jaxprs = [dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs]
+    return _Plan(CondParams(tuple(jaxprs)), handed, closures, branches[0].out_tree)
 
 
 def _names(what: str, count: int) -> Sequence[str]:
