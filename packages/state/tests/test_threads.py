@@ -145,7 +145,7 @@ def test_a_write_at_a_mask_leaves_the_rest_to_others() -> None:
 def test_swaps_hand_each_value_on_once() -> None:
     r = zeros(1)
     numbers = np.arange(1, 201, dtype=np.float32).reshape(4, 50)
-    seen = at_once(*[lambda row=row: [swap(r, 0, x).item() for x in row] for row in numbers])  # type: ignore[misc]
+    seen = at_once(*[lambda row=row: [swap(r, 0, x).item() for x in row] for row in numbers])
     assert sorted([*[x for row in seen for x in row], r[0].item()]) == [0, *range(1, 201)]
 
 
@@ -199,7 +199,8 @@ def test_threads_take_different_keys_of_one_stream() -> None:
 
 
 def test_programs_that_call_python_lose_no_write() -> None:
-    r, seen = zeros(), []
+    r = zeros()
+    seen: list[Any] = []
 
     @jit
     def step(r: Any) -> None:
@@ -267,9 +268,13 @@ def test_a_call_may_write_what_its_program_only_reads() -> None:
 def test_a_call_waits_for_the_program_of_another_thread() -> None:
     log, r, inside = zeros(), zeros(), threading.Event()
 
+    def stay(_: Any) -> None:
+        inside.set()
+        threading.Event().wait(0.2)
+
     @jit
     def slow(log: Any) -> None:
-        debug_callback(lambda _: (inside.set(), threading.Event().wait(0.2)), log[0])
+        debug_callback(stay, log[0])
         log[0] = log[0] + 1.0
 
     @jit
@@ -285,9 +290,13 @@ def test_programs_that_wait_for_each_other_are_told() -> None:
     one, other, both = zeros(), zeros(), threading.Barrier(2)
 
     def crossing(its: Any) -> Callable[[Any], None]:
+        def meet(_: Any) -> None:
+            both.wait(SECONDS)
+            add_eagerly(its)
+
         @jit
         def cross(r: Any) -> None:
-            debug_callback(lambda _: (both.wait(SECONDS), add_eagerly(its)), r[0])
+            debug_callback(meet, r[0])
             r[0] = r[0] + 1.0
 
         return cross
