@@ -24,7 +24,7 @@ from fiveloop.core import (
 from fiveloop.core.extend import Eqn, jaxprs_in
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.remat import checkpoint, checkpoint_name, policies
+from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import freeze, new_ref
 
 Function = Callable[..., Any]
@@ -262,3 +262,18 @@ def test_static_arguments_are_python_values() -> None:
     ):
         assert_all_close(grad(again)(X, 3, shift=0.5), plain)
         assert_all_close(jit(grad(again), static_argnums=1)(X, 3, shift=0.5), plain)
+
+
+def test_a_decorator_with_arguments() -> None:
+    @checkpoint(policy=policies.everything_saveable, static_argnums=1)
+    def f(x: Any, power: int) -> Any:
+        return ew.sin(x**power)
+
+    @checkpoint()
+    def g(x: Any) -> Any:
+        return ew.sin(ew.sin(x))
+
+    assert f.__name__ == "f"
+    kept = [r.origin for r in saved_residuals(lambda x: f(x, 2), X)]
+    assert "result of cos" in kept
+    assert [r.origin for r in saved_residuals(g, X)] == ["argument `x`"]

@@ -8,11 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import ConcretizationError, grad
+from fiveloop.core import ConcretizationError, grad, jit
 from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.remat import checkpoint, checkpoint_name, save_only_these_names, saved_residuals
+from fiveloop.remat import (
+    checkpoint,
+    checkpoint_name,
+    policies,
+    save_only_these_names,
+    saved_residuals,
+)
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))
@@ -24,12 +30,12 @@ def misfit(x: Any) -> Any:
 
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no function": (
-        lambda: checkpoint(3),  # type: ignore[arg-type]  # that is the point
+        lambda: checkpoint(3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "checkpoint: expected a function, got 3 of type int",
     ),
     "policy": (
-        lambda: checkpoint(misfit, policy=3),  # type: ignore[arg-type]  # that is the point
+        lambda: checkpoint(misfit, policy=3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "checkpoint: policy must be callable on an equation, got 3",
     ),
@@ -107,3 +113,38 @@ def test_control_flow_within_a_checkpoint() -> None:
         "`cond`, `select` or `while_loop` for control flow on traced values",
         within=branch,
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ("atention", "mlp"),
+            "checkpoint of labelled: the policy saves values named 'atention', and the names in labelled are: "
+            "'attention', 'mlp'; did you mean 'attention'?",
+        ),
+        (
+            ("other",),
+            "checkpoint of labelled: the policy saves values named 'other', and the names in labelled are: "
+            "'attention', 'mlp'; label a value: `checkpoint_name(x, 'other')`",
+        ),
+        (("attention", "mlp"), None),
+    ],
+)
+def test_names_that_label_nothing_are_told_once(
+    names: tuple[str, ...], message: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def labelled(x: Any) -> Any:
+        return jit(lambda y: checkpoint_name(y * y, "attention"))(checkpoint_name(x * 2.0, "mlp"))
+
+    f = checkpoint(labelled, policy=policies.save_only_these_names(*names))
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        for _ in range(2):
+            grad(f)(1.0)
+    told = [record.getMessage() for record in caplog.records]
+    if message is None:
+        assert not told
+    else:
+        assert len(told) == 1
+        assert told[0].startswith(f"{message}\n  at ")
+        assert "test_errors.py" in told[0]

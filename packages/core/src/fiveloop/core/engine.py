@@ -106,7 +106,7 @@ from .transforms.cost import equation_cost
 from .transforms.replay import happens_once, replayed
 from .transforms.residuals import body_work
 from .transforms.saving import may_weigh
-from .transforms.transpose import Operand
+from .transforms.transpose import Operand, into_aval, passed
 from .util import (
     Mask,
     fixpoint,
@@ -208,6 +208,7 @@ __all__ = [
     "has_nan",
     "in_front",
     "integer_pow",
+    "into_aval",
     "is_constant",
     "is_dynamic",
     "is_eager",
@@ -236,6 +237,7 @@ __all__ = [
     "order",
     "order_p",
     "partition",
+    "passed",
     "primal_jaxpr",
     "product_of_others",
     "prune",

@@ -24,9 +24,13 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class UndefinedPrimal:
-    """A linear operand of an equation under transposition: only its type is known."""
+    """A linear operand of an equation under transposition: only its type is known.
+
+    A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches.
+    """
 
     aval: Aval
+    into: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)

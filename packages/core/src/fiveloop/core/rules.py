@@ -240,7 +240,8 @@ class TypeRules:
     `turn(x)`, whose turn it is with one that changes.
 
     Of types that accumulate: `new_accumulator(aval)`; `accumulated(x)`, what one holds in the end; `holding(value)`, a
-    new one that holds `value`; and `accumulate(x, value)`, which adds to all that it holds.
+    new one that holds `value`; and `accumulate(x, value, spans)`, which adds to all that it holds or, with a `(start,
+    size, stride)` for each axis, to the block there.
 
     `methods` are a type's own: what `x.name` is of a value `x`, by name.
 
@@ -260,7 +261,7 @@ class TypeRules:
     new_accumulator: Callable[[Aval], Value] | None = None
     accumulated: Callable[[Value], Value] | None = None
     holding: Callable[[Value], Value] | None = None
-    accumulate: Callable[[Value, Value], None] | None = None
+    accumulate: Callable[..., None] | None = None
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 

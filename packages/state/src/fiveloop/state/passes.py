@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value
+from fiveloop.core import Jaxpr, Value, ds
 from fiveloop.core.engine import whole_indexer
 from fiveloop.core.extend import (
     Aval,
@@ -45,8 +46,8 @@ def _add(x: Value, y: Value) -> Value:
     return x
 
 
-def _accumulate(ref: Value, x: Value) -> None:
-    addupdate(ref, ..., x)
+def _accumulate(ref: Value, x: Value, spans: Sequence[tuple[Any, int, int]] | None = None) -> None:
+    addupdate(ref, ... if spans is None else tuple(ds(*span) for span in spans), x)
 
 
 def _accumulated(ref: Value) -> Value:

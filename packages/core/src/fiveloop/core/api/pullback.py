@@ -25,13 +25,13 @@ from fiveloop.core.pytree import (
     tree_unflatten,
 )
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import type_rules
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.linearize import Linear
-from fiveloop.core.transforms.transpose import backward_pass
+from fiveloop.core.transforms.transpose import add_into, backward_pass
 from fiveloop.core.transforms.zeros import Tangent, instantiate
 from fiveloop.core.util import Mask
+from fiveloop.core.views import View
 
 A = TypeVar("A")
 
@@ -243,19 +243,29 @@ class Pullback(Derivative, Generic[A]):
 
         @boundary
         def add_to_refs(ct: Any) -> A:
-            pairs = zip(targets, self._pulled(ct), strict=True)
-            return self._arguments([_settled(target, x) for target, x in pairs])
+            # What the derivative itself reads of a target is read before that changes.
+            others = [*self._residuals, *targets]
+            read = [isinstance(x, View) or sum(x is r for r in others) > 1 for x in targets]
+            found = self._pulled(ct, [None if r else x for x, r in zip(targets, read, strict=True)])
+            for target, x in zip(targets, found, strict=True):
+                if target is not None:
+                    add_into(target, x)
+            given = [
+                as_result(instantiate(x)) if t is None else t
+                for t, x in zip(targets, found, strict=True)
+            ]
+            return self._arguments(given)
 
         return add_to_refs
 
-    def _pulled(self, ct: Any) -> list[Tangent]:
-        """A cotangent for each leaf of the arguments."""
+    def _pulled(self, ct: Any, targets: Sequence[Value | None] = ()) -> list[Tangent]:
+        """A cotangent for each leaf of the arguments; Zero where it has been added to the target of the leaf."""
         form = self._form
         n, primals = form.num_outs, form.primals
         checked = like_values("vjp: cotangent", ct, form.out_tree, form.outs[:n], "result")
         cts = [*checked, *[Zero(a.tangent()) for a in form.outs[n:]]]
         nonzero = [a.differentiable for a in primals]
-        found = iter(pull_back(self._linear, primals, nonzero, cts))
+        found = iter(pull_back(self._linear, primals, nonzero, cts, targets))
         return [next(found) if a.differentiable else Zero(a.tangent()) for a in primals]
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
@@ -286,17 +296,6 @@ def _check_target(target: Any, aval: Aval) -> None:
             f"with_refs: the Ref for an argument of type {aval} must have its shape and dtype, got {target.aval}"
             f"{at_source(current_source())}"
         )
-
-
-def _settled(target: Value | None, ct: Tangent) -> Value:
-    """A cotangent as it is given: added to its Ref, if there is one."""
-    if target is None:
-        return as_result(instantiate(ct))
-    if not isinstance(ct, Zero):
-        accumulate = type_rules(target.aval).accumulate
-        assert accumulate is not None, "unreachable: the target can change"
-        accumulate(target, ct)
-    return target
 
 
 _FLOAT0 = np.dtype([("float0", np.void, 0)])
@@ -341,9 +340,14 @@ def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) 
 
 
 def pull_back(
-    linear: Linear, avals: Sequence[Aval], nonzero: Sequence[bool], cts: Sequence[Tangent]
+    linear: Linear,
+    avals: Sequence[Aval],
+    nonzero: Sequence[bool],
+    cts: Sequence[Tangent],
+    targets: Sequence[Value | None] = (),
 ) -> list[Tangent]:
-    """The cotangents of the differentiated inputs, from those of all results."""
-    unknowns = [UndefinedPrimal(a.tangent()) for a, nz in zip(avals, nonzero, strict=True) if nz]
+    """The cotangents of the differentiated inputs, from those of all results; of those with a target it is added to."""
+    inputs = zip(avals, nonzero, targets or [None] * len(avals), strict=True)
+    unknowns = [UndefinedPrimal(a.tangent(), into) for a, nz, into in inputs if nz]
     given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
     return backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given)

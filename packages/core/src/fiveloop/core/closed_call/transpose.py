@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core.array import Value
 from fiveloop.core.closed_call.bind import bind_call
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
-from fiveloop.core.transforms.transpose import Operand, is_linear, transpose_jaxpr
+from fiveloop.core.rule_types import Zero
+from fiveloop.core.transforms.transpose import Operand, is_linear, passed, transpose_jaxpr
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
 
 
@@ -30,12 +29,8 @@ def call_transpose(
     linear = tuple(is_linear(x) for x in operands)
     # p.jaxpr : [*ins]                                        -> [*outs]
     # jaxpr_t : [*values and accumulators, *nonzero cts]      -> [*nonzero in cts]
-    jaxpr_t, in_nonzero = transpose_jaxpr(p.jaxpr, linear, nonzero_mask(cts))
-    args: list[Value] = [
-        x.value if isinstance(x, Accumulator) else x
-        for x in operands
-        if not isinstance(x, UndefinedPrimal)
-    ]
+    jaxpr_t, in_nonzero = transpose_jaxpr(p.jaxpr, linear, nonzero_mask(cts), operands)
+    args = [x for x in map(passed, operands) if x is not None]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
     results = iter(bind_call(prim, args, replace(p, jaxpr=jaxpr_t)))
     return [

@@ -15,12 +15,13 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, is_more, same_dim, strided_size
+from fiveloop.core.dims import Dim, Shape, is_constant, is_more, same_dim, strided_size
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate, move_axis, reshape, zeros_of
 from fiveloop.core.primitives.costs import moving_cost
+from fiveloop.core.primitives.elementwise_arithmetic import clamp
 from fiveloop.core.primitives.gather import (
     GatherParams,
     Operand,
@@ -31,7 +32,7 @@ from fiveloop.core.primitives.gather import (
 )
 from fiveloop.core.primitives.shape import concatenate, pad
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import Refusal, define, pure
+from fiveloop.core.rules import Refusal, define, pure, type_rules
 from fiveloop.core.trace.tracer import bind1
 
 _NO_TANGENT = Refusal("its result is an integer; integers have no tangents")
@@ -166,6 +167,8 @@ def _slice_transpose(
 ) -> list[Value | Zero | None]:
     (ct,), (x,) = cts, operands
     assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    if _is_added(x, ct, p.start, p.strides):
+        return [None]
     spans = [max(0, (n - 1) * by + 1) for n, by in zip(ct.shape, p.strides, strict=True)]
     shape = x.aval.shape
     high = [d - lo - n for d, lo, n in zip(shape, p.start, spans, strict=True)]
@@ -239,8 +242,32 @@ def _dynamic_slice_transpose(
 ) -> list[Value | Zero | None]:
     (ct,), (x, *starts) = cts, operands
     assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
-    out = bind1(dynamic_update_slice_p, zeros_of(x.aval), ct, *_values(starts))
+    at = _values(starts)
+    if _is_added(x, ct, [_fitting(*s) for s in zip(at, x.aval.shape, p.sizes, strict=True)]):
+        return [None] * len(operands)
+    out = bind1(dynamic_update_slice_p, zeros_of(x.aval), ct, *at)
     return [out, *[None] * len(starts)]
+
+
+def _fitting(start: Value, size: Dim, window: Dim) -> ArrayLike:
+    """Where a block begins that is read from a start."""
+    if isinstance(start, Scalar) and is_constant(size) and is_constant(window):
+        return int(np.clip(start.host, 0, size - window))
+    return clamp(0, start, size - window)
+
+
+def _is_added(
+    x: Operand, ct: Value, starts: Sequence[ArrayLike], strides: Sequence[int] = ()
+) -> bool:
+    """Add a cotangent to a block of what collects the operand's, if there is such a thing."""
+    into = x.into if isinstance(x, UndefinedPrimal) else None
+    if into is None or not all(map(is_constant, (*into.shape, *ct.shape))):
+        return False
+    add = type_rules(into.aval).accumulate
+    assert add is not None, "unreachable: cotangents are collected in it"
+    steps = strides or (1,) * ct.ndim
+    add(into, ct, list(zip(starts, ct.shape, steps, strict=True)))
+    return True
 
 
 def _dynamic_slice_batch(

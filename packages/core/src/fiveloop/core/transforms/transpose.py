@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from fiveloop.core.array import Value
 from fiveloop.core.errors import CoreError
+from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, used_vars
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
@@ -32,10 +33,17 @@ def is_linear(x: Operand) -> bool:
     return isinstance(x, (UndefinedPrimal, Accumulator))
 
 
+def passed(x: Operand) -> Value | None:
+    """What an operand under transposition passes to a program: a value, or what collects its cotangents."""
+    if isinstance(x, Accumulator):
+        return x.value
+    return x.into if isinstance(x, UndefinedPrimal) else x
+
+
 def backward_pass(
     jaxpr: Jaxpr, operands: Sequence[Operand], cts: Sequence[Tangent]
 ) -> list[Tangent]:
-    """The cotangents of the linear operands, in order; an accumulator has been added to, and gives Zero.
+    """The cotangents of the linear operands, in order; Zero for those collected in an accumulator, or `into` something.
 
     An operand is linear if it is an `UndefinedPrimal` or an `Accumulator`; the others are values. `cts` has a value or
     `Zero` for each output.
@@ -56,11 +64,14 @@ class _Backward:
         self.linear = linear_vars(jaxpr, linear)
         self.values: dict[Var, Value] = {}
         self.cts: dict[Var, Tangent] = {}
+        self.into: dict[Var, Value] = {}
         for v, x in zip(jaxpr.invars, operands, strict=True):
             if isinstance(x, Accumulator):
                 self.cts[v] = x.value
             elif not isinstance(x, UndefinedPrimal):
                 self.values[v] = x
+            elif x.into is not None:
+                self.into[v] = x.into
 
     def run(self, cts: Sequence[Tangent]) -> list[Tangent]:
         with keep_source() as set_source:
@@ -79,6 +90,8 @@ class _Backward:
             for eqn in reversed(waiting):
                 set_source(eqn.source)
                 self._located(eqn)
+        for v, target in self.into.items():
+            add_into(target, self.cts.pop(v, Zero(v.aval)))
         return [
             Zero(v.aval) if v.aval.accumulates else self.cts.get(v, Zero(v.aval))
             for v in self.inputs
@@ -128,7 +141,7 @@ class _Backward:
         if not isinstance(atom, Var) or atom not in self.linear:
             return self._value(atom)
         if not atom.aval.accumulates:
-            return UndefinedPrimal(atom.aval)
+            return UndefinedPrimal(atom.aval, self.into.get(atom))
         if atom not in self.cts:
             new = type_rules(atom.aval).new_accumulator
             if new is None:
@@ -137,6 +150,14 @@ class _Backward:
         accumulator = self.cts[atom]
         assert not isinstance(accumulator, Zero), "unreachable: accumulators are values"
         return Accumulator(accumulator)
+
+
+def add_into(target: Value, ct: Tangent) -> None:
+    """Add a cotangent to all that a mutable value holds."""
+    if not isinstance(ct, Zero):
+        accumulate = type_rules(target.aval).accumulate
+        assert accumulate is not None, "unreachable: the target can change"
+        accumulate(target, ct)
 
 
 def linear_vars(jaxpr: Jaxpr, linear: Sequence[bool]) -> set[Var]:
@@ -152,11 +173,15 @@ def linear_vars(jaxpr: Jaxpr, linear: Sequence[bool]) -> set[Var]:
             return found
 
 
-def transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, Mask]:
+def transpose_jaxpr(
+    jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask, operands: Sequence[Operand] | None = None
+) -> tuple[Jaxpr, Mask]:
     """The transpose as a jaxpr, and which linear value operands have a nonzero cotangent.
 
     jaxpr   : [*ins]                                                      -> [*outs]
     jaxpr_t : [*ins: values or accumulators, linear values left out, *nonzero cts] -> [*nonzero in cts]
+
+    Of `operands`, those that are collected `into` something are not left out: that stands in their place.
 
     >>> jaxpr = make_jaxpr(lambda x, y: x * y)(1.0, 1.0)
     >>> print(*transpose_jaxpr(jaxpr, linear=(True, False), cts_nonzero=(True,)))
@@ -164,22 +189,31 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxp
         c:f32[] = mul b a
       in (c,) } (True, False)
     """
+    into = (None,) * len(linear) if operands is None else tuple(map(into_aval, operands))
     return jaxpr.remember(
-        ("transpose", linear, cts_nonzero), lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero)
+        ("transpose", linear, cts_nonzero, into),
+        lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero, into),
     )
 
 
-def _transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, Mask]:
-    given = tuple(
-        not lin or v.aval.accumulates for v, lin in zip(jaxpr.invars, linear, strict=True)
-    )
+def into_aval(x: Operand | None) -> Aval | None:
+    """The type of what the cotangents of an operand are added to, if there is such a thing."""
+    return x.into.aval if isinstance(x, UndefinedPrimal) and x.into is not None else None
+
+
+def _transpose_jaxpr(
+    jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask, into: Sequence[Aval | None]
+) -> tuple[Jaxpr, Mask]:
+    ins = zip(jaxpr.in_avals, linear, into, strict=True)
+    # what stands for each input, if anything does
+    taken = [target or (a if not lin or a.accumulates else None) for a, lin, target in ins]
     nonzero: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
-        values, cts = iter(args[: sum(given)]), iter(args[sum(given) :])
+        values, cts = iter(args[: len(avals)]), iter(args[len(avals) :])
         operands = [
-            _operand_of(v, lin, g, values)
-            for v, lin, g in zip(jaxpr.invars, linear, given, strict=True)
+            _operand_of(a, lin, values if given else iter(()))
+            for a, lin, given in zip(jaxpr.in_avals, linear, taken, strict=True)
         ]
         out_cts = [
             next(cts) if nz else Zero(a.aval)
@@ -189,17 +223,17 @@ def _transpose_jaxpr(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jax
         nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
         return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]
 
-    avals = [
-        *select_by(given, jaxpr.in_avals),
-        *[a.strong() for a in select_by(cts_nonzero, jaxpr.out_avals)],
-    ]
-    made = stage_closed(run, avals, jaxpr.name)
+    avals = [a for a in taken if a is not None]
+    ct_avals = [a.strong() for a in select_by(cts_nonzero, jaxpr.out_avals)]
+    made = stage_closed(run, [*avals, *ct_avals], jaxpr.name)
     flags = iter(nonzero)
     # one flag an input; False for those that are not linear or that accumulate
     return made, tuple(next(flags) if lin else False for lin in linear)
 
 
-def _operand_of(v: Var, linear: bool, given: bool, values: Iterator[Value]) -> Operand:
-    if not given:
-        return UndefinedPrimal(v.aval)
-    return Accumulator(next(values)) if linear else next(values)
+def _operand_of(aval: Aval, linear: bool, values: Iterator[Value]) -> Operand:
+    if not linear:
+        return next(values)
+    return (
+        Accumulator(next(values)) if aval.accumulates else UndefinedPrimal(aval, next(values, None))
+    )

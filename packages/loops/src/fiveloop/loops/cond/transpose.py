@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, Operand
+from fiveloop.core.engine import Mask, Operand, passed
 from fiveloop.core.extend import (
-    Accumulator,
     Tangent,
-    UndefinedPrimal,
     Zero,
     bind,
     eval_jaxpr,
@@ -31,14 +29,10 @@ def cond_transpose(
     assert isinstance(index, Value), "unreachable: an index is an integer and so never linear"
     linear = tuple(is_linear(x) for x in rest)
     present = nonzero_mask(cts)
-    found = [transpose_jaxpr(b, linear, present)[1] for b in p.branches]
+    found = [transpose_jaxpr(b, linear, present, rest)[1] for b in p.branches]
     in_nonzero = tuple(any(masks) for masks in zip(*found, strict=True))
-    branches = tuple(_transposed(b, linear, present, in_nonzero) for b in p.branches)
-    args: list[Value] = [
-        x.value if isinstance(x, Accumulator) else x
-        for x in rest
-        if not isinstance(x, UndefinedPrimal)
-    ]
+    branches = tuple(_transposed(b, linear, present, in_nonzero, rest) for b in p.branches)
+    args = [x for x in map(passed, rest) if x is not None]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
     results = iter(bind(cond_p, index, *args, params=replace(p, branches=branches)))
     in_cts: list[Tangent | None] = [
@@ -48,13 +42,15 @@ def cond_transpose(
     return [None, *in_cts]
 
 
-def _transposed(branch: Jaxpr, linear: Mask, present: Mask, wanted: Mask) -> Jaxpr:
+def _transposed(
+    branch: Jaxpr, linear: Mask, present: Mask, wanted: Mask, operands: Sequence[Operand]
+) -> Jaxpr:
     """The transpose of a branch, with zeros for cotangents that only other branches give.
 
     branch   : [*ins]                                                    -> [*outs]
     branch_t : [*values and accumulators, *nonzero cts]                  -> [*wanted in cts]
     """
-    branch_t, given = transpose_jaxpr(branch, linear, present)
+    branch_t, given = transpose_jaxpr(branch, linear, present, operands)
     if given == wanted:
         return branch_t
 
@@ -63,5 +59,5 @@ def _transposed(branch: Jaxpr, linear: Mask, present: Mask, wanted: Mask) -> Jax
         masks = zip(given, wanted, branch.in_avals, strict=True)
         return [next(outs) if g else zeros_of(a) for g, w, a in masks if w]
 
-    key = ("transposed branch", linear, present, wanted)
-    return branch.remember(key, lambda: stage_closed(run, branch_t.in_avals, branch.name))
+    key = ("transposed branch", wanted)
+    return branch_t.remember(key, lambda: stage_closed(run, branch_t.in_avals, branch.name))

@@ -21,13 +21,14 @@ from fiveloop.core.extend import (
     bind,
     instantiate,
     is_linear,
+    mutated_positions,
     stage_closed,
     zeros_of,
 )
 from fiveloop.loops.for_loop.own_slots import sums_as_writes
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 from fiveloop.loops.planning.derived import of_transpose
-from fiveloop.state import AbstractRef, addupdate
+from fiveloop.state import AbstractRef
 
 
 def for_transpose(
@@ -35,10 +36,15 @@ def for_transpose(
 ) -> list[Tangent | None]:
     """Loop once, in the other direction, over what is known and the cotangents."""
     p = stateful(p)
+    out_cts = iter(cts)
+    ct_of = [next(out_cts) if state else None for state in is_state(p, [x.aval for x in operands])]
+    written = mutated_positions(p.body.effects)
+    operands = [
+        _collected(x, ct, k + 1 in written)
+        for k, (x, ct) in enumerate(zip(operands, ct_of, strict=True))
+    ]
     states = is_state(p, [x.aval for x in operands])
     linear = _linear_in_body(p, [is_linear(x) for x in operands], states)
-    out_cts = iter(cts)
-    ct_of = [next(out_cts) if state else None for state in states]
     body_t, num_consts = p.body.remember(
         ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
     )
@@ -106,6 +112,13 @@ def _initial(x: Operand, ct: Tangent | None) -> Value:
     return zeros_of(x.aval) if ct is None or isinstance(ct, Zero) else instantiate(ct)
 
 
+def _collected(x: Operand, ct: Tangent | None, written: bool) -> Operand:
+    """In place of an operand that the loop only reads, what its cotangents are added to, if there is such a thing."""
+    into = x.into if isinstance(x, UndefinedPrimal) else None
+    ends = ct is None or isinstance(ct, Zero)
+    return Accumulator(into) if into is not None and ends and not written else x
+
+
 def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
     """The transposed body, and how many constants it has.
 
@@ -117,20 +130,18 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
     num_linear_consts = sum(linear[: p.num_consts])
 
     def run(i: Value, *args: Value) -> list[Value]:
-        known, gathered = iter(args[: len(known_avals)]), list(args[len(known_avals) :])
-        refs = iter(gathered[num_linear_consts:])
+        known, gathered = iter(args[: len(known_avals)]), args[len(known_avals) :]
+        refs = iter(gathered)
         operands: list[Operand] = [i]
         for k, (aval, lin) in enumerate(zip(binders, linear, strict=True)):
             if not lin:
                 operands.append(next(known))
             else:
+                ref = next(refs)
                 operands.append(
-                    UndefinedPrimal(aval) if k < p.num_consts else Accumulator(next(refs))
+                    UndefinedPrimal(aval, ref) if k < p.num_consts else Accumulator(ref)
                 )
-        in_cts = backward_pass(p.body, operands, ())
-        for ref, ct in zip(gathered[:num_linear_consts], in_cts, strict=False):
-            if not isinstance(ct, Zero):
-                addupdate(ref, ..., ct)
+        backward_pass(p.body, operands, ())
         return []
 
     as_refs = [a if isinstance(a, AbstractRef) else AbstractRef(a) for a in linear_avals]

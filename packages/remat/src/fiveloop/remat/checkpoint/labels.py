@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from functools import lru_cache
+from logging import getLogger
+
 from fiveloop.core import Jaxpr
+from fiveloop.core.engine import at_source, current_source
 from fiveloop.core.extend import Atom, Eqn, Var, jaxprs_in, with_jaxprs
 from fiveloop.remat.name import name_p
 
@@ -13,17 +18,42 @@ def labels_first(jaxpr: Jaxpr) -> Jaxpr:
     The derivative of `y = exp(x)` uses `y` as it was made. If the program only labels it, as `z`, and `z` is saved,
     `y` would be computed again although it is `z`.
     """
-    return jaxpr.remember("labels first", lambda: _labels_first(jaxpr)) if _any(jaxpr) else jaxpr
+    return (
+        jaxpr.remember("labels first", lambda: _labels_first(jaxpr)) if labels_in(jaxpr) else jaxpr
+    )
 
 
-def _any(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr labels anything, at any depth."""
+def labels_in(jaxpr: Jaxpr) -> frozenset[str]:
+    """The labels in a jaxpr, at any depth."""
 
-    def found() -> bool:
-        inner = (j for eqn in jaxpr.eqns for j in jaxprs_in(eqn.params))
-        return any(eqn.primitive is name_p for eqn in jaxpr.eqns) or any(map(_any, inner))
+    def found() -> frozenset[str]:
+        inner = (labels_in(j) for eqn in jaxpr.eqns for j in jaxprs_in(eqn.params))
+        own = [eqn.params.name for eqn in jaxpr.eqns if eqn.primitive is name_p]
+        return frozenset(own).union(*inner)
 
-    return jaxpr.remember("has labels", found)
+    return jaxpr.remember("labels", found)
+
+
+def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
+    """Warn, once for each function, of names in a policy that label nothing in it."""
+    known = sorted(labels_in(jaxpr))
+    for name in sorted(names.difference(known)):
+        near = get_close_matches(name, known, n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"label a value: `checkpoint_name(x, {name!r})`"
+        )
+        shown = ", ".join(map(repr, known)) or "none"
+        _warn_once(
+            f"checkpoint of {fun}: the policy saves values named {name!r}, and the names in {fun} are: {shown}; {hint}"
+            f"{at_source(current_source())}"
+        )
+
+
+@lru_cache(maxsize=4096)
+def _warn_once(message: str) -> None:
+    getLogger("fiveloop.remat").warning(message)
 
 
 def _labels_first(jaxpr: Jaxpr) -> Jaxpr:

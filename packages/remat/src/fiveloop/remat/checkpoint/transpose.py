@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, Operand
+from fiveloop.core.engine import Mask, Operand, into_aval, passed
 from fiveloop.core.extend import (
     SAVE_EVERYTHING,
     Accumulator,
+    Aval,
     Tangent,
     UndefinedPrimal,
     Zero,
@@ -34,13 +35,12 @@ def checkpoint_transpose(
     """One call on the known operands, the accumulators and the nonzero cotangents."""
     linear = tuple(is_linear(x) for x in operands)
     cts_nonzero = nonzero_mask(cts)
-    key = ("checkpoint transposed", linear, cts_nonzero)
-    jaxpr_t, in_nonzero = p.jaxpr.remember(key, lambda: _transposed(p.jaxpr, linear, cts_nonzero))
-    args: list[Value] = [
-        x.value if isinstance(x, Accumulator) else x
-        for x in operands
-        if not isinstance(x, UndefinedPrimal)
-    ]
+    into = tuple(map(into_aval, operands))
+    key = ("checkpoint transposed", linear, cts_nonzero, into)
+    jaxpr_t, in_nonzero = p.jaxpr.remember(
+        key, lambda: _transposed(p.jaxpr, linear, cts_nonzero, into)
+    )
+    args = [x for x in map(passed, operands) if x is not None]
     args += [ct for ct in cts if not isinstance(ct, Zero)]
     results = iter(bind(checkpoint_p, *args, params=replace(p, jaxpr=jaxpr_t, recomputes=True)))
     return [
@@ -49,7 +49,9 @@ def checkpoint_transpose(
     ]
 
 
-def _transposed(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, Mask]:
+def _transposed(
+    jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask, into: Sequence[Aval | None]
+) -> tuple[Jaxpr, Mask]:
     """The transposed jaxpr, and which linear operands have a nonzero cotangent.
 
     jaxpr   : [*ins]                                                    -> [*outs]
@@ -58,7 +60,9 @@ def _transposed(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, M
     jaxpr_t : [*ins without linear values, *nonzero cts]                -> [*nonzero in cts]
     """
     cut = split(jaxpr, linear, [False] * len(linear), SAVE_EVERYTHING, ensure_out_unknown=True)
-    given = [not lin or v.aval.accumulates for v, lin in zip(jaxpr.invars, linear, strict=True)]
+    ins = zip(jaxpr.in_avals, linear, into, strict=True)
+    avals = [target or (a if not lin or a.accumulates else None) for a, lin, target in ins]
+    given = [a is not None for a in avals]
     nonzero: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
@@ -69,7 +73,7 @@ def _transposed(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, M
         operands: list[Operand] = [*residuals]
         for v, x, lin, staged in zip(jaxpr.invars, taken, linear, cut.staged_in, strict=True):
             if staged:
-                operands.append(_operand(x, lin) if x is not None else UndefinedPrimal(v.aval))
+                operands.append(_operand(v.aval, x, lin))
         out_cts = [
             next(cts) if nz else Zero(a.aval)
             for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)
@@ -78,12 +82,13 @@ def _transposed(jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask) -> tuple[Jaxpr, M
         nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
         return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]
 
-    avals = [v.aval for v, g in zip(jaxpr.invars, given, strict=True) if g]
     ct_avals = [a.aval.strong() for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True) if nz]
-    made = stage_closed(run, [*avals, *ct_avals], jaxpr.name)
+    made = stage_closed(run, [*filter(None, avals), *ct_avals], jaxpr.name)
     flags = iter(nonzero)
     return made, tuple(next(flags) if lin else False for lin in linear)
 
 
-def _operand(x: Value, linear: bool) -> Operand:
+def _operand(aval: Aval, x: Value | None, linear: bool) -> Operand:
+    if x is None or (linear and not aval.accumulates):
+        return UndefinedPrimal(aval, x)
     return Accumulator(x) if linear else x
