@@ -26,7 +26,7 @@ from .api.implicit import custom_linear_solve, custom_root
 from .api.jacobians import hessian, jacfwd, jacrev
 from .api.jit import JitFunction, jit
 from .api.linear import linear_transpose
-from .api.marks import named_call, stop_gradient
+from .api.marks import named_call, optimization_barrier, platform_dependent, stop_gradient
 from .api.pullback import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
 from .array import ArrayLike, Scalar, Value
@@ -150,6 +150,8 @@ __all__ = [
     "linearize",
     "make_jaxpr",
     "named_call",
+    "optimization_barrier",
+    "platform_dependent",
     "pmax",
     "pmean",
     "pmin",

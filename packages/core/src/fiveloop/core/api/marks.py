@@ -1,21 +1,27 @@
-"""What marks a part of a program: `stop_gradient`, through which no derivative flows, and `named_call`."""
+"""What marks a part of a program: where no derivative flows, what it is called, what is not merged, where it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core.api.flatten import as_result, flatten_values
-from fiveloop.core.api.staging import closed_as
+from fiveloop.core.api.flatten import as_result, check_callable, flatten_values
+from fiveloop.core.api.staging import closed_as, eval_shape
 from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core.backend.client import platform
+from fiveloop.core.errors import at_source
 from fiveloop.core.primitives import elementwise
+from fiveloop.core.primitives.ordering import barrier
 from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.trace.tracer import current_source
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @overload
@@ -51,3 +57,53 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
     True
     """
     return closed_as("named_call", fun, name, inline=True)
+
+
+def optimization_barrier(operand: T) -> T:
+    """The same arrays, of which the compiler merges or fuses nothing with what is computed from them.
+
+    All are computed before anything that uses one of the results. `operand` is an array or a pytree of them;
+    tangents and cotangents pass through barriers of their own.
+
+    >>> optimization_barrier((np.float32(1.0), np.arange(2)))
+    (Array(1., dtype=float32), Array([0, 1], dtype=int64))
+    """
+    values, tree = flatten_values(operand, "optimization_barrier: argument `operand`")
+    out: T = tree_unflatten(tree, [as_result(x) for x in barrier(*values)])
+    return out
+
+
+def platform_dependent(
+    *args: Any, default: Callable[..., R] | None = None, **per_platform: Callable[..., R]
+) -> R:
+    """What the function for the platform that programs are compiled for gives of `args`; `default` is for others.
+
+    Platforms are `cpu`, `cuda`, `rocm` and `tpu` (ValueError for another, or if there is no function for the one
+    here). All functions are traced, and must give the same shapes and dtypes (TypeError); the program has one of them.
+
+    >>> platform_dependent(3.0, cpu=lambda x: x + 1.0, default=lambda x: x * 0.0)
+    4.0
+    """
+    funs = {"default": default} if default is not None else {}
+    for name, fun in (per_platform | funs).items():
+        check_callable(f"platform_dependent: {name}", fun)
+        if name not in ("default", *_PLATFORMS):
+            raise ValueError(
+                f"platform_dependent: expected names of platforms, {', '.join(_PLATFORMS)}, got {name!r}; "
+                f"leave it out, or write `default=`{at_source(current_source())}"
+            )
+    chosen = per_platform.get(here := platform(), default)
+    if chosen is None:
+        raise ValueError(
+            f"platform_dependent: expected a function for the platform {here!r}, got those for "
+            f"{', '.join(per_platform) or 'none'}; add `{here}=` or `default=`{at_source(current_source())}"
+        )
+    out = chosen(*args)
+    wanted = eval_shape(lambda: out)
+    for name, fun in (per_platform | funs).items():
+        if fun is not chosen and (given := eval_shape(fun, *args)) != wanted:
+            raise TypeError(
+                f"platform_dependent: expected functions whose results are of one type, got {wanted} and, for {name}, "
+                f"{given}; convert one of them{at_source(current_source())}"
+            )
+    return out
