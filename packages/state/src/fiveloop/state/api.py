@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Pytree, Tracer, Value, tree_map
+from fiveloop.core import ArrayLike, Pytree, Tracer, Value, stop_gradient, tree_map
 from fiveloop.core.engine import (
     Indexer,
     InplaceNote,
@@ -57,24 +58,29 @@ T = TypeVar("T")
 
 
 @overload
-def new_ref(init: ArrayLike) -> Ref: ...
+def new_ref(init: ArrayLike, *, differentiable: bool = True) -> Ref: ...
 
 
 @overload
-def new_ref(init: T) -> T: ...
+def new_ref(init: T, *, differentiable: bool = True) -> T: ...
 
 
-def new_ref(init: Any) -> Any:
+def new_ref(init: Any, *, differentiable: bool = True) -> Any:
     """A mutable array that starts with the contents of `init`; a pytree of arrays gives a pytree of Refs.
 
-    The Ref has the shape and dtype of `init`, and copies nothing until it is written.
+    The Ref has the shape and dtype of `init`, and copies nothing until it is written. Of one that is not
+    `differentiable` no derivative is taken: what is written there, and what is read, is as after `stop_gradient`.
 
     >>> r = new_ref([1.0, 2.0])
     >>> r[0][...] = 5.0
     >>> freeze(r[0])
     Array(5., dtype=float32)
     """
-    return tree_map(_new_ref, init)
+    if not isinstance(differentiable, bool):
+        raise TypeError(
+            f"new_ref: differentiable must be a bool, got {differentiable!r}{at_source(current_source())}"
+        )
+    return tree_map(partial(_new_ref, differentiable), init)
 
 
 def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
@@ -90,13 +96,15 @@ def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
     )
 
 
-def _new_ref(init: Any) -> Value:
+def _new_ref(differentiable: bool, init: Any) -> Value:
     if isinstance(init, Ref):
         raise TypeError(
             f"new_ref: init must be an array, got a Ref of type {init.aval}; to copy a Ref, read it: "
             f"new_ref(ref[...]){at_source(current_source())}"
         )
-    return bind1(new_ref_p, as_value(init, "new_ref: init"), params=NewRefParams())
+    x = as_value(init, "new_ref: init")
+    params = NewRefParams(differentiable=differentiable)
+    return bind1(new_ref_p, x if differentiable else stop_gradient(x), params=params)
 
 
 @overload
@@ -444,4 +452,5 @@ def _chosen(what: str, ref: Any, index: Any) -> Masked | None:
 
 
 def _element(ref: Value, indexer: Indexer, x: Any) -> Value:
-    return cast_for_write(ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x)
+    value = cast_for_write(ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x)
+    return value if ref.aval.differentiable else stop_gradient(value)

@@ -87,12 +87,12 @@ class EagerRef(Ref):
 
     __slots__ = ("__weakref__", "_array", "_aval", "_frozen_at", "_is_shared", "turn")
 
-    def __init__(self, init: Value) -> None:
+    def __init__(self, init: Value, differentiable: bool = True) -> None:
         # What a Ref holds is of its type, also if it came as a Python number.
         self._array = to_array(convert(init, init.dtype))
         self._is_shared = True
         note_sharer(self)
-        self._aval = AbstractRef(init.aval)
+        self._aval = AbstractRef(init.aval, differentiable)
         self._frozen_at: Source | str | None = None
         self._note = None
         self.turn = Turn()
@@ -166,10 +166,10 @@ class EagerRef(Ref):
         return out
 
     def __copy__(self) -> EagerRef:
-        return EagerRef(self.share())
+        return EagerRef(self.share(), self._aval.differentiated)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EagerRef, (self.share(),)
+        return EagerRef, (self.share(), self._aval.differentiated)
 
     def __repr__(self) -> str:
         if self._frozen_at is not None:

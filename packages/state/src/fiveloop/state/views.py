@@ -48,7 +48,7 @@ class RefView(View, Ref):
     ) -> None:
         super().__init__(base, indexer, operands, layouts)
         shape = layouts[-1].new if layouts else indexer.result_shape
-        self._aval = AbstractRef(ShapedArray(shape, base.dtype))
+        self._aval = AbstractRef(ShapedArray(shape, base.dtype), base.aval.differentiated)  # type: ignore[attr-defined]  # a Ref's
 
     @property
     def aval(self) -> Aval:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fiveloop.core import Value
 from fiveloop.core.engine import whole_indexer
@@ -33,9 +33,10 @@ from fiveloop.state.refs import EagerRef
 
 @dataclass(frozen=True)
 class NewRefParams:
-    """Whether the Ref holds a tangent: then it is linear, whatever it is made from."""
+    """Whether the Ref holds a tangent: then it is linear, whatever it is made from; and whether it may have one."""
 
     holds_tangent: bool = False
+    differentiable: bool = True
 
 
 new_ref_p: Primitive[NewRefParams] = Primitive("new_ref", creates_state=True)
@@ -49,12 +50,12 @@ def new_ref_abstract_eval(avals: Sequence[Aval], p: NewRefParams) -> tuple[list[
         raise TypeError(
             f"new_ref: expected an array, got {x}; to copy a Ref, read it: new_ref(ref[...])"
         )
-    return [AbstractRef(x)], NO_EFFECTS
+    return [AbstractRef(x, p.differentiable)], NO_EFFECTS
 
 
 def new_ref_impl(values: Sequence[Value], p: NewRefParams) -> list[Value]:
     """A Ref that shares the operand's buffer until it is written."""
-    return [EagerRef(values[0])]
+    return [EagerRef(values[0], p.differentiable)]
 
 
 def new_ref_jvp(
@@ -62,7 +63,7 @@ def new_ref_jvp(
 ) -> tuple[list[Value], list[Tangent]]:
     """A Ref for the tangent, even if it is zero now: another may be written later."""
     # For whoever differentiates the derivative, a tangent is a value like any other.
-    ref = bind1(new_ref_p, *primals, params=NewRefParams())
+    ref = bind1(new_ref_p, *primals, params=replace(p, holds_tangent=False))
     if not ref.aval.differentiable:
         return [ref], [zero_like(ref)]
     return [ref], [
