@@ -108,7 +108,7 @@ def test_one_element_through_a_layout_is_one_element() -> None:
         ref.T[i, 0, 1] += x
         ref.reshape(8, 3)[i, 2] = x
 
-    jaxpr = make_jaxpr(write)(new_ref(BASE), TWO, np.float64(1.0))
+    jaxpr = make_jaxpr(write)(new_ref(BASE), TWO, TWO.astype(np.float64))
     assert str(jaxpr) == ONE_ELEMENT
 
 
@@ -194,6 +194,17 @@ def test_methods_are_the_functions(transform: Callable[[Any], Any]) -> None:
     assert {"get", "set", "swap", "addupdate"} <= {*dir(ref)} & {*dir(Ref)}
 
 
+def test_one_element_in_a_shape_may_be_named_several_times_or_never() -> None:
+    ref = new_ref(np.arange(4.0))
+    part = ref.at[TWO].reshape(1)
+    part[np.array([0, 0, -1])] += 1.0
+    part[np.array([], np.int32)] = 7.0
+    part[0:0] = 7.0
+    again = ref.at[1:2].reshape(()).reshape(1, 1)
+    assert again[np.array([0, 0])].tolist() == [[1.0], [1.0]]
+    assert (part[np.array([0, 0])].tolist(), ref[...].tolist()) == ([5.0, 5.0], [0, 1, 5, 3])
+
+
 R = new_ref(np.zeros((4, 3), np.float32))
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "another size": (
@@ -230,10 +241,9 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "cannot write a value of shape (3,) where the index selects shape (2, 6): it does not broadcast to it",
     ),
     "an array of positions in a Ref without axes": (
-        lambda: R.at[0, 0].reshape(1)[np.array([0])],
+        lambda: new_ref(1.0).reshape(1)[np.array([0])],
         IndexError,
-        "expected an integer or `:` for each axis of a Ref without axes in the shape (1,), got [?]; index what it "
-        "holds, `ref[...]`",
+        "expected an integer or a slice for a new axis of a view, got []; index the Ref without `None` first",
     ),
     "another method of an array": (
         lambda: R.T.sum(),

@@ -93,7 +93,10 @@ def compose(
 
 def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] | None:
     """The entries of both indices combined; None where no entry stands for both."""
-    if outer.indexer.pick_shape:
+    places = inner.indexer.pick_shape and not any(
+        isinstance(e, Pick) for e in inner.indexer.entries
+    )
+    if outer.indexer.pick_shape or places:
         return None
     labels = outer.labels()
     within = list(zip(labels, inner.axes(), strict=True))
@@ -158,12 +161,14 @@ def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
             "without `None` first"
         )
     labels = outer.labels()
-    operands = [
-        take(positions(axis, k, labels, inner.shape), inner.indexer, inner.operands)
-        for k, axis in enumerate(outer.axes())
-    ]
+    found = [positions(axis, k, labels, inner.shape) for k, axis in enumerate(outer.axes())]
+    shape = inner.indexer.result_shape
+    if inner.shape:
+        operands = [take(x, inner.indexer, inner.operands) for x in found]
+    else:  # one element, perhaps several times
+        operands = [broadcast_in_dim(x, shape, ()) for x in found]
     picks = tuple(Pick() for _ in operands)
-    return Indexer(picks, inner.indexer.result_shape), operands
+    return Indexer(picks, shape), operands
 
 
 def positions(axis: Axis, k: int, labels: Sequence[Label], shape: Shape) -> Value:

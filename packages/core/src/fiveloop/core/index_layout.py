@@ -11,9 +11,7 @@ import numpy as np
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.dims import Shape, is_empty
-from fiveloop.core.errors import shape_str
 from fiveloop.core.index_compose import NEW, PICK, Axis, Placed, Position, positions
-from fiveloop.core.index_parse import bad_index
 from fiveloop.core.indexer import At, Entry, Indexer, Pick, Span
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.broadcast import (
@@ -114,12 +112,7 @@ def _before_transpose(layout: Layout, placed: Placed) -> tuple[Placed, Layout]:
 def _before_reshape(old: Shape, placed: Placed) -> tuple[Indexer, Sequence[Value]]:
     """The index into an array of shape `old` that selects the same elements in the same order."""
     shape = placed.indexer.result_shape
-    if not old and (placed.indexer.pick_shape or is_empty(shape)):
-        bad_index(
-            f"expected an integer or `:` for each axis of a Ref without axes in the shape {shape_str(placed.shape)}, "
-            f"got [{placed.indexer}]; index what it holds, `ref[...]`"
-        )
-    if is_empty(shape):
+    if is_empty(shape) or (placed.indexer.pick_shape and not old):
         picks = Indexer((Pick(),) * len(old), shape)
         return picks, [as_value(np.zeros(shape, np.int32))] * len(old)
     return _group_by_group(old, placed) or _by_positions(old, placed)
@@ -224,4 +217,6 @@ def _by_positions(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
     shape, labels = placed.indexer.result_shape, placed.labels()
     along = [positions(axis, k, labels, shape) for k, axis in enumerate(placed.axes())]
     rows = _rows(old, _number(placed.shape, along))[0]
+    if not along:
+        rows = [as_value(np.zeros(shape, np.int32))] * len(old)
     return Indexer((Pick(),) * len(old), shape), [as_value(row) for row in rows]

@@ -170,7 +170,7 @@ def draw_part(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
         if draw(st.booleans()):
             indices.append(_draw_layout(draw, shape))
             shape = indices[-1].result_shape
-        indices.append(draw_index(draw, scope, shape) if whole else Index((), ()))
+        indices.append(draw_index(draw, scope, shape) if whole else Index((), shape))
         shape = indices[-1].result_shape
     name = draw(st.sampled_from(["read", "write", "accumulate", "swap"]))
     use = None if name == "read" else draw_use(draw, scope, shape)
