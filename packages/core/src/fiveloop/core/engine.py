@@ -34,7 +34,7 @@ from .custom_rule.primitive import (
 )
 from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
-from .fixed import Fixed
+from .fixed import Fixed, setter
 from .index_compose import compose
 from .index_eager import put_now, swap_now, take_now
 from .index_layout import Layout, before_layouts, reshaped, transposed
@@ -264,6 +264,7 @@ __all__ = [
     "scatter_p",
     "select_by",
     "set_apart",
+    "setter",
     "show_public_names",
     "slice_p",
     "split_list",

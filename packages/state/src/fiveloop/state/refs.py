@@ -16,6 +16,7 @@ from fiveloop.core.engine import (
     has_nan,
     note_change,
     note_sharer,
+    setter,
 )
 from fiveloop.core.extend import Aval, Source, convert, to_array
 from fiveloop.state.avals import AbstractRef
@@ -143,15 +144,16 @@ class EagerRef(Ref):
         array = self.contents()
         note_change(lambda: _Change(self, self.share()))
         if self.is_shared:
-            self._array, self._is_shared = copied(array), False
+            _set_array(self, copied(array))
+            _set_is_shared(self, False)
         return self._array
 
     def write_back(self, new: Value, *, shared: bool = False) -> None:
         """Replace what the Ref holds."""
         if self._frozen_at is not None:
             raise frozen(self._aval, self._frozen_at)
-        self._array = to_array(new)
-        self._is_shared = shared
+        _set_array(self, to_array(new))
+        _set_is_shared(self, shared)
         if self._note is not None:
             self._note = self._note.handed_on(self)
         if shared:
@@ -178,6 +180,9 @@ class EagerRef(Ref):
             if self._array.buffer.is_deleted():
                 return "Ref(lost)"
             return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
+
+
+_set_array, _set_is_shared = setter(EagerRef, "_array"), setter(EagerRef, "_is_shared")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 from fiveloop.core.array import Array, Value, to_array
@@ -23,7 +24,7 @@ from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
-from fiveloop.core.sharing import leave, lent, take
+from fiveloop.core.sharing import Turn, leave, lent, take
 from fiveloop.core.util import FORGET, BoundedTable, remembered
 
 
@@ -32,57 +33,73 @@ class Compiled:
     """A program ready to run: hidden constants first, then the arguments kept.
 
     After the program's own results come those that effects take when it returns, and then the new contents of the
-    arguments at `written`.
+    arguments in `writes`. Each of `reads`, `turns` and `writes` is an argument's position and the rule of its type;
+    `writing` marks the turns of those that are written.
     """
 
     executable: Executable
     consts: list[client.Buffer]
     kept: list[bool]
     num_outs: int
-    mutable: list[int]
+    reads: list[tuple[int, Callable[[Any], client.Buffer]]]
+    turns: list[tuple[int, Callable[[Any], Turn]]]
+    writing: list[bool]
     returning: list[type[Effect]]
-    written: list[int]
-    in_place: bool
+    writes: list[tuple[int, Callable[[Any, Value], None]]]
     emission: Emission
     copies: int
 
     def run(self, args: Sequence[Value]) -> list[Value]:
         """Run on concrete arguments; contents are written back after the program has run without error."""
-        if self.mutable:
+        if self.turns:
             return self.results(self._run_in_turn(args))
-        return self.results(self.executable.execute([*self.consts, *self._buffers(args)]))
+        return self.results(self.executable.execute(self._buffers(args)))
 
     def _run_in_turn(self, args: Sequence[Value]) -> list[client.Buffer]:
         """Run on arguments that others may want, too; while Python is called, they are lent, not locked."""
-        turns = [type_rules(args[k].aval).turn(args[k]) for k in self.mutable]
-        written = [turns[self.mutable.index(k)] for k in self.written]
-        turns.sort(key=id)
-        if not isinstance(self.executable, CallingExecutable):
-            take(turns, written)
-            try:
-                outs = self.executable.execute([*self.consts, *self._buffers(args)])
-                self._write_back(args, outs)
-                return outs
-            finally:
-                leave(turns)
+        turns = [turn(args[k]) for k, turn in self.turns]
+        written = [*compress(turns, self.writing)]
+        if len(turns) > 1:
+            turns.sort(key=id)
+        if isinstance(self.executable, CallingExecutable):
+            return self._run_lending(self.executable, turns, written, args)
+        take(turns, written)
+        try:
+            outs = self.executable.execute(self._buffers(args))
+            self._write_back(args, outs)
+            return outs
+        finally:
+            leave(turns)
+
+    def _run_lending(
+        self,
+        executable: CallingExecutable,
+        turns: Sequence[Turn],
+        written: Sequence[Turn],
+        args: Sequence[Value],
+    ) -> list[client.Buffer]:
         with lent(turns, written) as run:
-            outs = self.executable.execute([*self.consts, *self._buffers(args)], run)
+            outs = executable.execute(self._buffers(args), run)
             with ExitStack() as stack:
                 for turn in turns:
                     stack.enter_context(turn)
                 self._write_back(args, outs)
             return outs
 
+    def _buffers(self, args: Sequence[Value]) -> list[client.Buffer]:
+        """What the program takes; arguments that it updates in place give their own memory."""
+        return [*self.consts, *[read(args[k]) for k, read in self.reads]]
+
     def _write_back(self, args: Sequence[Value], outs: Sequence[client.Buffer]) -> None:
         """Give arguments their new contents."""
         contents = outs[self.num_outs + len(self.returning) :]
-        for position, new in zip(self.written, contents, strict=True):
-            type_rules(args[position].aval).write_back(args[position], Array(new))
+        for (k, write), new in zip(self.writes, contents, strict=True):
+            write(args[k], Array(new))
 
     @property
     def needs_python(self) -> bool:
         """Whether more has to be done for a call than to run the executable, and `take` what it gives to effects."""
-        return bool(self.written or self.executable.calls_host)
+        return bool(self.writes or self.executable.calls_host)
 
     def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
         """The program's own results, from all of them, of which effects take theirs."""
@@ -96,16 +113,6 @@ class Compiled:
         with ExitStack() as stack:
             for effect, out in zip(self.returning, contents, strict=False):
                 stack.callback(effect.at_return, Array(out))
-
-    def _buffers(self, args: Sequence[Value]) -> list[client.Buffer]:
-        """The buffers of arguments some of which the program may update."""
-        buffers = []
-        for k, (a, kept) in enumerate(zip(args, self.kept, strict=True)):
-            if kept:
-                rules = type_rules(a.aval)
-                updated = self.in_place and k in self.written
-                buffers.append(rules.own_buffer(a) if updated else rules.buffer(a))
-        return buffers
 
 
 @dataclass(slots=True)
@@ -180,15 +187,22 @@ class Prepared:
         )
         copies = array_copies(executable.optimized_text()) if lowered.updates_in_loops else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
+        kept, avals = lowered.kept, self.jaxpr.in_avals
+        rules = [type_rules(aval) for aval in avals]
+        written, in_place = self.written, self.in_place
+        own = [in_place and k in written for k in range(len(rules))]
+        reads = [(k, r.own_buffer if own[k] else r.buffer) for k, r in enumerate(rules)]
+        turns = [(k, r.turn) for k, r in enumerate(rules) if avals[k].accumulates]
         return Compiled(
             executable,
             consts,
-            lowered.kept,
+            kept,
             len(self.jaxpr.outvars),
-            [k for k, aval in enumerate(self.jaxpr.in_avals) if aval.accumulates],
+            [read for read, is_kept in zip(reads, kept, strict=True) if is_kept],
+            turns,
+            [k in written for k, _ in turns],
             self.returning,
-            self.written,
-            self.in_place,
+            [(k, rules[k].write_back) for k in written],
             emission,
             len(copies),
         )
