@@ -48,7 +48,10 @@ class RefView(View, Ref):
     ) -> None:
         super().__init__(base, indexer, operands, layouts)
         shape = layouts[-1].new if layouts else indexer.result_shape
-        self._aval = AbstractRef(ShapedArray(shape, base.dtype), base.aval.differentiated)  # type: ignore[attr-defined]  # a Ref's
+        # In a tree of types the base is a type itself, that of a cotangent too.
+        kind = getattr(base, "aval", base)
+        differentiated = getattr(kind, "differentiated", True)
+        self._aval = AbstractRef(ShapedArray(shape, base.dtype), differentiated)
 
     @property
     def aval(self) -> Aval:
