@@ -13,6 +13,7 @@ import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what
 from fiveloop.core import (
     custom_derivative,
     custom_jvp,
+    custom_linear_solve,
     custom_vjp,
     custom_vmap,
     grad,
@@ -380,3 +381,43 @@ def test_a_function_with_a_batch_of_its_own_writes_once(wrap: Function) -> None:
     assert_near(count[...], 1.0)
     assert_near(wrap(grad(f))(x), 6.0)
     assert_near(count[...], 2.0)
+
+
+def mixed(r: Any, x: Any) -> Any:
+    """A loop that is linear in x, and computes along with it what is not linear in r."""
+    return fori_loop(0, 3, lambda i, c: (sin(c[0]) + 0.1 * i, c[1] * c[0]), (r, x))[1]
+
+
+@custom_vjp
+def slope_by_loop(x: Any) -> Any:
+    return sin(x)
+
+
+slope_by_loop.defvjp(lambda x: (sin(x), x), lambda x, ct: (mixed(x, ct),))
+
+
+@custom_vmap
+def batched_by_loop(x: Any) -> Any:
+    return mixed(x, x)
+
+
+@batched_by_loop.def_vmap
+def batched_by_loop_vmap(axis_size: int, in_batched: list[bool], xs: Any) -> Any:
+    return vmap(lambda x: mixed(x, x))(xs), True
+
+
+def solved_by_loop(p: Any, b: Any) -> Any:
+    one = np.array(1.0)
+    divide = lambda matvec, y: y / matvec(one)
+    return custom_linear_solve(lambda x: mixed(p, x), b, divide, divide)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_rule_s_loop_may_compute_what_is_linear_along_with_what_is_not(wrap: Function) -> None:
+    one, p, b = np.array(1.0), np.array(0.7), np.array(2.0)
+    assert_near(wrap(lambda x: jvp(slope_by_loop, (x,), (one,))[1])(p), mixed(p, one))
+    wanted = grad(lambda x: mixed(x, x))(p)
+    assert_near(wrap(grad(batched_by_loop))(p), wanted)
+    assert_near(wrap(vmap(grad(batched_by_loop)))(p[None]), wanted[None])
+    found = wrap(grad(solved_by_loop, (0, 1)))(p, b)
+    assert_all_near(found, grad(lambda p, b: b / mixed(p, one), (0, 1))(p, b))

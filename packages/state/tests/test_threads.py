@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import ShapeDtype, jit
+from fiveloop.core.sharing import Turn, take
 from fiveloop.loops import fori_loop
 from fiveloop.state import (
     KeyStream,
@@ -324,3 +325,14 @@ def test_a_number_that_was_read_is_not_added_to_what_was_written_since() -> None
         x += 1.0
         r[0] = x
         assert r[0].item() == 2.0
+
+
+def test_ctrl_c_while_waiting_for_a_ref_leaves_the_others_free() -> None:
+    class Pressed(Turn):
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            raise KeyboardInterrupt
+
+    first = Turn()
+    with pytest.raises(KeyboardInterrupt):
+        take((first, Pressed()), ())
+    assert at_once(lambda: first.acquire(blocking=False)) == [True]

@@ -40,8 +40,7 @@ class Turn(RLock):  # type: ignore[misc]  # CPython lets it be one, and no other
 def take(turns: Sequence[Turn], written: Sequence[Turn]) -> None:
     """Take all turns, in one order; RuntimeError if those to be written are never free, or written by our caller."""
     while True:
-        for turn in turns:
-            turn.acquire()
+        _acquire(turns)
         for turn in turns:
             if turn.run is not None:
                 break
@@ -60,6 +59,16 @@ def take(turns: Sequence[Turn], written: Sequence[Turn]) -> None:
                 f"be lost; return the value from the call, and write it in the program{at_source(user_source())}"
             )
         _wait_for(others[0], here)
+
+
+def _acquire(turns: Sequence[Turn]) -> None:
+    """Wait for all turns; Ctrl-C may end the waiting for one, and none is taken then."""
+    for number, turn in enumerate(turns):
+        try:
+            turn.acquire()
+        except BaseException:
+            leave(turns[:number])
+            raise
 
 
 def leave(turns: Sequence[Turn]) -> None:

@@ -19,7 +19,7 @@ from fiveloop.core.trace.tracer import Trace, bind, current_source
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
-from fiveloop.core.transforms.transpose import Operand, is_linear, transpose_jaxpr
+from fiveloop.core.transforms.transpose import Operand, is_linear, parted, transpose_jaxpr
 from fiveloop.core.transforms.zeros import (
     Tangent,
     add_tangents,
@@ -140,7 +140,7 @@ def transposed_operator(matvec: Jaxpr, num_params: int) -> Jaxpr:
     """The transpose of `matvec : [*params, *x] -> [*x]` in x."""
     num = len(matvec.outvars)
     linear = (False,) * num_params + (True,) * num
-    jaxpr_t, nonzero = transpose_jaxpr(matvec, linear, (True,) * num)
+    jaxpr_t, nonzero = transpose_jaxpr(parted(matvec, linear), linear, (True,) * num)
 
     def run(*args: Value) -> list[Value]:
         found = iter(eval_jaxpr(jaxpr_t, args))

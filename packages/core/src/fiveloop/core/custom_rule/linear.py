@@ -29,6 +29,7 @@ from fiveloop.core.transforms.transpose import (
     backward_pass,
     is_linear,
     linear_vars,
+    parted,
     transpose_jaxpr,
 )
 from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
@@ -152,7 +153,7 @@ class LinearRule(Rule):
         linear = (False,) * self.num_known + (True,) * len(cts)
         self._check_linear(p, jaxpr, linear)
         try:
-            jaxpr_t, nonzero = transpose_jaxpr(jaxpr, linear, (True,) * num_dots)
+            jaxpr_t, nonzero = transpose_jaxpr(parted(jaxpr, linear), linear, (True,) * num_dots)
         except RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
 

@@ -25,7 +25,7 @@ from fiveloop.core.trace.stage import stage, stage_closed
 from fiveloop.core.trace.tracer import Trace, current_trace, use_trace
 from fiveloop.core.transforms.batch import BatchTrace
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.transpose import Operand
+from fiveloop.core.transforms.transpose import Operand, is_linear, parted
 from fiveloop.core.transforms.zeros import Tangent
 
 
@@ -125,6 +125,7 @@ class Rule:
     ) -> list[Tangent | None]:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
+        jaxpr = parted(jaxpr, tuple(map(is_linear, operands)))
         return call_transpose(closed_call_p, cts, operands, ClosedCallParams(jaxpr, p.name))
 
 

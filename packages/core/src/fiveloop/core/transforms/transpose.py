@@ -17,7 +17,10 @@ from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import transpose_rules, type_rules
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import MISUSE, bind, keep_source, locate
+from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.replay import happens_once
+from fiveloop.core.transforms.saving import SAVE_EVERYTHING
 from fiveloop.core.transforms.zeros import Tangent, add_tangents, instantiate
 from fiveloop.core.util import Mask, select_by
 
@@ -194,6 +197,26 @@ def transpose_jaxpr(
         ("transpose", linear, cts_nonzero, into),
         lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero, into),
     )
+
+
+def parted(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
+    """The same jaxpr, fit to be transposed: what does not depend on the linear inputs is computed before the rest.
+
+    A loop may compute both, and becomes two: only the linear one has a transpose.
+    """
+
+    def part() -> Jaxpr:
+        cut = split(jaxpr, linear, (False,) * len(linear), SAVE_EVERYTHING, ensure_out_unknown=True)
+
+        def run(*args: Value) -> list[Value]:
+            known = [x for x, lin in zip(args, linear, strict=True) if not lin]
+            return eval_jaxpr(
+                cut.staged, [*eval_jaxpr(cut.known, known), *select_by(cut.staged_in, args)]
+            )
+
+        return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+
+    return jaxpr.remember(("parted", linear), part)
 
 
 def into_aval(x: Operand | None) -> Aval | None:
