@@ -22,6 +22,10 @@ def product(x: Any, i: Any) -> Any:
     return x[i] * x[i + 1]
 
 
+def product_of(x: Any, y: Any) -> Any:
+    return x[0] * y[1]
+
+
 READS: dict[str, Any] = {
     "one": lambda x, i: fnp.sin(x[i]),
     "two": product,
@@ -38,6 +42,11 @@ READS: dict[str, Any] = {
 }
 WHOLE: dict[str, Any] = {
     "picks": lambda x, i: (x[fnp.stack([i, i + 1, i])] * x[fnp.stack([i + 1, i, i])]).sum(),
+    "given twice": lambda x, i: jit(lambda a, b: a[i] * b[i + 1])(x, x),
+    "given twice to branches": lambda x, i: cond(i > 1, lambda a, b: a[i] * b[0], product_of, x, x),
+    "given twice in a loop": lambda x, i: fori_loop(
+        0, 3, lambda j, c: c * closed_call(lambda a, b: a[i] * b[j])(x, x), 1.0
+    ),
     "whole beside a read": lambda x, i: (x * x).sum() * x[i],
     "written": lambda x, i: (x.at[i].set(x[2]) ** 2).sum(),
     "not at all": lambda x, i: i * 2.0,

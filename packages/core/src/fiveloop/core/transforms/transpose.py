@@ -127,7 +127,7 @@ class _Backward:
         touched = self.cts.keys() & used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
         if all(isinstance(ct, Zero) for ct in cts) and not touched and not happens_once(eqn):
             return
-        operands = [self._operand(a) for a in eqn.invars]
+        operands = [self._operand(a, eqn) for a in eqn.invars]
         cts_in = transpose_rules[eqn.primitive](cts, operands, eqn.params)
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
             self._add(atom, ct)
@@ -140,11 +140,13 @@ class _Backward:
         accumulated = type_rules(v.aval).accumulated
         return accumulated(ct) if v.aval.accumulates and accumulated is not None else ct
 
-    def _operand(self, atom: Atom) -> Operand:
+    def _operand(self, atom: Atom, eqn: Eqn) -> Operand:
         if not isinstance(atom, Var) or atom not in self.linear:
             return self._value(atom)
         if not atom.aval.accumulates:
-            return UndefinedPrimal(atom.aval, self.into.get(atom))
+            # A mutable value may not be given twice.
+            alone = sum(a is atom for a in eqn.invars) == 1
+            return UndefinedPrimal(atom.aval, self.into.get(atom) if alone else None)
         if atom not in self.cts:
             new = type_rules(atom.aval).new_accumulator
             if new is None:
