@@ -507,6 +507,8 @@ def test_a_donated_array_says_so() -> None:
     assert text.startswith(
         f"add: argument 0, {X.dtype.name}[{shape}], was deleted or donated; copy it before donating it"
     )
+    text = misuse(x.block_until_ready, DonatedError)
+    assert text.startswith(f"expected an array with contents, got one of shape {X.shape}")
 
 
 class Tracer:

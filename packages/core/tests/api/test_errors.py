@@ -21,6 +21,12 @@ K = to_array(as_value(np.arange(4, dtype=np.int32)))
 Case = tuple[Callable[[], object], type[Exception], str]
 
 
+NOT_STATIC = (
+    "; if it decides what is traced, name the argument in static_argnums or static_argnames, else make its class a "
+    "tree with `fiveloop.core.register_node`"
+)
+
+
 class Thing:
     """Not an array."""
 
@@ -36,17 +42,20 @@ LEAVES: dict[str, Case] = {
     "jit": (
         lambda: jit(square)({"a": Thing()}),
         TypeError,
-        "jit of square: argument `x`['a'] must be an array or a scalar, got Thing() of type Thing",
+        "jit of square: argument `x`['a'] must be an array or a scalar, got Thing() of type Thing"
+        + NOT_STATIC,
     ),
     "jit, by name": (
         lambda: jit(lambda *args, **named: 0)(X, y=[X, "s"]),
         TypeError,
-        "jit of <lambda>: argument `y`[1] must be an array or a scalar, got 's' of type str",
+        "jit of <lambda>: argument `y`[1] must be an array or a scalar, got 's' of type str"
+        + NOT_STATIC,
     ),
     "jit, beside a static argument": (
         lambda: jit(lambda n, *rest: 0, static_argnums=0)("s", X, Thing()),
         TypeError,
-        "jit of <lambda>: argument 2 must be an array or a scalar, got Thing() of type Thing",
+        "jit of <lambda>: argument 2 must be an array or a scalar, got Thing() of type Thing"
+        + NOT_STATIC,
     ),
     "grad": (
         lambda: grad(square)("s"),
@@ -239,7 +248,7 @@ BATCHES: dict[str, Case] = {
     "structure of in_axes": (
         lambda: vmap(lambda a: a, in_axes=({"p": 0},))({"q": M}),
         ValueError,
-        "vmap of <lambda>: in_axes must be a prefix of the tree that it is for, which differs at [0][0]: "
+        "vmap of <lambda>: in_axes must be a prefix of the tree that it is for, which differs at [0]: "
         "expected dict with keys ['p'], got dict with keys ['q']",
     ),
     "nothing batched": (

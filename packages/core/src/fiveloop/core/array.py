@@ -417,7 +417,11 @@ class Array(Concrete):
 
     def block_until_ready(self) -> Array:
         """Wait until the elements have been computed, and raise what went wrong."""
-        self._a.block_until_ready()
+        try:
+            client.wait_for(self._a)
+        except DonatedError as error:
+            add_source(error, user_source())
+            raise
         return self
 
     def __dlpack__(self, **kwargs: Any) -> Any:

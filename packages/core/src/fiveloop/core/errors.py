@@ -70,6 +70,11 @@ def no_array(what: str, x: object, source: object | None) -> TypeError:
         advice = "; make it one with `fiveloop.numpy.asarray`"
     elif is_dataclass(x):
         advice = "; make its class a tree of its fields with `fiveloop.core.register_dataclass`"
+    elif what.startswith("jit of "):
+        advice = (
+            "; if it decides what is traced, name the argument in static_argnums or static_argnames, else make its "
+            "class a tree with `fiveloop.core.register_node`"
+        )
     given = f"{x!r} of type {type(x).__name__}{advice}"
     return TypeError(f"{what} must be an array or a scalar, got {given}{at_source(source)}")
 

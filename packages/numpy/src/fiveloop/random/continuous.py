@@ -171,7 +171,7 @@ def _laplace_draw(k: Value, shape: Shape, dtype: DType) -> Value:
     u = unit_interval(k, shape, dtype)
     apart = ew.sub(ew.mul(u, 2.0), 1.0)
     inside = ew.minimum(ew.abs(apart), 1.0 - 2.0**-10 if dtype.itemsize < 4 else 1.0 - 2.0**-24)
-    return ew.neg(ew.mul(ew.sign(apart), ew.log1p(ew.neg(inside))))
+    return ew.mul(ew.sign(apart), ew.log1p(ew.neg(inside)))
 
 
 _unit = jit(unit_interval, static_argnames=_STATIC, inline=True)

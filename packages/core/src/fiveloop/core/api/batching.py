@@ -63,7 +63,8 @@ def vmap(
                 f"vmap of {function_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
                 f"{at_source(current_source())}"
             )
-        spec = _axes_of_leaves(fun, "in_axes", (axes, 0), (args, kwargs))
+        spec = _axes_of_leaves(fun, "in_axes", axes, args)
+        spec += [0] * (len(values) - len(spec))
         names = [called(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
         dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
         size = _batch_size(fun, values, dims, names, axis_size)

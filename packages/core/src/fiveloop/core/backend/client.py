@@ -195,10 +195,15 @@ def _require_contents(buf: Buffer) -> None:
         )
 
 
-def to_numpy(buf: Buffer) -> np.ndarray:
-    """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
+def wait_for(buf: Buffer) -> None:
+    """Wait until a buffer has its contents, and raise its error."""
     _require_contents(buf)
     buf.block_until_ready()
+
+
+def to_numpy(buf: Buffer) -> np.ndarray:
+    """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
+    wait_for(buf)
     if _HAS_READ:
         array: np.ndarray = buf._to_np_array_did_copy()[0]
     elif buf.aval.dtype.isbuiltin != 1:
