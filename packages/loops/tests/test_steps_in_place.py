@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import disable_jit, ds, grad, jit, jvp, vmap
 from fiveloop.core.backend.gate import array_copies
-from fiveloop.core.extend import as_value
+from fiveloop.core.extend import as_value, broadcast_in_dim
 from fiveloop.core.primitives.elementwise import abs as abs_
 from fiveloop.core.primitives.elementwise import cos
 from fiveloop.loops import cond, for_loop, fori_loop, switch, while_loop
@@ -207,6 +207,61 @@ def loop_or_carry(x: Any) -> Any:
 
 
 FORWARD = (carried, condition_reads, two_carried, while_in_while, while_in_for, for_in_while)
+ENDS = as_value(np.array([SIZE - 10, SIZE], np.int32))
+
+
+def lanes_swap(x: Any) -> Any:
+    """In each lane a `while` that swaps elements at indices of its own."""
+    return _lanes(_swap, x, lambda c, n: c[0] < SIZE)
+
+
+def lanes_end(x: Any) -> Any:
+    """The same; lanes end at different steps, and ask the array whether they do."""
+    return _lanes(_swap, x, lambda c, n: (c[0] < n) & (c[2][c[0] % SIZE] < 9.0))
+
+
+def lanes_follow(x: Any) -> Any:
+    """Lanes that end at different steps follow indices that they change, and read between their writes."""
+
+    def step(i: Any, p: Any, y: Any) -> Any:
+        t = p[i]
+        y = y.at[t].set(0.5 * y[i]).at[i].add(y[(i + 1) % SIZE])
+        return p.at[i].set(p[(i + t) % SIZE]), y
+
+    return _lanes(step, x, lambda c, n: c[0] < n)
+
+
+def lanes_of_rows(x: Any) -> Any:
+    """Lanes write blocks of a matrix, of which one index is theirs and the other that of a loop around."""
+
+    def one(x: Any, p: Any, n: Any) -> Any:
+        def outer(k: Any, total: Any) -> Any:
+            def body(c: Any) -> Any:
+                i, m = c
+                return i + 1, m.at[k, ds(p[i] % (SIZE - 4), 4)].set(m[k + 1, ds(i % (SIZE - 4), 4)])
+
+            m = while_loop(lambda c: c[0] < n, body, (0, broadcast_in_dim(x, (5, SIZE), (1,))))[1]
+            return total + m[k]
+
+        return fori_loop(0, 3, outer, x)
+
+    return vmap(one)(x, PS, ENDS)
+
+
+def _swap(i: Any, p: Any, y: Any) -> Any:
+    one, other = y[i], y[p[i]]
+    return p, y.at[i].set(other).at[p[i]].set(one)
+
+
+def _lanes(step: Any, x: Any, more: Any) -> Any:
+    def one(x: Any, p: Any, n: Any) -> Any:
+        body = lambda c: (c[0] + 1, *step(*c))
+        return while_loop(lambda c: more(c, n), body, (0, p, x))[2]
+
+    return vmap(one)(x, PS, ENDS)
+
+
+LANES_OF_WHILES = (lanes_swap, lanes_end, lanes_follow, lanes_of_rows)
 BOTH = (
     read_start,
     element_then_window,
@@ -222,24 +277,24 @@ Program = Callable[[Any], Any]
 
 
 def given(f: Program) -> Any:
-    return XS if f in (chased, late_picks) else X
+    return XS if f in (chased, late_picks, *LANES_OF_WHILES) else X
 
 
 def forms(f: Program) -> Sequence[Program]:
     gradient = grad(lambda x: (f(x) ** 2).sum())
-    if f in FORWARD:
+    if f in FORWARD + LANES_OF_WHILES:
         return f, lambda x: jvp(f, (x,), (x,))[1]
     return f, gradient, lambda x: jvp(gradient, (x,), (x,))[1]
 
 
-@pytest.mark.parametrize("f", FORWARD + BOTH)
+@pytest.mark.parametrize("f", FORWARD + LANES_OF_WHILES + BOTH)
 def test_no_step_copies_an_array(f: Program) -> None:
     for form in forms(f):
         compiled = jit(form).lower(given(f)).compile()
         assert not array_copies(compiled.as_text()) and compiled.copies == 0
 
 
-@pytest.mark.parametrize("f", FORWARD + BOTH)
+@pytest.mark.parametrize("f", FORWARD + LANES_OF_WHILES + BOTH)
 def test_steps_compute_what_python_does(f: Program) -> None:
     with disable_jit():
         want = f(given(f))

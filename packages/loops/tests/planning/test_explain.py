@@ -145,7 +145,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
         loop 1.2: while_loop of `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
           val  f32[40]  carried as a value
-          - plan: only loops of a known length are planned; `scan(until=)` has one and may end early, test_explain.py:64
+          - plan: only `promote` is for loops of any length; `scan(until=)` has one and may end early, test_explain.py:64
           in place: no Ref changes at indices, and each step makes a new array of what is carried as a value
         nothing in these loops needs an order, so none was written
         """,
@@ -264,3 +264,47 @@ def test_what_is_explained_is_traced_apart() -> None:
 def test_something_that_is_no_function() -> None:
     with pytest.raises(TypeError, match="explain: expected a function, got"):
         explain(3, H)  # type: ignore[arg-type]
+
+
+def test_arrays_that_a_while_carries() -> None:
+    """One that is only indexed is a Ref, unless that is off; then it is updated in place all the same."""
+
+    def swapped(x: Any) -> Any:
+        def body(val: Any) -> Any:
+            i, y = val
+            j = (7 * i) % N
+            return i + 1, y.at[i].set(y[j]).at[j].set(y[i])
+
+        return while_loop(lambda val: val[0] < N, body, (0, x))[1]
+
+    def squares(x: Any) -> Any:
+        body = lambda val: (val[0] + 1, val[1].at[val[0]].set(val[0] * 2.0))
+        return while_loop(lambda val: val[0] < N, body, (0, x))[1]
+
+    for f, place in ((swapped, "reads are ordered"), (squares, "no write uses an element")):
+        (loop,) = explain(f, H).loops
+        assert [(o.name, o.use) for o in loop.operands][:2] == [
+            ("val[0]", "carried as a value"),
+            ("val[1]", "Ref, at indices"),
+        ]
+        assert loop.decision("promote", "val[1]").done
+        assert loop.in_place.startswith(place)
+        with planning(promote=False):
+            (left,) = explain(f, H).loops
+        assert [o.use for o in left.operands][:2] == ["carried as a value"] * 2
+        assert all(d.step != "promote" or not d.done for d in left.decisions)
+        assert ("makes a new array" in left.in_place) == (f is swapped)
+
+
+def test_branches_that_loop_are_no_loops() -> None:
+    def body(i: Any, y: Any) -> None:
+        def looping() -> None:
+            for_loop(3, lambda j, _: y.__setitem__((i + j) % N, y[j] * 0.5), ())
+
+        cond(y[i] > 0, looping, lambda: y.__setitem__(i, 1.0))
+
+    found = explain(lambda x: for_loop(N, body, x), H)
+    assert [(loop.number, loop.call, loop.within) for loop in found.loops] == [
+        ("1", "for_loop", ()),
+        ("1.1", "for_loop", ("cond branch 1",)),
+    ]

@@ -55,7 +55,14 @@ from .ir.jaxpr import is_scalar, used_vars
 from .ir.prune import acts, must_stay, prune
 from .ir.source import function_source
 from .ir.taint import taint
-from .primitives.broadcast import ReshapeParams, TransposeParams, reshape_p, transpose_p
+from .primitives.broadcast import (
+    BroadcastParams,
+    ReshapeParams,
+    TransposeParams,
+    broadcast_in_dim_p,
+    reshape_p,
+    transpose_p,
+)
 from .primitives.check import array_aval, canonical_dtype, canonical_shape
 from .primitives.convert import convert_p
 from .primitives.costs import bytes_of
@@ -76,8 +83,9 @@ from .primitives.elementwise import (
     real,
 )
 from .primitives.elementwise_arithmetic import neg_p
+from .primitives.elementwise_logic import bitwise_and_p, select_p
 from .primitives.family import ELEMENTWISE
-from .primitives.gather import gather_p, scatter_p
+from .primitives.gather import WindowDims, gather_p, scatter_p
 from .primitives.index import (
     dynamic_slice_p,
     dynamic_update_slice_p,
@@ -121,6 +129,7 @@ from .views import View
 __all__ = [
     "At",
     "AxisScope",
+    "BroadcastParams",
     "CustomRuleParams",
     "Difference",
     "DonatedError",
@@ -147,6 +156,7 @@ __all__ = [
     "Turn",
     "Typed",
     "View",
+    "WindowDims",
     "acts",
     "add",
     "argsort",
@@ -160,6 +170,8 @@ __all__ = [
     "axes_in_front",
     "barrier",
     "base_of",
+    "bitwise_and_p",
+    "broadcast_in_dim_p",
     "before_layouts",
     "batch_flat",
     "batch_indexer",
@@ -263,6 +275,7 @@ __all__ = [
     "runs_as_python",
     "scatter_p",
     "select_by",
+    "select_p",
     "set_apart",
     "setter",
     "show_public_names",

@@ -18,6 +18,7 @@ from fiveloop.core.extend import Literal, Var, bind, mutated_positions, select, 
 from fiveloop.loops.cond.lower import holds_loop
 from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.loops.cond.slices import Inputs, SharedWrites, share_writes, waiting_writes
+from fiveloop.loops.planning.record import BRANCH, Called, Record
 from fiveloop.loops.while_loop.discharge import while_discharge
 from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams
 from fiveloop.state.extend import Cell, DischargeContext
@@ -85,7 +86,9 @@ def _as_loops(
         with ctx.holding([index]):
             ctx.values(operands)  # this may end a phase, before which the index has been read
             args = [*given, equal(ctx.latest(index), k), *outs, *cells]
-            outs = while_discharge(ctx, args, WhileParams(going, body, len(values)))[1:]
+            record = Record(Called(f"cond branch {k}"), BRANCH)
+            params = WhileParams(going, body, len(values), record=record)
+            outs = while_discharge(ctx, args, params)[1:]
     return outs
 
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from fiveloop.core.engine import (
     Indexer,
+    Lane,
     Pick,
     Span,
+    WindowDims,
+    broadcast_in_dim_p,
+    concatenate_p,
     dynamic_slice_p,
     dynamic_update_slice_p,
     gather_p,
@@ -18,7 +22,16 @@ from fiveloop.core.engine import (
     scatter_p,
     slice_p,
 )
-from fiveloop.core.extend import Atom, Eqn, Literal, Primitive, Var, mutated_positions, new_eqn
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Literal,
+    Primitive,
+    ShapedArray,
+    Var,
+    mutated_positions,
+    new_eqn,
+)
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.state.engine import (
     AccumulateParams,
@@ -79,23 +92,39 @@ def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     place = _block(eqn, eqn.invars[2:], update.aval.shape, made)
     if place is None:
         return None
-    indexer, operands = place
-    write = new_eqn(
-        swap_p, [ref, update, *operands], SwapParams(indexer, returns_old=False), (), eqn.source
-    )
-    return Access(eqn, [write], bool(operands), eqn.outvars)
+    return _put(eqn, ref, update, *place)
+
+
+def _put(
+    eqn: Eqn,
+    ref: Var,
+    x: Atom,
+    indexer: Indexer,
+    operands: Sequence[Atom],
+    before: Sequence[Eqn] = (),
+) -> Access:
+    """An update that replaces what an index selects."""
+    params = SwapParams(indexer, returns_old=False)
+    write = new_eqn(swap_p, [ref, x, *operands], params, (), eqn.source)
+    return Access(eqn, [*before, write], bool(operands), eqn.outvars)
 
 
 def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
-    place = _picks(eqn, eqn.invars[1], eqn.params.sizes, made)
+    sizes = eqn.params.sizes
+    if eqn.params.dims.operand_batch:
+        lanes = _lanes(eqn, sizes, made)
+        return lanes and Access(eqn, [*lanes[2], _get(eqn, ref, *lanes[:2])], is_dynamic=True)
+    place = _picks(eqn, eqn.invars[1], sizes, made)
     if place is None or not eqn.params.in_bounds:
         return None
-    indexer, operands = place
-    return Access(eqn, [_get(eqn, ref, indexer, operands)], is_dynamic=True)
+    return Access(eqn, [_get(eqn, ref, *place)], is_dynamic=True)
 
 
 def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     _, indices, updates = eqn.invars
+    if eqn.params.dims.operand_batch:
+        lanes = _lanes(eqn, updates.aval.shape, made) if eqn.params.kind == "set" else None
+        return lanes and _put(eqn, ref, updates, *lanes)
     place = _picks(eqn, indices, None, made)
     if place is None or not eqn.params.in_bounds:
         return None
@@ -155,18 +184,60 @@ def _block(
     """The index of a block, if its starts count from the end when they are negative."""
     spans, operands = [], list[Atom]()
     for start, size, dim in zip(starts, sizes, eqn.invars[0].aval.shape, strict=True):
-        if size == dim:
-            spans.append(Span(0, size))
-        elif isinstance(start, Literal) and is_scalar(start):
-            number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
-            spans.append(Span(min(max(number, 0), dim - size), size))
-        else:
-            given = _unresolved(start, dim, made)
-            if given is None:
-                return None
-            spans.append(Span(None, size))
-            operands.append(given)
+        found = _span(start, size, dim, made)
+        if found is None:
+            return None
+        spans.append(found[0])
+        operands += found[1]
     return Indexer(tuple(spans)), operands
+
+
+def _span(start: Atom, size: int, dim: int, made: Made) -> tuple[Span, list[Atom]] | None:
+    """A block along one axis, and the index where it starts, if that is not known."""
+    if size == dim:
+        return Span(0, size), []
+    if isinstance(start, Literal) and is_scalar(start):
+        number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+        return Span(min(max(number, 0), dim - size), size), []
+    given = _unresolved(start, dim, made)
+    return (Span(None, size), [given]) if given is not None else None
+
+
+def _lanes(
+    eqn: Eqn, sizes: Sequence[int], made: Made
+) -> tuple[Indexer, list[Atom], list[Eqn]] | None:
+    """The index of a block of its own in each lane, as `vmap` leaves it; and what spreads indices that they share."""
+    shape, indices = eqn.invars[0].aval.shape, eqn.invars[1]
+    lead = len(eqn.params.dims.operand_batch)
+    lanes, inner = tuple(range(lead)), tuple(range(lead, len(shape)))
+    starts = _columns(indices, made)
+    if eqn.params.dims != WindowDims(inner, (), lanes, lanes, inner) or len(starts) != len(inner):
+        return None
+    spans, operands, before = list[Span](), list[Atom](), list[Eqn]()
+    for start, size, dim in zip(starts, sizes[lead:], shape[lead:], strict=True):
+        maker = made.get(start) if isinstance(start, Var) else None
+        shared = maker if maker is not None and maker.primitive is broadcast_in_dim_p else None
+        found = _span(shared.invars[0] if shared is not None else start, size, dim, made)
+        if found is None:
+            return None
+        spans.append(found[0])
+        for given in found[1]:
+            each = given
+            if shared is not None:
+                each = Var(ShapedArray(shape[:lead], given.aval.dtype))
+                before.append(new_eqn(broadcast_in_dim_p, [given], shared.params, [each]))
+            operands.append(each)
+    indexer = Indexer((*map(Lane, lanes), *spans), lead=shape[:lead], paired=(True,) * lead)
+    return (indexer, operands, before) if operands else None
+
+
+def _columns(indices: Atom, made: Made) -> list[Atom]:
+    """The arrays of positions that lie side by side along the last axis; none if they cannot be told."""
+    eqn = made.get(indices) if isinstance(indices, Var) else None
+    joins = eqn is not None and eqn.primitive is concatenate_p
+    parts = eqn.invars if eqn is not None and joins else [indices]
+    columns = [_without_last_axis(part, made) for part in parts]
+    return [c for c in columns if c is not None]
 
 
 def _unresolved(start: Atom, dim: int, made: Made) -> Atom | None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import partition, select_by, used_vars, whole_indexer
+from fiveloop.core.engine import partition, select_by, select_p, used_vars, whole_indexer
 from fiveloop.core.extend import (
     Atom,
     Eqn,
@@ -22,6 +22,8 @@ from fiveloop.core.extend import (
 from fiveloop.loops.cond.primitive import cond_p
 from fiveloop.loops.planning.array_access import Access, Made, access
 from fiveloop.loops.planning.entered import is_entered
+from fiveloop.loops.planning.masked import chooses, going_on, mask
+from fiveloop.loops.planning.record import Decision, Record
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p, swap_p
@@ -60,6 +62,7 @@ class Life:
 
     `ends` is what writes the last version whole, and is left alone; in a branch or a call there is none.
     `names` are those of all versions, `last` those of the last one. With `whiles` those within are given the Ref.
+    If `going` says which lanes of a loop go on, only those are updated: the loop chooses so at the end of a step.
     """
 
     ref: Var
@@ -70,6 +73,7 @@ class Life:
     is_dynamic: bool = False
     is_updated: bool = False
     whiles: bool = False
+    going: Var | None = None
     _replaced: dict[int, list[Eqn]] = field(default_factory=dict)
     _before: list[tuple[Eqn, Eqn]] = field(default_factory=list)
 
@@ -82,6 +86,8 @@ class Life:
             if isinstance(found, Verdict):
                 return found
             updates = [a for a in found if a.updated]
+            if self.going is not None and not all(mask(a, self.going) for a in updates):
+                return Verdict("lanes that have ended are left out", updates[0].eqn.source)
             if len(updates) > 1:
                 return Verdict(_updated_twice(updates), updates[1].eqn.source)
             self.is_dynamic |= any(a.is_dynamic for a in found)
@@ -102,6 +108,11 @@ class Life:
             for eqn in uses.get(name, ()):
                 if eqn is self.ends:
                     continue
+                if self.going is not None and eqn.primitive is select_p:
+                    if chooses(eqn, self.going, made) and name in eqn.invars[1:]:
+                        self._replaced[id(eqn)] = []
+                        self.last += eqn.outvars if name is eqn.invars[1] else []
+                        continue
                 here = access_or_why(eqn, name, self.ref, made, self.whiles)
                 if isinstance(here, Verdict):
                     return here
@@ -142,6 +153,7 @@ def _updated_twice(updates: Sequence[Access]) -> str:
     return f"this updates a version of it that {other} starts from, too: update what that one gives"
 
 
+DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
 NO_ORDER = (
     "this reads a version of it from before an update, and needs that update: read the updated one"
 )
@@ -238,9 +250,13 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     """
     at = p.num_consts + k
     array, out = p.body.invars[at], p.body.outvars[k]
-    if not array.aval.shape or not all(isinstance(n, int) for n in array.aval.shape):
+    if (
+        not p.promote
+        or not array.aval.shape
+        or not all(isinstance(n, int) for n in array.aval.shape)
+    ):
         return None
-    life = Life(Var(AbstractRef(array.aval)), p.body, whiles=True)
+    life = Life(Var(AbstractRef(array.aval)), p.body, whiles=True, going=going_on(p))
     outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
     stays = life.follow([array]) is not None or out not in life.last
     if stays or not (life.is_dynamic and life.is_updated) or life.names & used_vars(outvars):
@@ -251,9 +267,19 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     whole = IndexParams(whole_indexer(array.aval.shape))
     read = new_eqn(get_p, [ref], whole, [p.cond.invars[at]])
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
-    cond = Jaxpr([*given, ref], [read, *p.cond.eqns], p.cond.outvars, p.cond.name)
+    reads = [read] if p.cond.invars[at] in uses_of(p.cond) else []
+    cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
-    return replace(p, cond=cond, body=body, record=replace(p.record, names=()))
+    return replace(p, cond=cond, body=body, record=_with_ref(p.record, at))
+
+
+def _with_ref(record: Record, at: int) -> Record:
+    """The record, if one is kept, of a `while` of which operand number `at` has become a Ref, the last operand."""
+    names = record.names
+    if not names:
+        return record
+    told = record.with_decisions([Decision("promote", names[at], True, DONE)])
+    return replace(told, names=(*names[:at], *names[at + 1 :], names[at]))
 
 
 def uses_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:

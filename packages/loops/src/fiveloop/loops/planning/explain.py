@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import boundary, is_constant, order_p, stage_user
+from fiveloop.core.engine import (
+    boundary,
+    dynamic_update_slice_p,
+    is_constant,
+    order_p,
+    scatter_p,
+    stage_user,
+)
 from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in, size_of
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.for_loop.primitive import for_p
@@ -98,6 +105,9 @@ def _renumbered(found: Sequence[_Found], number: str, count: int) -> Iterator[_F
 
 def _place(eqn: Eqn, k: int) -> str:
     """What a call or a branch is called."""
+    if eqn.primitive is while_p:
+        call: str = eqn.params.record.called.call
+        return call
     name = getattr(eqn.params, "name", "")
     if eqn.primitive is closed_call_p:
         return f"call of `{name or jaxprs_in(eqn.params)[k].name}`"
@@ -153,14 +163,17 @@ def _num_orders(jaxpr: Jaxpr) -> int:
 
 
 def _is_loop(eqn: Eqn) -> bool:
-    return eqn.primitive is for_p or (eqn.primitive is while_p and not is_guard(eqn))
+    if eqn.primitive is while_p:
+        return not is_guard(eqn) and not eqn.params.record.is_branch
+    return eqn.primitive is for_p
 
 
 def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None) -> str:
     orders = _num_orders(body)
     if not _is_updated(record) and not orders:
         arrays = [o for o in record.operands if o.use == CARRIED and not o.type.endswith("[]")]
-        new = ", and each step makes a new array of what is carried as a value" if arrays else ""
+        new = ", and each step makes a new array of what is carried as a value"
+        new = new if arrays and (copies or _makes_arrays(body)) else ""
         return f"no Ref changes at indices{new}"
     if not orders:
         return "no write uses an element of another array that changes: nothing has to be ordered"
@@ -169,6 +182,13 @@ def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None)
     if program is None:
         return f"reads are ordered before writes {times} a step"
     return f"reads are ordered before writes {times} a step, by `{program.emission}`: {left}"
+
+
+def _makes_arrays(body: Jaxpr) -> bool:
+    """Whether a body gives an array that is neither one that it takes nor an update of one at indices."""
+    made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
+    given = [made[v] for v in body.outvars if v in made and v.aval.shape]
+    return any(p not in (dynamic_update_slice_p, scatter_p) for p in given)
 
 
 def _while_report(found: _Found, program: InPlace | None) -> LoopReport:

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import used_vars, whole_indexer
 from fiveloop.core.extend import NO_PARAMS, Eqn, Var, new_eqn
-from fiveloop.loops.planning.array_life import NO_ORDER, Life, Verdict, carried_as_ref, uses_of
+from fiveloop.loops.planning.array_life import (
+    DONE,
+    NO_ORDER,
+    Life,
+    Verdict,
+    carried_as_ref,
+    uses_of,
+)
 from fiveloop.loops.planning.entered import with_bodies
 from fiveloop.loops.planning.record import Decision
 from fiveloop.state import AbstractRef
@@ -20,7 +27,6 @@ from fiveloop.state.engine import NewRefParams, freeze_p, get_p, new_ref_p, swap
 
 STEP = "promote"
 UNSIZED = "it stays a value: its size is not known"
-DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
 
 
 def promote(body: Jaxpr, names: Sequence[str]) -> tuple[Jaxpr, list[Decision]]:

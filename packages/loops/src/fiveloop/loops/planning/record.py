@@ -9,6 +9,8 @@ from fiveloop.core.extend import Aval, Dim, Eqn, Source
 
 PLAIN = "loop"
 """The role of a loop that is no part of a derivative."""
+BRANCH = "branch"
+"""The role of a loop of one turn or none that stands for a branch; `called` is that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ class Record:
     decisions: tuple[Decision, ...] = ()
     operands: tuple[Operand, ...] = ()
     saved: tuple[Saved, ...] = ()
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether the loop makes one turn, for a branch that is taken."""
+        return self.role == BRANCH
 
     @property
     def part(self) -> str:

@@ -84,13 +84,17 @@ def _with_turns(eqn: Eqn) -> Eqn:
 
 def _planned(eqn: Eqn, where: Around) -> list[Eqn]:
     if eqn.primitive is while_p:
-        if eqn.params.record.names:
-            params = with_operands(eqn.params)
-            eqn = eqn if params is eqn.params else eqn.replace(params=params)
-        promoted = promote_carried(eqn)
-        return [_with_bodies(eqn) if eqn.primitive is while_p else eqn for eqn in promoted]
+        return [
+            _told_while(new) if new.primitive is while_p else new for new in promote_carried(eqn)
+        ]
     eqn = _with_bodies(eqn)
     return _loop(eqn, where).eqns if eqn.primitive is for_p else [eqn]
+
+
+def _told_while(eqn: Eqn) -> Eqn:
+    """A `while` with its nested jaxprs planned, and what is told of it."""
+    params = with_operands(eqn.params)
+    return _with_bodies(eqn if params is eqn.params else eqn.replace(params=params))
 
 
 def _with_bodies(eqn: Eqn) -> Eqn:

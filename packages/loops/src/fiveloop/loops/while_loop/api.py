@@ -47,6 +47,7 @@ from fiveloop.loops.common import (
     with_results,
 )
 from fiveloop.loops.planning.derived import with_operand
+from fiveloop.loops.planning.options import current_planning
 from fiveloop.loops.planning.record import Record
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan.carry import changed_structure
@@ -168,7 +169,7 @@ def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]
 def _bind(
     cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
 ) -> list[Value]:
-    params = WhileParams(cond, body, len(closures.consts), record)
+    params = WhileParams(cond, body, len(closures.consts), current_planning().promote, record)
     return bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 

@@ -43,6 +43,7 @@ def while_discharge(
         _discharged_cond(p, which, before, left),
         _discharged_body(p, which, before, left, changed),
         p.num_consts + len(read),
+        p.promote,
         replace(p.record, names=()),
     )
     args = [*[values[k] for k in before], _number(0), *[values[k] for k in left]]

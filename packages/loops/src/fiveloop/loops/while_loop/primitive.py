@@ -25,13 +25,14 @@ class WhileParams:
     operands : [*consts, *carry, *refs]
     results  : [*carry]
 
-    Both work on the same Refs: the condition sees what the body has written. It does not write itself. `record` tells
-    of the loop, if that is asked for.
+    Both work on the same Refs: the condition sees what the body has written. It does not write itself. With
+    `promote` arrays that are only indexed become Refs. `record` tells of the loop, if that is asked for.
     """
 
     cond: Jaxpr
     body: Jaxpr
     num_consts: int
+    promote: bool = True
     record: Record = field(default=EMPTY, compare=False)
 
     @property

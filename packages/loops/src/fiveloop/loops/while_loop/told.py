@@ -51,7 +51,7 @@ class Written:
         return Record(Called(self.call), names=names, decisions=(told,))
 
 
-UNKNOWN = "only loops of a known length are planned"
+UNKNOWN = "only `promote` is for loops of any length"
 AS_WHILE = Written(
     "while_loop",
     lambda tree: [f"val{path}" for path in leaf_paths(tree)],
