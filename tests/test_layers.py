@@ -33,6 +33,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("primitives",),
     (
         "index_apart",
+        "index_bounds",
         "index_compose",
         "index_layout",
         "index_parse",

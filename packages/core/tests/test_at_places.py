@@ -113,18 +113,31 @@ def test_what_is_out_of_bounds_is_left_out(name: str, traced: bool) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("mode", [None, "clip", "promise_in_bounds"])
-def test_other_modes_are_the_rule_of_all_indexing(mode: str | None) -> None:
+@pytest.mark.parametrize(
+    ("mode", "row"), [(None, 4), ("clip", 3), ("drop", 4), ("promise_in_bounds", 3)]
+)
+def test_a_write_out_of_bounds_is_left_out_unless_it_is_to_be_clamped(
+    mode: str | None, row: int
+) -> None:
     @jit
     def run(i: Any) -> tuple[Any, ...]:
         place = as_value(HOST).at[i]
-        return place.add(1.0, mode=mode), place.get(mode=mode, indices_are_sorted=True)
+        return place.add(1.0, mode=mode), place.get(indices_are_sorted=True)
 
     want = HOST.copy()
-    want[3] += 1.0
+    want[row : row + 1] += 1.0
     written, read = run(np.int32(9))
     np.testing.assert_array_equal(written, want)
     np.testing.assert_array_equal(read, HOST[3])
+
+
+def test_an_explicit_mode_is_for_known_positions_too() -> None:
+    x = as_value(HOST)
+    np.testing.assert_array_equal(x.at[9].get(mode="clip"), HOST[3])
+    np.testing.assert_array_equal(x.at[9].set(0.0, mode="drop"), HOST)
+    np.testing.assert_array_equal(np.asarray(x.at[np.array([-9, 1])].set(0.0, mode="clip"))[:2], 0)
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        x.at[9].set(0.0)
 
 
 def test_no_derivative_comes_from_what_is_left_out() -> None:

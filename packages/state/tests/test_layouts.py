@@ -114,21 +114,31 @@ def test_one_element_through_a_layout_is_one_element() -> None:
 
 ONE_ELEMENT = """\
 { lambda a:Ref{f64[2,3,4]} b:i32[] c:f64[] ; Accum<a> Write<a> ; let
-    d:i32[] = resolve_index[size=24 window=1 dtype=i32] b
+    d:i32[] = resolve_index[size=24 window=None dtype=i32] b
     e:i32[] = div d 12
     f:i32[] = rem d 12
     g:i32[] = div f 4
     h:i32[] = rem f 4
-    a[e, g, h] <- c
-    a[1, 0, b] += c
-    i:i32[] = resolve_index[size=8 window=1 dtype=i32] b
-    j:i32[] = mul i 3
-    k:i32[] = add j 2
-    l:i32[] = div k 12
-    m:i32[] = rem k 12
-    n:i32[] = div m 4
-    o:i32[] = rem m 4
-    a[l, n, o] <- c
+    i:i32[] = resolve_index[size=24 window=None dtype=i32] b
+    j:bool[] = greater_equal i 0
+    k:bool[] = less i 24
+    l:bool[] = bitwise_and j k
+    m:i32[] = select l e 2
+    a[m?, g?, h?] <- c
+    a[1, 0, b?] += c
+    n:i32[] = resolve_index[size=8 window=None dtype=i32] b
+    o:i32[] = mul n 3
+    p:i32[] = add o 2
+    q:i32[] = div p 12
+    r:i32[] = rem p 12
+    s:i32[] = div r 4
+    t:i32[] = rem r 4
+    u:i32[] = resolve_index[size=8 window=None dtype=i32] b
+    v:bool[] = greater_equal u 0
+    w:bool[] = less u 8
+    x:bool[] = bitwise_and v w
+    y:i32[] = select x q 2
+    a[y?, s?, t?] <- c
   in () }"""
 
 

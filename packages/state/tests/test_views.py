@@ -339,3 +339,29 @@ def test_a_sum_with_what_was_read_before_a_write_is_no_accumulation() -> None:
 
     late(2.0)
     assert float(total[...]) == 3.0
+
+
+def test_a_write_through_a_view_leaves_out_what_lies_outside_of_the_view() -> None:
+    def write(x: Any, i: Any) -> Any:
+        finals = []
+        for k in range(3):
+            ref = new_ref(x)
+            [ref.at[i], ref.at[1:3], ref.at[ds(i - 1, 2)]][k][... if k != 1 else i - 1] = 9.0
+            finals.append(freeze(ref))
+        for at in [(0, i - 2), (slice(None), i - 3)]:
+            ref = new_ref(x)
+            ref.reshape((2, 2) if at[0] == 0 else (4, 1))[at] = 9.0
+            finals.append(freeze(ref))
+        ref = new_ref(x)
+        ref.at[None][i - 3] = 9.0
+        return [*finals, freeze(ref)]
+
+    single, inner, span, row, column, lane = jit(write)(np.zeros(4), 4)
+    for left_out in (single, inner, row, column, lane):
+        np.testing.assert_array_equal(left_out, np.zeros(4))
+    np.testing.assert_array_equal(span, [0, 0, 0, 9])
+    _, inner, _, row, column, lane = jit(write)(np.zeros(4), 3)
+    np.testing.assert_array_equal(inner, np.zeros(4))
+    np.testing.assert_array_equal(row, [0, 9, 0, 0])
+    np.testing.assert_array_equal(column, [9, 9, 9, 9])
+    np.testing.assert_array_equal(lane, [9, 9, 9, 9])

@@ -191,7 +191,7 @@ def test_strides_offsets_and_constants_as_places() -> None:
 
         def body(i: Any, r: Any) -> None:
             row = r[STEPS - i, k]
-            r[4 - i, k] = ew.tanh(x[i] * row * row)
+            r[4 - i, 0] = ew.tanh(x[i] * row * row)
 
         return for_loop(STEPS, body, ew.sin(ew.add(x[0], zeros((STEPS + 1, 1, WIDTH), x.dtype))))
 

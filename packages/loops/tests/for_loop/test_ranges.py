@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.loops.testing  # noqa: F401  # what the oracle knows of loops
-from fiveloop.core import Jaxpr, jit, make_jaxpr
+from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
 from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.oracle import run_jaxpr
@@ -112,5 +112,28 @@ def test_carried_and_outer_numbers() -> None:
         return fori_loop(0, 3, lambda i, c: (c[0].at[c[1] + n].add(i), c[1] - 1), (x, 0))[0]
 
     jaxpr = run_passes(make_jaxpr(f)(X, np.int32(1)))
-    assert resolved(jaxpr) == 1
+    assert (
+        resolved(jaxpr) == 5
+    )  # where it is and where that fits, to read and to write; and where it is written
     np.testing.assert_array_equal(jit(f)(X, np.int32(1)), [1, 1, 2, 3, 4, 7])
+
+
+def masks(jaxpr: Jaxpr) -> int:
+    """How many choices there are in all loops."""
+    here = sum(eqn.primitive.name == "select" for eqn in jaxpr.eqns)
+    return here + sum(masks(inner) for eqn in jaxpr.eqns for inner in jaxprs_in(eqn.params))
+
+
+@pytest.mark.parametrize("step", [before, nested, within_cond], ids=lambda step: step.__name__)
+def test_a_write_that_the_counter_shows_in_bounds_is_not_masked(step: Any) -> None:
+    assert not masks(discharge_state(make_jaxpr(loop(step))(X)))
+
+
+def test_a_write_that_may_be_out_of_bounds_is_masked_and_left_out() -> None:
+    def step(i: Any, ref: Any) -> None:
+        ref[2 * i] = 9.0
+
+    assert masks(discharge_state(make_jaxpr(loop(step))(X)))
+    np.testing.assert_array_equal(jit(loop(step))(X), [9, 1, 9, 3, 9, 5])
+    slope = jit(grad(lambda x: (loop(step)(x) * X).sum()))(X)
+    np.testing.assert_array_equal(slope, [0, 1, 0, 3, 0, 5])

@@ -164,10 +164,10 @@ def test_writes_of_a_step_that_may_end_are_folded() -> None:
 
     run = lambda: (scan(step, 0, XS, until=lambda k: k > 3)[1], ref[...])
     told = explain(run).loops[0].decisions
-    assert [d.reason for d in told if d.step == "fold" and d.subject == "ref"] == [
-        "a write is left out: the same place is written again before it is read",
-        "a read is what was written there before",
-    ]
+    overwritten, read = [d.reason for d in told if d.step == "fold" and d.subject == "ref"]
+    assert overwritten == "a write is left out: the same place is written again before it is read"
+    # `k` may be out of bounds, where a read is not what was written.
+    assert read.startswith("a read after a write stays a read: whether it is of the place written")
     ys, held = jit(run)()
     with planning(fold=False):
         more, kept = jit(run)()

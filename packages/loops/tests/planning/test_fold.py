@@ -73,7 +73,7 @@ FOLDED: dict[str, tuple[Body, int]] = {
     "set and added": (set_and_added, 1),
     "whole": (whole, 1),
     "an index computed twice": (computed_twice, 2),
-    "swapped": (swapped, 2),
+    "swapped": (swapped, 1),
     "an element named twice": (repeated, 1),
 }
 

@@ -35,6 +35,7 @@ from .custom_rule.primitive import (
 from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
 from .fixed import Fixed, setter
+from .index_bounds import can_be_masked, old_outside, zero_outside
 from .index_compose import compose
 from .index_eager import put_now, swap_now, take_now
 from .index_layout import Layout, before_layouts, reshaped, transposed
@@ -60,6 +61,7 @@ from .primitives.broadcast import (
     ReshapeParams,
     TransposeParams,
     broadcast_in_dim_p,
+    full,
     reshape_p,
     transpose_p,
 )
@@ -184,6 +186,7 @@ __all__ = [
     "branches_as_python",
     "bytes_of",
     "call_as_python",
+    "can_be_masked",
     "canonical_dtype",
     "canonical_shape",
     "cast_for_write",
@@ -209,6 +212,7 @@ __all__ = [
     "flatten_located",
     "flatten_values",
     "forward_residuals",
+    "full",
     "function_name",
     "function_source",
     "gather_p",
@@ -246,6 +250,7 @@ __all__ = [
     "note_sharer",
     "one_outside",
     "optional_module",
+    "old_outside",
     "order",
     "order_p",
     "partition",
@@ -294,4 +299,5 @@ __all__ = [
     "used_vars",
     "whole_indexer",
     "with_static",
+    "zero_outside",
 ]

@@ -42,6 +42,7 @@ class _Block:
     strides: list[int]
     reversed: list[int]
     perm: list[int]
+    drops: Sequence[int]
 
     @property
     def is_static(self) -> bool:
@@ -54,7 +55,7 @@ class _Block:
 
 
 def _block(shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Block:
-    block = _Block([], [], [], [], [])
+    block = _Block([], [], [], [], [], indexer.dynamic_axes if indexer.drops else ())
     given = iter(operands)
     for axis, e in enumerate(indexer.entries):
         start: Value | int = next(given) if is_dynamic(e) else 0
@@ -90,7 +91,7 @@ def _read(x: Value, block: _Block) -> Value:
     if block.is_static:
         low = [s for s in block.starts if isinstance(s, int)]
         return static_slice(x, low, [s + n for s, n in zip(low, block.extents, strict=True)])
-    return dynamic_slice(x, _dynamic_starts(block), block.extents)
+    return dynamic_slice(x, _dynamic_starts(block), block.extents, block.drops)
 
 
 def _dynamic_starts(block: _Block) -> list[Value]:
@@ -131,13 +132,13 @@ def put_block(x: Value, indexer: Indexer, operands: Sequence[Value], v: Value, k
     v = permuted(v, inverse(block.perm))
     if block.reversed:
         v = reverse(v, tuple(block.reversed))
-    whole = same_shape(block.extents, x.shape)
+    whole = same_shape(block.extents, x.shape) and not block.drops
     if kind != "set" or any(by != 1 for by in block.strides):
         old = x if whole else _read(x, block)
         v = _combined(old, v, block, kind)
     if whole:
         return v
-    return dynamic_update_slice(x, v, _dynamic_starts(block))
+    return dynamic_update_slice(x, v, _dynamic_starts(block), block.drops)
 
 
 def _combined(old: Value, v: Value, block: _Block, kind: str) -> Value:

@@ -13,8 +13,16 @@ from fiveloop.core.dims import Dim, Shape, same_dim
 from fiveloop.core.index_parse import bad_index
 from fiveloop.core.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
 from fiveloop.core.indexing import take
-from fiveloop.core.primitives.broadcast import broadcast_in_dim
-from fiveloop.core.primitives.elementwise import add, mul
+from fiveloop.core.primitives.broadcast import broadcast_in_dim, full
+from fiveloop.core.primitives.elementwise import (
+    add,
+    bitwise_and,
+    bitwise_not,
+    less,
+    mul,
+    select,
+    sub,
+)
 from fiveloop.core.primitives.index import common_index_dtype, index_dtype, resolve_index
 from fiveloop.core.primitives.shape import iota
 
@@ -31,12 +39,13 @@ class Placed:
     shape: Shape
     indexer: Indexer
     operands: Sequence[Value]
+    drops: bool = False
 
     def axes(self) -> list[Axis]:
         """The axes of the array, each with its entry and operand."""
         given = iter(self.operands)
         return [
-            Axis(e, next(given) if is_dynamic(e) else None, n)
+            Axis(e, next(given) if is_dynamic(e) else None, n, self.drops)
             for e, n in zip(self.indexer.entries, self.shape, strict=True)
         ]
 
@@ -57,6 +66,7 @@ class Axis:
     entry: Entry
     operand: Value | None
     size: Dim
+    drops: bool
 
     @property
     def is_whole(self) -> bool:
@@ -67,12 +77,13 @@ class Axis:
 
     @property
     def position(self) -> Position:
-        """Where it starts, or all that it picks: in range, negatives counted from the end."""
+        """Where it starts, or all that it picks, negatives counted from the end; in range, unless it drops."""
         if self.operand is None:
             assert isinstance(self.entry, At | Span), "unreachable: picks have operands"
             return self.entry.start or 0
         window = self.entry.extent if isinstance(self.entry, Span) else 1
-        return resolve_index(self.operand, self.size, window, index_dtype(self.operand.dtype))
+        dtype = index_dtype(self.operand.dtype)
+        return resolve_index(self.operand, self.size, None if self.drops else window, dtype)
 
 
 def compose(
@@ -81,13 +92,16 @@ def compose(
     outer_operands: Sequence[Value],
     inner: Indexer,
     inner_operands: Sequence[Value],
+    *,
+    drops: bool = False,
 ) -> tuple[Indexer, list[Value]]:
     """The index into an array of `shape` that selects what `inner` selects of what `outer` selects.
 
-    An operand of `inner` is in bounds of what `outer` selects, or is clamped to that.
+    An operand of `inner` is in bounds of what `outer` selects, or is clamped to that; or, if the index is to be one
+    that `drops`, it goes outside of the array, too.
     """
-    first = Placed(shape, outer, outer_operands)
-    second = Placed(outer.result_shape, inner, inner_operands)
+    first = Placed(shape, outer, outer_operands, drops)
+    second = Placed(outer.result_shape, inner, inner_operands, drops)
     return _axis_by_axis(first, second) or _by_positions(first, second)
 
 
@@ -100,7 +114,7 @@ def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] |
         return None
     labels = outer.labels()
     within = list(zip(labels, inner.axes(), strict=True))
-    if not all(_keeps_new_axis(axis.entry) for label, axis in within if label == NEW):
+    if not all(_keeps_new_axis(axis) for label, axis in within if label == NEW):
         return None
     inside = dict(within)
     entries: list[Entry] = []
@@ -118,9 +132,11 @@ def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] |
     return Indexer(tuple(entries), inner.indexer.pick_shape, pick_axis, new_axes), operands
 
 
-def _keeps_new_axis(entry: Entry) -> bool:
-    """Whether an entry, for an axis of size one that the array does not have, keeps it or drops it."""
-    return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
+def _keeps_new_axis(axis: Axis) -> bool:
+    """Whether an entry, for an axis of size one that the array does not have, keeps it or leaves it out."""
+    if axis.drops and axis.operand is not None:
+        return False
+    return isinstance(axis.entry, At) or (isinstance(axis.entry, Span) and axis.entry.size == 1)
 
 
 def _combined(outer: Axis, inner: Axis) -> tuple[Entry, Position | None] | None:
@@ -131,7 +147,13 @@ def _combined(outer: Axis, inner: Axis) -> tuple[Entry, Position | None] | None:
         return span, outer.operand
     if outer.is_whole:
         return entry, inner.operand
+    if inner.drops and isinstance(entry, Span) and entry.start is None:
+        return None  # what lies in the array, but outside of the span, is left out one by one
     position = _affine(outer.position, span.stride, inner.position)
+    if inner.drops and isinstance(position, Value):
+        position = _not_from_end(position, outer.size)
+        if inner.operand is not None:
+            position = _or_behind(inner, position, outer.size)
     start = position if isinstance(position, int) else None
     match entry:
         case At():
@@ -153,6 +175,20 @@ def _affine(start: Position, stride: int, k: Position) -> Position:
     return add(broadcast_in_dim(first, steps.shape, ()), steps)
 
 
+def _not_from_end(position: Value, size: Dim) -> Value:
+    """The index that means a position, also one before the first element."""
+    zero, count = (full(position.shape, n, position.dtype) for n in (0, size))
+    return select(less(position, zero), sub(position, count), position)
+
+
+def _or_behind(axis: Axis, position: Value, size: Dim) -> Value:
+    """A position where what it was made of is in bounds of an axis, and elsewhere the first behind the end."""
+    k, zero, count = common_index_dtype([axis.position, 0, axis.size])
+    zero, count = (broadcast_in_dim(n, k.shape, ()) for n in (zero, count))
+    inside = bitwise_and(less(k, count), bitwise_not(less(k, zero)))
+    return select(inside, position, full(position.shape, size, position.dtype))
+
+
 def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each axis of the array."""
     if not outer.shape:
@@ -163,12 +199,22 @@ def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
     labels = outer.labels()
     found = [positions(axis, k, labels, inner.shape) for k, axis in enumerate(outer.axes())]
     shape = inner.indexer.result_shape
-    if inner.shape:
-        operands = [take(x, inner.indexer, inner.operands) for x in found]
-    else:  # one element, perhaps several times
+    if not inner.shape:  # one element, perhaps several times
         operands = [broadcast_in_dim(x, shape, ()) for x in found]
+    elif inner.drops:
+        operands = [_or_behind_all(x, n, inner) for x, n in zip(found, outer.shape, strict=True)]
+    else:
+        operands = [take(x, inner.indexer, inner.operands) for x in found]
     picks = tuple(Pick() for _ in operands)
     return Indexer(picks, shape), operands
+
+
+def _or_behind_all(x: Value, size: Dim, inner: Placed) -> Value:
+    """What an index reads of positions along an axis; where it lies outside, the first behind the end."""
+    count = full((), size, x.dtype)
+    x = sub(x, broadcast_in_dim(count, x.shape, ()))
+    found = take(x, inner.indexer.dropping(), inner.operands)
+    return add(found, broadcast_in_dim(count, found.shape, ()))
 
 
 def positions(axis: Axis, k: int, labels: Sequence[Label], shape: Shape) -> Value:
@@ -181,4 +227,6 @@ def positions(axis: Axis, k: int, labels: Sequence[Label], shape: Shape) -> Valu
     elif isinstance(entry, At):
         along = []
     value = Scalar(np.asarray(position, np.int32)) if isinstance(position, int) else position
+    if axis.drops and axis.operand is not None:
+        value = _not_from_end(value, axis.size)
     return broadcast_in_dim(value, shape, along)

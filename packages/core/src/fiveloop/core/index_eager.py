@@ -30,12 +30,16 @@ LARGE = 2**18
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """An index all of whose positions are on the device, and the program that reads there."""
+    """An index all of whose positions are on the device, and the program that reads there.
+
+    `is_checked` says that the positions are known to be in range.
+    """
 
     indexer: Indexer
     result_shape: Shape
     positions: tuple[Buffer, ...]
     read: Any
+    is_checked: bool = False
 
 
 def take_now(x: Array, index: Any) -> Value:
@@ -52,9 +56,19 @@ def take_now(x: Array, index: Any) -> Value:
 
 
 def put_now(
-    x: Array, index: Any, v: Any, kind: str, flags: Flags = (False, False), *, donate: bool = False
+    x: Array,
+    index: Any,
+    v: Any,
+    kind: str,
+    flags: Flags = (False, False),
+    *,
+    donate: bool = False,
+    drops: bool = True,
 ) -> Value:
-    """A concrete array with a value combined into it at an index; with `donate`, in the same memory."""
+    """A concrete array with a value combined into it at an index; with `donate`, in the same memory.
+
+    Where an index that is not checked lies outside, nothing is written if it `drops`; else it is clamped.
+    """
     plan = _plan(x.shape, index)
     value = as_value(v, "the value written")
     check_kind(x.aval, kind)
@@ -63,13 +77,15 @@ def put_now(
         unique, ascending = flags
         return put_kind(
             x,
-            indexer,
+            indexer.dropping() if drops else indexer,
             operands,
             value,
             kind,
             unique_indices=unique,
             indices_are_sorted=ascending,
         )
+    if drops and not plan.is_checked:
+        plan = replace(plan, indexer=plan.indexer.dropping())
     written = _written(x, plan, value)
     if donate and x.size > LARGE and _keeps_some(plan.indexer, kind):
         return _put_in_steps(x, plan, written, kind)
@@ -96,11 +112,11 @@ def _put_in_steps(x: Array, plan: _Plan, written: Buffer, kind: str) -> Value:
     return Array(_writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions))
 
 
-def swap_now(x: Array, index: Any, v: Any, *, donate: bool = False) -> tuple[Value, Value]:
-    """What a concrete array holds at an index, and the array with a value there, in the same memory if `donate`."""
+def swap_now(x: Array, index: Any, at: Any, v: Any, *, donate: bool = False) -> tuple[Value, Value]:
+    """What a concrete array holds at an index, and the array with a value `at` one, in the same memory if `donate`."""
     # One program that reads and writes would copy the array, since what it reads is a result.
     old = take_now(x, index)
-    return old, put_now(x, index, v, "set", donate=donate)
+    return old, put_now(x, at, v, "set", donate=donate)
 
 
 def _written(x: Array, plan: _Plan, value: Value) -> Buffer:
@@ -148,11 +164,12 @@ def _static_plan(shape: Shape, key: tuple[Any, ...]) -> _Plan:
 
 
 def _device_plan(shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Plan:
+    is_checked = not indexer.dynamic_axes
     indexer, operands = _at_run_time(shape, indexer, operands)
     buffers = tuple(
         _position(int(i.host)) if isinstance(i, Scalar) else to_array(i).buffer for i in operands
     )
-    return _Plan(indexer, indexer.result_shape, buffers, _reader(indexer))
+    return _Plan(indexer, indexer.result_shape, buffers, _reader(indexer), is_checked)
 
 
 def _one_array(shape: Shape, index_shape: Shape, index: Buffer) -> _Plan:

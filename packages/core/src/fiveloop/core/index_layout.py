@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.primitives.broadcast import (
     ReshapeParams,
     fill_in,
+    full,
     inverse,
     reshape,
     reshape_aval,
@@ -24,7 +26,14 @@ from fiveloop.core.primitives.broadcast import (
 )
 from fiveloop.core.primitives.check import canonical_axes
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import div, rem
+from fiveloop.core.primitives.elementwise import (
+    bitwise_and,
+    div,
+    greater_equal,
+    less,
+    rem,
+    select,
+)
 
 Found: TypeAlias = tuple[Entry, Position | None]
 
@@ -51,10 +60,10 @@ class Layout:
         return transpose(reshape(x, self.between), inverse(self.perm))
 
     def before(
-        self, indexer: Indexer, operands: Sequence[Value]
+        self, indexer: Indexer, operands: Sequence[Value], drops: bool = False
     ) -> tuple[Indexer, Sequence[Value], tuple[Layout, ...]]:
         """The index that selects of the array what an index selects of its layout, and the layout of that."""
-        placed, layouts = Placed(self.new, indexer, operands), []
+        placed, layouts = Placed(self.new, indexer, operands, drops), []
         if self.between != self.new:
             placed = Placed(self.between, *_before_reshape(self.between, placed))
             found, wanted = placed.indexer.result_shape, indexer.result_shape
@@ -88,12 +97,12 @@ def transposed(shape: Shape, axes: Sequence[int] | None = None) -> Layout:
 
 
 def before_layouts(
-    layouts: Sequence[Layout], indexer: Indexer, operands: Sequence[Value]
+    layouts: Sequence[Layout], indexer: Indexer, operands: Sequence[Value], *, drops: bool = False
 ) -> tuple[Indexer, Sequence[Value], tuple[Layout, ...]]:
     """As `before` of one layout, of one after the other."""
     left: tuple[Layout, ...] = ()
     for layout in reversed(layouts):
-        indexer, operands, found = layout.before(indexer, operands)
+        indexer, operands, found = layout.before(indexer, operands, drops)
         left = (*found, *left)
     return indexer, operands, left
 
@@ -123,8 +132,11 @@ def _group_by_group(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]] |
     axes, labels, picked = placed.axes(), placed.labels(), placed.indexer.pick_shape
     before = labels[: labels.index(PICK)] if PICK in labels else []
     found: list[Found] = [(At(0), None)] * len(old)
-    pick_axis = 0
-    for ours, theirs in _groups(old, placed.shape):
+    pick_axis, groups = 0, list(_groups(old, placed.shape))
+    grouped = {k for _, theirs in groups for k in theirs}
+    if any(x.drops and x.operand is not None for k, x in enumerate(axes) if k not in grouped):
+        return None  # on an axis of size one, too, an index may be out of bounds
+    for ours, theirs in groups:
         entries = _group([old[k] for k in ours], [axes[k] for k in theirs])
         sides = {k in before for k in theirs if k in labels}
         if entries is None or len(sides) == 2:
@@ -168,7 +180,19 @@ def _group(sizes: Sequence[int], axes: Sequence[Axis]) -> list[Found] | None:
     if count > 1 and any(isinstance(axis.entry, Pick) for axis in axes):
         return None
     at = _number([axis.size for axis in axes], [axis.position for axis in axes])
-    return _spread(sizes, at, count, step)
+    found = _spread(sizes, at, count, step)
+    moving = [axis for axis in axes if axis.drops and axis.operand is not None]
+    if found is None or not moving:
+        return found
+    return _guarded(found, moving, sizes[0]) if count == 1 else None
+
+
+def _guarded(found: list[Found], axes: Sequence[Axis], size: int) -> list[Found] | None:
+    """The entries of one element, the first of them behind its axis where an index is out of bounds."""
+    (entry, row), *rest = found
+    inside = reduce(bitwise_and, [_is_inside(as_value(a.position), a.size) for a in axes])
+    row = as_value(row)
+    return [(entry, select(inside, row, full(row.shape, size, row.dtype))), *rest]
 
 
 def _spread(sizes: Sequence[int], at: Position, count: int, step: int) -> list[Found] | None:
@@ -216,7 +240,19 @@ def _by_positions(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each old axis."""
     shape, labels = placed.indexer.result_shape, placed.labels()
     along = [positions(axis, k, labels, shape) for k, axis in enumerate(placed.axes())]
-    rows = _rows(old, _number(placed.shape, along))[0]
     if not along:
-        rows = [as_value(np.zeros(shape, np.int32))] * len(old)
-    return Indexer((Pick(),) * len(old), shape), [as_value(row) for row in rows]
+        return Indexer((Pick(),) * len(old), shape), [as_value(np.zeros(shape, np.int32))] * len(
+            old
+        )
+    rows = [as_value(row) for row in _rows(old, _number(placed.shape, along))[0]]
+    if placed.drops:
+        inside = reduce(bitwise_and, map(_is_inside, along, placed.shape))
+        behind = [full(shape, n, row.dtype) for n, row in zip(old, rows, strict=True)]
+        rows = [select(inside, row, n) for row, n in zip(rows, behind, strict=True)]
+    return Indexer((Pick(),) * len(old), shape), rows
+
+
+def _is_inside(place: Value, size: int) -> Value:
+    """Whether a place lies along an axis of a size."""
+    zero, count = (full(place.shape, n, place.dtype) for n in (0, size))
+    return bitwise_and(greater_equal(place, zero), less(place, count))

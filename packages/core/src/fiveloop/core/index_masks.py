@@ -141,9 +141,12 @@ def masked_place(shape: Shape, index: Any) -> MaskedPlace | None:
     return MaskedPlace(Normal(*normalize(shape, whole)), mask, axis, axis if together else 0)
 
 
-def put_masked(x: Value, place: MaskedPlace, v: Any, kind: str = "set") -> Value:
+def put_masked(
+    x: Value, place: MaskedPlace, v: Any, kind: str = "set", drops: bool = True
+) -> Value:
     """`x` with `v` combined in where the mask of an index holds."""
     indexer, operands = place.normal.indexer, place.normal.operands
+    indexer = indexer.dropping() if drops else indexer
     old, mask = take(x, indexer, operands), place.wide()
     new = place.spread(v, x.aval)
     if kind != "set":

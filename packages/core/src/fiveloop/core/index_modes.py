@@ -1,60 +1,48 @@
 """What `x.at[index]` does out of bounds, if it is asked to do other than all indexing does.
 
-An index that is known is checked, and one that is known only at run time is clamped. With "drop" and "fill" what is
-out of bounds, known or not, is left out: it goes to an element behind the last one of its axis, which is put there
-for it and cut off again.
+An index that is known is checked. One that is known only at run time is clamped for a read, and a write leaves out
+what lies outside. With "clip" and "drop" or "fill" all is clamped or left out, known or not, read or written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import Scalar, Value
-from fiveloop.core.dims import Dim
-from fiveloop.core.index_parse import bad_index, expand_ellipsis
+from fiveloop.core.array import Scalar, Value, as_value, to_array
+from fiveloop.core.dims import Shape
+from fiveloop.core.index_parse import expand_ellipsis, normalize
 from fiveloop.core.indexer import DynamicSpan
+from fiveloop.core.indexing import take
+from fiveloop.core.primitives.broadcast import broadcast_in_dim, full
 from fiveloop.core.primitives.check import bad_value
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import add, bitwise_and, greater_equal, less, select
-from fiveloop.core.primitives.shape import pad
+from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.promotion import DType
 
-AS_ALWAYS = (None, "promise_in_bounds", "clip")
-MODES = (*AS_ALWAYS, "drop", "fill")
+AS_ALWAYS = (None, "promise_in_bounds")
+CLAMPED = ("clip", "promise_in_bounds")
+MODES = (*AS_ALWAYS, "clip", "drop", "fill")
 
 
-def leaves_out(mode: str | None) -> bool:
-    """Whether a mode leaves out what is out of bounds."""
+def by_mode(shape: Shape, index: Any, mode: str | None) -> Any:
+    """An index as a mode takes it: with positions that are not checked, unless that is asked for."""
     if mode not in MODES:
         bad_value(f"x.at[index]: expected a mode in {MODES}, got {mode!r}")
-    return mode not in AS_ALWAYS
+    if mode in AS_ALWAYS:
+        return index
+    return tuple(_at_run_time(item) for item in expand_ellipsis(shape, index))
 
 
-def with_room(
-    x: Value, index: Any, filler: Value, run: Callable[[Value, Any], Value], *, cut: bool
-) -> Value:
-    """`run` on an array with an element more where an index may be out of bounds, and that index, redirected.
-
-    With `cut`, the result has the array's shape and is cut to what it was.
-    """
-    items, room, axis = [], [0] * x.ndim, 0
-    for item in expand_ellipsis(x.shape, index):
-        if isinstance(item, DynamicSpan):
-            bad_index(
-                "x.at[index]: expected integers where an index may be left out, got a span `ds(start, size)`, which is "
-                "moved until it fits; leave `mode` out"
-            )
-        is_integer = _is_integer(item)
-        items.append(_redirected(item, x.shape[axis]) if is_integer else item)
-        if is_integer:
-            room[axis] = 1
-        axis += 0 if item is None or isinstance(item, bool) else _axes(item)
-    none = [0] * x.ndim
-    out = run(pad(x, filler, none, room), tuple(items))
-    return pad(out, filler, none, [-n for n in room]) if cut else out
+def take_or_fill(x: Value, index: Any, filler: Value | None) -> Value:
+    """What stands at an index, and `filler`, zero if there is none, where it lies outside."""
+    indexer, operands = normalize(x.shape, index)
+    out = take(x, indexer.dropping(), operands)
+    if filler is None:
+        return out
+    inside = take(full(x.shape, True, np.bool_), indexer.dropping(), operands)
+    return select(inside, out, broadcast_in_dim(filler, out.shape, ()))
 
 
 def filler_of(dtype: DType) -> Value:
@@ -66,24 +54,12 @@ def filler_of(dtype: DType) -> Value:
     return Scalar(np.asarray(True if dtype.kind == "b" else np.nan).astype(dtype))
 
 
-def _is_integer(item: Any) -> bool:
-    if isinstance(item, (Value, np.ndarray)):
-        return item.dtype != np.bool_
-    return isinstance(item, int) and not isinstance(item, bool)
-
-
-def _axes(item: Any) -> int:
-    is_mask = isinstance(item, (Value, np.ndarray)) and item.dtype == np.bool_
-    return item.ndim if is_mask else 1
-
-
-def _redirected(item: Any, size: Dim) -> Any:
-    """An index in which all that is out of bounds of an axis names the place behind its last element."""
-    if isinstance(item, int):
-        return item % size if -size <= item < size else size
-    if isinstance(item, np.ndarray):
-        return np.where((item < -size) | (item >= size), size, item % max(size, 1))
-    wide = item.dtype.itemsize == 8 or item.dtype == np.uint32
-    i = convert(item, np.int64 if wide else np.int32)
-    i = select(less(i, 0), add(i, size), i)
-    return select(bitwise_and(greater_equal(i, 0), less(i, size)), i, convert(size, i.dtype))
+def _at_run_time(item: Any) -> Any:
+    """An item of an index whose positions, if it has some, are not looked at now."""
+    if isinstance(item, DynamicSpan):
+        return replace(item, start=_at_run_time(item.start))
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        wide = not -(2**31) <= item < 2**31
+        item = np.asarray(item, np.int64 if wide else np.int32)
+    is_known = isinstance(item, np.ndarray) and item.dtype.kind in "iu"
+    return to_array(as_value(item)) if is_known else item

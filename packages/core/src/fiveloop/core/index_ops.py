@@ -10,11 +10,11 @@ from fiveloop.core.array_methods import METHODS
 from fiveloop.core.errors import at_source
 from fiveloop.core.index_eager import put_now, take_now
 from fiveloop.core.index_masks import masked_place, put_masked
-from fiveloop.core.index_modes import filler_of, leaves_out, with_room
+from fiveloop.core.index_modes import CLAMPED, by_mode, filler_of, take_or_fill
 from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexing import cast_for_write, put_kind, take
 from fiveloop.core.ir.avals import ShapedArray
-from fiveloop.core.primitives.broadcast import full, zeros_of
+from fiveloop.core.primitives.broadcast import full
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.rules import own_method, type_rules
 from fiveloop.core.trace.tracer import current_source, is_concrete, is_eager
@@ -59,8 +59,9 @@ class AtView:
 class Place:
     """A place of an array, to be read or combined with new values; the array itself does not change.
 
-    `mode` says what happens out of bounds: None, "promise_in_bounds" and "clip" are the rule of all indexing, by
-    which an index that is known only at run time is clamped; "drop" and "fill" leave out what is out of bounds.
+    `mode` says what happens out of bounds. None is the rule of all indexing: an index that is known is checked; one
+    that is known only at run time is clamped for a read, and a write leaves out what is outside. "clip" clamps and
+    "drop" and "fill" leave out, whatever is known; "promise_in_bounds" says that nothing is out of bounds.
     `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend; both only
     make the operation cheaper.
     """
@@ -76,13 +77,12 @@ class Place:
     ) -> Value:
         """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
         _check_flags(flags)
-        if not leaves_out(mode):
-            return read_array(self._x, self._index)
-        x = self._x
-        filler = (
-            filler_of(x.dtype) if fill_value is None else cast_for_write(x.aval, (), fill_value)
-        )
-        return with_room(x, self._index, filler, read_array, cut=False)
+        x, index = self._x, by_mode(self._x.shape, self._index, mode)
+        if mode not in ("drop", "fill"):
+            return read_array(x, index)
+        if fill_value is None:
+            return take_or_fill(x, index, filler_of(x.dtype))
+        return take_or_fill(x, index, cast_for_write(x.aval, (), fill_value))
 
     def set(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
@@ -123,9 +123,13 @@ class Place:
             bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
         place = masked_place(self._x.shape, self._index)
         if place is not None and not is_concrete(place.mask):
-            old = place.laid(read_array(self._x, place.normal))
+            old = place.laid(take_or_fill(self._x, place.normal, None))
             return put_masked(self._x, place, fun(old))
-        old = self.get(mode=mode, fill_value=0 if leaves_out(mode) else None)
+        if mode in CLAMPED:
+            old = self.get(mode=mode)
+        else:  # one outside, where what is computed is left out, but has a derivative
+            one = full((), 1, self._x.dtype)
+            old = take_or_fill(self._x, by_mode(self._x.shape, self._index, mode), one)
         return self._put(fun(old), "set", mode=mode, **flags)
 
     def max(self, v: ArrayLike, **options: Any) -> Value:
@@ -151,23 +155,17 @@ class Place:
         indices_are_sorted: bool = False,
     ) -> Value:
         x, flags = self._x, (unique_indices, indices_are_sorted)
-        if not leaves_out(mode):
-            return _put(x, self._index, v, kind, flags)
-        nothing = zeros_of(ShapedArray((), x.dtype))
-        run = lambda wider, index: _put(wider, index, v, kind, (False, indices_are_sorted))
-        return with_room(x, self._index, nothing, run, cut=True)
-
-
-def _put(x: Value, index: Any, v: Any, kind: str, flags: tuple[bool, bool]) -> Value:
-    place = masked_place(x.shape, index)
-    if place is not None and not is_concrete(place.mask):
-        return put_masked(x, place, v, kind)
-    if type(x) is Array and is_eager():
-        return put_now(x, index, v, kind, flags)
-    indexer, operands = normalize(x.shape, index)
-    return put_kind(
-        x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
-    )
+        index, drops = by_mode(x.shape, self._index, mode), mode not in CLAMPED
+        place = masked_place(x.shape, index)
+        if place is not None and not is_concrete(place.mask):
+            return put_masked(x, place, v, kind, drops)
+        if type(x) is Array and is_eager():
+            return put_now(x, index, v, kind, flags, drops=drops)
+        indexer, operands = normalize(x.shape, index)
+        indexer = indexer.dropping() if drops else indexer
+        return put_kind(
+            x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
+        )
 
 
 def _check_flags(flags: dict[str, bool]) -> None:

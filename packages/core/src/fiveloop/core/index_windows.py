@@ -68,9 +68,14 @@ def _window_axis(indexer: Indexer, label: Label) -> int | None:
     for axis, e in enumerate(indexer.entries):
         if kind == "lead" and isinstance(e, Lane) and e.lead == k and not indexer.paired[k]:
             return axis
-        if kind == "span" and axis == k and isinstance(e, Span) and e.stride == 1:
+        if kind == "span" and axis == k and isinstance(e, Span) and _is_window(e, indexer):
             return axis
     return None
+
+
+def _is_window(e: Span, indexer: Indexer) -> bool:
+    """Whether a span is read or written as a whole: its positions lie side by side, and are all inside or outside."""
+    return e.stride == 1 and not (indexer.drops and e.start is None and e.size != 1)
 
 
 def _windows(x_shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Windows:
@@ -127,7 +132,7 @@ def _components(
         start = next(given) if is_dynamic(e) else Scalar(np.asarray(_start(e), dtype))
         own = own if is_dynamic(e) else []
         wide = broadcast_in_dim(start, shape, tuple(batch.index(label) for label in own))
-        if isinstance(e, Span) and e.stride != 1:
+        if isinstance(e, Span) and not _is_window(e, indexer):
             steps = mul(iota(dtype, e.size), Scalar(np.asarray(e.stride, dtype)))
             at = (batch.index(("span", axis)),)
             wide = add(wide, broadcast_in_dim(steps, shape, at))
@@ -153,7 +158,8 @@ def take_many(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
     if is_empty(indexer.result_shape):  # of no lanes, even an empty array
         return zeros_of(ShapedArray(indexer.result_shape, x.dtype, x.aval.weak_type))
     w = _windows(x.shape, indexer, operands)
-    params = GatherParams(w.dims, w.sizes, unique_indices=w.separate, in_bounds=True)
+    drops = indexer.drops
+    params = GatherParams(w.dims, w.sizes, False, w.separate, in_bounds=not drops, drops=drops)
     return reshape(permuted(gather(x, w.indices, params), w.perm), indexer.result_shape)
 
 
@@ -171,5 +177,6 @@ def put_many(
     w = _windows(x.shape, indexer, operands)
     v = permuted(reshape(v, w.shape), inverse(w.perm))
     unique, indices_are_sorted = flags
-    params = ScatterParams(w.dims, kind, indices_are_sorted, unique or w.separate, in_bounds=True)
+    unique, drops = unique or w.separate, indexer.drops
+    params = ScatterParams(w.dims, kind, indices_are_sorted, unique, not drops, drops)
     return scatter(x, w.indices, v, params)

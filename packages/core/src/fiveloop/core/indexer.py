@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -23,7 +23,7 @@ class At:
 class Span:
     """`size` positions from `start` on, `stride` apart; None: the start is the next operand, a scalar.
 
-    The stride may be negative only where the start is static. A dynamic start is moved until the span fits.
+    The stride may be negative only where the start is static.
     """
 
     start: int | None
@@ -70,6 +70,9 @@ class Indexer:
     A batched indexer has leading axes of sizes `lead`. Where `paired` says so, each operand has that axis
     too, so that each lane reads with its own indices (from its own array, if there is a `Lane` for it);
     where not, all lanes read at the same place of their own arrays.
+
+    Operands that are out of bounds are moved until all fits; or, if the index `drops`, what lies outside is not
+    written, and is read as zero.
     """
 
     entries: tuple[Entry, ...]
@@ -78,6 +81,7 @@ class Indexer:
     new_axes: tuple[int, ...] = ()
     lead: Shape = ()
     paired: tuple[bool, ...] = ()
+    drops: bool = False
 
     @property
     def result_shape(self) -> Shape:
@@ -116,15 +120,26 @@ class Indexer:
     def pretty(self, names: Sequence[Any] = (), shape: Shape | None = None) -> str:
         """The index as it is written, with the given operand names; full spans as `:` if `shape` is given.
 
+        A name is marked by `?` where what lies outside is dropped.
+
         >>> Indexer((At(None), Span(2, 3), Span(0, 4))).pretty(["i"], (8, 8, 4))
         'i, 2:5, :'
         """
-        given = iter([*map(str, names), *["?"] * len(self.entries)])
+        marks = map("{}?".format if self.drops else str, names)
+        given = iter([*marks, *["?"] * len(self.entries)])
         parts = [
             self._entry(e, given, shape[axis] if shape is not None else None)
             for axis, e in enumerate(self.entries)
         ]
         return ", ".join(parts)
+
+    def dropping(self) -> Indexer:
+        """The same index for a write: what lies outside at run time is left out."""
+        return replace(self, drops=True) if self.dynamic_axes else self
+
+    def fitting(self) -> Indexer:
+        """The same index for a read: what is out of bounds is moved until it fits."""
+        return replace(self, drops=False) if self.drops else self
 
     def _entry(self, e: Entry, names: Iterator[str], size: Dim | None) -> str:
         match e:
@@ -165,8 +180,8 @@ class DynamicSpan:
 def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
     """An index of `size` positions from `start` on, where the start may be a traced integer.
 
-    A traced start is clamped so that the span fits; a negative one counts from the end. A start that is a
-    Python number must fit.
+    A negative start counts from the end. A traced one is clamped for a read, so that the span fits; a write leaves out
+    the positions that are outside. A start that is a Python number must fit.
 
     >>> ds(2, 3)
     DynamicSpan(start=2, size=3, stride=1)
@@ -203,4 +218,5 @@ def around_block(indexer: Indexer) -> tuple[Indexer, Indexer]:
         first = 0 if e.stride > 0 else (e.size - 1) * -e.stride
         outer.append(Span(low, e.extent))
         inner.append(Span(first, e.size, e.stride))
-    return Indexer(tuple(outer)), Indexer(tuple(inner), new_axes=indexer.new_axes)
+    around = Indexer(tuple(outer), drops=indexer.drops)
+    return around, Indexer(tuple(inner), new_axes=indexer.new_axes)

@@ -1,8 +1,8 @@
 """Reading and writing `x[index]`: one meaning for arrays, tracers, Refs and fiveloop.numpy.
 
 `normalize` brings an index to its normal form, an `Indexer` and operands; `take` and `put` carry it out on
-values. One rule holds for reads and writes alike: an index that is known only at run time counts from the
-end if it is negative, and is then clamped into range. An index that is known is checked instead.
+values. An index that is known is checked. One that is known only at run time counts from the end if it is
+negative; then a read clamps it into range, and a write (`Indexer.dropping`) leaves out what lies outside.
 """
 
 from __future__ import annotations
@@ -175,9 +175,10 @@ def resolve(
 ) -> list[Value]:
     """The operands as positions in range, all of one dtype: negatives counted from the end, then clamped.
 
-    Two resolved indices name the same element exactly if they are equal. Without `clamp` only negatives
-    are counted, which is enough where the operation that follows clamps.
+    Two resolved indices name the same element exactly if they are equal. Without `clamp`, and for an index that
+    drops, only negatives are counted, which is enough where the operation that follows clamps or drops.
     """
+    clamp = clamp and not indexer.drops
     if len(operands) != len(indexer.dynamic_axes):
         bad_type(
             f"expected {len(indexer.dynamic_axes)} operands for the index [{indexer}], got {len(operands)}"

@@ -85,20 +85,22 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int = -1) -> Value:
     """`x` with values written at the places that `take_along_axis` reads; `values` broadcast to them.
 
+    A run-time index that is out of bounds is left out.
+
     >>> fnp.put_along_axis(np.array([[1, 2], [3, 4]]), np.array([[1], [0]]), 9)
     Array([[1, 9],
            [9, 4]], dtype=int64)
     """
-    value, at, index = _along("put_along_axis", x, indices, axis)
+    value, at, index = _along("put_along_axis", x, indices, axis, drops=True)
     new = convert(operand("put_along_axis", "values", values), value.dtype)
     new = bc.broadcast_to(new, index.shape[:-1])
-    return ga.scatter(
-        value, index, new, ga.ScatterParams(_along_dims(value.ndim, at), in_bounds=True)
-    )
+    return ga.scatter(value, index, new, ga.ScatterParams(_along_dims(value.ndim, at), drops=True))
 
 
-def _along(fun: str, x: ArrayLike, indices: ArrayLike, axis: int) -> tuple[Value, int, Value]:
-    """The array and its indices, broadcast along all axes but one, and that axis."""
+def _along(
+    fun: str, x: ArrayLike, indices: ArrayLike, axis: int, *, drops: bool = False
+) -> tuple[Value, int, Value]:
+    """The array and its indices, broadcast along all axes but one, and that axis; clamped, if nothing `drops` them."""
     value, index = operand(fun, "x", x), operand(fun, "indices", indices)
     if index.dtype.kind not in "iu" or index.ndim != value.ndim:
         refuse = bad_value if index.dtype.kind in "iu" else bad_type
@@ -108,7 +110,8 @@ def _along(fun: str, x: ArrayLike, indices: ArrayLike, axis: int) -> tuple[Value
     shape = common_shape(fun, rest)
     value = bc.broadcast_to(value, _with(shape, at, value.shape[at]))
     index = bc.broadcast_to(index, _with(shape, at, index.shape[at]))
-    return value, at, bc.expand_dims(resolve_index(index, value.shape[at]), index.ndim)
+    index = resolve_index(index, value.shape[at], None if drops else 1)
+    return value, at, bc.expand_dims(index, index.ndim)
 
 
 def _with(shape: tuple[int, ...], at: int, size: int) -> tuple[int, ...]:

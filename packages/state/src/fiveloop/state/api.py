@@ -169,7 +169,8 @@ def get(ref: Any, index: Any = ...) -> Value:
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     """Write `x` at an index, and give what was there before.
 
-    `x` must broadcast to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
+    A traced index that is out of bounds is clamped for what is given, and nothing is written there. `x` must broadcast
+    to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
 
     >>> r = new_ref(np.arange(3))
     >>> swap(r, 0, 7), r[...]
@@ -178,17 +179,24 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     chosen = _chosen("swap", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
-    base, place, x, layouts = written(ref, index, x)
+    base, place, layouts = through(ref, index)
+    _, at, x, _ = written(ref, index, x)
     if _is_now(base):
         with base.turn:
             base.turn.claim()
-            old, new = swap_now(base.contents(), place, x, donate=not base.is_shared)
+            old, new = swap_now(base.contents(), place, at, x, donate=not base.is_shared)
             base.write_back(new)
         return laid(old, layouts)
     indexer, operands = normalize(base.shape, place)
     value = _element(base, indexer, x)
+    if indexer.dynamic_axes:
+        old = bind1(get_p, base, *operands, params=IndexParams(indexer))
+        indexer, operands = _write_at(base, at)
+        _touch(base)
+        bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
+        return laid(old, layouts)
     _touch(base)
-    old = bind1(swap_p, base, value, *operands, params=SwapParams(indexer))
+    old = bind1(swap_p, base, value, params=SwapParams(indexer))
     return laid(old, layouts)
 
 
@@ -214,7 +222,7 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
     if _is_now(base):
         _write_now(base, place, x, "set")
         return
-    indexer, operands = normalize(base.shape, place)
+    indexer, operands = _write_at(base, place)
     value = _element(base, indexer, x)
     _touch(base)
     bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
@@ -238,7 +246,7 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     if _is_now(base):
         _write_now(base, place, x, "add")
         return
-    indexer, operands = normalize(base.shape, place)
+    indexer, operands = _write_at(base, place)
     value = _element(base, indexer, x)
     _touch(base)
     bind(addupdate_p, base, value, *operands, params=IndexParams(indexer))
@@ -268,7 +276,7 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     if _is_now(base):
         _write_now(base, place, x, monoid)
         return
-    indexer, operands = normalize(base.shape, place)
+    indexer, operands = _write_at(base, place)
     value = _element(base, indexer, x)
     _touch(base)
     bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, monoid))
@@ -449,6 +457,12 @@ def _chosen(what: str, ref: Any, index: Any) -> Masked | None:
     """The part and the mask, if an index is a mask; something that is no Ref is refused."""
     _check_ref(what, ref)
     return masked(ref, index)
+
+
+def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:
+    """Where to write: what lies outside at run time is left out."""
+    indexer, operands = normalize(base.shape, place)
+    return indexer.dropping(), operands
 
 
 def _element(ref: Value, indexer: Indexer, x: Any) -> Value:

@@ -16,6 +16,8 @@ import numpy as np
 from fiveloop.core import Value, is_concrete
 from fiveloop.core.engine import (
     MaskedPlace,
+    Normal,
+    View,
     at_source,
     current_source,
     has_mask,
@@ -25,7 +27,7 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import Aval, ShapedArray, as_value, select
 from fiveloop.state.monoids import Monoid
-from fiveloop.state.views import At
+from fiveloop.state.views import At, laid
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,14 @@ class Masked:
 
     def written(self, x: Any) -> Value:
         """What the part holds, with a value where the mask holds."""
-        return select(self.place.wide(), self.everywhere(x), self.part[...])
+        return select(self.place.wide(), self.everywhere(x), self.held())
+
+    def held(self) -> Value:
+        """What the part holds, where it is written."""
+        if not isinstance(self.part, View):
+            return self.part[...]
+        place = Normal(self.part.indexer.dropping(), list(self.part.operands))
+        return laid(self.part.base[place], self.part.layouts)
 
 
 class Read(Protocol):
@@ -145,7 +154,7 @@ class MaskedRead(Value):
     def _all(self) -> Value:
         if not self.read.is_current:
             raise self.elsewhere()
-        return self.masked.place.laid(self.masked.part[...])
+        return self.masked.place.laid(self.masked.held())
 
     def _laid(self, x: Any) -> Value:
         """A value for each element that the mask chooses from, as NumPy would lay them out."""

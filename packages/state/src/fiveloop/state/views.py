@@ -143,15 +143,21 @@ def _laid(ref: Value, layout: Layout) -> Value:
     return RefView(base, *normalize(base.shape, place), (*layouts, layout))
 
 
-def through(ref: Value, index: Any) -> tuple[Value, Any, tuple[Layout, ...]]:
-    """A Ref and an index; of a view, the Ref that it is a part of, where in that, and the layouts of what is there."""
+def through(
+    ref: Value, index: Any, *, drops: bool = False
+) -> tuple[Value, Any, tuple[Layout, ...]]:
+    """A Ref and an index; of a view, the Ref that it is a part of, where in that, and the layouts of what is there.
+
+    With `drops`, for a write, what lies outside of a part lies outside of the Ref, too.
+    """
     base = base_of(ref)
     if not isinstance(ref, View):
         return base, index, ()
     if index is ...:
         return base, Normal(ref.indexer, list(ref.operands)), ref.layouts
-    indexer, operands, layouts = before_layouts(ref.layouts, *normalize(ref.shape, index))
-    composed = compose(base.shape, ref.indexer, ref.operands, indexer, operands)
+    inner = normalize(ref.shape, index)
+    indexer, operands, layouts = before_layouts(ref.layouts, *inner, drops=drops)
+    composed = compose(base.shape, ref.indexer, ref.operands, indexer, operands, drops=drops)
     return base, Normal(*composed), layouts
 
 
@@ -164,7 +170,7 @@ def laid(x: Value, layouts: Sequence[Layout]) -> Value:
 
 def written(ref: Value, index: Any, x: Any) -> tuple[Value, Any, Any, tuple[Layout, ...]]:
     """As `through`, with a value that is to be written there, without the layouts."""
-    base, place, layouts = through(ref, index)
+    base, place, layouts = through(ref, index, drops=True)
     if layouts:
         x = cast_for_write(ShapedArray((), base.dtype), layouts[-1].new, x)
     for layout in reversed(layouts):

@@ -4,6 +4,7 @@
 `hlo_shape`, `hlo_index`, `hlo_reduce` and `hlo_control` the operations.
 """
 
+from .hlo_bounds import slice_or_zero, update_inside, zero_outside
 from .hlo_builder import (
     Builder,
     IRValue,
@@ -182,6 +183,7 @@ __all__ = [
     "sine",
     "sinh",
     "slice",
+    "slice_or_zero",
     "sort",
     "sqrt",
     "sub",
@@ -189,6 +191,8 @@ __all__ = [
     "tanh",
     "tensor_type",
     "transpose",
+    "update_inside",
     "while_",
     "xor",
+    "zero_outside",
 ]

@@ -1,7 +1,7 @@
 """Primitives that read or write many blocks of an array at once: `gather`, whole, and what `scatter` is called with.
 
-Both clamp their indices so that every block fits. So the transpose of a gather is a scatter-add of the
-same blocks, out-of-range indices included.
+Both clamp their indices so that every block fits; or, if they are told to drop, a block that does not fit is
+not written, and is read as zeros. Either way the transpose of a gather is a scatter-add of the same blocks.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class GatherParams:
     indices_are_sorted: bool = False
     unique_indices: bool = False
     in_bounds: bool = False
+    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class ScatterParams:
     indices_are_sorted: bool = False
     unique_indices: bool = False
     in_bounds: bool = False
+    drops: bool = False
 
 
 gather_p: Primitive[GatherParams] = Primitive("gather")
@@ -78,12 +80,12 @@ scatter_p: Primitive[ScatterParams] = Primitive("scatter")
 
 
 def gather(x: Value, indices: Value, params: GatherParams) -> Value:
-    """The blocks of `x` that begin at `indices`, each clamped so that it fits."""
+    """The blocks of `x` that begin at `indices`, each clamped so that it fits, or zeros if `params` drops it."""
     return bind1(gather_p, x, indices, params=params)
 
 
 def scatter(x: Value, indices: Value, updates: Value, params: ScatterParams) -> Value:
-    """`x` with blocks combined into it at `indices`, each clamped so that it fits.
+    """`x` with blocks combined into it at `indices`, each clamped so that it fits, or left out if `params` drops it.
 
     Of several blocks that "set" one element the last wins; the other kinds combine them all.
     """
@@ -140,7 +142,7 @@ def _gather_lower(ctx: Any, operands: Sequence[IRValue], p: GatherParams) -> lis
         slice_sizes=p.sizes,
         indices_are_sorted=p.indices_are_sorted,
     )
-    return [out]
+    return [hlo.zero_outside(ctx.b, out, x, indices, p)] if p.drops else [out]
 
 
 def _gather_jvp(
@@ -155,7 +157,8 @@ def _gather_transpose(
 ) -> list[Value | Zero | None]:
     (ct,), (x, indices) = cts, operands
     assert isinstance(ct, Value) and isinstance(indices, Value), "unreachable: linear in x alone"
-    params = ScatterParams(p.dims, "add", p.indices_are_sorted, p.unique_indices, p.in_bounds)
+    known = p.indices_are_sorted, p.unique_indices, p.in_bounds, p.drops
+    params = ScatterParams(p.dims, "add", *known)
     return [scatter(zeros_of(x.aval), indices, ct, params), None]
 
 

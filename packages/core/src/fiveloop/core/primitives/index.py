@@ -1,7 +1,7 @@
 """Primitives that read or write one block of an array: slices, static and dynamic, and index values.
 
-A start known only at run time is clamped so that its block fits, in reads and writes alike, so that the
-transpose of a read is a write of exactly the same elements.
+A start known only at run time is clamped so that its block fits. Along axes that `drops` names it is not: what lies
+outside is not written, and is read as zero. Either way the transpose of a read is a write of exactly the same elements.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from fiveloop.core.dims import Dim, Shape, is_constant, is_more, same_dim, strid
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import bdim_at, instantiate, move_axis, reshape, zeros_of
+from fiveloop.core.primitives.broadcast import (
+    bdim_at,
+    broadcast_in_dim,
+    instantiate,
+    move_axis,
+    reshape,
+    zeros_of,
+)
 from fiveloop.core.primitives.costs import moving_cost
+from fiveloop.core.primitives.elementwise import add
 from fiveloop.core.primitives.elementwise_arithmetic import clamp
 from fiveloop.core.primitives.gather import (
     GatherParams,
@@ -30,7 +38,7 @@ from fiveloop.core.primitives.gather import (
     gather_p,
     scatter_p,
 )
-from fiveloop.core.primitives.shape import concatenate, pad
+from fiveloop.core.primitives.shape import concatenate, iota, pad
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import Refusal, define, pure, type_rules
 from fiveloop.core.trace.tracer import bind1
@@ -49,9 +57,17 @@ class SliceParams:
 
 @dataclass(frozen=True)
 class DynamicSliceParams:
-    """The sizes of the block that is read."""
+    """The sizes of the block that is read, and the axes along which it may lie outside, in part or whole."""
 
     sizes: Shape
+    drops: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class UpdateParams:
+    """The axes along which the block may lie outside, in part or whole."""
+
+    drops: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,7 @@ class ResolveParams:
 
 slice_p: Primitive[SliceParams] = Primitive("slice")
 dynamic_slice_p: Primitive[DynamicSliceParams] = Primitive("dynamic_slice")
-dynamic_update_slice_p: Primitive[Any] = Primitive("dynamic_update_slice")
+dynamic_update_slice_p: Primitive[UpdateParams] = Primitive("dynamic_update_slice")
 resolve_index_p: Primitive[ResolveParams] = Primitive("resolve_index")
 
 
@@ -80,18 +96,26 @@ def static_slice(
     return bind1(slice_p, x, params=SliceParams(tuple(start), tuple(limit), steps))
 
 
-def dynamic_slice(x: Value, starts: Sequence[ArrayLike], sizes: Sequence[Dim]) -> Value:
-    """The block of `sizes` that begins at run-time `starts`, clamped so that it fits.
+def dynamic_slice(
+    x: Value, starts: Sequence[ArrayLike], sizes: Sequence[Dim], drops: Sequence[int] = ()
+) -> Value:
+    """The block of `sizes` that begins at run-time `starts`, clamped so that it fits; zero outside along `drops`.
 
     Starts are integers without axes, one per axis of `x`; they are brought to one dtype.
     """
-    params = DynamicSliceParams(tuple(sizes))
+    params = DynamicSliceParams(tuple(sizes), tuple(drops))
     return bind1(dynamic_slice_p, x, *common_index_dtype(starts), params=params)
 
 
-def dynamic_update_slice(x: Value, update: Value, starts: Sequence[ArrayLike]) -> Value:
-    """`x` with the block that begins at run-time `starts` (clamped so that it fits) replaced by `update`."""
-    return bind1(dynamic_update_slice_p, x, update, *common_index_dtype(starts))
+def dynamic_update_slice(
+    x: Value, update: Value, starts: Sequence[ArrayLike], drops: Sequence[int] = ()
+) -> Value:
+    """`x` with the block that begins at run-time `starts` replaced by `update`.
+
+    A start is clamped so that the block fits; along `drops` the elements that lie outside are left out instead.
+    """
+    params = UpdateParams(tuple(drops))
+    return bind1(dynamic_update_slice_p, x, update, *common_index_dtype(starts), params=params)
 
 
 def resolve_index(
@@ -223,6 +247,8 @@ def _dynamic_slice_lower(
     ctx: Any, operands: Sequence[IRValue], p: DynamicSliceParams
 ) -> list[IRValue]:
     x, *starts = operands
+    if p.drops:
+        return [hlo.slice_or_zero(ctx.b, x, starts, p.sizes, p.drops)]
     return [hlo.dynamic_slice(ctx.b, x, starts, p.sizes)]
 
 
@@ -242,10 +268,11 @@ def _dynamic_slice_transpose(
 ) -> list[Value | Zero | None]:
     (ct,), (x, *starts) = cts, operands
     assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
-    at = _values(starts)
-    if _is_added(x, ct, [_fitting(*s) for s in zip(at, x.aval.shape, p.sizes, strict=True)]):
+    at, params = _values(starts), UpdateParams(p.drops)
+    fits = zip(at, x.aval.shape, p.sizes, strict=True)
+    if not p.drops and _is_added(x, ct, [_fitting(*s) for s in fits]):
         return [None] * len(operands)
-    out = bind1(dynamic_update_slice_p, zeros_of(x.aval), ct, *at)
+    out = bind1(dynamic_update_slice_p, zeros_of(x.aval), ct, *at, params=params)
     return [out, *[None] * len(starts)]
 
 
@@ -278,14 +305,17 @@ def _dynamic_slice_batch(
     if all(i is None for i in start_dims):
         assert d is not None, "unreachable: some operand is batched"
         starts.insert(d, _zero_start(starts))
-        params = DynamicSliceParams(_insert(p.sizes, d, size))
+        params = DynamicSliceParams(_insert(p.sizes, d, size), _past(p.drops, d))
         return [bind1(dynamic_slice_p, x, *starts, params=params)], [d]
-    indices = _stack(size, starts, start_dims)
+    wide = _wide(p.sizes, p.drops)
+    indices = _stack(size, starts, start_dims, {k: p.sizes[k] for k in wide})
     if d is not None:
         x = move_axis(x, d, 0)
-    dnums = _block_dims(len(p.sizes), batched=d is not None)
-    sizes = (1, *p.sizes) if d is not None else p.sizes
-    return [bind1(gather_p, x, indices, params=GatherParams(dnums, sizes))], [0]
+    dnums = _block_dims(len(p.sizes), wide, batched=d is not None)
+    sizes = tuple(1 if k in wide else n for k, n in enumerate(p.sizes))
+    sizes = (1, *sizes) if d is not None else sizes
+    blocks = GatherParams(dnums, sizes, drops=bool(p.drops))
+    return [bind1(gather_p, x, indices, params=blocks)], [0]
 
 
 define(
@@ -302,7 +332,7 @@ define(
 # dynamic_update_slice
 
 
-def _update_aval(avals: Sequence[Aval], p: Any) -> list[Aval]:
+def _update_aval(avals: Sequence[Aval], p: UpdateParams) -> list[Aval]:
     x, update, *starts = avals
     if update.ndim != x.ndim or update.dtype != x.dtype:
         raise TypeError(
@@ -313,37 +343,39 @@ def _update_aval(avals: Sequence[Aval], p: Any) -> list[Aval]:
     return [x]
 
 
-def _update_lower(ctx: Any, operands: Sequence[IRValue], p: Any) -> list[IRValue]:
+def _update_lower(ctx: Any, operands: Sequence[IRValue], p: UpdateParams) -> list[IRValue]:
     x, update, *starts = operands
+    if p.drops:
+        return [hlo.update_inside(ctx.b, x, update, starts, p.drops)]
     return [hlo.dynamic_update_slice(ctx.b, x, update, starts)]
 
 
 def _update_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: Any
+    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: UpdateParams
 ) -> tuple[list[Value], list[Value | Zero]]:
     _, _, *starts = primals
     x_dot, update_dot = map(instantiate, tangents[:2])
-    out = bind1(dynamic_update_slice_p, *primals)
-    return [out], [bind1(dynamic_update_slice_p, x_dot, update_dot, *starts)]
+    out = bind1(dynamic_update_slice_p, *primals, params=p)
+    return [out], [bind1(dynamic_update_slice_p, x_dot, update_dot, *starts, params=p)]
 
 
 def _update_transpose(
-    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: Any
+    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: UpdateParams
 ) -> list[Value | Zero | None]:
     (ct,), (x, update, *starts) = cts, operands
     assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
     at = _values(starts)
     x_bar = update_bar = None
     if isinstance(x, UndefinedPrimal):
-        x_bar = bind1(dynamic_update_slice_p, ct, zeros_of(update.aval), *at)
+        x_bar = bind1(dynamic_update_slice_p, ct, zeros_of(update.aval), *at, params=p)
     if isinstance(update, UndefinedPrimal):
-        params = DynamicSliceParams(update.aval.shape)
+        params = DynamicSliceParams(update.aval.shape, p.drops)
         update_bar = bind1(dynamic_slice_p, ct, *at, params=params)
     return [x_bar, update_bar, *[None] * len(starts)]
 
 
 def _update_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: UpdateParams
 ) -> tuple[list[Value], list[int | None]]:
     x, update, *starts = operands
     x_dim, update_dim, *start_dims = dims
@@ -351,11 +383,14 @@ def _update_batch(
         at = x_dim if x_dim is not None else 0
         x, update = bdim_at(x, x_dim, size, at), bdim_at(update, update_dim, size, at)
         starts.insert(at, _zero_start(starts))
-        return [bind1(dynamic_update_slice_p, x, update, *starts)], [at]
-    indices = _stack(size, starts, start_dims)
+        params = UpdateParams(_past(p.drops, at))
+        return [bind1(dynamic_update_slice_p, x, update, *starts, params=params)], [at]
     x, update = bdim_at(x, x_dim, size, 0), bdim_at(update, update_dim, size, 0)
-    params = ScatterParams(_block_dims(len(starts), batched=True), "set", unique_indices=True)
-    return [bind1(scatter_p, x, indices, update, params=params)], [0]
+    wide = _wide(update.shape[1:], p.drops)
+    indices = _stack(size, starts, start_dims, {k: update.shape[k + 1] for k in wide})
+    dnums = _block_dims(len(starts), wide, batched=True)
+    blocks = ScatterParams(dnums, "set", unique_indices=True, drops=bool(p.drops))
+    return [bind1(scatter_p, x, indices, update, params=blocks)], [0]
 
 
 define(
@@ -443,17 +478,37 @@ def _zero_start(starts: Sequence[Value]) -> Value:
     return Scalar(np.zeros((), dtype))
 
 
-def _stack(size: int, starts: Sequence[Value], dims: Sequence[int | None]) -> Value:
-    """The starts side by side: one row of indices per lane."""
-    columns = [bdim_at(i, d, size, 0) for i, d in zip(starts, dims, strict=True)]
-    return concatenate([reshape(c, (size, 1)) for c in columns], 1)
+def _past(drops: Sequence[int], at: int) -> tuple[int, ...]:
+    """The axes when there is one more, in this place."""
+    return tuple(k + (k >= at) for k in drops)
 
 
-def _block_dims(rank: int, *, batched: bool) -> WindowDims:
+def _wide(sizes: Shape, drops: Sequence[int]) -> list[int]:
+    """The axes along which a block may lie outside in part, so that each of its positions is an index of its own."""
+    return [k for k in drops if sizes[k] != 1]
+
+
+def _stack(
+    size: int, starts: Sequence[Value], dims: Sequence[int | None], wide: dict[int, Dim]
+) -> Value:
+    """The starts side by side: one row of indices per lane, and for each position along the axes that are wide."""
+    shape = (size, *wide.values())
+    columns = []
+    for k, (i, d) in enumerate(zip(starts, dims, strict=True)):
+        column = broadcast_in_dim(bdim_at(i, d, size, 0), shape, (0,))
+        if k in wide:
+            steps = iota(i.dtype, wide[k])
+            column = add(column, broadcast_in_dim(steps, shape, (1 + [*wide].index(k),)))
+        columns.append(reshape(column, (*shape, 1)))
+    return concatenate(columns, len(shape))
+
+
+def _block_dims(rank: int, wide: Sequence[int], *, batched: bool) -> WindowDims:
     """One whole block per lane; with `batched`, each lane from its own array."""
     first = int(batched)
     return WindowDims(
-        window_dims=tuple(range(1, rank + 1)),
+        window_dims=tuple(k + 1 for k in range(rank) if k not in wide),
+        collapsed=tuple(k + first for k in wide),
         operand_batch=(0,) * first,
         indices_batch=(0,) * first,
         index_map=tuple(range(first, rank + first)),

@@ -17,13 +17,14 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.primitives.broadcast import (
     bdim_at,
     broadcast_in_dim,
+    full,
     instantiate,
     move_axis,
     reshape,
     zeros_of,
 )
 from fiveloop.core.primitives.duplicates import is_first, product_of_others
-from fiveloop.core.primitives.elementwise import bitwise_and, equal, mul, not_equal, select
+from fiveloop.core.primitives.elementwise import add, bitwise_and, equal, mul, not_equal, select
 from fiveloop.core.primitives.gather import (
     KINDS,
     GatherParams,
@@ -57,7 +58,7 @@ def _scatter_aval(avals: Sequence[Aval], p: ScatterParams) -> list[Aval]:
 
 def _scatter_lower(ctx: Any, operands: Sequence[IRValue], p: ScatterParams) -> list[IRValue]:
     x, indices, updates = operands
-    if not p.in_bounds:
+    if not p.in_bounds and not p.drops:
         indices = _clamped(ctx, indices, p)
     out = hlo.scatter(
         ctx.b,
@@ -78,7 +79,7 @@ def _scatter_lower(ctx: Any, operands: Sequence[IRValue], p: ScatterParams) -> l
 
 
 def _clamped(ctx: Any, indices: IRValue, p: ScatterParams) -> IRValue:
-    """XLA leaves out blocks that do not fit; fiveloop moves them until they do, as reads are."""
+    """XLA leaves out blocks that do not fit; these are moved until they do, as reads are."""
     b, (x, _, updates) = ctx.b, ctx.avals_in
     sizes = block_sizes(x, updates, p.dims)
     last = np.asarray([max(0, x.shape[k] - sizes[k]) for k in p.dims.index_map], indices.dtype)
@@ -91,7 +92,8 @@ def _clamped(ctx: Any, indices: IRValue, p: ScatterParams) -> IRValue:
 def _gather_like(x: Aval, updates: Aval, p: ScatterParams) -> GatherParams:
     """The gather that reads the blocks that a scatter writes."""
     sizes = block_sizes(x, updates, p.dims)
-    return GatherParams(p.dims, sizes, p.indices_are_sorted, p.unique_indices, p.in_bounds)
+    known = p.indices_are_sorted, p.unique_indices, p.in_bounds, p.drops
+    return GatherParams(p.dims, sizes, *known)
 
 
 def _scatter_jvp(
@@ -121,8 +123,8 @@ def _mul_tangent(
 
 
 def _places(x: Value, indices: Value, updates: Value, p: ScatterParams) -> Value:
-    """For each element of the updates, the number of the element of the array that it goes to."""
-    numbers = reshape(iota(np.int32, size_of(x.shape)), x.shape)
+    """For each element of the updates, the number, from 1 on, of the element that it goes to; 0 if there is none."""
+    numbers = add(reshape(iota(np.int32, size_of(x.shape)), x.shape), full(x.shape, 1, np.int32))
     return gather(numbers, indices, _gather_like(x.aval, updates.aval, p))
 
 

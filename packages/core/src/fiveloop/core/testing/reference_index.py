@@ -26,15 +26,34 @@ def _fitting(
     return tuple(slice(s, s + k) for s, k in zip(moved, sizes, strict=True))
 
 
+def _inside(
+    starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], drops: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """For each element of a block that lies inside, its place in the block and in the array."""
+    fitting = [s.start for s in _fitting(starts, shape, sizes)]
+    first = [
+        int(s) if k in drops else low
+        for k, (s, low) in enumerate(zip(starts, fitting, strict=True))
+    ]
+    for place in np.ndindex(*sizes):
+        at = tuple(a + b for a, b in zip(first, place, strict=True))
+        if all(0 <= i < n for i, n in zip(at, shape, strict=True)):
+            yield place, at
+
+
 def _dynamic_slice(values: Sequence[_Array], p: Any) -> list[_Array]:
     x, *starts = values
-    return [x[_fitting(starts, x.shape, p.sizes)].copy()]
+    out = np.zeros(p.sizes, x.dtype)
+    for place, at in _inside(starts, x.shape, p.sizes, p.drops):
+        out[place] = x[at]
+    return [out]
 
 
 def _dynamic_update_slice(values: Sequence[_Array], p: Any) -> list[_Array]:
     x, update, *starts = values
     out = x.copy()
-    out[_fitting(starts, x.shape, update.shape)] = update
+    for place, at in _inside(starts, x.shape, update.shape, p.drops):
+        out[at] = update[place]
     return [out]
 
 
@@ -52,9 +71,9 @@ def _resolve_index(values: Sequence[_Array], p: Any) -> list[_Array]:
 
 
 def _blocks(
-    x: _Array, indices: _Array, rank: int, dims: Any, sizes: Sequence[int]
+    x: _Array, indices: _Array, rank: int, dims: Any, sizes: Sequence[int], drops: bool
 ) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """For each block, where it lies in `x` and where in the array of all blocks, of `rank` axes."""
+    """For each block, or each that fits, where it lies in `x` and where in the array of all blocks, of `rank` axes."""
     dropped = {*dims.collapsed, *dims.operand_batch}
     for lane in np.ndindex(indices.shape[:-1]):
         starts = [0] * x.ndim
@@ -63,6 +82,8 @@ def _blocks(
         for axis, along in zip(dims.operand_batch, dims.indices_batch, strict=True):
             starts[axis] = lane[along]
         block = _fitting(starts, x.shape, sizes)
+        if drops and [s.start for s in block] != starts:
+            continue
         inside = tuple(s.start if k in dropped else s for k, s in enumerate(block))
         coordinates = iter(lane)
         place = [slice(None) if k in dims.window_dims else next(coordinates) for k in range(rank)]
@@ -76,8 +97,8 @@ def _gather(values: Sequence[_Array], p: Any) -> list[_Array]:
     lanes = iter(indices.shape[:-1])
     rank = len(p.dims.window_dims) + indices.ndim - 1
     shape = [next(kept) if k in p.dims.window_dims else next(lanes) for k in range(rank)]
-    out = np.empty(shape, x.dtype)
-    for inside, place in _blocks(x, indices, rank, p.dims, p.sizes):
+    out = np.zeros(shape, x.dtype)
+    for inside, place in _blocks(x, indices, rank, p.dims, p.sizes, p.drops):
         out[place] = x[inside]
     return [out]
 
@@ -97,7 +118,7 @@ def _scatter(values: Sequence[_Array], p: Any) -> list[_Array]:
     widths = iter([updates.shape[k] for k in sorted(p.dims.window_dims)])
     sizes = [1 if axis in dropped else next(widths) for axis in range(x.ndim)]
     out = x.copy()
-    for inside, place in _blocks(x, indices, updates.ndim, p.dims, sizes):
+    for inside, place in _blocks(x, indices, updates.ndim, p.dims, sizes, p.drops):
         out[inside] = _COMBINE[p.kind](out[inside], updates[place])
     return [out]
 

@@ -189,7 +189,9 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
             for w in cell.writes if isinstance(cell, Cell) and k not in whole else ():
                 if any(w is write for write in around):
                     continue
-                positions = w.place.positions
+                # What is outside must be told again from what counts from the end.
+                place = w.place
+                positions = place.index if place.indexer.drops else place.positions
                 avals = tuple(x.aval for x in positions)
                 slots.append(Slot(k, w.place.indexer, w.kind, w.value.aval.strong(), avals))
                 given.append(_inputs(w.place.index, args, which))

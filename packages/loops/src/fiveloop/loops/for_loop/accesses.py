@@ -56,8 +56,8 @@ class RefAccess:
 
     def values(self) -> list[tuple[Var, bool]]:
         """The values that the place holds, before the access or (True) after it."""
-        found = [(v, False) for v in self.eqn.outvars]
-        if self.eqn.primitive is swap_p and names_each_once(self.eqn.params.indexer):
+        found, indexer = [(v, False) for v in self.eqn.outvars], self.eqn.params.indexer
+        if self.eqn.primitive is swap_p and names_each_once(indexer) and not indexer.drops:
             found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
         return found
 

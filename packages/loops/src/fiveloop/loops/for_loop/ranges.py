@@ -13,8 +13,24 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import is_scalar, resolve_index_p
-from fiveloop.core.extend import Atom, Eqn, Pass, Var, jaxprs_in, register_pass, with_jaxprs
+from fiveloop.core.engine import (
+    Span,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    is_scalar,
+    resolve_index_p,
+)
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Pass,
+    ShapedArray,
+    Var,
+    jaxprs_in,
+    register_pass,
+    with_jaxprs,
+)
+from fiveloop.loops.for_loop.accesses import FIRST_INDEX
 from fiveloop.loops.for_loop.primitive import for_p, holds_loop
 from fiveloop.loops.planning.names import OWN
 from fiveloop.loops.planning.record import Decision
@@ -50,6 +66,63 @@ def _simplify(jaxpr: Jaxpr, known: Sequence[Range | None]) -> Jaxpr:
             eqns.append(_within(eqn, ranges))
     outvars = [same.get(a, a) for a in jaxpr.outvars]
     return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
+
+
+def keep_in_range(body: Jaxpr, nsteps: int) -> Jaxpr:
+    """The body of a loop of so many steps, in which what cannot be out of bounds drops nothing: it needs no masks."""
+    counter = (0, max(nsteps - 1, 0))
+    return _marked(body, [counter, *[None] * (len(body.invars) - 1)])
+
+
+def _marked(jaxpr: Jaxpr, known: Sequence[Range | None]) -> Jaxpr:
+    ranges = {v: r for v, r in zip(jaxpr.invars, known, strict=True) if r is not None}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        found = _range_of(eqn, ranges)
+        if found is not None:
+            ranges[eqn.outvars[0]] = found
+        eqns.append(_marked_eqn(eqn, ranges))
+    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+    return jaxpr if same else jaxpr.replace(eqns=eqns)
+
+
+def _marked_eqn(eqn: Eqn, ranges: Ranges) -> Eqn:
+    """An equation that indexes, without dropping if all is in range; or one with nested jaxprs, these marked."""
+    p, given = eqn.params, [_range(a, ranges) for a in eqn.invars]
+    bodies = jaxprs_in(p)
+    if eqn.primitive in FIRST_INDEX and p.indexer.drops:
+        indexer, shape = p.indexer, eqn.invars[0].aval.shape
+        index = given[FIRST_INDEX[eqn.primitive] :]
+        pairs = zip(indexer.dynamic_axes, index, strict=True)
+        if all(_fits(r, shape[k], _extent(indexer.entries[k])) for k, r in pairs):
+            return eqn.replace(params=replace(p, indexer=indexer.fitting()))
+    elif eqn.primitive in (dynamic_slice_p, dynamic_update_slice_p) and p.drops:
+        block = eqn.invars[1] if eqn.primitive is dynamic_update_slice_p else eqn.outvars[0]
+        sizes, shape = block.aval.shape, eqn.invars[0].aval.shape
+        starts = given[-len(shape) :]
+        # A start is a position: a negative one does not count from the end any more.
+        if all(_fits(starts[k], shape[k], sizes[k], 0) for k in p.drops):
+            return eqn.replace(params=replace(p, drops=()))
+    elif bodies and eqn.primitive.name in ("for", "closed_call", "cond"):
+        if eqn.primitive is for_p:
+            given = [(0, max(p.nsteps - 1, 0)), *given[: p.num_consts]]
+            given += [None] * (len(p.body.invars) - len(given))
+        new = {id(j): _marked(j, given[len(given) - len(j.invars) :]) for j in bodies}
+        if any(id(new[id(j)]) != id(j) for j in bodies):
+            return eqn.replace(params=with_jaxprs(p, lambda j: new[id(j)]))
+    return eqn
+
+
+def _fits(found: Range | None, size: Any, extent: Any, least: Any = None) -> bool:
+    """Whether all indices of a range are in bounds; single ones may count from the end, down to `least`."""
+    if found is None or not isinstance(size, int) or not isinstance(extent, int):
+        return False
+    least = least if least is not None or extent != 1 else -size
+    return found[0] >= (least or 0) and found[1] <= size - extent
+
+
+def _extent(entry: Any) -> Any:
+    return entry.extent if isinstance(entry, Span) else 1
 
 
 def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
@@ -99,7 +172,8 @@ def _changes_nothing(eqn: Eqn, ranges: Ranges) -> bool:
 
 def _range(a: Atom, ranges: Ranges) -> Range | None:
     if isinstance(a, Var):
-        return ranges.get(a)
+        is_flag = isinstance(a.aval, ShapedArray) and a.aval.dtype.kind == "b"
+        return ranges.get(a, (0, 1) if is_flag else None)
     if not is_scalar(a) or a.aval.dtype.kind not in "iu":
         return None
     value = int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number

@@ -42,6 +42,7 @@ from fiveloop.loops.for_loop.parts import cut_from
 from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.for_loop.passthrough import Carried, Found, Held, find_held
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
+from fiveloop.loops.for_loop.ranges import keep_in_range
 from fiveloop.loops.for_loop.snapshots import with_snapshots
 from fiveloop.loops.for_loop.stacks import zeros_eqn
 from fiveloop.loops.planning.derived import of_known, of_staged
@@ -251,6 +252,7 @@ class _Loop:
 
         stack_avals = [self._stack_aval(v.aval) for v in stacked]
         body = stage_closed(run, [*core.in_avals, *map(AbstractRef, stack_avals)], self.p.body.name)
+        body = keep_in_range(body, self.p.nsteps)
         empties = [zeros_eqn(a) for a in stack_avals]
         operands = [*select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
         stacks = [Var(a) for a in stack_avals]

@@ -20,6 +20,7 @@ from fiveloop.core.engine import (
 from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
 from fiveloop.loops.common import body_name, strong
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
+from fiveloop.loops.for_loop.ranges import keep_in_range
 from fiveloop.loops.planning.constants import decisions as constants_told
 from fiveloop.loops.planning.constants import promote_constants
 from fiveloop.loops.planning.fold import fold_writes
@@ -123,6 +124,7 @@ def loop_of(
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
     chosen = current_planning()
+    traced = replace(traced, jaxpr=keep_in_range(traced.jaxpr, nsteps))
     story = _Story(traced, states) if chosen.tell else None
     names = story.names if story else [""] * (len(traced.jaxpr.invars) - 1)
     for is_on, step in ((chosen.promote, promote), (chosen.fold, fold_writes)):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fiveloop.core.engine import (
+    Entry,
     Indexer,
     Lane,
     Pick,
@@ -80,7 +81,7 @@ def _slice(eqn: Eqn, ref: Var, made: Made) -> Access:
 
 
 def _dynamic_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
-    place = _block(eqn, eqn.invars[1:], eqn.params.sizes, made)
+    place = _block(eqn, eqn.invars[1:], eqn.params.sizes, eqn.params.drops, made)
     if place is None:
         return None
     indexer, operands = place
@@ -89,7 +90,7 @@ def _dynamic_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
 
 def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     update = eqn.invars[1]
-    place = _block(eqn, eqn.invars[2:], update.aval.shape, made)
+    place = _block(eqn, eqn.invars[2:], update.aval.shape, eqn.params.drops, made)
     if place is None:
         return None
     return _put(eqn, ref, update, *place)
@@ -115,7 +116,7 @@ def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
         lanes = _lanes(eqn, sizes, made)
         return lanes and Access(eqn, [*lanes[2], _get(eqn, ref, *lanes[:2])], is_dynamic=True)
     place = _picks(eqn, eqn.invars[1], sizes, made)
-    if place is None or not eqn.params.in_bounds:
+    if place is None:
         return None
     return Access(eqn, [_get(eqn, ref, *place)], is_dynamic=True)
 
@@ -126,7 +127,7 @@ def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
         lanes = _lanes(eqn, updates.aval.shape, made) if eqn.params.kind == "set" else None
         return lanes and _put(eqn, ref, updates, *lanes)
     place = _picks(eqn, indices, None, made)
-    if place is None or not eqn.params.in_bounds:
+    if place is None:
         return None
     indexer, operands = place
     if indexer.result_shape != updates.aval.shape:
@@ -179,22 +180,27 @@ def _get(eqn: Eqn, ref: Var, indexer: Indexer, operands: Sequence[Atom]) -> Eqn:
 
 
 def _block(
-    eqn: Eqn, starts: Sequence[Atom], sizes: Sequence[int], made: Made
+    eqn: Eqn, starts: Sequence[Atom], sizes: Sequence[int], drops: Sequence[int], made: Made
 ) -> tuple[Indexer, list[Atom]] | None:
-    """The index of a block, if its starts count from the end when they are negative."""
+    """The index of a block, if its starts count from the end when they are negative, and it drops all or none."""
     spans, operands = [], list[Atom]()
-    for start, size, dim in zip(starts, sizes, eqn.invars[0].aval.shape, strict=True):
-        found = _span(start, size, dim, made)
+    for k, (start, size, dim) in enumerate(
+        zip(starts, sizes, eqn.invars[0].aval.shape, strict=True)
+    ):
+        found = _span(start, size, dim, k in drops, made)
         if found is None:
             return None
         spans.append(found[0])
         operands += found[1]
-    return Indexer(tuple(spans)), operands
+    indexer = Indexer(tuple(spans), drops=bool(drops))
+    return (indexer, operands) if not drops or indexer.dynamic_axes == [*drops] else None
 
 
-def _span(start: Atom, size: int, dim: int, made: Made) -> tuple[Span, list[Atom]] | None:
+def _span(
+    start: Atom, size: int, dim: int, drops: bool, made: Made
+) -> tuple[Span, list[Atom]] | None:
     """A block along one axis, and the index where it starts, if that is not known."""
-    if size == dim:
+    if size == dim and not drops:
         return Span(0, size), []
     if isinstance(start, Literal) and is_scalar(start):
         number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
@@ -217,7 +223,8 @@ def _lanes(
     for start, size, dim in zip(starts, sizes[lead:], shape[lead:], strict=True):
         maker = made.get(start) if isinstance(start, Var) else None
         shared = maker if maker is not None and maker.primitive is broadcast_in_dim_p else None
-        found = _span(shared.invars[0] if shared is not None else start, size, dim, made)
+        given_start = shared.invars[0] if shared is not None else start
+        found = _span(given_start, size, dim, eqn.params.drops, made)
         if found is None:
             return None
         spans.append(found[0])
@@ -227,7 +234,9 @@ def _lanes(
                 each = Var(ShapedArray(shape[:lead], given.aval.dtype))
                 before.append(new_eqn(broadcast_in_dim_p, [given], shared.params, [each]))
             operands.append(each)
-    indexer = Indexer((*map(Lane, lanes), *spans), lead=shape[:lead], paired=(True,) * lead)
+    entries: tuple[Entry, ...] = (*map(Lane, lanes), *spans)
+    paired = (True,) * lead
+    indexer = Indexer(entries, lead=shape[:lead], paired=paired, drops=eqn.params.drops)
     return (indexer, operands, before) if operands else None
 
 
@@ -262,15 +271,17 @@ def _picks(
     full = [n for k, n in enumerate(shape) if k != axis]
     if sizes is not None and [n for k, n in enumerate(sizes) if k != axis] != full:
         return None
-    picks = _without_last_axis(indices, made)
-    if picks is None or not picks.aval.ndim:
+    picks, drops = _without_last_axis(indices, made), eqn.params.drops
+    if picks is not None and drops:
+        picks = _unresolved(picks, shape[axis], made)
+    if picks is None or not picks.aval.ndim or not (drops or eqn.params.in_bounds):
         return None
     rank = len(full) + picks.aval.ndim
     leading = next((k for k in range(rank) if k not in dims.window_dims), rank)
     if dims.window_dims != (*range(leading), *range(leading + picks.aval.ndim, rank)):
         return None
     entries = [Pick() if k == axis else Span(0, n) for k, n in enumerate(shape)]
-    return Indexer(tuple(entries), picks.aval.shape, leading), [picks]
+    return Indexer(tuple(entries), picks.aval.shape, leading, drops=drops), [picks]
 
 
 def _without_last_axis(indices: Atom, made: Made) -> Atom | None:

@@ -105,7 +105,7 @@ class ChainFinder:
                 found[axis] = place
                 continue
             operand = self.operand(access, axis)
-            if operand not in self.fixed:
+            if operand not in self.fixed or indexer.drops:  # a write that is left out is not read
                 return None
             found[axis] = operand
         return found

@@ -144,6 +144,7 @@ class _Fold:
             write is not None
             and write.kind == "set"
             and _once(eqn)
+            and not eqn.params.indexer.drops
             and write.value.aval is out.aval
         ):
             self._same[out] = write.value

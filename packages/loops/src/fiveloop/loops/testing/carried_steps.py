@@ -230,8 +230,9 @@ def _place(x: Any, i: Any) -> int:
 
 
 def _twin_at(x: Any, i: Any, kind: str, value: Any) -> Any:
-    new, k = np.array(x), _place(x, i)
-    new[k] = {"set": value, "add": new[k] + value, "multiply": new[k] * value}[kind]
+    new, k = np.array(x), int(i)
+    if -len(x) <= k < len(x):
+        new[k] = {"set": value, "add": new[k] + value, "multiply": new[k] * value}[kind]
     return new
 
 

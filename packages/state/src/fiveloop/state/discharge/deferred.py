@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Value
-from fiveloop.core.engine import Indexer
+from fiveloop.core.engine import Indexer, can_be_masked
 from fiveloop.state.discharge.overlap import is_whole
 from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell, Write
@@ -44,7 +44,12 @@ class DeferredWrites(Phases):
 
     def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
         """What the Ref holds at an index, waiting writes included."""
-        if not (self._waits(cell) and cell.writes) or is_whole(indexer, cell.contents.shape):
+        waits = self._waits(cell) and cell.writes
+        if (
+            not waits
+            or (indexer.drops and can_be_masked(indexer))
+            or is_whole(indexer, cell.contents.shape)
+        ):
             return super().read(cell, indexer, index)
         found = self.forwarded(cell, self.place(cell, indexer, index))
         if found is None:

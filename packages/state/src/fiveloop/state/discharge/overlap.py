@@ -40,6 +40,7 @@ def known_relation(
 ) -> Known:
     """How the places of two indices relate whatever they are at run time, as far as can be seen.
 
+    Of two that drop, what is "same" may be nothing: it is not read as it was written.
     The operands of the indices are values, or what stands for values: equal ones are one object, or equal numbers.
     """
     if x == y and all(same_value(a, b) for a, b in zip(x_index, y_index, strict=True)):

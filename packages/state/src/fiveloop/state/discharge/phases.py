@@ -20,11 +20,14 @@ from fiveloop.core.engine import (
     Lane,
     Pick,
     around_block,
+    can_be_masked,
     equal,
+    old_outside,
     order,
     put_kind,
     resolve,
     take,
+    zero_outside,
 )
 from fiveloop.core.extend import bitwise_and, broadcast_in_dim, select
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
@@ -89,6 +92,9 @@ class Phases:
         """What the Ref holds at an index, waiting writes included."""
         if is_whole(indexer, cell.contents.shape):
             return self.contents(cell)
+        if indexer.drops and can_be_masked(indexer):
+            found = self.read(cell, indexer.fitting(), index)
+            return zero_outside(cell.contents.shape, indexer, index, found)
         place = self.place(cell, indexer, index)
         forwarded = self.forwarded(cell, place)
         if forwarded is None:
@@ -103,6 +109,8 @@ class Phases:
     def forwarded(self, cell: Cell, place: Place) -> Value | None:
         """The element, corrected by each waiting write; None if some overlap cannot be told."""
         relations = [relation(w.place, place) for w in cell.writes]
+        if place.indexer.drops and set(relations) - {"apart"}:
+            return None  # of what is outside, nothing is there to be read
         if "unknown" in relations or any(
             w.kind != "set" and r != "apart" for w, r in zip(cell.writes, relations, strict=True)
         ):
@@ -120,11 +128,19 @@ class Phases:
         return value
 
     def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
-        """Let a write wait; outside loops it is carried out now."""
+        """Let a write wait; outside loops it is carried out now.
+
+        A block that may be outside is written where it fits: what it does not name there is written back.
+        """
         x = self.latest(x)
         if is_whole(indexer, cell.contents.shape):
             self._assign_value(cell, x, x)
             return
+        if indexer.drops and indexer.is_block and can_be_masked(indexer):
+            with self.holding([x]):
+                old = self.read(cell, indexer.fitting(), index)
+            x = old_outside(cell.contents.shape, indexer, index, self.latest(x), old)
+            indexer = indexer.fitting()
         if self.once and is_spread(indexer):
             # A write that keeps what lies between reads: better here than after what is ordered.
             around, within = around_block(indexer)

@@ -14,7 +14,7 @@ from fiveloop.core.extend import Primitive, RuleTable
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """An index into a Ref: as it was given, and as positions in range, equal exactly if elements are."""
+    """An index into a Ref: as it was given, and as positions, equal exactly if elements are; in range, or it drops."""
 
     indexer: Indexer
     index: tuple[Value, ...]

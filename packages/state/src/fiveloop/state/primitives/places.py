@@ -7,14 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Scalar, Value
-from fiveloop.core.engine import At, Indexer, Lane, Pick, Span, add, is_dynamic, mul, resolve
-from fiveloop.core.extend import broadcast_in_dim, convert, iota, size_of
+from fiveloop.core.engine import (
+    At,
+    Indexer,
+    Lane,
+    Pick,
+    Span,
+    add,
+    full,
+    is_dynamic,
+    mul,
+    resolve,
+    take,
+)
+from fiveloop.core.extend import broadcast_in_dim, convert, iota, select, size_of
 
 _Label = tuple[str, int]
 
 
 def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Value]) -> Value:
-    """For each element of what the index selects, its number among those of an array of this shape, in C order."""
+    """For each element of what the index selects, its number among those of an array of this shape, in C order.
+
+    It is -1 for what lies outside, of an index that drops.
+    """
     dtype = np.dtype(np.int32 if size_of(shape) <= np.iinfo(np.int32).max else np.int64)
     axes = _result_axes(indexer)
     paired = [axes["lead", k] for k, p in enumerate(indexer.paired) if p]
@@ -34,7 +49,10 @@ def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Va
             steps = _spread(iota(dtype, indexer.result_shape[at]), indexer, [at])
             by = entry.stride if isinstance(entry, Span) else 1
             total = add(total, _times(steps, by * stride))
-    return total
+    if not indexer.drops:
+        return total
+    inside = take(full(shape, True, np.bool_), indexer, index)
+    return select(inside, total, full(total.shape, -1, dtype))
 
 
 def _result_axes(indexer: Indexer) -> dict[_Label, int]:

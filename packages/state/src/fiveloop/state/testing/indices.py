@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 from fiveloop.core import ds
 from fiveloop.core.primitives.elementwise import add
 from fiveloop.core.testing.programs import Draw, Scope, Shape, draw_int
+
+HostArray: TypeAlias = "np.ndarray[Any, Any]"
+ROOM = 8
+"""More than any axis has elements: so far around an array nothing is in bounds."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,22 @@ class Index:
         """The index as fiveloop takes it."""
         return tuple(_library_item(item, ints) for item in self.items)
 
-    def twin(self, ints: Sequence[Any]) -> Any:
-        """The index as NumPy takes it, run-time integers resolved."""
-        return tuple(_twin_item(item, size, ints) for item, size in self._sized())
+    def twin(self, ints: Sequence[Any], room: int = 0) -> Any:
+        """The index as NumPy takes it, run-time integers resolved; of an array with so much room around it."""
+        sized = [_twin_item(item, size, ints, room) for item, size in self._sized()]
+        if not room:
+            return tuple(sized)
+        dots = [k for k, item in enumerate(self.items) if item == Plain(...)]
+        at = dots[0] if dots else len(sized)
+        used = [not _consumes_nothing(item) for item in self.items]
+        first, left = sum(used[:at]), len(self.shape) - sum(used)
+        whole = [slice(room, room + n) for n in self.shape[first : first + left]]
+        return (*sized[:at], *whole, *sized[at + 1 :])
+
+    def is_outside(self, ints: Sequence[Any]) -> bool:
+        """Whether a single run-time integer among its items is out of bounds."""
+        found = [(int(ints[i.integer]), n) for i, n in self._sized() if isinstance(i, RunTime)]
+        return any(not -n <= k < n for k, n in found)
 
     def _sized(self) -> list[tuple[Item, int]]:
         """The items with the size of the axis that each consumes."""
@@ -83,6 +100,44 @@ class Index:
         return tuple(np.empty(self.shape)[self.twin([0] * 64)].shape)
 
 
+@dataclass(frozen=True)
+class HostIndex:
+    """An index of a NumPy array, with the program's integers."""
+
+    index: Index
+    ints: Sequence[Any]
+
+    def read(self, array: HostArray) -> HostArray:
+        """What is read, where it fits."""
+        return np.array(array[self.index.twin(self.ints)])
+
+    def written(self, numbers: HostArray) -> HostArray:
+        """Of the numbers of elements those that are written; -1 for what lies outside."""
+        if not self.index.items:
+            return numbers
+        wide = np.pad(numbers, ROOM, constant_values=-1)
+        return np.array(wide[self.index.twin(self.ints, ROOM)])
+
+    def update(self, array: HostArray, x: HostArray, combine: Callable[[Any, Any], Any]) -> None:
+        """Combine a value with what is written, one element after the other."""
+        update(array, self.written(np.arange(array.size).reshape(array.shape)), x, combine)
+
+
+def update(
+    array: HostArray, numbers: HostArray, x: HostArray, combine: Callable[[Any, Any], Any]
+) -> None:
+    """Combine a value with the elements of these numbers, one after the other; none has the number -1."""
+    shares = np.broadcast_to(x, numbers.shape).ravel()
+    for number, share in zip(numbers.ravel(), shares, strict=True):
+        if number >= 0:
+            array.flat[number] = combine(array.flat[number], share)
+
+
+def second(old: Any, new: Any) -> Any:
+    """What a write combines to."""
+    return new
+
+
 def _consumes_nothing(item: Item) -> bool:
     return isinstance(item, Plain) and (item.item is None or item.item is ...)
 
@@ -101,25 +156,30 @@ def _library_item(item: Item, ints: Sequence[Any]) -> Any:
             return add(np.array(positions, np.int32), ints[k])
 
 
-def _twin_item(item: Item, size: int, ints: Sequence[Any]) -> Any:
+def _twin_item(item: Item, size: int, ints: Sequence[Any], room: int) -> Any:
     match item:
+        case Plain(int(i)) if room:
+            return i % size + room
+        case Plain(slice() as s) if room:
+            start, stop, step = s.indices(size)
+            return slice(start + room, stop + room, step)
         case Plain(x):
             return x
         case RunTime(k):
-            return _resolved(int(ints[k]), size, 1)
+            return _resolved(int(ints[k]), size, 1, room)
         case Stretch(start, count, stride):
             extent = (count - 1) * stride + 1
             low = int(ints[start.integer]) if isinstance(start, RunTime) else start
-            low = _resolved(low, size, extent)
+            low = _resolved(low, size, extent, room)
             return slice(low, low + extent, stride)
         case Picks(positions, k):
             flat = np.array(positions, np.int32) + (0 if k is None else int(ints[k]))
-            return np.vectorize(lambda i: _resolved(int(i), size, 1), otypes=[np.int32])(flat)
+            return np.vectorize(lambda i: _resolved(int(i), size, 1, room), otypes=[np.int32])(flat)
 
 
-def _resolved(i: int, size: int, extent: int) -> int:
+def _resolved(i: int, size: int, extent: int, room: int) -> int:
     i = i + size if i < 0 else i
-    return max(0, min(i, size - extent))
+    return max(-room, min(i, size - extent + room)) + room
 
 
 def draw_index(draw: Draw, scope: Scope, shape: Shape) -> Index:

@@ -79,6 +79,9 @@ class TouchMasked:
     def run(self, env: Env) -> None:
         """Touch what the mask chooses."""
         numbers = np.arange(np.prod(self.shape), dtype=np.int32).reshape(self.shape)
+        outside = self.before.is_outside(env.ints) or self.after.is_outside(env.ints)
+        if outside and env.ops is not LIBRARY:
+            return
         mask = env.ops["every other"](numbers, env.ints[self.integer])
         x = env.ops["sin"](env.float(self.use))
         if env.ops is not LIBRARY and self.axis is not None:

@@ -23,23 +23,28 @@ from fiveloop.core.testing.programs import (
     draw_use,
 )
 from fiveloop.state import api
-from fiveloop.state.testing.indices import Index, draw_index
+from fiveloop.state.testing.indices import HostIndex, Index, draw_index, second, update
 
 HostArray = np.ndarray[Any, Any]
 Action = Callable[[Any, Any, Any], Any]
 
 
 class HostPart:
-    """A part of a NumPy array, which NumPy has no views for: the numbers of its elements in the array."""
+    """A part of a NumPy array, which NumPy has no views for: the numbers of its elements in the array.
 
-    def __init__(self, base: HostArray, numbers: HostArray) -> None:
+    What is read is where the part fits; what is written may lie outside, and has the number -1 then.
+    """
+
+    def __init__(self, base: HostArray, numbers: HostArray, written: HostArray) -> None:
         self.base = base
         self.numbers = numbers
+        self.written = written
 
     def at(self, index: Any) -> HostPart:
         """A part of the part, or all of it in another layout."""
-        numbers = index(self.numbers) if callable(index) else self.numbers[index]
-        return HostPart(self.base, np.asarray(numbers))
+        if isinstance(index, HostIndex):
+            return HostPart(self.base, index.read(self.numbers), index.written(self.written))
+        return HostPart(self.base, index(self.numbers), index(self.written))
 
     def read(self) -> HostArray:
         """What it holds."""
@@ -47,13 +52,11 @@ class HostPart:
 
     def write(self, x: HostArray) -> None:
         """Write to it; of several writes to one element the last stays."""
-        self.base.flat[self.numbers.ravel()] = np.broadcast_to(x, self.numbers.shape).ravel()
+        update(self.base, self.written, x, second)
 
     def accumulate(self, x: HostArray) -> None:
         """Add to it, as often as it names an element."""
-        shares = np.broadcast_to(x, self.numbers.shape).ravel()
-        for number, share in zip(self.numbers.ravel(), shares, strict=True):
-            self.base.flat[number] += share
+        update(self.base, self.written, x, np.add)
 
     def swap(self, x: HostArray) -> HostArray:
         """Write to it, and give what it held."""
@@ -63,7 +66,8 @@ class HostPart:
 
 
 def _host_part(ref: HostArray, indices: Sequence[Any]) -> HostPart:
-    part = HostPart(ref, np.arange(ref.size).reshape(ref.shape))
+    numbers = np.arange(ref.size).reshape(ref.shape)
+    part = HostPart(ref, numbers, numbers)
     for index in indices:
         part = part.at(index)
     return part
@@ -123,8 +127,6 @@ class Relaid:
         """What is applied to a Ref."""
         return self
 
-    twin = library
-
 
 @dataclass(frozen=True)
 class TouchPart:
@@ -141,7 +143,10 @@ class TouchPart:
         x = None if self.use is None else env.ops["sin"](env.float(self.use))
         library = env.ops is LIBRARY
         indices = [
-            index.library(env.ints) if library else index.twin(env.ints) for index in self.indices
+            HostIndex(index, env.ints)
+            if isinstance(index, Index) and not library
+            else index.library(env.ints)
+            for index in self.indices
         ]
         if x is None and library:
             x = 0.0

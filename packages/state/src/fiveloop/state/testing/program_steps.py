@@ -30,7 +30,7 @@ from fiveloop.core.testing.samples import Sample
 from fiveloop.state import api
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.predicate.follow import follow
-from fiveloop.state.testing.indices import Index, draw_index
+from fiveloop.state.testing.indices import HostIndex, Index, draw_index, second
 from fiveloop.state.testing.mask_steps import draw_masked
 from fiveloop.state.testing.part_steps import draw_part
 
@@ -43,22 +43,22 @@ def _add(ref: Any, index: Any, x: Any) -> None:
     ref[index] += x
 
 
-def _twin_swap(ref: Any, index: Any, x: Any) -> Any:
-    old = ref[index].copy()
-    ref[index] = x
+def _twin_swap(ref: Any, index: HostIndex, x: Any) -> Any:
+    old = index.read(ref)
+    index.update(ref, x, second)
     return old
 
 
 define_operation("new_ref", api.new_ref, np.array)
-define_operation("read", lambda ref, index: ref[index], lambda ref, index: ref[index].copy())
-define_operation("write", _set, _set)
-define_operation("accumulate", _add, lambda ref, index, x: np.add.at(ref, index, x))
+define_operation("read", lambda ref, index: ref[index], lambda ref, index: index.read(ref))
+define_operation("write", _set, lambda ref, index, x: index.update(ref, x, second))
+define_operation("accumulate", _add, lambda ref, index, x: index.update(ref, x, np.add))
 define_operation("swap", api.swap, _twin_swap)
 for _name, _twin in {"max": np.maximum, "min": np.minimum, "mul": np.multiply}.items():
     define_operation(
         _name,
         lambda ref, index, x, monoid=_name: api.accumulate(ref, index, x, monoid),
-        lambda ref, index, x, twin=_twin: twin.at(ref, index, x),
+        lambda ref, index, x, twin=_twin: index.update(ref, x, twin),
     )
 define_operation("freeze", api.freeze, np.array)
 
@@ -73,7 +73,7 @@ define_operation("followed", _followed, lambda i, x: np.sin(x * x) if i > 0 else
 
 
 def _index(index: Index, env: Env) -> Any:
-    return index.library(env.ints) if env.ops is LIBRARY else index.twin(env.ints)
+    return index.library(env.ints) if env.ops is LIBRARY else HostIndex(index, env.ints)
 
 
 @dataclass(frozen=True)

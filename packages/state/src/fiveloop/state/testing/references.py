@@ -22,7 +22,10 @@ _Place = tuple[int, ...]
 def places(
     indexer: Indexer, index: Sequence[_Array], shape: Sequence[int]
 ) -> Iterator[tuple[_Place, _Place]]:
-    """For each element of what an index selects: where it stands in the result, and where in the array."""
+    """For each element of what an index selects: where it stands in the result, and where in the array.
+
+    Of one that drops, those that lie in the array.
+    """
     operands = _operands(indexer, index)
     spans = [axis for axis, e in enumerate(indexer.entries) if isinstance(e, Span)]
     names: list[Any] = [("span", axis) for axis in spans]
@@ -35,13 +38,12 @@ def places(
     sizes = [_size(indexer, name) for name in names]
     for place in np.ndindex(*sizes):
         where = dict(zip(names, place, strict=True))
-        yield (
-            place,
-            tuple(
-                _coordinate(entry, axis, indexer, operands.get(axis), shape[axis], where)
-                for axis, entry in enumerate(indexer.entries)
-            ),
+        at = tuple(
+            _coordinate(entry, axis, indexer, operands.get(axis), shape[axis], where)
+            for axis, entry in enumerate(indexer.entries)
         )
+        if not indexer.drops or all(0 <= i < n for i, n in zip(at, shape, strict=True)):
+            yield place, at
 
 
 def _operands(indexer: Indexer, index: Sequence[_Array]) -> dict[int, _Array]:
@@ -78,20 +80,22 @@ def _coordinate(
         case Pick():
             assert operand is not None
             picks = tuple(where["pick", k] for k in range(len(indexer.pick_shape)))
-            return _in_range(int(operand[(*lanes, *picks)]), size, 1)
+            return _position(int(operand[(*lanes, *picks)]), size, 1, indexer.drops)
         case At(int(start)):
             return start
         case At():
             assert operand is not None
-            return _in_range(int(operand[lanes]), size, 1)
-    extent = (entry.size - 1) * abs(entry.stride) + 1
-    start = entry.start if operand is None else _in_range(int(operand[lanes]), size, extent)
+            return _position(int(operand[lanes]), size, 1, indexer.drops)
+    extent, start = (entry.size - 1) * abs(entry.stride) + 1, entry.start
+    if operand is not None:
+        start = _position(int(operand[lanes]), size, extent, indexer.drops)
     return int(start + where["span", axis] * entry.stride)
 
 
-def _in_range(i: int, size: int, extent: int) -> int:
-    """A run-time index: a negative one counts from the end, then it is moved until the block fits."""
-    return min(max(i + size if i < 0 else i, 0), size - extent)
+def _position(i: int, size: int, extent: int, drops: bool) -> int:
+    """A run-time index: a negative one counts from the end; unless it drops, it is moved until the block fits."""
+    i = i + size if i < 0 else i
+    return i if drops else min(max(i, 0), size - extent)
 
 
 def _live(ref: Any) -> Cell:
@@ -103,7 +107,7 @@ def _live(ref: Any) -> Cell:
 def _get(values: Sequence[Any], p: Any) -> list[Any]:
     ref, *index = values
     array = _live(ref).array
-    out = np.empty(p.indexer.result_shape, array.dtype)
+    out = np.zeros(p.indexer.result_shape, array.dtype)
     for place, source in places(p.indexer, index, array.shape):
         out[place] = array[source]
     return [out]
