@@ -566,11 +566,8 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
-    if (
-        x.dtype.kind in "OSUMm"
-        or (x.dtype.kind == "V" and x.dtype.names is not None)
-        or x.dtype.char in "gG"
-    ):
+    is_record = x.dtype.kind == "V" and x.dtype.names is not None
+    if is_record or x.dtype.kind in "OSUMm" or x.dtype.char in "gG":
         raise TypeError(
             f"{what} must hold numbers of at most 64 bits a part, got a NumPy array of dtype {x.dtype}"
             f"{at_source(user_source())}"
