@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -85,14 +86,22 @@ def test_one_ref_in_two_places_of_a_call_is_refused(transform: Any) -> None:
     np.testing.assert_array_equal(np.asarray(ref[...]), [0, 0])
 
 
-@pytest.mark.parametrize(("dtype", "number"), [(np.int32, 2**40), (np.uint8, 300), (np.int8, -200)])
-def test_an_integer_that_does_not_fit_is_refused(dtype: Any, number: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        *[(np.int32, 2**40), (np.uint8, 300), (np.int8, -200), (np.float16, 10**6)],
+        *[(np.float16, 65520.0), (np.float16, -1e6), (np.float32, 1e39), (np.complex64, 1e39)],
+        (np.float16, np.float64(1e6)),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(dtype: Any, number: complex) -> None:
     ref = new_ref(np.zeros(2, dtype))
-    with pytest.raises(OverflowError, match=f"the integer {number} does not fit"):
+    told = re.escape(f"{'integer' if isinstance(number, int) else 'number'} {number} does not fit")
+    with pytest.raises(OverflowError, match=told):
         ref[0] = number
 
     def traced(ref: Any) -> None:
         ref[0] = number
 
-    with pytest.raises(OverflowError, match=f"the integer {number} does not fit"):
+    with pytest.raises(OverflowError, match=told):
         jit(traced)(ref)

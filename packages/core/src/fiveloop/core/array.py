@@ -525,7 +525,8 @@ def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
     if isinstance(x, np.generic):
         return Scalar(np.asarray(x), weak_type=True, number=x)
     dtype = np.complex64 if isinstance(x, complex) else np.float32
-    return Scalar(np.asarray(x, dtype), weak_type=True, number=x)
+    with np.errstate(over="ignore"):
+        return Scalar(np.asarray(x, dtype), weak_type=True, number=x)
 
 
 _UNNAMED = "argument"

@@ -151,7 +151,10 @@ def wide_for_sums(dtype: DType) -> DType:
 
 
 def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
-    """A number on the host in the given dtype; OverflowError if an integer does not fit, TypeError if it is complex."""
+    """A number on the host in the given dtype; TypeError if it is complex and may not be.
+
+    OverflowError for an integer that does not fit; so for a float that is written. In arithmetic it is an infinity.
+    """
     host = np.asarray(x)
     if host.dtype.kind == "c" and dtype_kind(typed.dtype) not in "bc":
         raise TypeError(
@@ -161,7 +164,10 @@ def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
     if host.dtype.kind in "iuO" and dtype_kind(typed.dtype) != "b":
         _check_fits(int(host), typed.dtype, what)
     with np.errstate(over="ignore", invalid="ignore"):
-        return Scalar(host.astype(typed.dtype), typed.weak_type)
+        found = host.astype(typed.dtype)
+    if what in _INSTEAD and np.isfinite(host) and not np.isfinite(found):
+        raise _too_large(f"number {x}", typed.dtype, what)
+    return Scalar(found, typed.weak_type)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -180,18 +186,26 @@ _INSTEAD = {"the value written": "write one that fits, or make the array, or Ref
 """What to do about a number that does not fit, where that is not to convert an operand."""
 
 
+def _limits(dtype: DType) -> tuple[int, int]:
+    if dtype_kind(dtype) in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    high = int(float(float_limits(real_dtype(dtype)).max))
+    return -high, high
+
+
 def _check_fits(x: int, dtype: DType, what: str) -> None:
-    kind = dtype_kind(dtype)
-    if kind in "iu":
-        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-    else:
-        high = int(float(float_limits(real_dtype(dtype)).max))
-        low = -high
+    low, high = _limits(dtype)
     if not low <= x <= high:
-        raise OverflowError(
-            f"{what}: the integer {x} does not fit {dtype.name}, which holds {low} to {high}; "
-            f"{_INSTEAD.get(what, 'convert the other operand to a wider dtype first')}{at_source(user_source())}"
-        )
+        raise _too_large(f"integer {x}", dtype, what)
+
+
+def _too_large(told: str, dtype: DType, what: str) -> OverflowError:
+    low, high = _limits(dtype)
+    held = f"{low} to {high}" if high < 10**20 else f"{low:.3g} to {high:.3g}"
+    return OverflowError(
+        f"{what}: the {told} does not fit {dtype.name}, which holds {held}; "
+        f"{_INSTEAD.get(what, 'convert the other operand to a wider dtype first')}{at_source(user_source())}"
+    )
 
 
 def check_narrowing(given: Typed, dtype: DType, what: str) -> None:
