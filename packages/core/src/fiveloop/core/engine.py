@@ -86,7 +86,7 @@ from .primitives.elementwise import (
 )
 from .primitives.elementwise_arithmetic import neg_p
 from .primitives.elementwise_logic import bitwise_and_p, select_p
-from .primitives.family import ELEMENTWISE
+from .primitives.family import ELEMENTWISE, add_p
 from .primitives.gather import WindowDims, gather_p, scatter_p
 from .primitives.index import (
     dynamic_slice_p,
@@ -98,6 +98,7 @@ from .primitives.index import (
 from .primitives.joining import ConcatenateParams, concatenate_p
 from .primitives.ordering import barrier, order, order_p
 from .primitives.reduce import reduce_and, reduce_max, reduce_or
+from .primitives.shape import iota_p
 from .primitives.sort import argsort
 from .promotion import Typed, join
 from .rules import bodies_rules
@@ -161,6 +162,7 @@ __all__ = [
     "WindowDims",
     "acts",
     "add",
+    "add_p",
     "argsort",
     "argument_name",
     "argument_naming",
@@ -229,6 +231,7 @@ __all__ = [
     "is_dynamic",
     "is_eager",
     "is_first",
+    "iota_p",
     "is_given",
     "is_more",
     "is_scalar",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fiveloop.core.engine import (
     Entry,
@@ -12,11 +13,13 @@ from fiveloop.core.engine import (
     Pick,
     Span,
     WindowDims,
+    add_p,
     broadcast_in_dim_p,
     concatenate_p,
     dynamic_slice_p,
     dynamic_update_slice_p,
     gather_p,
+    iota_p,
     is_scalar,
     reshape_p,
     resolve_index_p,
@@ -111,11 +114,10 @@ def _put(
 
 
 def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
-    sizes = eqn.params.sizes
     if eqn.params.dims.operand_batch:
-        lanes = _lanes(eqn, sizes, made)
+        lanes = _lanes(eqn, eqn.outvars[0].aval.shape, made)
         return lanes and Access(eqn, [*lanes[2], _get(eqn, ref, *lanes[:2])], is_dynamic=True)
-    place = _picks(eqn, eqn.invars[1], sizes, made)
+    place = _picks(eqn, eqn.invars[1], eqn.params.sizes, made)
     if place is None:
         return None
     return Access(eqn, [_get(eqn, ref, *place)], is_dynamic=True)
@@ -216,11 +218,19 @@ def _lanes(
     shape, indices = eqn.invars[0].aval.shape, eqn.invars[1]
     lead = len(eqn.params.dims.operand_batch)
     lanes, inner = tuple(range(lead)), tuple(range(lead, len(shape)))
-    starts = _columns(indices, made)
-    if eqn.params.dims != WindowDims(inner, (), lanes, lanes, inner) or len(starts) != len(inner):
+    wide = eqn.params.dims.collapsed
+    starts = [
+        _lane_start(c, k + lead, lead, wide, made) for k, c in enumerate(_columns(indices, made))
+    ]
+    blocks = tuple(k for k in inner if k not in wide)
+    if eqn.params.dims != WindowDims(blocks, wide, lanes, lanes, inner) or len(starts) != len(
+        inner
+    ):
         return None
     spans, operands, before = list[Span](), list[Atom](), list[Eqn]()
     for start, size, dim in zip(starts, sizes[lead:], shape[lead:], strict=True):
+        if start is None:
+            return None
         maker = made.get(start) if isinstance(start, Var) else None
         shared = maker if maker is not None and maker.primitive is broadcast_in_dim_p else None
         given_start = shared.invars[0] if shared is not None else start
@@ -238,6 +248,32 @@ def _lanes(
     paired = (True,) * lead
     indexer = Indexer(entries, lead=shape[:lead], paired=paired, drops=eqn.params.drops)
     return (indexer, operands, before) if operands else None
+
+
+def _lane_start(column: Atom, axis: int, lead: int, wide: Sequence[int], made: Made) -> Atom | None:
+    """Where each lane's block starts, of its position along an axis; along a `wide` one elements have one each.
+
+    For those it must be `start[:, None] + arange(size)`, as `vmap` makes it; None if it is not.
+    """
+    if not wide:
+        return column
+    if axis in wide:
+        column, steps = _made_by(column, add_p, made) or (column, column)
+        (counts,) = _made_by(steps, broadcast_in_dim_p, made, (lead + wide.index(axis),)) or (None,)
+        if counts is None or _made_by(counts, iota_p, made) is None:
+            return None
+    (start,) = _made_by(column, broadcast_in_dim_p, made, tuple(range(lead))) or (None,)
+    return start
+
+
+def _made_by(
+    x: Atom, primitive: Primitive[Any], made: Made, dims: tuple[int, ...] | None = None
+) -> Sequence[Atom] | None:
+    """The operands of the equation of a primitive, with `dims` if they are given, that makes something."""
+    eqn = made.get(x) if isinstance(x, Var) else None
+    if eqn is None or eqn.primitive is not primitive:
+        return None
+    return eqn.invars if dims is None or eqn.params.dims == dims else None
 
 
 def _columns(indices: Atom, made: Made) -> list[Atom]:
