@@ -271,11 +271,12 @@ def test_a_ref_that_fwd_has_made_is_not_kept(wrap: Function) -> None:
 @pytest.mark.parametrize("wrap", [same, jit])
 def test_functions_with_rules_return_no_refs(wrap: Function) -> None:
     outside = new_ref(1.0)
-    functions = [new_ref, lambda x: (x, {"a": new_ref(x)}), lambda x: outside]
+    functions: list[Any] = [new_ref, lambda x: (x, {"a": new_ref(x)}), lambda x: outside]
     for fun in functions:
-        by_jvp, by_vjp = custom_jvp(fun), custom_vjp(fun)
+        by_jvp: Any = custom_jvp(fun)
+        by_vjp: Any = custom_vjp(fun)
         by_jvp.defjvp(lambda p, t: (p, t))
-        by_vjp.defvjp(lambda x, fun=fun: (fun(x), ()), lambda res, ct: (1.0,))  # type: ignore[misc]
+        by_vjp.defvjp(lambda x, fun=fun: (fun(x), ()), lambda res, ct: (1.0,))
         for f in (by_jvp, by_vjp):
             error = raised(lambda f=f: wrap(lambda x: (f(x), 0)[1])(2.0))  # type: ignore[misc]
             assert isinstance(error, TypeError)
@@ -306,13 +307,13 @@ def of_contents(fwd_writes: bool, x: Any) -> Any:
 def test_a_backward_rule_speaks_of_what_a_ref_holds(wrap: Function) -> None:
     for fwd_writes in (False, True):
         # 7 for x * x, which counts itself, too, unless a value without derivative is written over it.
-        slope = lambda x, w=fwd_writes: 7 * 2 * x + 2 * x**2 + 5 + (0.0 if w else 2 * x)
-        f = lambda x, w=fwd_writes: of_contents(w, x)
+        slope: Any = lambda x, w=fwd_writes: 7 * 2 * x + 2 * x**2 + 5 + (0.0 if w else 2 * x)
+        f: Any = lambda x, w=fwd_writes: of_contents(w, x)
         x3 = np.array(3.0)
         assert_near(wrap(grad(f))(x3), slope(x3))
-        assert_near(wrap(lambda x, f=f: jvp(f, (x,), (x,))[1])(x3), slope(x3) * x3)  # type: ignore[misc]
+        assert_near(wrap(lambda x, f=f: jvp(f, (x,), (x,))[1])(x3), slope(x3) * x3)
         assert_near(wrap(vmap(grad(f)))(X), slope(X))
-        around = lambda s, f=f: vmap(lambda x: f(s * x))(X).sum()
+        around: Any = lambda s, f=f: vmap(lambda x: f(s * x))(X).sum()
         assert_near(wrap(grad(around))(np.array(1.0)), slope(X) @ X)
         assert_near(wrap(grad(grad(f)))(x3), 7 * 2 + 4 * x3 + (0.0 if fwd_writes else 2.0))
 

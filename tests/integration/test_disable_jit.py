@@ -192,7 +192,12 @@ def test_bad_bodies(call: Callable[[], Any], message: str) -> None:
 
 def test_it_can_be_switched_back() -> None:
     traced: list[bool] = []
-    fun = jit(lambda x: (traced.append(isinstance(x, Tracer)), x + 1.0)[1])
+
+    @jit
+    def fun(x: Any) -> Any:
+        traced.append(isinstance(x, Tracer))
+        return x + 1.0
+
     with disable_jit():
         fun(1.0)
         with disable_jit(False):

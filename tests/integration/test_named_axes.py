@@ -415,7 +415,7 @@ SHARED: dict[str, tuple[Any, float]] = {
 @pytest.mark.parametrize("name", SHARED)
 def test_what_the_lanes_of_a_loop_share_needs_no_axis(name: str) -> None:
     fun, want = SHARED[name]
-    total = lambda x: vmap(fun, out_axes=None, axis_name="i")(x).sum()
+    total: Any = lambda x: vmap(fun, out_axes=None, axis_name="i")(x).sum()
     x = np.arange(1.0, 5.0)
     assert_close(total(x), want)
     each = lambda x: vmap(fun, axis_name="i")(x).sum() / 4

@@ -15,7 +15,7 @@ from fiveloop.state import new_ref
 X = np.array([0.5, -1.0, 2.0])
 W = np.array([2.0, 3.0])
 TAKEN = np.array([True, False, True])
-WAYS: Any = pytest.mark.parametrize("way", ["select", "group", "serial"])
+WAYS = pytest.mark.parametrize("way", ["select", "group", "serial"])
 
 
 def in_place(p: Any, x: Any, way: Any) -> Any:

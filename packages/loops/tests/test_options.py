@@ -261,5 +261,5 @@ def test_zero_takes_all_at_once() -> None:
         np.testing.assert_array_equal(np.asarray(got[1]), np.asarray(want[1]))
         loop = make_jaxpr(lambda xs: loops.scan(step, 0.0, xs, unroll=0))(xs).eqns
         assert [eqn.params.unroll for eqn in loop if eqn.primitive.name == "for"] == [4][: len(xs)]
-        got = loops.map(lambda x: 2 * x, xs, batch_size=0)
-        np.testing.assert_array_equal(np.asarray(got), 2 * xs)
+        doubled = loops.map(lambda x: 2 * x, xs, batch_size=0)
+        np.testing.assert_array_equal(np.asarray(doubled), 2 * xs)

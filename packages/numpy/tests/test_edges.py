@@ -252,9 +252,15 @@ def test_equal_infinities_share_the_slope(name: str, x: float) -> None:
 
 @pytest.mark.parametrize("transform", [lambda f: f, jit])
 def test_like_a_ref_is_like_what_it_holds(transform: Callable[..., Any]) -> None:
-    makers = [fnp.zeros_like, fnp.ones_like, fnp.empty_like, lambda x: fnp.full_like(x, 2)]
+    makers: list[Any] = [
+        fnp.zeros_like,
+        fnp.ones_like,
+        fnp.empty_like,
+        lambda x: fnp.full_like(x, 2),
+    ]
     host = np.arange(6, dtype=np.int16).reshape(2, 3)
-    for part, like in ((lambda r: r, host), (lambda r: r.T, host.T), (lambda r: r.at[0], host[0])):
+    parts: Any = ((lambda r: r, host), (lambda r: r.T, host.T), (lambda r: r.at[0], host[0]))
+    for part, like in parts:
         found = transform(lambda r: [make(r) for make in makers])(part(new_ref(host)))
         for got, value in zip(found, (0, 1, 0, 2), strict=True):
             np.testing.assert_array_equal(np.asarray(got), np.full_like(like, value))

@@ -70,7 +70,7 @@ def test_real_draws_follow_their_distribution(name: str) -> None:
     assert distance * math.sqrt(N) < 1.95
 
 
-DRAWN_BY_JAX = {
+DRAWN_BY_JAX: dict[str, list[float]] = {
     "uniform": [0.39913964, 1.7626431, 1.2074305],
     "normal": [-0.08437306, 1.4110229, 0.63048154],
     "truncated_normal": [0.10152034, 1.356208, 0.7094761],

@@ -328,7 +328,7 @@ def test_a_number_that_was_read_is_not_added_to_what_was_written_since() -> None
 
 
 def test_ctrl_c_while_waiting_for_a_ref_leaves_the_others_free() -> None:
-    class Pressed(Turn):
+    class Pressed(Turn):  # type: ignore[misc]  # see Turn
         def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
             raise KeyboardInterrupt
 

@@ -123,7 +123,7 @@ LANES = {
 def test_lanes_are_closed_over_by_functions_of_what_the_lanes_share(
     program: str, kind: Function
 ) -> None:
-    run = LANES[program]
+    run: Any = LANES[program]
     assert_near(run(kind), jit(lambda: run(kind))())
 
 

@@ -123,7 +123,7 @@ def test_errors() -> None:
         ),
     }
     for message, rule in rules.items():
-        f.def_vmap(rule)  # type: ignore[type-var]
+        f.def_vmap(rule)
         error = raised(lambda: vmap(f)(X))
         assert type(error) is TypeError and f"it {message}\n  at " in str(error)
         assert str(error).startswith("the vmap rule of <lambda>, <lambda> at ")

@@ -166,11 +166,12 @@ def warm_system(a: Any) -> Any:
 @pytest.mark.parametrize("solver", [warm_root, warm_system])
 @pytest.mark.parametrize("outer", WRAPS)
 def test_solvers_may_close_over_what_is_differentiated(solver: Function, outer: Function) -> None:
-    value, first, second = (
+    functions: Any = (
         (np.sqrt, lambda x: 0.5 / np.sqrt(x), lambda x: -0.25 * x**-1.5)
         if solver is warm_root
         else (lambda x: 2.0 / x, lambda x: -2.0 / x**2, lambda x: 4.0 / x**3)
     )
+    value, first, second = functions
     a = np.array(4.0)
     assert_near(outer(solver)(a), value(a))
     assert_near(outer(grad(solver))(a), first(a))

@@ -213,7 +213,7 @@ def test_a_symbolic_zero_of_a_primal() -> None:
         symbolic_zeros=True,
     )
     zero = SymbolicZero.from_primal_value(X)
-    assert (zero.shape, zero.dtype, zero.ndim) == ((3,), np.float64, 1)
+    assert (zero.shape, zero.dtype, zero.ndim) == ((3,), np.dtype(np.float64), 1)
     for wrap in WRAPS:
         got = wrap(grad(lambda x: f(x, 1)[0].sum() + 7.0 * f(x, 1)[1].sum()))(X)
         assert_near(got, 3.0 + 0 * X)
