@@ -137,7 +137,8 @@ def test_what_the_lanes_of_a_rule_share_needs_no_axis(way: Function) -> None:
     of_mean: Any = custom_jvp(lambda x: pmean(x * x, "i"))
     rule: Any = lambda p, t: (of_mean(p[0]), pmean(2 * p[0] * t[0], "i"))
     of_mean.defjvp(rule)
+    differing: Any = lambda x: of_mean(x) * x
     mean: Any = vmap(of_mean, out_axes=None, axis_name="i")
     assert_close(way(lambda x: jvp(mean, (x,), (x,))[1])(X), 2 * (X * X).mean())
     with pytest.raises(ValueError, match="out_axes is None for a result that depends"):
-        way(vmap(lambda x: of_mean(x) * x, out_axes=None, axis_name="i"))(X)
+        way(vmap(differing, out_axes=None, axis_name="i"))(X)
