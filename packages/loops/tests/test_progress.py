@@ -360,6 +360,7 @@ def test_progress_of_another_kind_is_refused() -> None:
 
 STOPPED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the shell has it ignored
 import numpy as np
 from fiveloop.core import jit
 from fiveloop.loops import fori_loop
