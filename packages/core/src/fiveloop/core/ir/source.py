@@ -80,8 +80,14 @@ def raised_at(error: BaseException) -> Source | None:
 def _belongs_to_user(code: CodeType) -> bool:
     known = _is_users.get(code)
     if known is None:
-        known = _is_users[code] = not _is_between(code.co_filename)
+        known = _is_users[code] = not (_is_between(code.co_filename) or _is_generated(code))
     return known
+
+
+def _is_generated(code: CodeType) -> bool:
+    """Whether it is a method that dataclasses or named tuples have made, which has no file either."""
+    made = code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
+    return made and code.co_filename == "<string>"
 
 
 def _is_between(name: str) -> bool:
