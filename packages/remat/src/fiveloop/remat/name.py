@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fiveloop.core import Value, tree_map
-from fiveloop.core.engine import at_source, current_source
+from fiveloop.core.engine import boundary
 from fiveloop.core.extend import (
     Accumulator,
     Cost,
@@ -34,6 +34,7 @@ class NameParams:
 name_p: Primitive[NameParams] = Primitive("name")
 
 
+@boundary
 def checkpoint_name(x: T, name: str) -> T:
     """`x`, with a label on each of its arrays; policies such as `save_only_these_names` speak of labels.
 
@@ -42,9 +43,7 @@ def checkpoint_name(x: T, name: str) -> T:
     Array([1., 1.], dtype=float32)
     """
     if not isinstance(name, str):
-        raise TypeError(
-            f"checkpoint_name: name must be a string, got {name!r}{at_source(current_source())}"
-        )
+        raise TypeError(f"checkpoint_name: name must be a string, got {name!r}")
     labelled: T = tree_map(
         lambda v: bind1(
             name_p, as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)

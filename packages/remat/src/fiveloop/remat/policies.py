@@ -17,7 +17,7 @@ from fiveloop.core import (
     Policy,
     Verdict,
 )
-from fiveloop.core.engine import at_source, current_source, dot_general_p, may_weigh
+from fiveloop.core.engine import boundary, dot_general_p, may_weigh
 from fiveloop.core.extend import Eqn, Weigh
 from fiveloop.remat.name import name_p
 
@@ -64,6 +64,7 @@ class SaveOnlyTheseNames:
         return SAVE if eqn.primitive is name_p and eqn.params.name in self.names else RECOMPUTE
 
 
+@boundary
 def save_only_these_names(*names: str) -> SaveOnlyTheseNames:
     """A policy that saves the values labelled with these names, and nothing else.
 
@@ -72,9 +73,7 @@ def save_only_these_names(*names: str) -> SaveOnlyTheseNames:
     """
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(
-                f"save_only_these_names: expected names as strings, got {name!r}{at_source(current_source())}"
-            )
+            raise TypeError(f"save_only_these_names: expected names as strings, got {name!r}")
     return SaveOnlyTheseNames(frozenset(names))
 
 

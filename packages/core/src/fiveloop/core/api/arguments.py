@@ -17,10 +17,8 @@ from fiveloop.core.api.lending import LendingFunction, lending
 from fiveloop.core.api.mutable import giving
 from fiveloop.core.api.operands import check_places
 from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.pytree import TreeDef, keystr, tree_flatten_with_path
-from fiveloop.core.trace.tracer import current_source
 
 Argnums = int | Sequence[int]
 
@@ -85,14 +83,13 @@ class Differentiation:
             if not hasattr(k, "__index__") or not -num_args <= index(k) < num_args:
                 raise ValueError(
                     f"{self.of}: argnums must name some of its {num_args} positional arguments by number, got {k!r}"
-                    f"{at_source(current_source())}"
                 )
             wanted.append(index(k) % num_args)
         twice = next((k for k in wanted if wanted.count(k) > 1), None)
         if twice is not None:
             raise ValueError(
                 f"{self.of}: argnums must name each argument once, got {self.argnums!r}, which names argument "
-                f"{argument_name(self.fun, twice)} twice{at_source(current_source())}"
+                f"{argument_name(self.fun, twice)} twice"
             )
         return wanted
 
@@ -100,15 +97,14 @@ class Differentiation:
         if self.holomorphic and aval.dtype.kind != "c":
             raise TypeError(
                 f"{name} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "
-                f"holomorphic out{at_source(current_source())}"
+                f"holomorphic out"
             )
         if not aval.differentiable and not self.allow_int:
             raise TypeError(
                 f"{name} must be floating to be differentiated, got {aval}; convert it first, or leave it out of "
-                f"argnums{at_source(current_source())}"
+                f"argnums"
             )
         if self.real and not self.holomorphic and aval.dtype.kind == "c":
             raise TypeError(
                 f"{name} must be real, got {aval}; say holomorphic=True if the function is, or use `jvp`"
-                f"{at_source(current_source())}"
             )

@@ -14,13 +14,11 @@ from fiveloop.core.api.flatten import (
 from fiveloop.core.api.lending import contents_of, lending
 from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.api.pullback import Pullback, Pushforward, like_values
-from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import (
     keystr,
     tree_structure,
 )
 from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import instantiate
@@ -91,7 +89,6 @@ def jvp(
         if not isinstance(given, (tuple, list)):
             raise TypeError(
                 f"jvp: {name} must be a tuple or a list with one entry an argument, got {type(given).__name__}"
-                f"{at_source(current_source())}"
             )
     values, tree = flatten_values((tuple(primals), {}), _inner("jvp: primals"))
     flat, values = lending(fun, tree, values, has_aux)

@@ -19,12 +19,10 @@ from fiveloop.core.api.flatten import (
 from fiveloop.core.api.mutable import holding, stand_in
 from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_unflatten
 from fiveloop.core.trace.axes import new_axis
-from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.transforms.batch import Same, batch_over, move_batch
 from fiveloop.core.views import View
 
@@ -32,6 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@boundary
 def vmap(
     fun: Callable[P, R],
     in_axes: Any = 0,
@@ -61,7 +60,6 @@ def vmap(
         if isinstance(axes, tuple) and len(axes) != len(args):
             raise ValueError(
                 f"vmap of {function_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
-                f"{at_source(current_source())}"
             )
         spec = _axes_of_leaves(fun, "in_axes", axes, args)
         spec += [0] * (len(values) - len(spec))
@@ -99,7 +97,6 @@ def _check_name(fun: object, axis_name: Any) -> None:
     if isinstance(axis_name, (int, tuple, list)) or not isinstance(axis_name, Hashable):
         raise TypeError(
             f"vmap of {function_name(fun)}: axis_name must be one name, such as 'i', got {axis_name!r}"
-            f"{at_source(current_source())}"
         )
 
 
@@ -114,7 +111,6 @@ def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any) -> list[Any]:
         where = str(error).removeprefix("the tree does not fit")
         raise ValueError(
             f"vmap of {function_name(fun)}: {what} must be a prefix of the tree that it is for, which differs{where}"
-            f"{at_source(current_source())}"
         ) from None
 
 
@@ -122,13 +118,9 @@ def _canonical(dim: Any, aval: Aval, name: str) -> int | None:
     if dim is None:
         return None
     if not isinstance(dim, int) or isinstance(dim, bool):
-        raise TypeError(
-            f"{name}: in_axes must hold ints and None, got {dim!r}{at_source(current_source())}"
-        )
+        raise TypeError(f"{name}: in_axes must hold ints and None, got {dim!r}")
     if not -aval.ndim <= dim < aval.ndim:
-        raise ValueError(
-            f"{name}: in_axes says that its axis {dim} is the batch, but it is {aval}{at_source(current_source())}"
-        )
+        raise ValueError(f"{name}: in_axes says that its axis {dim} is the batch, but it is {aval}")
     return dim % aval.ndim
 
 
@@ -148,12 +140,12 @@ def _batch_size(
     if not sizes:
         raise ValueError(
             f"vmap of {function_name(fun)}: no argument is batched, so the size of the batch is unknown; give "
-            f"axis_size or an in_axes that is not None{at_source(current_source())}"
+            f"axis_size or an in_axes that is not None"
         )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(
-            f"vmap of {function_name(fun)}: expected batches of one size, got: {shown}{at_source(current_source())}"
+            f"vmap of {function_name(fun)}: expected batches of one size, got: {shown}"
         )
     return next(iter(sizes.values()))
 
@@ -174,19 +166,16 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
         if dim is not None:
             raise ValueError(
                 f"vmap of {function_name(fun)}: out_axes is None for a result that depends on the batch"
-                f"{at_source(current_source())}"
             )
         return as_result(x)
     if not isinstance(wanted, int):
         raise TypeError(
             f"vmap of {function_name(fun)}: out_axes must hold ints and None, got {wanted!r}"
-            f"{at_source(current_source())}"
         )
     ndim = x.ndim + (dim is None)
     if not -ndim <= wanted < ndim:
         raise ValueError(
             f"vmap of {function_name(fun)}: out_axes names axis {wanted} of a result with {ndim} axes"
-            f"{at_source(current_source())}"
         )
     wanted %= ndim
     if x.aval.accumulates:

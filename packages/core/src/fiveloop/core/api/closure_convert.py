@@ -17,11 +17,9 @@ from fiveloop.core.api.flatten import (
 )
 from fiveloop.core.api.staging import stage_user
 from fiveloop.core.array import as_value
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import register_node, tree_map
 from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.util import merge, partition
 
@@ -52,6 +50,7 @@ def closure_convert(
     what = f"closure_convert of {function_name(fun)}"
     avals = staged.jaxpr.in_avals[len(hoisted) :]
 
+    @boundary
     def converted(*args: Any) -> R:
         num = max(len(args) - len(consts), 0)
         values, tree = flatten_values((args[:num], {}), f"{what}: arguments")
@@ -61,7 +60,6 @@ def closure_convert(
             raise TypeError(
                 f"{what}: expected arguments like the examples, {flat.in_tree} of {[*map(str, avals)]}, and then "
                 f"{len(consts)} closed-over values, got {tree} of {[str(x.aval) for x in values]}"
-                f"{at_source(current_source())}"
             )
         operands = [*merge(hoisted, held, given), *values]
         out: R = flat.unflatten(eval_jaxpr(staged.jaxpr, operands))

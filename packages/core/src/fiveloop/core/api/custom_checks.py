@@ -12,7 +12,6 @@ from fiveloop.core.api.flatten import flatten_values
 from fiveloop.core.api.operands import parts_among, spread
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.dims import Shape
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.convert import convert
@@ -27,7 +26,6 @@ from fiveloop.core.pytree import (
     tree_unflatten,
 )
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.zeros import Tangent
 from fiveloop.core.util import Mask
 
@@ -87,7 +85,7 @@ class RuleName:
 
     def error(self, what: str) -> TypeError:
         """The error of what a rule returned."""
-        return TypeError(f"{self}: it {what}{at_source(current_source())}")
+        return TypeError(f"{self}: it {what}")
 
 
 def shown(x: object) -> str:

@@ -12,14 +12,15 @@ from fiveloop.core.api.flatten import check_callable, function_name
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import VjpRule
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.trace.tracer import Trace, current_source
+from fiveloop.core.trace.boundary import boundary
+from fiveloop.core.trace.tracer import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@boundary
 def custom_derivative(
     fun: Callable[P, R],
     *,
@@ -46,12 +47,10 @@ def custom_derivative(
         given, missing = ("fwd", "bwd") if bwd is None else ("bwd", "fwd")
         raise TypeError(
             f"{what}: expected both fwd and bwd or neither, got only {given}; give {missing} too"
-            f"{at_source(current_source())}"
         )
     if jvp is None and fwd is None:
         raise TypeError(
             f"{what}: expected a rule, got none; give a jvp, or fwd and bwd, or all of them"
-            f"{at_source(current_source())}"
         )
     if fwd is None or bwd is None:
         forward = custom_jvp(fun, nondiff_argnums, nondiff_argnames)

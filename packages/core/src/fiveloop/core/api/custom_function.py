@@ -22,14 +22,14 @@ from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure, closed_over, may_hold_tracers
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Var
 from fiveloop.core.pytree import TreeDef, tree_unflatten
 from fiveloop.core.trace.axes import axis_scope
+from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTracer, stage
-from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace
+from fiveloop.core.trace.tracer import Trace, bind, current_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +93,7 @@ class CustomFunction(Generic[P, R]):
     what = "custom rule"
     staged = False
 
+    @boundary
     def __init__(
         self,
         fun: Callable[P, R],
@@ -111,6 +112,7 @@ class CustomFunction(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else partial(cast(Any, self), instance)
 
+    @boundary
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if any(self is other for other in _probing.functions):
             return self.fun(*args, **kwargs)
@@ -216,20 +218,19 @@ def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> lis
             return list(args)
         raise TypeError(
             f"{what}: expected arguments by place, since the function tells no signature, got the keywords "
-            f"{sorted(kwargs)}{at_source(current_source())}"
+            f"{sorted(kwargs)}"
         ) from None
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(
-            f"{what}: expected arguments for {fun_text(fun, signature)}, but: {error}{at_source(current_source())}"
+            f"{what}: expected arguments for {fun_text(fun, signature)}, but: {error}"
         ) from None
     bound.apply_defaults()
     if unplaced := sorted(set(bound.kwargs) & set(kwargs)):
         raise TypeError(
             f"{what}: expected arguments that have a place, since rules take them by place, got the keyword-only "
             f"{unplaced}; bind them with `functools.partial` before giving the rule"
-            f"{at_source(current_source())}"
         )
     return list(bound.args)
 
@@ -242,9 +243,7 @@ def fun_text(fun: object, signature: inspect.Signature) -> str:
 def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple[int, ...]:
     for k in nums:
         if not hasattr(k, "__index__") or isinstance(k, bool):
-            raise TypeError(
-                f"{what}: nondiff_argnums must hold argument numbers, got {k!r}{at_source(current_source())}"
-            )
+            raise TypeError(f"{what}: nondiff_argnums must hold argument numbers, got {k!r}")
     try:
         parameters = list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError):
@@ -255,7 +254,6 @@ def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple
         if not -count <= k < count and not (open_ended and k >= 0):
             raise ValueError(
                 f"{what}: nondiff_argnums must name some of its {count} positional arguments by number, got {k}"
-                f"{at_source(current_source())}"
             )
     return tuple(sorted({index(k) % count if k < 0 else index(k) for k in nums}))
 
@@ -271,6 +269,5 @@ def _numbers_of(what: str, fun: Callable[..., Any], names: str | Sequence[str]) 
         if name not in placed:
             raise ValueError(
                 f"{what}: nondiff_argnames must name some of its positional arguments {placed}, got {name!r}"
-                f"{at_source(current_source())}"
             )
     return [placed.index(name) for name in wanted]

@@ -17,11 +17,11 @@ from fiveloop.core.api.operands import with_tangents
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
-from fiveloop.core.errors import at_source
 from fiveloop.core.primitives.elementwise import add, stop_gradient
 from fiveloop.core.pytree import tree_map
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import Trace, current_source
+from fiveloop.core.trace.boundary import boundary
+from fiveloop.core.trace.tracer import Trace
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 
 P = ParamSpec("P")
@@ -68,6 +68,7 @@ class custom_jvp(CustomFunction[P, R]):
         self.rule, self.symbolic_zeros = rule, symbolic_zeros
         return rule
 
+    @boundary
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
         """Give a rule for each argument: `rule(tangent, result, *primals)` is its part of the tangent; None is zero.
 
@@ -77,7 +78,6 @@ class custom_jvp(CustomFunction[P, R]):
         if self.nondiff_argnums:
             raise TypeError(
                 f"defjvps of {self.name}: expected a function without nondiff_argnums; use `defjvp`"
-                f"{at_source(current_source())}"
             )
         for rule in rules:
             if rule is not None:
@@ -87,7 +87,7 @@ class custom_jvp(CustomFunction[P, R]):
             if len(rules) != len(primals):
                 raise TypeError(
                     f"defjvps of {self.name}: expected a rule for each of its {len(primals)} arguments, or None, got "
-                    f"{len(rules)}{at_source(current_source())}"
+                    f"{len(rules)}"
                 )
             out = self(*primals)  # type: ignore[call-arg]  # the arguments that it was called with
             parts = [
@@ -110,7 +110,7 @@ class custom_jvp(CustomFunction[P, R]):
         if self.rule is None:
             raise TypeError(
                 f"custom_jvp of {self.name}: expected a rule before the first call, got none; give one with "
-                f"`{self.name}.defjvp(rule)`{at_source(current_source())}"
+                f"`{self.name}.defjvp(rule)`"
             )
 
     def static_argument(self, k: int, x: Any) -> Any:

@@ -17,12 +17,11 @@ from fiveloop.core.api.operands import base_of
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import Trace, Tracer, current_source
+from fiveloop.core.trace.tracer import Trace, Tracer
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 from fiveloop.core.util import Mask
 
@@ -90,7 +89,7 @@ class custom_vjp(CustomFunction[P, R]):
         if self.fwd is None:
             raise TypeError(
                 f"custom_vjp of {self.name}: expected rules before the first call, got none; give them with "
-                f"`{self.name}.defvjp(fwd, bwd)`{at_source(current_source())}"
+                f"`{self.name}.defvjp(fwd, bwd)`"
             )
 
     def static_argument(self, k: int, x: Any) -> Any:
@@ -100,7 +99,7 @@ class custom_vjp(CustomFunction[P, R]):
                 raise TypeError(
                     f"custom_vjp of {self.name}: expected Python values and concrete arrays as the arguments that "
                     f"nondiff_argnums names, got {leaf!r} as number {k}; take it out of nondiff_argnums, and let bwd "
-                    f"return None for it{at_source(current_source())}"
+                    f"return None for it"
                 )
         return x
 

@@ -13,9 +13,8 @@ from fiveloop.core.api.flatten import check_callable
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
-from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_flatten, tree_unflatten
-from fiveloop.core.trace.tracer import Trace, current_source
+from fiveloop.core.trace.tracer import Trace
 from fiveloop.core.transforms.batch import move_batch
 
 P = ParamSpec("P")
@@ -63,7 +62,7 @@ class custom_vmap(CustomFunction[P, R]):
         if self.rule is None:
             raise TypeError(
                 f"custom_vmap of {self.name}: expected a rule before the first call, got none; give one with "
-                f"`{self.name}.def_vmap(rule)`{at_source(current_source())}"
+                f"`{self.name}.def_vmap(rule)`"
             )
 
     def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:

@@ -24,6 +24,7 @@ from typing import (
 from fiveloop.core.api.arguments import Argnums
 from fiveloop.core.array import Value
 from fiveloop.core.pytree import Pytree
+from fiveloop.core.trace.boundary import boundary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -325,21 +326,27 @@ class SecondDerivatives(Protocol):
 
 def as_gradient(transform: Callable[..., Any]) -> Gradient:
     """The transform under its type."""
-    return cast(Gradient, transform)  # the overloads of functions that are alike stand once
+    return cast(
+        Gradient, boundary(transform)
+    )  # the overloads of functions that are alike stand once
 
 
 def as_value_and_gradient(transform: Callable[..., Any]) -> ValueAndGradient:
     """The transform under its type."""
-    return cast(ValueAndGradient, transform)  # the overloads of functions that are alike stand once
+    return cast(
+        ValueAndGradient, boundary(transform)
+    )  # the overloads of functions that are alike stand once
 
 
 def as_jacobian(transform: Callable[..., Any]) -> Jacobian:
     """The transform under its type."""
-    return cast(Jacobian, transform)  # the overloads of functions that are alike stand once
+    return cast(
+        Jacobian, boundary(transform)
+    )  # the overloads of functions that are alike stand once
 
 
 def as_second_derivatives(transform: Callable[..., Any]) -> SecondDerivatives:
     """The transform under its type."""
     return cast(
-        SecondDerivatives, transform
+        SecondDerivatives, boundary(transform)
     )  # the overloads of functions that are alike stand once

@@ -208,9 +208,7 @@ class FlatFunction:
         """The error for a mutable value that is result number `k`, and that the function must not return."""
         assert self.out_tree is not None, "unreachable: the function has run"
         path = leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
-        return TypeError(
-            f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}{at_source(current_source())}"
-        )
+        return TypeError(f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}")
 
     @property
     def _name(self) -> str:
@@ -220,7 +218,6 @@ class FlatFunction:
         if not isinstance(out, (tuple, list)) or len(out) != 2:
             raise TypeError(
                 f"has_aux: {self._name} must return a pair (result, auxiliary), got {_shown(out)}"
-                f"{at_source(current_source())}"
             )
         return out[0], out[1]
 

@@ -13,10 +13,8 @@ from fiveloop.core.api.derivative_types import as_gradient, as_value_and_gradien
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Scalar, Value
-from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_unflatten
 from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 
@@ -104,22 +102,20 @@ def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: Sequence[V
     if flat.num_outs != 1:
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {flat.num_outs or 'no'} arrays; use `vjp` for other "
-            f"results, or has_aux=True for a pair{at_source(current_source())}"
+            f"results, or has_aux=True for a pair"
         )
     aval = outs[0].aval
     if aval.accumulates:
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {aval}; read a Ref first: `ref[...]`"
-            f"{at_source(current_source())}"
         )
     if asked.holomorphic and (aval.shape or aval.dtype.kind != "c"):
         raise TypeError(
             f"{asked.of}: with holomorphic=True it must return one complex scalar, got {aval}; leave holomorphic out "
-            f"for a real result{at_source(current_source())}"
+            f"for a real result"
         )
     if aval.shape or not aval.differentiable or (aval.dtype.kind == "c" and not asked.holomorphic):
         raise TypeError(
-            f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use "
-            f"`vjp`{at_source(current_source())}"
+            f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use `vjp`"
         )
     return Scalar(np.ones((), aval.dtype))

@@ -26,7 +26,6 @@ from fiveloop.core.custom_rule.implicit import (
     applied,
     transposed_operator,
 )
-from fiveloop.core.errors import at_source
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.pytree import (
     TreeDef,
@@ -35,8 +34,9 @@ from fiveloop.core.pytree import (
     tree_structure,
     tree_unflatten,
 )
+from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.stage import Staged, captured_by, stage
-from fiveloop.core.trace.tracer import Trace, current_source
+from fiveloop.core.trace.tracer import Trace
 
 T = TypeVar("T")
 Aux = TypeVar("Aux")
@@ -62,6 +62,7 @@ def custom_root(
 ) -> tuple[T, Aux]: ...
 
 
+@boundary
 def custom_root(
     f: Callable[[Any], Any],
     initial_guess: Any,
@@ -130,6 +131,7 @@ def custom_linear_solve(
 ) -> tuple[T, Aux]: ...
 
 
+@boundary
 def custom_linear_solve(
     matvec: Callable[[Any], Any],
     b: Any,
@@ -250,9 +252,7 @@ class _Unknown:
             f"{self.what}: expected {name}, {function_name(fun)}, to return what {self.likes} is"
         )
         if tree != self.tree:
-            self.refused = TypeError(
-                f"{called}, {self.tree}, got {tree}{at_source(current_source())}"
-            )
+            self.refused = TypeError(f"{called}, {self.tree}, got {tree}")
             raise self.refused
         skeleton = tree_unflatten(self.tree, self.like)
         paths = [keystr(path) for path, _ in tree_flatten_with_path(skeleton)[0]]
@@ -260,7 +260,6 @@ class _Unknown:
             if aval.strong() is not x.aval.strong():
                 self.refused = TypeError(
                     f"{called}, {x.aval.strong()}, got {aval} for leaf {path or 'of it'}"
-                    f"{at_source(current_source())}"
                 )
                 raise self.refused
 
@@ -292,7 +291,7 @@ class _Unknown:
                 if not isinstance(out, (tuple, list)) or len(out) != 2:
                     raise TypeError(
                         f"{self.what}: expected {name} to return a pair (solution, auxiliary) for has_aux, got "
-                        f"{type(out).__name__}{at_source(current_source())}"
+                        f"{type(out).__name__}"
                     )
                 out, aux = out
             leaves, tree = flatten_values(out, f"{self.what}: the result of {name}")
@@ -301,7 +300,6 @@ class _Unknown:
             if refs := [x for x in aux_leaves if x.aval.accumulates]:
                 raise TypeError(
                     f"{self.what}: the auxiliary result of {name} is a Ref of type {refs[0].aval} that {IN_RULE}"
-                    f"{at_source(current_source())}"
                 )
             if call is not None:
                 self.aux_tree = aux_tree

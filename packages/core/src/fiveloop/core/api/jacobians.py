@@ -14,14 +14,13 @@ from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Value
 from fiveloop.core.dims import size_of
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import equal
 from fiveloop.core.primitives.shape import concatenate, iota, reshape
 from fiveloop.core.pytree import tree_unflatten
 from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.trace.tracer import current_source, current_trace
+from fiveloop.core.trace.tracer import current_trace
 from fiveloop.core.transforms.batch import BatchTracer, move_batch
 from fiveloop.core.transforms.directions import batch_directions
 from fiveloop.core.transforms.jvp import jvp_flat
@@ -172,9 +171,7 @@ def hessian(
 def check_chunk(what: str, chunk: int | None) -> None:
     """Raise ValueError if `chunk` is no positive integer."""
     if chunk is not None and chunk < 1:
-        raise ValueError(
-            f"{what}: chunk must be an integer of at least 1, got {chunk!r}{at_source(current_source())}"
-        )
+        raise ValueError(f"{what}: chunk must be an integer of at least 1, got {chunk!r}")
 
 
 def _check_results(asked: Differentiation, results: Sequence[Value]) -> None:
@@ -183,7 +180,6 @@ def _check_results(asked: Differentiation, results: Sequence[Value]) -> None:
             kind = "complex with holomorphic=True" if asked.holomorphic else "real"
             raise TypeError(
                 f"{asked.of}: its results must be {kind}, got {x.aval}; say whether it is holomorphic, or use `vjp`"
-                f"{at_source(current_source())}"
             )
 
 

@@ -46,19 +46,18 @@ from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.pytree import keystr, tree_flatten, tree_leaves
 from fiveloop.core.sharing import part_from
 from fiveloop.core.trace.axes import trace_context
-from fiveloop.core.trace.boundary import guarded
+from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import Tracer, context_uses, current_source, is_eager
+from fiveloop.core.trace.tracer import Tracer, context_uses, is_eager
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -210,6 +209,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         """The function and how it is compiled: two that agree in these are the same function."""
         return self._fun, self._nums, self._names, self._donated, self._inline
 
+    @boundary
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall[R]:
         """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
         entry, _ = self._entry(args, kwargs)
@@ -402,6 +402,7 @@ class LoweredCall(Generic[R]):
         """The program as it was traced."""
         return self._stages.jaxpr
 
+    @boundary
     def as_text(self, dialect: str = "stablehlo") -> str:
         """The program as StableHLO, or as XLA's own "hlo" before it is optimised; ValueError for other dialects.
 
@@ -410,7 +411,7 @@ class LoweredCall(Generic[R]):
         """
         if dialect not in ("stablehlo", "hlo"):
             raise ValueError(
-                f"as_text: expected `dialect` to be 'stablehlo' or 'hlo', got {dialect!r}{at_source(current_source())}"
+                f"as_text: expected `dialect` to be 'stablehlo' or 'hlo', got {dialect!r}"
             )
         text = self._stages.lowered().text
         return text if dialect == "stablehlo" else hlo_text(text)
@@ -428,6 +429,7 @@ class CompiledCall(Generic[R]):
         self._program = program
         self._entry = entry
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         naming = lambda path: f"compiled call: argument{keystr(path)}"
         values, tree = flatten_arguments((args, kwargs), naming)
@@ -443,14 +445,13 @@ class CompiledCall(Generic[R]):
         if tree != flat.in_tree:
             raise TypeError(
                 f"the compiled function takes arguments of structure {flat.in_tree}, got {tree}"
-                f"{at_source(current_source())}"
             )
         wanted = staged.jaxpr.in_avals[len(staged.captured) :]
         for k, (x, aval) in enumerate(zip(values, wanted, strict=True)):
             if x.aval.strong() is not aval.strong():
                 raise TypeError(
                     f"the compiled function takes {aval} as array {k} of its arguments, got {x.aval}; compile it for "
-                    f"these types, or call the jitted function{at_source(current_source())}"
+                    f"these types, or call the jitted function"
                 )
 
     def memory_analysis(self) -> MemoryStats:
@@ -519,6 +520,7 @@ def jit(
     Array([0., 2., 4.], dtype=float32)
     """
 
+    @boundary
     def compiled_at_first_call(fun: Callable[P, R], /) -> JitFunction[P, R]:
         check_callable("jit", fun)
         donated = chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")

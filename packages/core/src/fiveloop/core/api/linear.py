@@ -8,11 +8,9 @@ from typing import Any, TypeVarTuple
 from fiveloop.core.api.flatten import argument_naming, as_result, check_callable
 from fiveloop.core.api.pullback import like_values
 from fiveloop.core.api.staging import is_spec, stage_user
-from fiveloop.core.errors import at_source
 from fiveloop.core.pytree import tree_flatten_with_path, tree_unflatten
 from fiveloop.core.rule_types import UndefinedPrimal
 from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING
@@ -42,7 +40,7 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
         if not aval.differentiable or aval.accumulates:
             raise TypeError(
                 f"{name(path)} must be floating or complex, got {aval}; close over what the function is not linear "
-                f"in{at_source(current_source())}"
+                f"in"
             )
 
     num = len(staged.captured)

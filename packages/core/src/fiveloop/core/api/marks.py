@@ -11,11 +11,10 @@ from fiveloop.core.api.flatten import as_result, check_callable, flatten_values
 from fiveloop.core.api.staging import closed_as, eval_shape
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend.client import platform
-from fiveloop.core.errors import at_source
 from fiveloop.core.primitives import elementwise
 from fiveloop.core.primitives.ordering import barrier
 from fiveloop.core.pytree import tree_unflatten
-from fiveloop.core.trace.tracer import current_source
+from fiveloop.core.trace.boundary import boundary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +72,7 @@ def optimization_barrier(operand: T) -> T:
     return out
 
 
+@boundary
 def platform_dependent(
     *args: Any, default: Callable[..., R] | None = None, **per_platform: Callable[..., R]
 ) -> R:
@@ -90,13 +90,13 @@ def platform_dependent(
         if name not in ("default", *_PLATFORMS):
             raise ValueError(
                 f"platform_dependent: expected names of platforms, {', '.join(_PLATFORMS)}, got {name!r}; "
-                f"leave it out, or write `default=`{at_source(current_source())}"
+                f"leave it out, or write `default=`"
             )
     chosen = per_platform.get(here := platform(), default)
     if chosen is None:
         raise ValueError(
             f"platform_dependent: expected a function for the platform {here!r}, got those for "
-            f"{', '.join(per_platform) or 'none'}; add `{here}=` or `default=`{at_source(current_source())}"
+            f"{', '.join(per_platform) or 'none'}; add `{here}=` or `default=`"
         )
     out = chosen(*args)
     wanted = eval_shape(lambda: out)
@@ -104,6 +104,6 @@ def platform_dependent(
         if fun is not chosen and (given := eval_shape(fun, *args)) != wanted:
             raise TypeError(
                 f"platform_dependent: expected functions whose results are of one type, got {wanted} and, for {name}, "
-                f"{given}; convert one of them{at_source(current_source())}"
+                f"{given}; convert one of them"
             )
     return out

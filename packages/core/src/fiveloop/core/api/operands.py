@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from fiveloop.core.api.flatten import FlatFunction, Naming, as_result, flatten_values
 from fiveloop.core.array import Array, Value
-from fiveloop.core.errors import DonatedError, at_source
+from fiveloop.core.errors import DonatedError
 from fiveloop.core.index_apart import overlap
 from fiveloop.core.index_layout import Layout
 from fiveloop.core.indexer import Indexer, whole_indexer
@@ -20,7 +20,6 @@ from fiveloop.core.pytree import (
     tree_leaves,
     tree_unflatten,
 )
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.views import View
 
 T = TypeVar("T")
@@ -177,9 +176,7 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
             if id(x.buffer) not in seen & given:
                 seen.add(id(x.buffer))
                 continue
-        raise DonatedError(
-            f"{naming(path)} of type {x.aval} {told}{at_source(current_source())}"
-        ) from None
+        raise DonatedError(f"{naming(path)} of type {x.aval} {told}") from None
 
 
 def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:
@@ -204,7 +201,6 @@ def _goes_in_twice(
         advice = "pass the Ref once, and the indices beside it"
     return ValueError(
         f"{what}: {first} and {second} {told}, so that what is written through one would change the other; {advice}"
-        f"{at_source(current_source())}"
     )
 
 
@@ -227,5 +223,5 @@ def refuse_closed_over(
             what, name = naming(path).split(": ", 1)
             raise ValueError(
                 f"{what}: {name} is {_shown(x)}, which the function also closes over, so that what is written "
-                f"through one would be lost; pass it, or close over it{at_source(current_source())}"
+                f"through one would be lost; pass it, or close over it"
             )

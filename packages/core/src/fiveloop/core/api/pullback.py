@@ -11,7 +11,6 @@ import numpy as np
 
 from fiveloop.core.api.flatten import FlatFunction, as_result, flatten_values
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Literal, Var
 from fiveloop.core.primitives.convert import convert
@@ -26,7 +25,6 @@ from fiveloop.core.pytree import (
 )
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.tracer import current_source
 from fiveloop.core.transforms.linearize import Linear
 from fiveloop.core.transforms.transpose import add_into, backward_pass
 from fiveloop.core.transforms.zeros import Tangent, instantiate
@@ -201,7 +199,7 @@ class Pullback(Derivative, Generic[A]):
             given = "nothing" if _is_missing(x) else as_value(x).aval
             raise TypeError(
                 f"vjp: args_res{keystr(tree_flatten_with_path(skeleton)[0][k][0])} must be the argument that the "
-                f"derivative needs, {aval}, got {given}; put it back before the call{at_source(current_source())}"
+                f"derivative needs, {aval}, got {given}; put it back before the call"
             )
         return x
 
@@ -210,6 +208,7 @@ class Pullback(Derivative, Generic[A]):
         """The cotangents of the arguments."""
         return self._arguments([as_result(instantiate(x)) for x in self._pulled(ct)])
 
+    @boundary
     def with_refs(self, *refs: Any) -> Callable[[Any], A]:
         """A function that adds cotangents to Refs, and gives the Refs in their place.
 
@@ -227,7 +226,6 @@ class Pullback(Derivative, Generic[A]):
         if len(refs) != count:
             raise TypeError(
                 f"with_refs: expected a Ref or None for each of {count} arguments, got {len(refs)}"
-                f"{at_source(current_source())}"
             )
         skeleton = self._arguments(self._form.primals)
         try:
@@ -236,7 +234,6 @@ class Pullback(Derivative, Generic[A]):
             where = str(error).removeprefix("the tree does not fit")
             raise TypeError(
                 f"with_refs: the Refs must have the structure of the arguments, which differs{where}"
-                f"{at_source(current_source())}"
             ) from None
         for target, aval in zip(targets, self._form.primals, strict=True):
             _check_target(target, aval)
@@ -289,12 +286,10 @@ def _check_target(target: Any, aval: Aval) -> None:
         shown = target.aval if isinstance(target, Value) else type(target).__name__
         raise TypeError(
             f"with_refs: expected Refs and None, got {shown}; make a Ref with `new_ref(zeros_like(x))`"
-            f"{at_source(current_source())}"
         )
     if target.shape != aval.shape or target.dtype != aval.dtype:
         raise TypeError(
             f"with_refs: the Ref for an argument of type {aval} must have its shape and dtype, got {target.aval}"
-            f"{at_source(current_source())}"
         )
 
 
@@ -312,9 +307,7 @@ def like_values(
         given = tree_map(_number_for_float0, given)
     leaves, tree = flatten_values(given, what)
     if tree != wanted:
-        raise TypeError(
-            f"{what} must have the structure of the {likes}, {wanted}, got {tree}{at_source(current_source())}"
-        )
+        raise TypeError(f"{what} must have the structure of the {likes}, {wanted}, got {tree}")
     return [
         _check_like(what, given, k, aval, t, likes)
         for k, (aval, t) in enumerate(zip(avals, leaves, strict=True))
@@ -333,9 +326,7 @@ def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) 
         t = convert(t, aval.dtype)
     if t.shape != aval.shape or t.dtype != aval.dtype:
         path = keystr(tree_flatten_with_path(tree)[0][k][0])
-        raise TypeError(
-            f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}{at_source(current_source())}"
-        )
+        raise TypeError(f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}")
     return t
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from fiveloop.core.api.flatten import argument_name, function_name
 from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
-from fiveloop.core.trace.tracer import Tracer, current_source
+from fiveloop.core.trace.boundary import boundary, guarded
+from fiveloop.core.trace.tracer import Tracer
 
 Chosen = tuple[tuple[int, ...], tuple[str, ...]]
 """Arguments by place, and by name."""
@@ -43,7 +43,6 @@ def chosen_arguments(
         ):
             raise ValueError(
                 f"{what} of {function_name(fun)}: {kind}_argnames names {name!r}, which is no argument of it"
-                f"{at_source(current_source())}"
             )
     for k in places:
         if not -len(placed) <= k < len(placed) and not any(
@@ -51,7 +50,7 @@ def chosen_arguments(
         ):
             raise ValueError(
                 f"{what} of {function_name(fun)}: {kind}_argnums must name one of its {len(placed)} positional "
-                f"arguments, got {k}{at_source(current_source())}"
+                f"arguments, got {k}"
             )
     every_num = {k % len(placed) if placed and k < 0 else k for k in places}
     every_num |= {placed.index(n) for n in given if n in placed}
@@ -66,7 +65,7 @@ def _places(what: str, fun: object, nums: int | Sequence[int], kind: str) -> tup
     except TypeError:
         raise TypeError(
             f"{what} of {function_name(fun)}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; "
-            f"names go into {kind}_argnames{at_source(current_source())}"
+            f"names go into {kind}_argnames"
         ) from None
 
 
@@ -84,7 +83,7 @@ def static_key(what: str, fun: Callable[..., Any], chosen: Chosen, args: Any, kw
             advice = "leave it out of the static ones"
         raise TypeError(
             f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
-            f"{type(x).__name__}; {advice}{at_source(current_source())}"
+            f"{type(x).__name__}; {advice}"
         )
     return tuple((k, _exact(x)) for k, x in (*found, *named))
 
@@ -159,6 +158,7 @@ def inexact(x: Any) -> Any:
     return x.value if type(x) is Exact else x
 
 
+@boundary
 def with_static(
     what: str,
     fun: Callable[..., Any],
@@ -170,6 +170,7 @@ def with_static(
     chosen = chosen_arguments(what, fun, nums, names)
 
     @wraps(fun)
+    @guarded
     def call(*args: Any, **kwargs: Any) -> Any:
         static_key(what, fun, chosen, args, kwargs)
         static, fixed = chosen

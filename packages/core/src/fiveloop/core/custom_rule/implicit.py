@@ -9,13 +9,13 @@ from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
-from fiveloop.core.errors import RuleError, at_source
+from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.primitives.elementwise import neg
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import Trace, bind, current_source
+from fiveloop.core.trace.tracer import Trace, bind
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
@@ -222,12 +222,11 @@ class SolveRule(Rule):
         if len(known) < first or not all(isinstance(x, UndefinedPrimal) for x in operands[first:]):
             raise RuleError(
                 f"the linear solve of {p.name} is linear in its right-hand side alone, got other linear operands"
-                f"{at_source(current_source())}"
             )
         if self.system.transpose_solve is None:
             raise RuleError(
                 f"the linear solve of {p.name} has no transpose: expected transpose_solve or symmetric=True, got "
-                f"neither; give one{at_source(current_source())}"
+                f"neither; give one"
             )
         b_bar = [instantiate(ct) for ct in cts[: len(operands) - first]]
         rule = SolveRule(self.system.transposed(), self.closure, self.home, self.num_params)

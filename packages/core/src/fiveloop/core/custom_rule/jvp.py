@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
-from fiveloop.core.errors import at_source
 from fiveloop.core.ir.jaxpr import all_atoms
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.trace.tracer import bind, current_source
+from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, zero_like
 
 
@@ -24,7 +23,7 @@ def custom_rule_jvp(
             raise TypeError(
                 f"the custom rule of {p.name}: expected derivatives with respect to its arguments, but it closes over "
                 f"a value of type {x.aval} that is differentiated; pass that as an argument, so that the rule can tell "
-                f"its part{at_source(current_source())}"
+                f"its part"
             )
     if constant and closed:
         outs = bind(custom_rule_p, *primals, params=p)

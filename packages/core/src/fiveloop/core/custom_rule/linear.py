@@ -12,7 +12,7 @@ import numpy as np
 
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.errors import RuleError, at_source
+from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, jaxprs_in
@@ -20,7 +20,7 @@ from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import Refusal, transpose_rules
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, running
+from fiveloop.core.trace.tracer import Trace, bind, current_trace, running
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.linearize import PartialTrace
@@ -207,7 +207,7 @@ class LinearRule(Rule):
     def _no_forward_mode(self, p: CustomRuleParams, why: str) -> TypeError:
         return TypeError(
             f"{p.name} has no forward mode: it would be derived by transposing {self.bwd}, which must be linear in the "
-            f"cotangent, but {why}; give it a jvp too, with `custom_derivative`{at_source(current_source())}"
+            f"cotangent, but {why}; give it a jvp too, with `custom_derivative`"
         )
 
 

@@ -9,10 +9,9 @@ from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import LinearRule
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.errors import at_source
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.stage import captured_by
-from fiveloop.core.trace.tracer import Trace, bind, current_source, current_trace, users_lines
+from fiveloop.core.trace.tracer import Trace, bind, current_trace, users_lines
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
 from fiveloop.core.util import Mask, merge, partition, select_by, split_list
@@ -213,7 +212,7 @@ class _Unwritten:
                 raise TypeError(
                     f"the custom rule of {self.p.name}: expected its jvp to leave the tangent of leaf {k} of its "
                     f"arguments as it is, a Ref that is not differentiated, but it writes to it; make the Ref inside "
-                    f"of the function that is differentiated{at_source(current_source())}"
+                    f"of the function that is differentiated"
                 )
 
 
@@ -243,5 +242,5 @@ def _refuse_linear_refs(
             raise TypeError(
                 f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since it has both "
                 f"a jvp and a bwd, which may write different things, got one of type {x.aval} as leaf {k} of its "
-                f"arguments that is; pass what it holds, or give only one of the rules{at_source(current_source())}"
+                f"arguments that is; pass what it holds, or give only one of the rules"
             )

@@ -8,8 +8,7 @@ from dataclasses import replace
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.errors import at_source
-from fiveloop.core.trace.tracer import bind, current_source
+from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import in_front, move_batch
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr
@@ -42,7 +41,7 @@ class VmapRule(Rule):
                 raise TypeError(
                     f"the custom_vmap of {p.name}: expected a batch of its arguments, but it closes over a value of "
                     f"each lane, of type {x.aval.unbatched(d)}; pass that as an argument, so that the rule is given "
-                    f"its batch{at_source(current_source())}"
+                    f"its batch"
                 )
         flags: list[bool] = []
 

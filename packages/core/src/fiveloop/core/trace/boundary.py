@@ -19,12 +19,14 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from fiveloop.core.errors import CoreError, DonatedError, add_source
-from fiveloop.core.ir.source import is_internal, user_source
+from fiveloop.core.errors import CoreError, DonatedError
+from fiveloop.core.ir.source import is_internal
+from fiveloop.core.trace.tracer import MISUSE, locate
 
 P = ParamSpec("P")
 R = TypeVar("R")
 VARIABLE = "FIVELOOP_TRACEBACK"
+_MISUSE = (*MISUSE, DonatedError)
 
 
 class _Wanted(threading.local):
@@ -60,8 +62,8 @@ def guarded(fun: Callable[P, R]) -> Callable[P, R]:
         try:
             return fun(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, DonatedError):
-                add_source(error, user_source())
+            if isinstance(error, _MISUSE):
+                locate(error)
             hide_frames(error)
             # A bare `raise` adds no frame for this function.
             raise

@@ -165,6 +165,10 @@ class EvalTrace(Trace):
 EVAL = EvalTrace(None)
 
 
+MISUSE = (TypeError, ValueError, IndexError, OverflowError, UnboundAxisError)
+"""The types of the errors that rules and public functions raise about what they are given."""
+
+
 class _Current(threading.local):
     trace: Trace = EVAL
     source: Source | None = None
@@ -207,6 +211,9 @@ def users_lines() -> Iterator[None]:
         _current.source, _current.within = None, (sys._getframe(), outer)
     try:
         yield
+    except MISUSE as error:
+        locate(error)
+        raise
     finally:
         _current.source, _current.within = outer, within
 
@@ -221,17 +228,18 @@ def context_uses() -> int:
     return _current.context_uses
 
 
-MISUSE = (TypeError, ValueError, IndexError, OverflowError, UnboundAxisError)
-"""The types of the errors that rules raise about what they are given."""
-
-
 def locate(error: Exception) -> None:
-    """Let the message of an error that the library has raised end with the user's line; others stay as they are."""
+    """Let the message of an error that the library has raised end with the user's line; others stay as they are.
+
+    The line is that of the equation being interpreted, else the innermost of the user's program that has led to the
+    error. Whatever sets the line calls this before it sets another: `bind`, `keep_source`, `users_lines`; and so does
+    every boundary. What raises an error below these says nothing of lines.
+    """
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
     if innermost is not None and is_internal(innermost.tb_frame.f_code):
-        add_source(error, current_source())
+        add_source(error, _current.source or raised_at(error) or current_source())
 
 
 @contextmanager
@@ -244,6 +252,9 @@ def keep_source() -> Iterator[Callable[[Source | None], None]]:
 
     try:
         yield set_source
+    except MISUSE as error:
+        locate(error)
+        raise
     finally:
         _current.source = previous
 
@@ -276,6 +287,7 @@ def running(trace: Trace) -> Iterator[None]:
         try:
             yield
         except MISUSE as error:
+            locate(error)
             _explain(error, trace.refused)
             raise
         except RecursionError as error:

@@ -9,9 +9,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 from fiveloop.core import Policy
 from fiveloop.core.engine import (
     argument_naming,
-    at_source,
+    boundary,
     call_as_python,
-    current_source,
     flatten_arguments,
     function_name,
     guarded,
@@ -48,6 +47,7 @@ def checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
+@boundary
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
@@ -75,9 +75,7 @@ def checkpoint(
     check_callable("checkpoint", fun)
     chosen = nothing_saveable if policy is None else policy
     if not callable(chosen):
-        raise TypeError(
-            f"checkpoint: policy must be callable on an equation, got {policy!r}{at_source(current_source())}"
-        )
+        raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")
     if static_argnums != () or static_argnames != ():
         return with_static(
             "checkpoint", fun, static_argnums, static_argnames, partial(checkpoint, policy=policy)
