@@ -1,4 +1,4 @@
-"""What the type checker knows of derivatives: the types of `grad`, `value_and_grad`, the Jacobians and `hessian`.
+"""Types of `grad`, `value_and_grad`, the Jacobians and `hessian` for the type checker.
 
 A derivative of one array has the structure of the argument, and a derivative with respect to one array that of the
 result. Where neither is one array, or `argnums` is not among the usual, the result is a `Pytree`, which a program
@@ -28,26 +28,34 @@ from fiveloop.core.trace.boundary import boundary
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 X = TypeVar("X")
 Y = TypeVar("Y")
 Z = TypeVar("Z")
-Aux = TypeVar("Aux")
-First = Literal[0]
-Second = Literal[1]
-Third = Literal[2]
-Without = Literal[False]
-With = Literal[True]
+A = TypeVar("A")
+F1 = Callable[Concatenate[X, P], R]
+F2 = Callable[Concatenate[X, Y, P], R]
+F3 = Callable[Concatenate[X, Y, Z, P], R]
+"""A function of arguments of types X, Y and Z, as many as the name says, and of others, that returns R."""
+Anything = Callable[..., object]
+Arg0 = Literal[0]
+Arg1 = Literal[1]
+Arg2 = Literal[2]
+Both = tuple[Arg0, Arg1]
+AllThree = tuple[Arg0, Arg1, Arg2]
+No = Literal[False]
+Yes = Literal[True]
 
 
-class GradientOptions(TypedDict, total=False):
-    """How a gradient is taken."""
+class Opt(TypedDict, total=False):
+    """Options of a gradient."""
 
     holomorphic: bool
     allow_int: bool
 
 
-class JacobianOptions(GradientOptions, total=False):
-    """How a Jacobian is taken."""
+class Jac(Opt, total=False):
+    """Options of a Jacobian."""
 
     chunk: int | None
 
@@ -63,92 +71,52 @@ class Gradient(Protocol):
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, P], object],
-        argnums: First = 0,
-        *,
-        has_aux: Without = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, P], X]: ...
+        self, fun: F1[X, P, object], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Opt]
+    ) -> F1[X, P, X]: ...
+
+    @overload
+    def __call__(
+        self, fun: F2[X, Y, P, object], argnums: Arg1, *, has_aux: No = False, **kw: Unpack[Opt]
+    ) -> F2[X, Y, P, Y]: ...
+
+    @overload
+    def __call__(
+        self, fun: F3[X, Y, Z, P, object], argnums: Arg2, *, has_aux: No = False, **kw: Unpack[Opt]
+    ) -> F3[X, Y, Z, P, Z]: ...
+
+    @overload
+    def __call__(
+        self, fun: F2[X, Y, P, object], argnums: Both, *, has_aux: No = False, **kw: Unpack[Opt]
+    ) -> F2[X, Y, P, tuple[X, Y]]: ...
 
     @overload
     def __call__(
         self,
-        fun: Callable[Concatenate[X, Y, P], object],
-        argnums: Second,
+        fun: F3[X, Y, Z, P, object],
+        argnums: AllThree,
         *,
-        has_aux: Without = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, P], Y]: ...
+        has_aux: No = False,
+        **kw: Unpack[Opt],
+    ) -> F3[X, Y, Z, P, tuple[X, Y, Z]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, Z, P], object],
-        argnums: Third,
-        *,
-        has_aux: Without = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, Z, P], Z]: ...
+        self, fun: F1[X, P, tuple[object, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Opt]
+    ) -> F1[X, P, tuple[X, A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], object],
-        argnums: tuple[First, Second],
-        *,
-        has_aux: Without = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, P], tuple[X, Y]]: ...
+        self, fun: F2[X, Y, P, tuple[object, A]], argnums: Arg1, *, has_aux: Yes, **kw: Unpack[Opt]
+    ) -> F2[X, Y, P, tuple[Y, A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, Z, P], object],
-        argnums: tuple[First, Second, Third],
-        *,
-        has_aux: Without = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, Z, P], tuple[X, Y, Z]]: ...
+        self, fun: F2[X, Y, P, tuple[object, A]], argnums: Both, *, has_aux: Yes, **kw: Unpack[Opt]
+    ) -> F2[X, Y, P, tuple[tuple[X, Y], A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, P], tuple[object, Aux]],
-        argnums: First = 0,
-        *,
-        has_aux: With,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, P], tuple[X, Aux]]: ...
-
-    @overload
-    def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], tuple[object, Aux]],
-        argnums: Second,
-        *,
-        has_aux: With,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, P], tuple[Y, Aux]]: ...
-
-    @overload
-    def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], tuple[object, Aux]],
-        argnums: tuple[First, Second],
-        *,
-        has_aux: With,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, P], tuple[tuple[X, Y], Aux]]: ...
-
-    @overload
-    def __call__(
-        self,
-        fun: Callable[..., object],
-        argnums: Argnums = 0,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
+        self, fun: Anything, argnums: Argnums = 0, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> OnTrees: ...
 
 
@@ -157,62 +125,32 @@ class ValueAndGradient(Protocol):
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, P], R],
-        argnums: First = 0,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
+        self, fun: F1[X, P, R], argnums: Arg0 = 0, *, has_aux: bool = False, **kw: Unpack[Opt]
+    ) -> F1[X, P, tuple[R, X]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], R],
-        argnums: Second,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, P], tuple[R, Y]]: ...
+        self, fun: F2[X, Y, P, R], argnums: Arg1, *, has_aux: bool = False, **kw: Unpack[Opt]
+    ) -> F2[X, Y, P, tuple[R, Y]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, Z, P], R],
-        argnums: Third,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, Z, P], tuple[R, Z]]: ...
+        self, fun: F3[X, Y, Z, P, R], argnums: Arg2, *, has_aux: bool = False, **kw: Unpack[Opt]
+    ) -> F3[X, Y, Z, P, tuple[R, Z]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], R],
-        argnums: tuple[First, Second],
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, P], tuple[R, tuple[X, Y]]]: ...
+        self, fun: F2[X, Y, P, R], argnums: Both, *, has_aux: bool = False, **kw: Unpack[Opt]
+    ) -> F2[X, Y, P, tuple[R, tuple[X, Y]]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, Z, P], R],
-        argnums: tuple[First, Second, Third],
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
-    ) -> Callable[Concatenate[X, Y, Z, P], tuple[R, tuple[X, Y, Z]]]: ...
+        self, fun: F3[X, Y, Z, P, R], argnums: AllThree, *, has_aux: bool = False, **kw: Unpack[Opt]
+    ) -> F3[X, Y, Z, P, tuple[R, tuple[X, Y, Z]]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[..., R],
-        argnums: Argnums,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[GradientOptions],
+        self, fun: Callable[..., R], argnums: Argnums, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> Callable[..., tuple[R, Pytree]]: ...
 
 
@@ -221,72 +159,37 @@ class Jacobian(Protocol):
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, P], Value],
-        argnums: First = 0,
-        *,
-        has_aux: Without = False,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[X, P], X]: ...
+        self, fun: F1[X, P, Value], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F1[X, P, X]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], Value],
-        argnums: Second,
-        *,
-        has_aux: Without = False,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[X, Y, P], Y]: ...
+        self, fun: F2[X, Y, P, Value], argnums: Arg1, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F2[X, Y, P, Y]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, Y, P], Value],
-        argnums: tuple[First, Second],
-        *,
-        has_aux: Without = False,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[X, Y, P], tuple[X, Y]]: ...
+        self, fun: F2[X, Y, P, Value], argnums: Both, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F2[X, Y, P, tuple[X, Y]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[X, P], tuple[Value, Aux]],
-        argnums: First = 0,
-        *,
-        has_aux: With,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[X, P], tuple[X, Aux]]: ...
+        self, fun: F1[X, P, tuple[Value, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
+    ) -> F1[X, P, tuple[X, A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[Value, P], R],
-        argnums: First = 0,
-        *,
-        has_aux: Without = False,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[Value, P], R]: ...
+        self, fun: F1[Value, P, R], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F1[Value, P, R]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[Value, P], tuple[R, Aux]],
-        argnums: First = 0,
-        *,
-        has_aux: With,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[Value, P], tuple[R, Aux]]: ...
+        self, fun: F1[Value, P, tuple[R, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
+    ) -> F1[Value, P, tuple[R, A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[..., object],
-        argnums: Argnums = 0,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[JacobianOptions],
+        self, fun: Anything, argnums: Argnums = 0, *, has_aux: bool = False, **kw: Unpack[Jac]
     ) -> OnTrees: ...
 
 
@@ -295,58 +198,20 @@ class SecondDerivatives(Protocol):
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[Value, P], R],
-        argnums: First = 0,
-        *,
-        has_aux: Without = False,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[Value, P], R]: ...
+        self, fun: F1[Value, P, R], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F1[Value, P, R]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[Concatenate[Value, P], tuple[R, Aux]],
-        argnums: First = 0,
-        *,
-        has_aux: With,
-        **options: Unpack[JacobianOptions],
-    ) -> Callable[Concatenate[Value, P], tuple[R, Aux]]: ...
+        self, fun: F1[Value, P, tuple[R, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
+    ) -> F1[Value, P, tuple[R, A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: Callable[..., object],
-        argnums: Argnums = 0,
-        *,
-        has_aux: bool = False,
-        **options: Unpack[JacobianOptions],
+        self, fun: Anything, argnums: Argnums = 0, *, has_aux: bool = False, **kw: Unpack[Jac]
     ) -> OnTrees: ...
 
 
-def as_gradient(transform: Callable[..., Any]) -> Gradient:
-    """The transform under its type."""
-    return cast(
-        Gradient, boundary(transform)
-    )  # the overloads of functions that are alike stand once
-
-
-def as_value_and_gradient(transform: Callable[..., Any]) -> ValueAndGradient:
-    """The transform under its type."""
-    return cast(
-        ValueAndGradient, boundary(transform)
-    )  # the overloads of functions that are alike stand once
-
-
-def as_jacobian(transform: Callable[..., Any]) -> Jacobian:
-    """The transform under its type."""
-    return cast(
-        Jacobian, boundary(transform)
-    )  # the overloads of functions that are alike stand once
-
-
-def as_second_derivatives(transform: Callable[..., Any]) -> SecondDerivatives:
-    """The transform under its type."""
-    return cast(
-        SecondDerivatives, boundary(transform)
-    )  # the overloads of functions that are alike stand once
+def public(kind: type[T]) -> Callable[[Callable[..., Any]], T]:
+    """Decorate a transform: a boundary, of a type whose overloads several transforms share."""
+    return lambda transform: cast(T, boundary(transform))  # the signatures say less than the type

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Differentiation
-from fiveloop.core.api.derivative_types import as_gradient, as_value_and_gradient
+from fiveloop.core.api.derivative_types import Gradient, ValueAndGradient, public
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Scalar, Value
@@ -19,7 +19,7 @@ from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 
 
-@as_value_and_gradient
+@public(ValueAndGradient)  # type: ignore[type-abstract]  # it is a type alone
 def value_and_grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -71,7 +71,7 @@ def _both(
     return value_and_grad_fun
 
 
-@as_gradient
+@public(Gradient)  # type: ignore[type-abstract]  # it is a type alone
 def grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Chosen, Differentiation
-from fiveloop.core.api.derivative_types import as_jacobian, as_second_derivatives
+from fiveloop.core.api.derivative_types import Jacobian, SecondDerivatives, public
 from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
 from fiveloop.core.api.pullback import pull_back
 from fiveloop.core.array import Value
@@ -31,7 +31,7 @@ Pushed = Callable[..., Sequence[Value]]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
 
 
-@as_jacobian
+@public(Jacobian)  # type: ignore[type-abstract]  # it is a type alone
 def jacfwd(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -90,7 +90,7 @@ def jacfwd(
     return jacfwd_fun
 
 
-@as_jacobian
+@public(Jacobian)  # type: ignore[type-abstract]  # it is a type alone
 def jacrev(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -143,7 +143,7 @@ def jacrev(
     return jacrev_fun
 
 
-@as_second_derivatives
+@public(SecondDerivatives)  # type: ignore[type-abstract]  # it is a type alone
 def hessian(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
