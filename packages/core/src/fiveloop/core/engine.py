@@ -1,7 +1,7 @@
 """What the other packages of fiveloop are built on, beside `extend`; it changes with them, in any release."""
 
+from .api.flat_function import FlatFunction, call_as_python
 from .api.flatten import (
-    FlatFunction,
     argument_name,
     argument_naming,
     as_result,
@@ -10,13 +10,7 @@ from .api.flatten import (
     function_name,
 )
 from .api.mutable import is_given
-from .api.operands import (
-    base_of,
-    call_as_python,
-    check_mutable,
-    flatten_arguments,
-    refuse_closed_over,
-)
+from .api.operands import base_of, check_mutable, flatten_arguments, refuse_closed_over
 from .api.staging import aval_of, is_spec, stage_call, stage_user
 from .api.static import with_static
 from .array import InplaceNote, copied

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from fiveloop.core.api.flatten import (
-    argument_name,
-    argument_naming,
-    flatten_values,
-    function_name,
-)
-from fiveloop.core.api.lending import LendingFunction, lending
+from fiveloop.core.api.flat_function import FlatFunction, lending
+from fiveloop.core.api.flatten import argument_name, argument_naming, flatten_values, function_name
 from fiveloop.core.api.mutable import giving
 from fiveloop.core.api.operands import check_places
 from fiveloop.core.array import Value
@@ -29,7 +24,7 @@ class Chosen:
 
     values: list[Value]
     tree: TreeDef
-    flat: LendingFunction
+    flat: FlatFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
-from fiveloop.core.api.flatten import (
-    Naming,
-    argument_naming,
-    check_callable,
-    flatten_values,
-)
-from fiveloop.core.api.lending import contents_of, lending
+from fiveloop.core.api.flat_function import contents_of, lending
+from fiveloop.core.api.flatten import Naming, argument_naming, check_callable, flatten_values
 from fiveloop.core.api.operands import check_mutable
-from fiveloop.core.api.pullback import Pullback, Pushforward, like_values
+from fiveloop.core.api.pullback import Pullback, Pushforward, like_values, linearized
 from fiveloop.core.pytree import (
     keystr,
     tree_structure,
 )
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import instantiate
 
 Ts = TypeVarTuple("Ts")
@@ -102,10 +96,9 @@ def jvp(
     )
     outs, outs_dot = jvp_flat(flat, values, dots, fun)
     flat.give_back(outs)
-    flat.give_back([instantiate(t) for t in outs_dot], to=lent_dots)
-    n = flat.num_outs
-    result = flat.unflatten(outs[:n]), flat.unflatten([instantiate(t) for t in outs_dot[:n]])
-    return (*result, flat.unflatten_aux(outs[n:])) if has_aux else result
+    given = [instantiate(t) for t in outs_dot]
+    flat.give_back(given, to=lent_dots)
+    return flat.results(outs, flat.unflatten(given[: flat.num_outs]))
 
 
 def _inner(what: str) -> Naming:
@@ -138,12 +131,8 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
     check_callable("linearize", fun)
     values, tree = flatten_values((primals, {}), argument_naming("linearize", fun))
     flat, values = lending(fun, tree, values, has_aux)
-    nonzero = tuple(x.aval.differentiable for x in values)
-    outs, linear = linearize_flat(flat, values, nonzero, fun)
-    flat.give_back(outs)
-    n, f_lin = flat.num_outs, Pushforward(linear, flat, values, outs)
-    result = flat.unflatten(outs[:n])
-    return (result, f_lin, flat.unflatten_aux(outs[n:])) if has_aux else (result, f_lin)
+    outs, linear = linearized(flat, values, fun)
+    return flat.results(outs, Pushforward(linear, flat, values, outs))
 
 
 @overload
@@ -175,10 +164,6 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     values, tree = flatten_values((primals, {}), name)
     check_mutable((primals, {}), values, name)
     flat, values = lending(fun, tree, values, has_aux)
-    nonzero = tuple(x.aval.differentiable for x in values)
-    outs, linear = linearize_flat(flat, values, nonzero, fun)
-    flat.give_back(outs)
-    n = flat.num_outs
+    outs, linear = linearized(flat, values, fun)
     f_vjp: Pullback[Any] = Pullback(linear, flat, values, outs)
-    result = flat.unflatten(outs[:n])
-    return (result, f_vjp, flat.unflatten_aux(outs[n:])) if has_aux else (result, f_vjp)
+    return flat.results(outs, f_vjp)

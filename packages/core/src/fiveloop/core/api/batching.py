@@ -6,10 +6,8 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.api.flatten import (
-    IS_GIVEN,
-    IS_PART,
-    FlatFunction,
     argument_naming,
     as_result,
     check_callable,

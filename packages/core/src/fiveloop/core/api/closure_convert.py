@@ -8,13 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from fiveloop.core.api.custom_checks import RuleName
 from fiveloop.core.api.custom_vjp import custom_vjp
-from fiveloop.core.api.flatten import (
-    FlatFunction,
-    as_result,
-    check_callable,
-    flatten_values,
-    function_name,
-)
+from fiveloop.core.api.flat_function import FlatFunction
+from fiveloop.core.api.flatten import as_result, check_callable, flatten_values, function_name
 from fiveloop.core.api.staging import stage_user
 from fiveloop.core.array import as_value
 from fiveloop.core.ir.jaxpr import Jaxpr

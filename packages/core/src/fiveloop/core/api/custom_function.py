@@ -10,13 +10,8 @@ from functools import partial, update_wrapper
 from operator import index
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from fiveloop.core.api.flatten import (
-    IN_RULE,
-    FlatFunction,
-    argument_naming,
-    check_callable,
-    function_name,
-)
+from fiveloop.core.api.flat_function import IN_RULE, FlatFunction
+from fiveloop.core.api.flatten import argument_naming, check_callable, function_name
 from fiveloop.core.api.mutable import innermost
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.array import Value

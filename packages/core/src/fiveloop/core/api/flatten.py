@@ -1,4 +1,4 @@
-"""User functions of pytrees as functions of flat lists of values."""
+"""Leaves of arguments as values, and the names of functions and arguments in messages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
-from fiveloop.core.api.mutable import giving
 from fiveloop.core.array import Scalar, Value, as_value, to_array
 from fiveloop.core.errors import at_source
-from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import (
     IsLeaf,
     KeyPath,
     TreeDef,
     keystr,
-    leaf_paths,
     tree_flatten,
     tree_flatten_with_path,
-    tree_unflatten,
 )
 from fiveloop.core.trace.tracer import current_source, locate
 
@@ -118,109 +114,3 @@ def argument_name(fun: object, k: int) -> str:
 def as_result(x: Value) -> Value:
     """A value as users are given it: a number on the host becomes an array."""
     return to_array(x) if isinstance(x, Scalar) else x
-
-
-IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
-IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
-IN_RULE = "the derivative rule of the function cannot speak of; return what it holds, `ref[...]`, or pass the Ref in"
-"""Why a function must not return a mutable value."""
-
-_VALUE = object()
-"""Where a value goes among the leaves of an auxiliary result."""
-
-
-class FlatFunction:
-    """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off.
-
-    `aux_others` has the leaves of `aux` that are no values, and `_VALUE` where one is.
-
-    `user_fun` is the function that messages name, if `fun` only calls it.
-    """
-
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        in_tree: TreeDef,
-        has_aux: bool = False,
-        user_fun: object = None,
-    ) -> None:
-        self.fun = fun
-        self.user_fun = user_fun or fun
-        self.in_tree = in_tree
-        self.has_aux = has_aux
-        self.out_tree: TreeDef | None = None
-        self.aux_tree: TreeDef | None = None
-        self.aux_others: list[Any] = []
-        self.num_outs = 0
-
-    def __call__(self, *leaves: Value) -> list[Value]:
-        mutable = [x for x in leaves if x.aval.accumulates]
-        if mutable:
-            with giving(mutable):
-                out = self._call(leaves)
-        else:
-            out = self._call(leaves)
-        aux_leaves: Sequence[Value] = ()
-        if self.has_aux:
-            out, aux = self._split_aux(out)
-            aux_leaves = self._aux_values(aux)
-        out_leaves, self.out_tree = flatten_values(out, self._naming("the result"))
-        self.num_outs = len(out_leaves)
-        return [*out_leaves, *aux_leaves]
-
-    def _call(self, leaves: Sequence[Value]) -> Any:
-        args, kwargs = tree_unflatten(self.in_tree, leaves)
-        try:
-            return self.fun(*args, **kwargs)
-        except TypeError as error:
-            locate(error)  # arguments that the function does not take
-            raise
-
-    def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The user's result from its leaves."""
-        assert self.out_tree is not None, "unreachable: the function has run"
-        return tree_unflatten(self.out_tree, [as_result(x) for x in leaves])
-
-    def unflatten_aux(self, leaves: Sequence[Any]) -> Any:
-        """The auxiliary result from its leaves."""
-        assert self.aux_tree is not None, "unreachable: the function has run"
-        given = iter(leaves)
-        full = [as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
-        return tree_unflatten(self.aux_tree, full)
-
-    def _aux_values(self, aux: Any) -> list[Value]:
-        """The values among the leaves of an auxiliary result; what is none is given back as it is."""
-        leaves, self.aux_tree = flatten_located(aux)
-        values: list[Value] = []
-        self.aux_others = []
-        for x in leaves:
-            try:
-                values.append(as_value(x))
-                self.aux_others.append(_VALUE)
-            except TypeError:
-                self.aux_others.append(x)
-        return values
-
-    def _naming(self, what: str) -> Naming:
-        return lambda path: f"{what}{keystr(path)} of {self._name}"
-
-    def returned(self, k: int, x: Value, why: str) -> TypeError:
-        """The error for a mutable value that is result number `k`, and that the function must not return."""
-        assert self.out_tree is not None, "unreachable: the function has run"
-        path = leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
-        return TypeError(f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}")
-
-    @property
-    def _name(self) -> str:
-        return function_source(self.user_fun)
-
-    def _split_aux(self, out: Any) -> tuple[Any, Any]:
-        if not isinstance(out, (tuple, list)) or len(out) != 2:
-            raise TypeError(
-                f"has_aux: {self._name} must return a pair (result, auxiliary), got {_shown(out)}"
-            )
-        return out[0], out[1]
-
-
-def _shown(x: object) -> str:
-    return str(x.aval) if isinstance(x, Value) else type(x).__name__

@@ -10,12 +10,12 @@ import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Differentiation
 from fiveloop.core.api.derivative_types import Gradient, ValueAndGradient, public
-from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
-from fiveloop.core.api.pullback import pull_back
+from fiveloop.core.api.flat_function import FlatFunction
+from fiveloop.core.api.flatten import as_result, check_callable
+from fiveloop.core.api.pullback import linearized, pull_back
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.pytree import tree_unflatten
 from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 
 
@@ -53,20 +53,11 @@ def _both(
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, tree, flat = chosen.values, chosen.tree, chosen.flat
-        nonzero = tuple([x.aval.differentiable for x in values])
-        outs, linear = linearize_flat(flat, values, nonzero, fun)
-        flat.give_back(outs)
-        ct = _unit_cotangent(asked, flat, outs)
-        in_cts = iter(
-            pull_back(linear, [x.aval for x in values], nonzero, [ct, *map(zero_like, outs[1:])])
-        )
-        leaves = [
-            as_result(instantiate(next(in_cts) if nz else zero_like(x)))
-            for x, nz in zip(values, nonzero, strict=True)
-        ]
-        value = flat.unflatten(outs[:1])
-        result = (value, flat.unflatten_aux(outs[1:])) if asked.has_aux else value
-        return result, asked.one(tree_unflatten(tree, leaves)[0])
+        outs, linear = linearized(flat, values, fun)
+        cts = [_unit_cotangent(asked, flat, outs), *map(zero_like, outs[1:])]
+        in_cts = pull_back(linear, [x.aval for x in values], cts)
+        leaves = [as_result(instantiate(ct)) for ct in in_cts]
+        return flat.results(outs), asked.one(tree_unflatten(tree, leaves)[0])
 
     return value_and_grad_fun
 

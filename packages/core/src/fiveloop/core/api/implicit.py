@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from fiveloop.core.api.custom_function import Call, run_custom
-from fiveloop.core.api.flatten import (
-    IN_RULE,
-    FlatFunction,
-    as_result,
-    check_callable,
-    flatten_values,
-    function_name,
-)
+from fiveloop.core.api.flat_function import IN_RULE, FlatFunction
+from fiveloop.core.api.flatten import as_result, check_callable, flatten_values, function_name
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.implicit import (
@@ -102,7 +96,7 @@ def custom_root(
     def probe(*values: Value) -> list[Value]:
         return tangent_solver(list, values[len(params) :])
 
-    call.flat = _Flat(run, call)  # type: ignore[assignment]  # it is called, and knows the structure of the result
+    call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_root", [solve, tangent_solve])
     leaves = run_custom(call, [*params, *guess], make_rule, probe, owner)
     return system.result(call, leaves, has_aux)
@@ -181,7 +175,7 @@ def custom_linear_solve(
             return []
         return transposed(applied(vecmat, values[:num]), values[num:])
 
-    call.flat = _Flat(run, call)  # type: ignore[assignment]  # it is called, and knows the structure of the result
+    call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_linear_solve", [solve, transpose_solve])
     leaves = run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
     if transpose_solve is not None:
@@ -200,17 +194,6 @@ class _Owner:
     def closed_parts(self) -> list[Any]:
         """The functions, which may close over traced values."""
         return self.functions
-
-
-@dataclass(eq=False)
-class _Flat:
-    """A solver on leaves."""
-
-    run: Callable[..., list[Value]]
-    call: Call
-
-    def __call__(self, *values: Value) -> list[Value]:
-        return self.run(*values)
 
 
 class _Unknown:

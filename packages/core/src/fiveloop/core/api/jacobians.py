@@ -10,8 +10,9 @@ import numpy as np
 
 from fiveloop.core.api.arguments import Argnums, Chosen, Differentiation
 from fiveloop.core.api.derivative_types import Jacobian, SecondDerivatives, public
-from fiveloop.core.api.flatten import FlatFunction, as_result, check_callable
-from fiveloop.core.api.pullback import pull_back
+from fiveloop.core.api.flat_function import FlatFunction
+from fiveloop.core.api.flatten import as_result, check_callable
+from fiveloop.core.api.pullback import linearized, pull_back
 from fiveloop.core.array import Value
 from fiveloop.core.dims import size_of
 from fiveloop.core.ir.avals import Aval, ShapedArray
@@ -24,7 +25,6 @@ from fiveloop.core.trace.tracer import current_trace
 from fiveloop.core.transforms.batch import BatchTracer, move_batch
 from fiveloop.core.transforms.directions import batch_directions
 from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.linearize import linearize_flat
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like, zeros_of
 
 Pushed = Callable[..., Sequence[Value]]
@@ -118,20 +118,13 @@ def jacrev(
     def jacrev_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
-        nonzero = tuple([x.aval.differentiable for x in values])
-        outs, linear = linearize_flat(flat, values, nonzero, fun)
-        flat.give_back(outs)
+        outs, linear = linearized(flat, values, fun)
         results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
         _check_results(asked, results)
 
         def pull(*cts: Value) -> list[Value]:
-            in_cts = iter(
-                pull_back(linear, [x.aval for x in values], nonzero, [*cts, *map(zero_like, aux)])
-            )
-            given: list[Tangent] = [
-                next(in_cts) if nz else zero_like(x) for x, nz in zip(values, nonzero, strict=True)
-            ]
-            return [instantiate(ct) for ct in given]
+            given: list[Tangent] = [*cts, *map(zero_like, aux)]
+            return [*map(instantiate, pull_back(linear, [x.aval for x in values], given))]
 
         rows = _all_directions(pull, results, chunk, fun, side=0)
         # rows : for each argument, [all cotangents, *argument]

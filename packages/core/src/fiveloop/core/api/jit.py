@@ -18,6 +18,7 @@ from typing import (
     overload,
 )
 
+from fiveloop.core.api.flat_function import FlatFunction, call_as_python
 from fiveloop.core.api.flatten import (
     Naming,
     argument_naming,
@@ -25,14 +26,7 @@ from fiveloop.core.api.flatten import (
     flatten_located,
     function_name,
 )
-from fiveloop.core.api.making import MakingFunction
-from fiveloop.core.api.operands import (
-    call_as_python,
-    flatten_arguments,
-    refuse_closed_over,
-    refuse_donated,
-    spread,
-)
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.api.static import (
     Chosen,
@@ -72,7 +66,7 @@ class _Entry:
     """A function traced for one structure and types of its arguments."""
 
     staged: Staged
-    flat: MakingFunction
+    flat: FlatFunction
     donated: tuple[bool, ...]
     uses_context: bool = False
 
@@ -266,7 +260,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         result = entry.flat.unflatten(self._run(program, operands))
         leaves = tree_flatten(self._dynamic(args, kwargs))[0]
         if (
-            entry.uses_context or entry.flat.makes
+            entry.uses_context or entry.flat.makes_refs
         ):  # the fast path knows the arguments alone, and arrays
             return result, None
         if staged.captured or program.needs_python or not all(type(x) is Array for x in leaves):
@@ -319,7 +313,9 @@ class JitFunction(Retargetable, Generic[P, R]):
         return traced_once(key, [self._fun], trace)
 
     def _trace_anew(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
-        flat = MakingFunction(self._of_dynamic(args, kwargs), tree, self._fun)
+        flat = FlatFunction(
+            self._of_dynamic(args, kwargs), tree, user_fun=self._fun, returns_refs=True
+        )
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
         uses_context = context_uses() != uses

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
-from fiveloop.core.api.flatten import FlatFunction, Naming, as_result, flatten_values
+from fiveloop.core.api.flatten import Naming, flatten_values
 from fiveloop.core.array import Array, Value
 from fiveloop.core.errors import DonatedError
 from fiveloop.core.index_apart import overlap
@@ -98,16 +98,6 @@ def check_places(tree: Any, naming: Naming) -> list[Value]:
     if mutable:
         check_mutable(tree, flatten_values(tree, naming)[0], naming)
     return mutable
-
-
-def call_as_python(
-    fun: Callable[..., Any], args: Any, kwargs: Any, what: Naming, user_fun: object = None
-) -> Any:
-    """A function run as it is, with its arguments and results made arrays as if it had been traced."""
-    values, tree = flatten_values((args, kwargs), what)
-    check_mutable((args, kwargs), values, what)
-    flat = FlatFunction(fun, tree, user_fun=user_fun)
-    return flat.unflatten(flat(*map(as_result, values)))
 
 
 def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:

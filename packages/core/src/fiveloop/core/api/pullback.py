@@ -9,7 +9,8 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
-from fiveloop.core.api.flatten import FlatFunction, as_result, flatten_values
+from fiveloop.core.api.flat_function import FlatFunction
+from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Literal, Var
@@ -25,7 +26,7 @@ from fiveloop.core.pytree import (
 )
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.transforms.linearize import Linear
+from fiveloop.core.transforms.linearize import Linear, linearize_flat
 from fiveloop.core.transforms.transpose import add_into, backward_pass
 from fiveloop.core.transforms.zeros import Tangent, instantiate
 from fiveloop.core.util import Mask
@@ -261,9 +262,7 @@ class Pullback(Derivative, Generic[A]):
         n, primals = form.num_outs, form.primals
         checked = like_values("vjp: cotangent", ct, form.out_tree, form.outs[:n], "result")
         cts = [*checked, *[Zero(a.tangent()) for a in form.outs[n:]]]
-        nonzero = [a.differentiable for a in primals]
-        found = iter(pull_back(self._linear, primals, nonzero, cts, targets))
-        return [next(found) if a.differentiable else Zero(a.tangent()) for a in primals]
+        return pull_back(self._linear, primals, cts, targets)
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
         args: A = tree_unflatten(self._form.in_tree, leaves)[0]
@@ -330,15 +329,25 @@ def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) 
     return t
 
 
+def linearized(
+    flat: FlatFunction, values: Sequence[Value], fun: object
+) -> tuple[list[Value], Linear]:
+    """The results of a function and its derivative in all floating arguments; Refs get their final contents."""
+    nonzero = tuple([x.aval.differentiable for x in values])
+    outs, linear = linearize_flat(flat, values, nonzero, fun)
+    flat.give_back(outs)
+    return outs, linear
+
+
 def pull_back(
     linear: Linear,
     avals: Sequence[Aval],
-    nonzero: Sequence[bool],
     cts: Sequence[Tangent],
     targets: Sequence[Value | None] = (),
 ) -> list[Tangent]:
-    """The cotangents of the differentiated inputs, from those of all results; of those with a target it is added to."""
-    inputs = zip(avals, nonzero, targets or [None] * len(avals), strict=True)
-    unknowns = [UndefinedPrimal(a.tangent(), into) for a, nz, into in inputs if nz]
+    """The cotangents of the arguments, from those of all results; one that has a target is added to it, and zero."""
+    inputs = zip(avals, targets or [None] * len(avals), strict=True)
+    unknowns = [UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
     given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
-    return backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given)
+    found = iter(backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given))
+    return [next(found) if a.differentiable else Zero(a.tangent()) for a in avals]

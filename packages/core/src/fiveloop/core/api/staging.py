@@ -10,15 +10,14 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from fiveloop.core.api.flat_function import FlatFunction, call_as_python
 from fiveloop.core.api.flatten import (
-    FlatFunction,
     argument_naming,
     check_callable,
     flatten_located,
     function_name,
 )
-from fiveloop.core.api.making import MakingFunction
-from fiveloop.core.api.operands import call_as_python, flatten_arguments, refuse_closed_over
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.api.static import with_static
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call.bind import call_jaxpr
@@ -74,7 +73,7 @@ def stage_call(
     avals = tuple([x.aval for x in values])
 
     def trace() -> tuple[Staged, FlatFunction]:
-        flat = MakingFunction(fun, tree)
+        flat = FlatFunction(fun, tree, returns_refs=True)
         return stage(flat, avals, function_name(fun), fun), flat
 
     return traced_once((tree, avals), [fun], trace)

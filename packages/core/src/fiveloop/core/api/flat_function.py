@@ -1,0 +1,207 @@
+"""User functions of pytrees as functions of flat lists of values; Refs go in and come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fiveloop.core.api.flatten import Naming, as_result, flatten_located, flatten_values
+from fiveloop.core.api.mutable import StandIn, giving, holding, is_given, stand_in
+from fiveloop.core.api.operands import base_of, check_mutable
+from fiveloop.core.array import Value, as_value
+from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.source import function_source
+from fiveloop.core.pytree import TreeDef, keystr, leaf_paths, tree_flatten, tree_unflatten
+from fiveloop.core.rules import type_rules
+from fiveloop.core.views import View
+
+IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
+IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
+IN_RULE = "the derivative rule of the function cannot speak of; return what it holds, `ref[...]`, or pass the Ref in"
+"""Why a function must not return a Ref."""
+
+_VALUE = object()
+"""Where a value goes among the leaves of an auxiliary result."""
+
+
+class FlatFunction:
+    """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off.
+
+    `aux_others` has the leaves of `aux` that are no values, and `_VALUE` where one is. `user_fun` is the function that
+    messages name, if `fun` only calls it.
+
+    Refs may go in by what they hold: where `lenders` has a Ref and not None, the leaf is its contents, and the function
+    works on a Ref of these. After the results come the final contents of the Refs that it has changed, which
+    `give_back` writes to the lenders. With `returns_refs`, a Ref that the function has created comes out by what it
+    holds, too, and `unflatten` creates another of that; else Refs among the results are left as they are.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        in_tree: TreeDef,
+        has_aux: bool = False,
+        user_fun: object = None,
+        lenders: Sequence[Value | None] = (),
+        returns_refs: bool = False,
+    ) -> None:
+        self.fun = fun
+        self.user_fun = user_fun or fun
+        self.in_tree = in_tree
+        self.has_aux = has_aux
+        self.lenders = lenders
+        self.returns_refs = returns_refs
+        self.out_tree: TreeDef | None = None
+        self.aux_tree: TreeDef | None = None
+        self.aux_others: list[Any] = []
+        self.num_outs = 0
+        self.changed: list[int] = []
+        self.made: list[Aval | None] = []
+
+    def __call__(self, *leaves: Value) -> list[Value]:
+        pairs = zip(leaves, self.lenders, strict=bool(self.lenders))
+        lent = {k: stand_in(x, ref.aval) for k, (x, ref) in enumerate(pairs) if ref is not None}
+        outs = self._run([lent[k].value if k in lent else x for k, x in enumerate(leaves)])
+        self._refuse_lent(outs, lent)
+        if self.returns_refs:
+            self.made = [x.aval if x.aval.accumulates else None for x in outs]
+            outs = [self._held(k, x, outs) if x.aval.accumulates else x for k, x in enumerate(outs)]
+        self.changed = [k for k, each in lent.items() if each.is_changed]
+        return [*outs, *[lent[k].value[...] for k in self.changed]]
+
+    def _run(self, leaves: Sequence[Value]) -> list[Value]:
+        """The leaves of the result, and then the values of the auxiliary one."""
+        args, kwargs = tree_unflatten(self.in_tree, leaves)
+        mutable = [x for x in leaves if x.aval.accumulates]
+        if mutable:
+            with giving(mutable):
+                out = self.fun(*args, **kwargs)
+        else:
+            out = self.fun(*args, **kwargs)
+        aux_leaves: Sequence[Value] = ()
+        if self.has_aux:
+            out, aux = self._split_aux(out)
+            aux_leaves = self._aux_values(aux)
+        out_leaves, self.out_tree = flatten_values(out, self._naming("the result"))
+        self.num_outs = len(out_leaves)
+        return [*out_leaves, *aux_leaves]
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The user's result from its leaves, with new Refs where the function has created some."""
+        assert self.out_tree is not None, "unreachable: the function has run"
+        if self.makes_refs:
+            pairs = zip(leaves, self.made, strict=True)
+            leaves = [x if aval is None else holding(x, aval) for x, aval in pairs]
+        return tree_unflatten(self.out_tree, [as_result(x) for x in leaves])
+
+    def unflatten_aux(self, leaves: Sequence[Any]) -> Any:
+        """The auxiliary result, from all that follows the results."""
+        assert self.aux_tree is not None, "unreachable: the function has run"
+        given = iter(leaves[: len(leaves) - len(self.changed)])
+        full = [as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
+        return tree_unflatten(self.aux_tree, full)
+
+    def results(self, outs: Sequence[Value], *beside: Any) -> Any:
+        """The user's result from what this function gave, and `beside`, and the auxiliary result if there is one."""
+        n = self.num_outs
+        aux = (self.unflatten_aux(outs[n:]),) if self.has_aux else ()
+        found = (self.unflatten(outs[:n]), *beside, *aux)
+        return found if len(found) > 1 else found[0]
+
+    @property
+    def makes_refs(self) -> bool:
+        """Whether some result is a Ref that the function creates."""
+        return any(aval is not None for aval in self.made)
+
+    def give_back(self, outs: Sequence[Value], to: Sequence[Value | None] | None = None) -> None:
+        """Write final contents, the last of what the function gave, to the lenders, or to others."""
+        finals = outs[len(outs) - len(self.changed) :]
+        for k, x in zip(self.changed, finals, strict=True):
+            lender = (to or self.lenders)[k]
+            if lender is not None:
+                lender[...] = x
+
+    def _refuse_lent(self, outs: Sequence[Value], lent: dict[int, StandIn]) -> None:
+        own = [each.value for each in lent.values()]
+        for k, x in enumerate(outs if own else ()):
+            if any(base_of(x) is each for each in own):
+                raise self.returned(k, x, IS_PART if isinstance(x, View) else IS_GIVEN)
+
+    def _held(self, k: int, x: Value, outs: Sequence[Value]) -> Value:
+        """What a Ref among the results holds; it must be the function's own."""
+        if x._note is not None:
+            x._note = x._note.handed_on(x)
+        if isinstance(x, View):
+            raise self.returned(k, x, IS_PART)
+        if is_given(x):
+            raise self.returned(k, x, IS_GIVEN)
+        if any(x is y for y in outs[:k]):
+            raise self.returned(k, x, "is returned twice; return it once")
+        end = type_rules(x.aval).accumulated
+        assert end is not None, "unreachable: the value can change"
+        return end(x)
+
+    def _aux_values(self, aux: Any) -> list[Value]:
+        """The values among the leaves of an auxiliary result; what is none is given back as it is."""
+        leaves, self.aux_tree = flatten_located(aux)
+        values: list[Value] = []
+        self.aux_others = []
+        for x in leaves:
+            try:
+                values.append(as_value(x))
+                self.aux_others.append(_VALUE)
+            except TypeError:
+                self.aux_others.append(x)
+        return values
+
+    def _naming(self, what: str) -> Naming:
+        return lambda path: f"{what}{keystr(path)} of {self._name}"
+
+    def returned(self, k: int, x: Value, why: str) -> TypeError:
+        """The error for a mutable value that is result number `k`, and that the function must not return."""
+        assert self.out_tree is not None, "unreachable: the function has run"
+        path = leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
+        return TypeError(f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}")
+
+    @property
+    def _name(self) -> str:
+        return function_source(self.user_fun)
+
+    def _split_aux(self, out: Any) -> tuple[Any, Any]:
+        if not isinstance(out, (tuple, list)) or len(out) != 2:
+            given = out.aval if isinstance(out, Value) else type(out).__name__
+            raise TypeError(
+                f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
+            )
+        return out[0], out[1]
+
+
+def lending(
+    fun: Callable[..., Any],
+    tree: TreeDef,
+    values: Sequence[Value],
+    has_aux: bool = False,
+    user_fun: object = None,
+) -> tuple[FlatFunction, list[Value]]:
+    """A function to be differentiated, and its arguments, with the contents of Refs in their place."""
+    lenders = [x if x.aval.accumulates else None for x in values]
+    contents = [x[...] if x.aval.accumulates else x for x in values]
+    return FlatFunction(fun, tree, has_aux, user_fun, lenders), contents
+
+
+def contents_of(tree: Any) -> tuple[Any, list[Value | None]]:
+    """A tree with what Refs hold in their place, and these Refs; None stands for other leaves."""
+    leaves, treedef = tree_flatten(tree)
+    lenders = [x if isinstance(x, Value) and x.aval.accumulates else None for x in leaves]
+    held = [x if lender is None else lender[...] for x, lender in zip(leaves, lenders, strict=True)]
+    return tree_unflatten(treedef, held), lenders
+
+
+def call_as_python(
+    fun: Callable[..., Any], args: Any, kwargs: Any, what: Naming, user_fun: object = None
+) -> Any:
+    """A function run as it is, with its arguments and results made arrays as if it had been traced."""
+    values, tree = flatten_values((args, kwargs), what)
+    check_mutable((args, kwargs), values, what)
+    flat = FlatFunction(fun, tree, user_fun=user_fun)
+    return flat.unflatten(flat(*map(as_result, values)))
