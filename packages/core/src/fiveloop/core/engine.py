@@ -47,10 +47,11 @@ from .indexing import (
     take,
 )
 from .ir.effects import effects_text
+from .ir.graph import acts, makers, must_stay, prune, reachable, users
+from .ir.interpret import Environment
 from .ir.jaxpr import is_scalar, used_vars, vars_in_order
-from .ir.prune import acts, must_stay, prune
+from .ir.rewrite import copied_eqns, inlined, rename, renamed, replaced
 from .ir.source import function_source
-from .ir.taint import taint
 from .primitives.broadcast import (
     BroadcastParams,
     ReshapeParams,
@@ -109,6 +110,7 @@ from .trace.stage import Staged
 from .trace.tracer import current_source, is_eager, keep_source
 from .transforms.batch import axes_in_front, batch_flat, batched_vars, in_front
 from .transforms.cost import equation_cost
+from .transforms.eval import bind_eqn, interpret
 from .transforms.replay import happens_once, replayed
 from .transforms.residuals import body_work
 from .transforms.saving import may_weigh
@@ -125,6 +127,18 @@ from .util import (
 from .views import View
 
 __all__ = [
+    "Environment",
+    "bind_eqn",
+    "copied",
+    "copied_eqns",
+    "inlined",
+    "interpret",
+    "makers",
+    "reachable",
+    "rename",
+    "renamed",
+    "replaced",
+    "users",
     "At",
     "AxisScope",
     "BroadcastParams",
@@ -195,7 +209,6 @@ __all__ = [
     "ConcatenateParams",
     "concatenate_p",
     "convert_p",
-    "copied",
     "current_source",
     "custom_rule_p",
     "differences",
@@ -289,7 +302,6 @@ __all__ = [
     "stage_user",
     "static_slice",
     "swap_now",
-    "taint",
     "take",
     "take_now",
     "traced_once",

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, rule_jvp, rule_transpose
+from fiveloop.core.ir.graph import must_stay
 from fiveloop.core.ir.jaxpr import Eqn
-from fiveloop.core.ir.prune import must_stay
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import new_eqn
 from fiveloop.core.trace.axes import AxisScope

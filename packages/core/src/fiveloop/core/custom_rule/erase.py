@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
-
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule.primitive import custom_rule_p, primal_jaxpr
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in, with_jaxprs
 from fiveloop.core.passes import Pass, register_pass
 from fiveloop.core.rules import new_eqn
 from fiveloop.core.trace.tracer import keep_source
@@ -40,21 +37,10 @@ def _erased(jaxpr: Jaxpr) -> Jaxpr:
 
 def _erased_eqn(eqn: Eqn) -> Eqn:
     if eqn.primitive is not custom_rule_p:
-        return eqn.replace(params=_erased_params(eqn.params))
+        return eqn.replace(params=with_jaxprs(eqn.params, erase_rules))
     called = erase_rules(primal_jaxpr(eqn.params, [a.aval for a in eqn.invars]))
     params = ClosedCallParams(called, eqn.params.name)
     return new_eqn(closed_call_p, eqn.invars, params, eqn.outvars, eqn.source)
-
-
-def _erased_params(params: Any) -> Any:
-    changed: dict[str, Any] = {}
-    for f in fields(params):
-        value = getattr(params, f.name)
-        if isinstance(value, Jaxpr):
-            changed[f.name] = erase_rules(value)
-        elif isinstance(value, tuple) and any(isinstance(x, Jaxpr) for x in value):
-            changed[f.name] = tuple(erase_rules(x) if isinstance(x, Jaxpr) else x for x in value)
-    return replace(params, **changed)
 
 
 register_pass(Pass("rules", after=(), applies=holds_rules, run=erase_rules))

@@ -15,6 +15,7 @@ from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_r
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
+from fiveloop.core.ir.graph import reachable
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, jaxprs_in
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import Refusal, transpose_rules
@@ -28,12 +29,11 @@ from fiveloop.core.transforms.transpose import (
     Operand,
     backward_pass,
     is_linear,
-    linear_vars,
     parted,
     transpose_jaxpr,
 )
 from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
-from fiveloop.core.util import split_list
+from fiveloop.core.util import select_by, split_list
 
 Backward = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]
 """From known values and cotangents of the results to cotangents of the linear operands."""
@@ -192,7 +192,7 @@ class LinearRule(Rule):
     def _check_linear(self, p: CustomRuleParams, jaxpr: Jaxpr, linear: Sequence[bool]) -> None:
         if mutated_positions(jaxpr.effects):
             raise self._no_forward_mode(p, "it writes to a Ref")
-        reached = linear_vars(jaxpr, linear)
+        reached = reachable(jaxpr, select_by(linear, jaxpr.invars))
         for eqn in jaxpr.eqns:
             if eqn.primitive.name in ("add", "sub") and _adds_constant(eqn, reached, jaxpr):
                 raise self._no_forward_mode(

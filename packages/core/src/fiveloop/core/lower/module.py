@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.host_calls import HostFunction, host_call
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.interpret import Environment
 from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Literal, Var, is_scalar, used_vars
 from fiveloop.core.lower.emission import Emission, emit_order, guarded
 from fiveloop.core.lower.fingerprint import form_of
@@ -127,23 +127,24 @@ class LowerContext:
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
-        env: dict[Var, IRValue] = dict(zip(jaxpr.invars, args, strict=True))
+        env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        for eqn in jaxpr.eqns:
-            operands = [self._read(env, a) for a in eqn.invars]
-            ctx = LowerContext(
-                self._module,
-                self._consts,
-                [a.aval for a in eqn.invars],
-                [v.aval for v in eqn.outvars],
-                self._fixed,
-            )
-            results = ctx._lowered(eqn, operands)
-            if all(x.name in self._fixed for x in operands):
-                self._fixed.update(x.name for x in results)
-            env.update(zip(eqn.outvars, results, strict=True))
+        env.run(jaxpr.eqns, self._step)
         self.last_mark, self._module.mark = self._module.mark, outer
-        return [self._read(env, a) for a in jaxpr.outvars]
+        return [env.read(a) for a in jaxpr.outvars]
+
+    def _step(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:
+        ctx = LowerContext(
+            self._module,
+            self._consts,
+            [a.aval for a in eqn.invars],
+            [v.aval for v in eqn.outvars],
+            self._fixed,
+        )
+        results = ctx._lowered(eqn, operands)
+        if all(x.name in self._fixed for x in operands):
+            self._fixed.update(x.name for x in results)
+        return results
 
     def _lowered(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:
         """An equation by its rule; a read of an array that has been written in this function guarded, if asked for."""
@@ -188,14 +189,27 @@ class LowerContext:
 
         return self.b.function(name or "call", specs, body=body)
 
-    def _read(self, env: dict[Var, IRValue], atom: Atom) -> IRValue:
-        if isinstance(atom, Var):
-            return env[atom]
-        if is_scalar(atom):
-            number = hlo.constant(self.b, np.asarray(atom.value.host), (), atom.aval.dtype)  # type: ignore[attr-defined]
+    def constant(self, literal: Literal) -> IRValue:
+        """A constant of the jaxpr: a number is written out, an array is a hidden argument."""
+        if is_scalar(literal):
+            number = hlo.constant(self.b, np.asarray(literal.value.host), (), literal.aval.dtype)  # type: ignore[attr-defined]
             self._fixed.add(number.name)
             return number
-        return self._consts[id(atom.value)]
+        return self._consts[id(literal.value)]
+
+
+class _Names(Environment[IRValue]):
+    """The operations that variables stand for while a jaxpr is written."""
+
+    __slots__ = ("ctx",)
+
+    def __init__(self, ctx: LowerContext, pairs: Iterable[tuple[Var, IRValue]]) -> None:
+        super().__init__(pairs)
+        self.ctx = ctx
+
+    def read(self, atom: Atom) -> IRValue:
+        """The operation that an atom stands for."""
+        return self[atom] if isinstance(atom, Var) else self.ctx.constant(atom)
 
 
 def _body_key(jaxpr: Jaxpr) -> Hashable:
@@ -273,17 +287,3 @@ def _argument_attr(
     if k in aliased:
         return {"tf.aliasing_output": f"{aliased[k]} : i32"}
     return {"jax.buffer_donor": "true"} if donated and donated[k] else None
-
-
-def eqn_as_jaxpr(
-    eqn_prim: Any, avals: Sequence[Aval], params: Any, out_avals: Sequence[Aval], effects: Any
-) -> Jaxpr:
-    """The jaxpr of one equation."""
-    invars = [Var(a) for a in avals]
-    outvars = [Var(a) for a in out_avals]
-    return Jaxpr(invars, [Eqn(eqn_prim, invars, outvars, params, effects)], outvars, str(eqn_prim))
-
-
-def has_array_const(atom: Atom) -> bool:
-    """Whether an atom is an array that is passed as a hidden argument."""
-    return isinstance(atom, Literal) and not is_scalar(atom)

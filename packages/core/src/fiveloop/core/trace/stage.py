@@ -12,8 +12,8 @@ from fiveloop.core.errors import CoreError
 from fiveloop.core.fixed import setter
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import Effects
+from fiveloop.core.ir.graph import prune
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Primitive, Var
-from fiveloop.core.ir.prune import prune
 from fiveloop.core.ir.source import Source
 from fiveloop.core.rules import abstract_eval_rules
 from fiveloop.core.trace.leaks import leak_checked

@@ -9,10 +9,10 @@ from fiveloop.core.array import Value, as_value
 from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
-from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, used_vars, vars_in_order
+from fiveloop.core.ir.effects import PositionalEffect
+from fiveloop.core.ir.graph import changed_refs, reachable
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, vars_in_order
 from fiveloop.core.ir.source import Source, function_source
-from fiveloop.core.ir.taint import taint
 from fiveloop.core.primitives.broadcast import zeros_of
 from fiveloop.core.primitives.shape import bdim_at
 from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
@@ -307,7 +307,7 @@ def batched_vars(
     def results(eqn: Eqn, found: set[Var]) -> Collection[Var] | None:
         if axis not in axes_of(eqn.effects):
             return None
-        changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) - set(fixed)
+        changed = changed_refs(eqn) - set(fixed)
         if changed:
             return [*eqn.outvars, *changed]
         ins = vars_in_order(eqn.invars)
@@ -316,4 +316,4 @@ def batched_vars(
         return select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
 
     differ = {v for e in jaxpr.eqns if any(x.lanes_differ for x in e.effects) for v in e.outvars}
-    return taint(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)
+    return reachable(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)

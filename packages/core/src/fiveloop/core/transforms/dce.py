@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fiveloop.core.ir.graph import must_stay
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
-from fiveloop.core.ir.prune import must_stay
 from fiveloop.core.passes import Pass, register_pass
 from fiveloop.core.rules import dce_rules
 from fiveloop.core.util import Mask, select_by

@@ -11,11 +11,13 @@ from typing import Any
 
 from fiveloop.core.array import Value
 from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Literal, Primitive, Var, jaxprs_in
+from fiveloop.core.ir.interpret import Environment
+from fiveloop.core.ir.jaxpr import Eqn, Primitive, Var, jaxprs_in
 from fiveloop.core.rules import abstract_eval_rules, new_eqn, split_rules
 from fiveloop.core.trace.leaks import leak_checked
-from fiveloop.core.trace.tracer import bind, current_trace, use_trace
+from fiveloop.core.trace.tracer import current_trace, use_trace
 from fiveloop.core.transforms.batch import BatchDim, BatchTrace, run_batch
+from fiveloop.core.transforms.eval import bind_eqn
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING
 
 
@@ -38,14 +40,14 @@ class DirectionTrace(BatchTrace):
         eqn = new_eqn(prim, invars, params)
         inst = [not a.aval.accumulates for a in invars]
         cut = split_rules[prim](SAVE_EVERYTHING, unknown, inst, eqn)
-        env: dict[Atom, Value] = dict(zip(invars, args, strict=True))
+        env = Environment[Value](zip(invars, args, strict=True))
         with use_trace(self.parent):
-            _run(cut.known, env)
-        for staged in cut.staged:
-            operands = [_read(env, a) for a in staged.invars]
-            outs = super().process(staged.primitive, operands, staged.params)
-            env.update(zip(staged.outvars, outs, strict=True))
+            env.run(cut.known, bind_eqn)
+        env.run(cut.staged, self._in_all)
         return [env[v] for v in eqn.outvars]
+
+    def _in_all(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+        return super().process(eqn.primitive, operands, eqn.params)
 
 
 def _acts(
@@ -60,16 +62,6 @@ def _acts(
         for e in effects
         if not e.droppable
     )
-
-
-def _run(eqns: Sequence[Eqn], env: dict[Atom, Value]) -> None:
-    for eqn in eqns:
-        outs = bind(eqn.primitive, *[_read(env, a) for a in eqn.invars], params=eqn.params)
-        env.update(zip(eqn.outvars, outs, strict=True))
-
-
-def _read(env: dict[Atom, Value], atom: Atom) -> Value:
-    return atom.value if isinstance(atom, Literal) else env[atom]  # type: ignore[return-value]  # constants are values
 
 
 @leak_checked

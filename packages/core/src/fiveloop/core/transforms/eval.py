@@ -1,11 +1,13 @@
-"""Run a jaxpr equation by equation under the current trace."""
+"""Run a jaxpr equation by equation: under the current trace, or as a step says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fiveloop.core.array import Value
-from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Var
+from fiveloop.core.ir.interpret import Environment, Step
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
 from fiveloop.core.trace.tracer import bind, keep_source
 
 
@@ -16,14 +18,25 @@ def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
     >>> eval_jaxpr(jaxpr, [as_value(2.0), as_value(3.0)])
     [Array(5., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True)]
     """
-    env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+    return interpret(jaxpr, args, bind_eqn)
 
-    def read(atom: Atom) -> Value:
-        return env[atom] if isinstance(atom, Var) else atom.value  # type: ignore[return-value]  # constants are values
 
+def interpret(jaxpr: Jaxpr, args: Sequence[Any], step: Step) -> list[Any]:
+    """The results of a jaxpr whose equations give what `step` says, for the equation and its operands.
+
+    Operations of a step come from the line of its equation.
+
+    >>> def doubled(eqn, operands):
+    ...     return [2.0 * out for out in bind_eqn(eqn, operands)]
+    >>> interpret(make_jaxpr(lambda x: (x + 1.0) + 1.0)(1.0), [as_value(1.0)], doubled)[0].item()
+    10.0
+    """
+    env = Environment[Any](zip(jaxpr.invars, args, strict=True))
     with keep_source() as set_source:
-        for eqn in jaxpr.eqns:
-            set_source(eqn.source)
-            outs = bind(eqn.primitive, *map(read, eqn.invars), params=eqn.params)
-            env.update(zip(eqn.outvars, outs, strict=True))
-    return [read(a) for a in jaxpr.outvars]
+        env.run(jaxpr.eqns, step, set_source)
+    return [env.read(a) for a in jaxpr.outvars]
+
+
+def bind_eqn(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+    """What an equation gives under the current trace."""
+    return bind(eqn.primitive, *operands, params=eqn.params)

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Literal, Primitive, Var
+from fiveloop.core.ir.interpret import Environment
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import Split, abstract_eval_rules, split_rules
+from fiveloop.core.rules import Split, new_eqn, split_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
@@ -27,7 +28,7 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.dce import dce
-from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.saving import DEFAULT_PLAN, SavingPlan
@@ -139,23 +140,16 @@ class PartialTrace(StageTrace):
         unknown: list[bool],
     ) -> list[Value]:
         invars = [Var(x.aval) for x in args]
-        out_avals, effects = abstract_eval_rules[prim]([v.aval for v in invars], params)
-        eqn = Eqn(prim, invars, [Var(a) for a in out_avals], params, effects, current_source())
+        eqn = new_eqn(prim, invars, params, source=current_source())
         cut = rule(self.plan, unknown, [False] * len(args), eqn)
-        env: dict[Var, Value] = dict(zip(invars, args, strict=True))
-        for known in cut.known:
-            with use_trace(self.parent):
-                self._run(known, env, bind)
-        for staged in cut.staged:
-            self._run(staged, env, self._record)
+        env = Environment[Value](zip(invars, args, strict=True))
+        with use_trace(self.parent):
+            env.run(cut.known, bind_eqn)
+        env.run(cut.staged, self._record)
         return [env[v] for v in eqn.outvars]
 
-    def _record(self, prim: Primitive[Any], *args: Value, params: Any) -> list[Value]:
-        return super().process(prim, args, params)
-
-    def _run(self, eqn: Eqn, env: dict[Var, Value], how: Callable[..., list[Value]]) -> None:
-        operands = [a.value if isinstance(a, Literal) else env[a] for a in eqn.invars]
-        env.update(zip(eqn.outvars, how(eqn.primitive, *operands, params=eqn.params), strict=True))
+    def _record(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+        return super().process(eqn.primitive, operands, eqn.params)
 
 
 @leak_checked

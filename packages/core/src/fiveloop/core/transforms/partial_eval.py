@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Literal as OneOf
 
-from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
+from fiveloop.core.ir.effects import PositionalEffect
+from fiveloop.core.ir.graph import changed_refs, invariant, must_stay, prune, touched_refs
 from fiveloop.core.ir.jaxpr import (
     Atom,
     Eqn,
@@ -28,7 +29,6 @@ from fiveloop.core.ir.jaxpr import (
     used_vars,
     vars_in_order,
 )
-from fiveloop.core.ir.prune import must_stay, prune
 from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, transpose_p
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
 from fiveloop.core.rule_types import EqnSplit
@@ -145,7 +145,7 @@ class _Splitter:
         self.fixed_in = set(select_by(fixed_in, jaxpr.invars))
         self.kept_out = used_vars(select_by(kept_out, jaxpr.outvars))
         self.kept: set[Var] = set()
-        self.mutated = _mutated_vars(jaxpr)
+        self.mutated = set[Var]().union(*map(changed_refs, jaxpr.eqns))
         self.lost = self._lost_refs()
         self.unknown: set[Var] = set()
         self.forced: set[Var] = set()
@@ -171,8 +171,8 @@ class _Splitter:
         for step in self.steps:
             for eqn in step.staged:
                 if not self.unknown.isdisjoint(used_vars(eqn.invars)):
-                    found |= _changed_refs(eqn)
-                found |= _touched_refs(eqn) & changing
+                    found |= changed_refs(eqn)
+                found |= touched_refs(eqn) & changing
         return found
 
     def _lost_refs(self) -> set[Var]:
@@ -187,13 +187,13 @@ class _Splitter:
             before = len(lost)
             for eqn in self.jaxpr.eqns:
                 if replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
-                    lost |= _changed_refs(eqn) - inputs
+                    lost |= changed_refs(eqn) - inputs
             if len(lost) == before:
                 return lost
 
     def _refs_to_run(self, eqn: Eqn) -> set[Var]:
         """The Refs that must be as they were for an equation to run again, or at least be there."""
-        return _touched_refs(eqn) | {
+        return touched_refs(eqn) | {
             v for v in used_vars(eqn.invars) if v.aval.accumulates and v not in self.inst
         }
 
@@ -282,7 +282,7 @@ class _Splitter:
         positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
         if not positional or len(positional) != len(eqn.effects):
             return False
-        return all(map(self._is_the_same_later, _touched_refs(eqn)))
+        return all(map(self._is_the_same_later, touched_refs(eqn)))
 
     def _is_index_arithmetic(self, eqn: Eqn) -> bool:
         """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
@@ -345,9 +345,10 @@ class _Splitter:
     def _choose_again(self, outs: Sequence[Atom]) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
         eqns, needed = self._staged_half(outs)
-        at_hand = self.inst | self.kept | {v for e in eqns for v in e.outvars} | self._fixed()
-        wanted = [v for v in dedupe(needed) if not v.aval.accumulates]
         known_eqns = [e for step in self.steps for e in step.known]
+        fixed = invariant(known_eqns, self.fixed_in) if self.fixed_in else set[Var]()
+        at_hand = self.inst | self.kept | {v for e in eqns for v in e.outvars} | fixed
+        wanted = [v for v in dedupe(needed) if not v.aval.accumulates]
         stay = set(prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         known = [
             Known(eqn, self.plan.verdict(eqn), bool(step.again), eqn not in stay)
@@ -359,16 +360,6 @@ class _Splitter:
         for step in self.steps:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]
-
-    def _fixed(self) -> set[Var]:
-        """What is made of inputs that are the same every time."""
-        fixed = set(self.fixed_in)
-        if fixed:
-            for step in self.steps:
-                for eqn in step.known:
-                    if not eqn.effects and used_vars(eqn.invars) <= fixed:
-                        fixed |= set(eqn.outvars)
-        return fixed
 
     def _staged_half(self, outs: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
         """The equations of the staged half, and every variable that they and the results use, in order of use."""
@@ -397,7 +388,7 @@ class _Splitter:
 
     def _runs_again(self, eqn: Eqn, step: _Step, need: dict[Var, None], replayed: set[Var]) -> bool:
         creates = {v for v in eqn.outvars if v.aval.accumulates}
-        if not replayed.isdisjoint(_changed_refs(eqn) | creates):
+        if not replayed.isdisjoint(changed_refs(eqn) | creates):
             return True
         return bool(step.again) and not need.keys().isdisjoint(
             set(eqn.outvars) - self.inst - self.kept
@@ -421,22 +412,10 @@ _VIEWS: frozenset[Primitive[Any]] = frozenset(
 )
 
 
-def _mutated_vars(jaxpr: Jaxpr) -> set[Var]:
-    return used_vars(eqn.invars[k] for eqn in jaxpr.eqns for k in mutated_positions(eqn.effects))
-
-
-def _changed_refs(eqn: Eqn) -> set[Var]:
-    return used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
-
-
 def _replayed(eqns: Sequence[Eqn]) -> list[Eqn] | None:
     """What runs in place of equations when they run again, or None if one of them must not."""
     found = [replayed(eqn) for eqn in eqns]
     return None if None in found else [e for again in found if again for e in again]
-
-
-def _touched_refs(eqn: Eqn) -> set[Var]:
-    return used_vars(eqn.invars[e.position] for e in eqn.effects if isinstance(e, PositionalEffect))
 
 
 def _without(mask: Sequence[bool], xs: Sequence[Var | Atom]) -> list[Var]:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from fiveloop.core.array import Value
 from fiveloop.core.errors import CoreError
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import mutated_positions
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, used_vars
+from fiveloop.core.ir.graph import changed_refs, reachable
+from fiveloop.core.ir.interpret import Environment
+from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import transpose_rules, type_rules
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import MISUSE, bind, keep_source, locate
-from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.trace.tracer import MISUSE, keep_source, locate
+from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.replay import happens_once
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING
@@ -64,8 +65,8 @@ class _Backward:
         self.jaxpr = jaxpr
         linear = [is_linear(x) for x in operands]
         self.inputs = select_by(linear, jaxpr.invars)
-        self.linear = linear_vars(jaxpr, linear)
-        self.values: dict[Var, Value] = {}
+        self.linear = reachable(jaxpr, self.inputs)
+        self.values = Environment[Value]()
         self.cts: dict[Var, Tangent] = {}
         self.into: dict[Var, Value] = {}
         for v, x in zip(jaxpr.invars, operands, strict=True):
@@ -77,20 +78,13 @@ class _Backward:
                 self.into[v] = x.into
 
     def run(self, cts: Sequence[Tangent]) -> list[Tangent]:
+        forward = [eqn for eqn in self.jaxpr.eqns if not self._is_linear(eqn)]
+        backward = [eqn for eqn in reversed(self.jaxpr.eqns) if self._is_linear(eqn)]
         with keep_source() as set_source:
-            waiting: list[Eqn] = []
-            for eqn in self.jaxpr.eqns:
-                if self.linear.isdisjoint(used_vars(eqn.invars)) and self.linear.isdisjoint(
-                    eqn.outvars
-                ):
-                    set_source(eqn.source)
-                    outs = bind(eqn.primitive, *map(self._value, eqn.invars), params=eqn.params)
-                    self.values.update(zip(eqn.outvars, outs, strict=True))
-                else:
-                    waiting.append(eqn)
+            self.values.run(forward, bind_eqn, set_source)
             for atom, ct in zip(self.jaxpr.outvars, cts, strict=True):
                 self._add(atom, ct)
-            for eqn in reversed(waiting):
+            for eqn in backward:
                 set_source(eqn.source)
                 self._located(eqn)
         for v, target in self.into.items():
@@ -100,8 +94,9 @@ class _Backward:
             for v in self.inputs
         ]
 
-    def _value(self, atom: Atom) -> Value:
-        return atom.value if isinstance(atom, Literal) else self.values[atom]  # type: ignore[return-value]
+    def _is_linear(self, eqn: Eqn) -> bool:
+        atoms = (*eqn.invars, *eqn.outvars)
+        return not self.linear.isdisjoint(atoms)
 
     def _add(self, atom: Atom, ct: Tangent | None) -> None:
         if (
@@ -124,7 +119,7 @@ class _Backward:
     def _back(self, eqn: Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
         # Where no cotangent comes, none goes to what is only read.
-        touched = self.cts.keys() & used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
+        touched = self.cts.keys() & changed_refs(eqn)
         if all(isinstance(ct, Zero) for ct in cts) and not touched and not happens_once(eqn):
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]
@@ -142,7 +137,7 @@ class _Backward:
 
     def _operand(self, atom: Atom, eqn: Eqn) -> Operand:
         if not isinstance(atom, Var) or atom not in self.linear:
-            return self._value(atom)
+            return self.values.read(atom)
         if not atom.aval.accumulates:
             # A mutable value may not be given twice.
             alone = sum(a is atom for a in eqn.invars) == 1
@@ -163,19 +158,6 @@ def add_into(target: Value, ct: Tangent) -> None:
         accumulate = type_rules(target.aval).accumulate
         assert accumulate is not None, "unreachable: the target can change"
         accumulate(target, ct)
-
-
-def linear_vars(jaxpr: Jaxpr, linear: Sequence[bool]) -> set[Var]:
-    """The variables that depend on linear inputs; a Ref does if a linear value is written to it."""
-    found = set(select_by(linear, jaxpr.invars))
-    while True:
-        before = len(found)
-        for eqn in jaxpr.eqns:
-            if not found.isdisjoint(used_vars(eqn.invars)):
-                found |= set(eqn.outvars)
-                found |= used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
-        if len(found) == before:
-            return found
 
 
 def transpose_jaxpr(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Value
-from fiveloop.core.engine import taint
+from fiveloop.core.engine import reachable
 from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
 from fiveloop.loops.planning.derived import of_jvp
@@ -51,7 +51,7 @@ def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[boo
     binders = p.body.invars[1:]
     seeds = [v for v, nz in zip(binders, nonzero, strict=True) if nz]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = taint(
+    reached = reachable(
         p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed, created=True
     )
     return [v in reached for v in binders]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Operand, partition, taint
+from fiveloop.core.engine import Operand, partition, reachable
 from fiveloop.core.extend import (
     Accumulator,
     Tangent,
@@ -101,7 +101,7 @@ def _linear_in_body(
     binders = p.body.invars[1:]
     seeds = [v for v, lin in zip(binders, linear, strict=True) if lin]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = taint(p.body, seeds, fixed=fixed)
+    reached = reachable(p.body, seeds, fixed=fixed)
     return tuple(v in reached for v in binders)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
     ELEMENTWISE,
+    Environment,
     Indexer,
     Setting,
     Span,
+    bind_eqn,
     bitwise_not,
     bitwise_or,
     keep_source,
@@ -18,10 +20,8 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import (
     Eqn,
-    Literal,
     ShapedArray,
     Source,
-    Var,
     bind,
     bind1,
     bitwise_and,
@@ -67,17 +67,12 @@ def insert_for_lanes(jaxpr: Jaxpr) -> Jaxpr:
 
 def _insert(jaxpr: Jaxpr, kinds: Checks, last: bool) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
-        env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
-
-        def read(atom: Any) -> Any:
-            return atom.value if isinstance(atom, Literal) else env[atom]
-
+        env = Environment[Value](zip(jaxpr.invars, args, strict=True))
         with keep_source() as set_source:
-            for eqn in jaxpr.eqns:
-                set_source(_marked(eqn.source, kinds) if last else eqn.source)
-                outs = _step(eqn, [read(a) for a in eqn.invars], kinds, last)
-                env.update(zip(eqn.outvars, outs, strict=True))
-        return [read(a) for a in jaxpr.outvars]
+            mark = lambda source: set_source(_marked(source, kinds))
+            step = lambda eqn, operands: _step(eqn, operands, kinds, last)
+            env.run(jaxpr.eqns, step, mark if last else set_source)
+        return [env.read(a) for a in jaxpr.outvars]
 
     return stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
@@ -98,10 +93,10 @@ def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> lis
     if "div" in kinds and eqn.primitive.name in _DIVISIONS:
         _DIVISIONS[eqn.primitive.name](eqn, operands)
     if "nan" not in kinds or eqn.primitive in _MOVES:
-        return bind(eqn.primitive, *operands, params=eqn.params)
+        return bind_eqn(eqn, operands)
     if eqn.primitive in _ACCUMULATES:
         return _accumulate(eqn, operands)
-    outs = bind(eqn.primitive, *operands, params=eqn.params)
+    outs = bind_eqn(eqn, operands)
     for out in outs:
         _check_nan(eqn, operands, out)
     return outs
@@ -200,7 +195,7 @@ def _accumulate(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
     ref, x, *index = operands
     place = IndexParams(eqn.params.indexer)
     before = bind1(get_p, ref, *index, params=place)
-    outs = bind(eqn.primitive, *operands, params=eqn.params)
+    outs = bind_eqn(eqn, operands)
     _check_nan(eqn, [before, x], bind1(get_p, ref, *index, params=place))
     return outs
 

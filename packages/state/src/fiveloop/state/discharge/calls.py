@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fiveloop.core import Jaxpr
-from fiveloop.core.extend import Atom, Eqn, Var, closed_call_p
+from fiveloop.core.engine import inlined, replaced
+from fiveloop.core.extend import Atom, Eqn, closed_call_p
 from fiveloop.state.avals import AbstractRef
 
 
@@ -19,18 +18,7 @@ def with_calls_inlined(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _inlined(jaxpr: Jaxpr) -> Jaxpr:
-    if not any(map(_takes_refs, jaxpr.eqns)):
-        return jaxpr
-    env: dict[Var, Atom] = {}
-    eqns: list[Eqn] = []
-    for eqn in jaxpr.eqns:
-        given = [_renamed(a, env) for a in eqn.invars]
-        if _takes_refs(eqn):
-            outs = _call(eqn.params.jaxpr, given, eqns)
-            env.update(zip(eqn.outvars, outs, strict=True))
-        else:
-            eqns.append(eqn.replace(invars=tuple(given)))
-    return Jaxpr(jaxpr.invars, eqns, [_renamed(a, env) for a in jaxpr.outvars], jaxpr.name)
+    return replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
 
 
 def _takes_refs(eqn: Eqn) -> bool:
@@ -39,16 +27,8 @@ def _takes_refs(eqn: Eqn) -> bool:
     )
 
 
-def _call(jaxpr: Jaxpr, given: Sequence[Atom], eqns: list[Eqn]) -> list[Atom]:
-    """Append what is called, in variables of its own; its results."""
-    jaxpr = with_calls_inlined(jaxpr)
-    env: dict[Var, Atom] = dict(zip(jaxpr.invars, given, strict=True))
-    for eqn in jaxpr.eqns:
-        outs = tuple(Var(v.aval) for v in eqn.outvars)
-        eqns.append(eqn.replace(invars=tuple(_renamed(a, env) for a in eqn.invars), outvars=outs))
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return [_renamed(a, env) for a in jaxpr.outvars]
-
-
-def _renamed(atom: Atom, env: dict[Var, Atom]) -> Atom:
-    return env.get(atom, atom) if isinstance(atom, Var) else atom
+def _called(eqn: Eqn) -> tuple[list[Eqn], list[Atom]] | None:
+    """The equations that a call with Refs stands for, and their results."""
+    if not _takes_refs(eqn):
+        return None
+    return inlined(with_calls_inlined(eqn.params.jaxpr), eqn.invars)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import keep_source
+from fiveloop.core.engine import Environment, bind_eqn, keep_source
 from fiveloop.core.extend import (
     Aval,
     Eqn,
-    Literal,
     Var,
-    bind,
     jaxprs_in,
     mutated_positions,
     stage_closed,
@@ -110,7 +108,7 @@ class _Discharger:
         self.now = 0
         self.from_reads: dict[Var, None] = {}
         self.open: dict[Var, None] = {}
-        self.env: dict[Var, Value | Cell] = {}
+        self.env = Environment[Value | Cell]()
         index = None if counter is None else args[counter]
         self.phases = Phases(
             index, self._crossing, self._replace, self, once=once, unrolled=unrolled
@@ -123,11 +121,7 @@ class _Discharger:
 
     def run(self, results: Sequence[bool]) -> list[Value]:
         with keep_source() as set_source:
-            for k, eqn in enumerate(self.jaxpr.eqns):
-                self.now = k
-                set_source(eqn.source)
-                self._step(eqn)
-        self.now = len(self.jaxpr.eqns)
+            self.env.run(self.jaxpr.eqns, self._step, set_source)
         outs = list(self.jaxpr.outvars)
         last = not any(isinstance(a, Var) and a in self.from_reads for a in outs)
         self.phases.flush(last, apart=self.apart is not None and self.apart.holds)
@@ -136,11 +130,10 @@ class _Discharger:
         ]
         return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
 
-    def _step(self, eqn: Eqn) -> None:
-        operands = [self._operand(a) for a in eqn.invars]
+    def _step(self, eqn: Eqn, operands: Sequence[Value | Cell]) -> Sequence[Value | Cell]:
         num_reads = self.phases.num_reads
         outs = discharge_eqn(self.phases, eqn, operands)
-        self.env.update(zip(eqn.outvars, outs, strict=True))
+        self.now += 1
         inputs = [a for a in eqn.invars if isinstance(a, Var)]
         if self.parts is not None:
             self.parts.note(eqn, inputs, operands)
@@ -150,12 +143,10 @@ class _Discharger:
             self.from_reads.update(dict.fromkeys(eqn.outvars))
         if self.phases.num_reads > num_reads or any(a in self.open for a in inputs):
             self.open.update(dict.fromkeys(eqn.outvars))
-
-    def _operand(self, atom: Any) -> Any:
-        return atom.value if isinstance(atom, Literal) else self.env[atom]
+        return outs
 
     def _value(self, atom: Any) -> Value:
-        x = self._operand(atom)
+        x = self.env.read(atom)
         assert isinstance(x, Value), "unreachable: a Ref is used as a value"
         return x
 
@@ -210,7 +201,7 @@ def discharge_eqn(
         return rule(ctx, operands, eqn.params)
     values = [x for x in operands if isinstance(x, Value)]
     assert len(values) == len(operands), "unreachable: a Ref is used as a value"
-    return bind(eqn.primitive, *values, params=eqn.params)
+    return bind_eqn(eqn, values)
 
 
 def _last_uses(jaxpr: Jaxpr) -> dict[Var, int]:

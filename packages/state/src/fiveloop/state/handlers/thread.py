@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import keep_source
-from fiveloop.core.extend import Aval, Eqn, Literal, Primitive, RuleTable, Var, bind, stage_closed
+from fiveloop.core.engine import bind_eqn, interpret
+from fiveloop.core.extend import Aval, Eqn, Primitive, RuleTable, stage_closed
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.handlers.effect import HandledEffect
 
@@ -94,22 +94,11 @@ def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: Aval) -> Jaxp
 
 def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
     def run(ref: Value, *args: Value) -> list[Value]:
-        env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+        def step(eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
+            if handling.concerns(eqn):
+                return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
+            return bind_eqn(eqn, operands)
 
-        def read(atom: Any) -> Any:
-            return atom.value if isinstance(atom, Literal) else env[atom]
-
-        with keep_source() as set_source:
-            for eqn in jaxpr.eqns:
-                set_source(eqn.source)
-                outs = _step(handling, ref, eqn, [read(a) for a in eqn.invars])
-                env.update(zip(eqn.outvars, outs, strict=True))
-        return [read(a) for a in jaxpr.outvars]
+        return interpret(jaxpr, args, step)
 
     return stage_closed(run, [AbstractRef(handling.aval), *jaxpr.in_avals], jaxpr.name)
-
-
-def _step(handling: Handling, ref: Value, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
-    if handling.concerns(eqn):
-        return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
-    return bind(eqn.primitive, *operands, params=eqn.params)

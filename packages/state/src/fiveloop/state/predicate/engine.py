@@ -16,14 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, acts, keep_source, whole_indexer
+from fiveloop.core.engine import Mask, acts, bind_eqn, interpret, select_by, whole_indexer
 from fiveloop.core.extend import (
     Eqn,
-    Literal,
     Primitive,
     RuleTable,
     ShapedArray,
-    Var,
     bind,
     bind1,
     jaxprs_in,
@@ -146,25 +144,18 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
     >>> r[...].item()
     5.0
     """
-    env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
-    refs = {v for v, g in zip(jaxpr.invars, guard.refs, strict=True) if g}
-    own = {v for v, g in zip(jaxpr.invars, guard.own, strict=True) if g}
-    with keep_source() as set_source:
-        for eqn in jaxpr.eqns:
-            set_source(eqn.source)
-            operands: list[Value] = [
-                a.value if isinstance(a, Literal) else env[a]  # type: ignore[misc]  # constants are values
-                for a in eqn.invars
-            ]
-            is_ref, is_own = (tuple(a in some for a in eqn.invars) for some in (refs, own))
-            inner = Guard(is_ref, is_own, guard.shares)
-            env.update(zip(eqn.outvars, _run(pred, eqn, operands, inner), strict=True))
-    return [a.value if isinstance(a, Literal) else env[a] for a in jaxpr.outvars]  # type: ignore[misc]
+    refs, own = (set(select_by(mask, jaxpr.invars)) for mask in (guard.refs, guard.own))
+
+    def step(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+        is_ref, is_own = (tuple(a in some for a in eqn.invars) for some in (refs, own))
+        return _run(pred, eqn, operands, Guard(is_ref, is_own, guard.shares))
+
+    return interpret(jaxpr, args, step)
 
 
 def _run(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
     if not any(guard.refs) and not _matters(eqn):
-        return bind(eqn.primitive, *operands, params=eqn.params)
+        return bind_eqn(eqn, operands)
     if eqn.primitive in predicate_rules or acts(eqn):
         return predicate_rules[eqn.primitive](pred, operands, guard, eqn.params)
     return _put_back(pred, eqn, operands, guard)
@@ -185,7 +176,7 @@ def _put_back(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) ->
     """Run an equation that has no rule, and put back the contents of the Refs that it should not have changed."""
     changed = [operands[k] for k in sorted(mutated_positions(eqn.effects)) if guard.refs[k]]
     old = [_contents(ref) for ref in changed]
-    outs = bind(eqn.primitive, *operands, params=eqn.params)
+    outs = bind_eqn(eqn, operands)
     for ref, before in zip(changed, old, strict=True):
         now = select(pred, _contents(ref), before)
         whole = SwapParams(whole_indexer(ref.shape), returns_old=False)
