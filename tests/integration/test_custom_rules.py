@@ -23,7 +23,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
 from fiveloop.core.testing.golden import assert_prints

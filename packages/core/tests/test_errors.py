@@ -26,7 +26,8 @@ from fiveloop.core import (
 from fiveloop.core.engine import DonatedError
 from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.primitives.elementwise import select, shift_left, sin
+from fiveloop.core.primitives.elementwise import select, shift_left
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))

@@ -17,7 +17,7 @@ from fiveloop.core.inspect import StageRule, matrix, register_stage, row, stages
 from fiveloop.core.inspect.stage_list import Stages, all_rules
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.passes import Pass, all_passes, register_pass
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.rules import COLUMNS
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.oracle import run_jaxpr
@@ -201,7 +201,7 @@ def test_a_row_tells_rules_defaults_and_refusals() -> None:
     assert {cell.column: cell.status for cell in found}["jvp"] == "rule"
     assert [place.file.rsplit("/", 1)[1] for place in found["jvp"].places] == [
         "family.py",
-        "elementwise_functions.py",
+        "special.py",
     ]
     assert found["transpose"].status == "refused"
     assert found["transpose"].reason.startswith("it is not linear")
@@ -209,6 +209,14 @@ def test_a_row_tells_rules_defaults_and_refusals() -> None:
         "default",
         "compile and run the equation",
     )
+
+
+def test_a_row_tells_facts() -> None:
+    assert (row("sin")["by_element"].status, str(row("sin")["by_element"])) == ("fact", "yes")
+    assert row("sort")["by_element"].status == "default"
+    views = [found.name for found in matrix() if found["view"].status == "fact"]
+    assert {"broadcast_in_dim", "reshape", "transpose", "slice", "dynamic_slice"} <= {*views}
+    assert "add" not in views
 
 
 def test_the_row_of_a_higher_order_primitive_names_its_files() -> None:
@@ -234,7 +242,13 @@ def test_the_matrix_has_every_row_and_column() -> None:
     lines = repr(found).splitlines()
     assert len(lines) == len(found) + 1
     assert lines[0].split() == [column.column for column in COLUMNS]
-    assert {cell.status for r in found for cell in r} <= {"rule", "default", "refused", "blank"}
+    assert {cell.status for r in found for cell in r} <= {
+        "rule",
+        "fact",
+        "default",
+        "refused",
+        "blank",
+    }
 
 
 @pytest.mark.parametrize(

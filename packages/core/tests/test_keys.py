@@ -9,7 +9,7 @@ import pytest
 
 from fiveloop.core import jit, vmap
 from fiveloop.core.keys import fold_in, key, random_bits, split
-from fiveloop.core.primitives.random_bits import threefry2x32
+from fiveloop.core.primitives.special import threefry2x32
 
 WORD = 0xFFFFFFFF
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -12,9 +12,9 @@ import pytest
 from fiveloop.core.api.gradient import grad
 from fiveloop.core.api.jit import jit
 from fiveloop.core.array import as_value
+from fiveloop.core.primitives.broadcast import full
 from fiveloop.core.primitives.convert import convert, promote
 from fiveloop.core.primitives.elementwise import add, mul, select
-from fiveloop.core.primitives.shape import full
 from fiveloop.core.promotion import ABOVE, Typed, join, result_dtype
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

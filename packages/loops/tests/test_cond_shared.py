@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import closed_call, custom_jvp, grad, hessian, jit, jvp, make_jaxpr, psum, vmap
-from fiveloop.core.primitives.elementwise import exp, log, sin, sqrt
+from fiveloop.core.primitives.elementwise import exp, log, sqrt
+from fiveloop.core.primitives.special import sin
 from fiveloop.loops import cond, for_loop, fori_loop, scan, switch
 from fiveloop.state import freeze, new_ref
 

@@ -12,7 +12,7 @@ import pytest
 from fiveloop.core import forget_traces
 from fiveloop.core.array import device_put
 from fiveloop.core.backend import client
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.trace import stage as staging
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref

@@ -12,7 +12,7 @@ from fiveloop.core import disable_jit, ds, grad, jit, jvp, vmap
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.extend import as_value, broadcast_in_dim
 from fiveloop.core.primitives.elementwise import abs as abs_
-from fiveloop.core.primitives.elementwise import cos
+from fiveloop.core.primitives.special import cos
 from fiveloop.loops import cond, for_loop, fori_loop, switch, while_loop
 
 SIZE, LANES = 40, 2

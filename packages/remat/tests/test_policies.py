@@ -24,8 +24,9 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import Eqn, SavingPlan, jaxprs_in, linearize_jaxpr, split, typecheck
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.dot import matmul
-from fiveloop.core.primitives.joining import stack
+from fiveloop.core.primitives.shape import stack
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import debug_print
 
@@ -38,8 +39,8 @@ ARGUMENTS = {("f32[4,5]", "argument `w`"), ("f32[3,4]", "argument `x`")}
 
 def layer(w: Any, x: Any) -> Any:
     """One product with weights, one with a batch, and a label between."""
-    h = checkpoint_name(ew.sin(x @ w), "hidden")
-    return ew.exp(matmul(ew.sin(h) * LANES, BATCHED))
+    h = checkpoint_name(sp.sin(x @ w), "hidden")
+    return ew.exp(matmul(sp.sin(h) * LANES, BATCHED))
 
 
 def shown(residuals: Any) -> set[tuple[str, str]]:
@@ -93,7 +94,7 @@ def test_what_a_policy_saves(policy: Policy | None, want: set[tuple[str, str]]) 
 @pytest.mark.parametrize("wrap", [jit, closed_call], ids=["jit", "call"])
 def test_a_policy_reaches_into_calls(wrap: Any) -> None:
     def f(w: Any, x: Any) -> Any:
-        return wrap(lambda: ew.sin(x @ w))() * 2.0
+        return wrap(lambda: sp.sin(x @ w))() * 2.0
 
     dots = checkpoint(f, policy=policies.dots_saveable)
     assert shown(saved_residuals(dots, W, X)) == {*ARGUMENTS, DOT}
@@ -131,16 +132,16 @@ def names_in(jaxpr: Jaxpr) -> list[str]:
 
 
 def labelled_twice(x: Any) -> Any:
-    return ew.sin(checkpoint_name(checkpoint_name(ew.exp(x), "other"), "hidden"))
+    return sp.sin(checkpoint_name(checkpoint_name(ew.exp(x), "other"), "hidden"))
 
 
 def labelled_within(x: Any) -> Any:
-    return closed_call(lambda y: ew.sin(checkpoint_name(ew.exp(y), "hidden")))(ew.cos(x))
+    return closed_call(lambda y: sp.sin(checkpoint_name(ew.exp(y), "hidden")))(sp.cos(x))
 
 
 def labelled_late(x: Any) -> Any:
     y = ew.exp(x)
-    z = ew.sin(y)
+    z = sp.sin(y)
     return z * checkpoint_name(y, "hidden")
 
 
@@ -180,20 +181,20 @@ MATRIX = np.arange(9, dtype=np.float32).reshape(3, 3) / 10
 
 @custom_jvp
 def with_rule(x: Any) -> Any:
-    return MATRIX @ ew.sin(x)
+    return MATRIX @ sp.sin(x)
 
 
 @with_rule.defjvp
 def with_rule_jvp(primals: Any, tangents: Any) -> Any:
-    return with_rule(*primals), MATRIX @ (ew.cos(primals[0]) * tangents[0])
+    return with_rule(*primals), MATRIX @ (sp.cos(primals[0]) * tangents[0])
 
 
 def product(x: Any) -> Any:
-    return checkpoint_name(MATRIX @ ew.sin(x), "product")
+    return checkpoint_name(MATRIX @ sp.sin(x), "product")
 
 
 def unlabelled(x: Any) -> Any:
-    return MATRIX @ ew.sin(x)
+    return MATRIX @ sp.sin(x)
 
 
 def plus(x: Any) -> Any:
@@ -204,11 +205,11 @@ CALLS: dict[str, Any] = {
     "jit": jit(product),
     "call": closed_call(product),
     "of a call": jit(closed_call(product)),
-    "twice": lambda x: jit(product)(ew.sin(jit(product)(x))),
+    "twice": lambda x: jit(product)(sp.sin(jit(product)(x))),
     "transposed": jit(lambda x: product(x).T),
     "plus": jit(plus),
     "beside": jit(lambda x: product(x) * ew.exp(x)),
-    "known": lambda x: ew.sin(jit(lambda a: product(a) + a)(stop_gradient(x))) * x,
+    "known": lambda x: sp.sin(jit(lambda a: product(a) + a)(stop_gradient(x))) * x,
     "rule": with_rule,
     "plus in a rule": jit(lambda x: with_rule(x) * 2.0),
     "checkpoint": checkpoint(unlabelled),
@@ -220,7 +221,7 @@ CALLS: dict[str, Any] = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_policy_is_obeyed_for_results_of_calls(call: Any) -> None:
     def f(x: Any) -> Any:
-        return ew.sin(call(x))
+        return sp.sin(call(x))
 
     wanted = forward_and_back(f, policies.everything_saveable)
     assert forward_and_back(f, policies.dots_saveable) == wanted
@@ -254,7 +255,7 @@ def test_of_several_results_a_policy_saves_its_own(policy: Policy, kept: str) ->
 
     def f(x: Any) -> Any:
         a, b, c = layer(x)
-        return ew.sin(a) * ew.sin(b) * ew.sin(c)
+        return sp.sin(a) * sp.sin(b) * sp.sin(c)
 
     found = saved_residuals(checkpoint(f, policy=policy), SQUARE)
     assert sorted(r.origin for r in found) == ["argument `x`", kept]
@@ -271,7 +272,7 @@ def test_what_a_call_does_to_unknown_values_is_not_done_again_for_its_results() 
 
     def f(x: Any, t: Any) -> Any:
         y, t = layer(x, t)
-        return ew.sin(y) * t
+        return sp.sin(y) * t
 
     jaxpr = make_jaxpr(f)(SQUARE, SQUARE)
     cut = split(jaxpr, (False, True), (True, True), SavingPlan(policies.dots_saveable))

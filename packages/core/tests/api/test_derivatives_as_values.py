@@ -20,7 +20,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.engine import is_spec
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.compare import assert_all_close, assert_all_near, assert_close
 from fiveloop.core.testing.misuse import assert_misuse, raised
 

@@ -11,7 +11,7 @@ import pytest
 from fiveloop.core import RuleError, closed_call, grad, jit, jvp, linearize, make_jaxpr, vjp, vmap
 from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.misuse import assert_misuse
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))

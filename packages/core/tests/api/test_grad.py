@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, jvp, value_and_grad, vmap
 from fiveloop.core.extend import as_value, convert
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import hessian, jacfwd, jacrev, jit, vmap
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.misuse import assert_misuse

@@ -8,7 +8,7 @@ import numpy as np
 
 from fiveloop.core import jit, jvp, vjp, vmap
 from fiveloop.core.extend import convert
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import RuleError, ShapeDtype, grad, jit, linear_transpose, vmap
-from fiveloop.core.primitives.elementwise import mul, sin
+from fiveloop.core.primitives.elementwise import mul
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 from fiveloop.core.testing.misuse import assert_misuse
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fiveloop.core import grad, jit, vjp, vmap
 from fiveloop.core.extend import convert
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 

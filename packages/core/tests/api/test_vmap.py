@@ -9,7 +9,7 @@ import pytest
 
 from fiveloop.core import Array, grad, jit, jvp, vmap
 from fiveloop.core.extend import as_value
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.pytree import tree_leaves
 from fiveloop.core.testing.compare import assert_all_close, assert_close
 

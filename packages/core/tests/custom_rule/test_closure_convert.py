@@ -11,7 +11,7 @@ import pytest
 
 import fiveloop.core as core
 from fiveloop.core import closed_call, closure_convert, custom_gradient, custom_vjp, jit, vjp
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.misuse import assert_misuse, raised
 

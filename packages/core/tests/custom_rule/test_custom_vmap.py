@@ -10,7 +10,7 @@ import pytest
 
 import fiveloop.core as core
 from fiveloop.core import closed_call, custom_vjp, custom_vmap, jit, jvp, make_jaxpr
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.misuse import assert_misuse, raised
 

@@ -21,7 +21,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 
 X = np.arange(3, dtype=np.float32)

@@ -20,7 +20,7 @@ from fiveloop.core.extend import (
     transpose_jaxpr,
 )
 from fiveloop.core.primitives.dot import dot_general
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.gradcheck import check_grads
 

@@ -20,7 +20,7 @@ from fiveloop.core import (
     vjp,
 )
 from fiveloop.core.extend import typecheck
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 
 X = np.arange(1, 4, dtype=np.float64)

@@ -24,7 +24,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.passes import run_passes
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.cube import TRANSFORMS, check_chain
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.laws import check_law_eval, check_law_lower, check_laws

@@ -21,8 +21,8 @@ from fiveloop.core import (
     linearize,
     vjp,
 )
-from fiveloop.core.primitives.elementwise import cos, sin
 from fiveloop.core.primitives.shape import reverse
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.compare import assert_all_near, assert_near
 from fiveloop.core.testing.gradcheck import check_grads
 

@@ -10,8 +10,8 @@ import pytest
 
 from fiveloop.core import grad, make_jaxpr, vmap
 from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.dot import DotParams, dot, dot_general, dot_general_p, matmul
-from fiveloop.core.primitives.shape import reduce_sum
 from fiveloop.core.rules import cost_rules
 
 RNG = np.random.default_rng(0)

@@ -7,9 +7,10 @@ import pytest
 
 from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.primitives.elementwise import mul, sin
+from fiveloop.core.primitives.broadcast import reduce_sum
+from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.primitives.ordering import barrier, order
-from fiveloop.core.primitives.shape import reduce_sum
+from fiveloop.core.primitives.special import sin
 
 
 def through_barrier(x: Value, y: Value) -> Value:

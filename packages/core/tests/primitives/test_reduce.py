@@ -11,7 +11,7 @@ import pytest
 
 from fiveloop.core import grad, jvp, vmap
 from fiveloop.core.primitives import reduce as r
-from fiveloop.core.primitives.shape import reduce_sum
+from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.promotion import dtype_kind
 
 NUMBERS = [np.int8, np.int32, np.int64, np.uint8, np.uint64, np.float16, ml_dtypes.bfloat16]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, vmap
+from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.primitives.shape import reduce_sum
 from fiveloop.core.primitives.sort import argsort, sort, sort_together
 
 

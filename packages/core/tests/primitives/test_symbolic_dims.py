@@ -32,9 +32,8 @@ from fiveloop.core.dims import SymbolicDim
 from fiveloop.core.extend import ShapedArray, as_value, stage, typecheck
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
 from fiveloop.core.primitives.dot import matmul
-from fiveloop.core.primitives.elementwise import cos, sin
-from fiveloop.core.primitives.joining import split
-from fiveloop.core.primitives.shape import iota
+from fiveloop.core.primitives.shape import iota, split
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.misuse import raised
 from fiveloop.core.testing.primitive_samples import Case, core_cases
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import Value
-from fiveloop.core.primitives.elementwise import mul, sin, stop_gradient
+from fiveloop.core.primitives.elementwise import mul, stop_gradient
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.compare import assert_close, tolerance
 from fiveloop.core.testing.golden import assert_prints
 from fiveloop.core.testing.gradcheck import as_float64, check_grads, check_jvp, check_vjp

@@ -24,10 +24,11 @@ from fiveloop.core.extend import (
     typecheck,
 )
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.cumulative import cumsum
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.reduce import reduce_max
+from fiveloop.core.primitives.running import cumsum
 from fiveloop.core.primitives.sort import sort
 from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.core.transforms.residuals import Known, minimum_cut, work_of
@@ -56,20 +57,20 @@ def names(jaxpr: Jaxpr) -> list[str]:
 
 
 def test_an_operand_is_kept_in_place_of_several_results() -> None:
-    found = cut_of(lambda x, t: ew.sin(x) * t + ew.cos(x) * t, X, X)
+    found = cut_of(lambda x, t: sp.sin(x) * t + sp.cos(x) * t, X, X)
     assert found.sources == (("input", 0),)
     assert names(found.staged) == ["sin", "mul", "cos", "mul", "add"]
     assert found.known.eqns == ()
 
 
 def test_the_smaller_of_equals_is_kept() -> None:
-    wide = lambda x, t: convert(ew.sin(x), np.float64) * t
+    wide = lambda x, t: convert(sp.sin(x), np.float64) * t
     (kept,) = cut_of(wide, X, X.astype(np.float64)).residuals
     assert kept.aval.dtype == np.float32
 
 
 def test_prices_decide() -> None:
-    many = lambda x, t: ew.exp(x) * t + ew.sin(x) * t
+    many = lambda x, t: ew.exp(x) * t + sp.sin(x) * t
     dear = cut_of(many, X, X, policy=MinimumCut(memory_cost=1.0, share=10.0))
     assert names(dear.staged) == ["mul", "mul", "add"]
     cheap = cut_of(many, X, X, policy=MinimumCut(memory_cost=100.0, share=10.0))
@@ -102,14 +103,14 @@ HEAVY: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_equations_are_not_done_again(name: str) -> None:
     heavy = HEAVY[name]
-    found = cut_of(lambda x, t: ew.sin(heavy(x)) * t + ew.cos(heavy(x)) * t, X, X)
+    found = cut_of(lambda x, t: sp.sin(heavy(x)) * t + sp.cos(heavy(x)) * t, X, X)
     assert name in names(found.known)
     assert name not in names(found.staged)
 
 
 def test_light_calls_are_done_again() -> None:
-    call = closed_call(lambda x: ew.sin(x) * 2.0)
-    found = cut_of(lambda x, t: call(x) * t + ew.cos(x) * t, X, X)
+    call = closed_call(lambda x: sp.sin(x) * 2.0)
+    found = cut_of(lambda x, t: call(x) * t + sp.cos(x) * t, X, X)
     assert found.sources == (("input", 0),)
     assert "closed_call" in names(found.staged)
 
@@ -118,15 +119,15 @@ def test_verdicts_of_a_policy_bind_the_cut() -> None:
     def saves_sines(eqn: Eqn) -> Any:
         return SAVE if eqn.primitive.name == "sin" else AGAIN(eqn)
 
-    found = cut_of(lambda x, t: ew.exp(ew.sin(x)) * t + ew.sin(x) * t, X, X, policy=saves_sines)
+    found = cut_of(lambda x, t: ew.exp(sp.sin(x)) * t + sp.sin(x) * t, X, X, policy=saves_sines)
     assert names(found.known) == ["sin", "sin"]
     never = lambda eqn: eqn.primitive.name != "exp" and AGAIN(eqn)
-    shut = cut_of(lambda x, t: ew.exp(ew.cos(x)) * t, X, X, policy=never)
+    shut = cut_of(lambda x, t: ew.exp(sp.cos(x)) * t, X, X, policy=never)
     assert "exp" in names(shut.staged)
 
 
 def test_straight_line_code_saves_plainly() -> None:
-    jaxpr = make_jaxpr(lambda x, t: ew.sin(x) * t + ew.cos(x) * t)(X, X)
+    jaxpr = make_jaxpr(lambda x, t: sp.sin(x) * t + sp.cos(x) * t)(X, X)
     found = split(jaxpr, [False, True], [False, False], SavingPlan(AGAIN))
     plain = split(jaxpr, [False, True], [False, False], SAVE_EVERYTHING)
     assert found.residuals == plain.residuals
@@ -134,7 +135,7 @@ def test_straight_line_code_saves_plainly() -> None:
 
 
 def test_what_is_the_same_every_time_is_kept_at_no_cost() -> None:
-    jaxpr = make_jaxpr(lambda w, x, t: ew.exp(ew.sin(w) * x) * t + x * t)(X, X, X)
+    jaxpr = make_jaxpr(lambda w, x, t: ew.exp(sp.sin(w) * x) * t + x * t)(X, X, X)
     masks, plan = ([False, False, True], [False] * 3), SavingPlan(AGAIN).at_boundary()
     assert names(split(jaxpr, *masks, plan).staged) == ["mul", "mul", "add"]
     found = split(jaxpr, *masks, plan, fixed_in=[True, False, False])
@@ -146,7 +147,7 @@ def test_policies_are_values() -> None:
     assert MinimumCut() == MinimumCut()
     assert hash(MinimumCut(2.0)) == hash(MinimumCut(memory_cost=2.0))
     assert MinimumCut(2.0) != MinimumCut()
-    jaxpr = make_jaxpr(lambda x, t: ew.sin(x) * t)(X, X)
+    jaxpr = make_jaxpr(lambda x, t: sp.sin(x) * t)(X, X)
     first, second = (
         split(jaxpr, [False, True], [False, False], SavingPlan(MinimumCut()).at_boundary())
         for _ in range(2)
@@ -167,7 +168,7 @@ def random_program(rng: np.random.Generator, size: int) -> Jaxpr:
             kind = rng.integers(0, 5)
             dtype = (np.float16, np.float32, np.float64)[rng.integers(0, 3)]
             made = (
-                (ew.sin, ew.neg, lambda v, dtype=dtype: convert(v, dtype))[kind](a)
+                (sp.sin, ew.neg, lambda v, dtype=dtype: convert(v, dtype))[kind](a)
                 if kind < 3
                 else a * b
             )
@@ -215,7 +216,7 @@ def test_no_other_choice_costs_less(seed: int) -> None:
 def test_a_long_body() -> None:
     def chain(x: Any, t: Any) -> Any:
         for k in range(1250):
-            x = ew.sin(x) * 0.5 + 1.0
+            x = sp.sin(x) * 0.5 + 1.0
             if k % 50 == 0:
                 x = cumsum(x, 0)
                 t = t * x
@@ -230,7 +231,7 @@ def test_a_long_body() -> None:
 
 def test_huge_values_do_not_overflow() -> None:
     vast = ShapedArray((2**20, 2**20), np.dtype(np.float32))
-    jaxpr = stage_closed(lambda x, t: [ew.sin(x) * t + ew.cos(x) * t], [vast, vast])
+    jaxpr = stage_closed(lambda x, t: [sp.sin(x) * t + sp.cos(x) * t], [vast, vast])
     found = split(
         jaxpr, [False, True], [False, False], SavingPlan(MinimumCut(share=1.0)).at_boundary()
     )
@@ -251,8 +252,8 @@ def counting() -> tuple[Policy, list[Eqn]]:
 def nested_calls(depth: int) -> Jaxpr:
     def nested(level: int, x: Any, t: Any) -> Any:
         if level:
-            x, t = closed_call(lambda x, t: nested(level - 1, x, t))(ew.sin(x), t)
-        return ew.cos(x), ew.sin(x) * t
+            x, t = closed_call(lambda x, t: nested(level - 1, x, t))(sp.sin(x), t)
+        return sp.cos(x), sp.sin(x) * t
 
     return make_jaxpr(lambda x, t: nested(depth, x, t))(X, X)
 

@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, vmap
 from fiveloop.core.backend.gate import WholeCopy, array_copies
-from fiveloop.core.primitives.elementwise import tanh
+from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import for_loop, fori_loop, scan
 
 SIZE = 64

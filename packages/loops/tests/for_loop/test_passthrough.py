@@ -12,8 +12,9 @@ import fiveloop.state as st
 from fiveloop.core import MinimumCut, closed_call, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.extend import DEFAULT_PLAN, SavingPlan, as_value, linearize_jaxpr
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import zeros
-from fiveloop.core.primitives.joining import concatenate
+from fiveloop.core.primitives.shape import concatenate
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, for_loop, planning, scan
 
@@ -56,7 +57,7 @@ def test_an_output_is_not_kept_again(reverse: bool) -> None:
 
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * 0.5 + x)
+            h = sp.tanh(c * 0.5 + x)
             return h, h
 
         return scan(step, init, xs, reverse=reverse)[1]
@@ -67,7 +68,7 @@ def test_an_output_is_not_kept_again(reverse: bool) -> None:
 def test_it_can_be_turned_off() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * x)
+            h = sp.tanh(c * x)
             return h, h
 
         return scan(step, init, xs)[1]
@@ -84,7 +85,7 @@ def test_the_carry_before_a_step_is_the_output_of_the_step_before(reverse: bool)
 
     def fun(w: Any, init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(w @ c + x)
+            h = sp.tanh(w @ c + x)
             return h, h
 
         return scan(step, init, xs, reverse=reverse)[1]
@@ -98,7 +99,7 @@ def test_the_carry_before_a_step_is_what_the_step_before_keeps(reverse: bool) ->
     w = drawn(WIDTH, WIDTH)
 
     def fun(w: Any, init: Any, xs: Any) -> Any:
-        return scan(lambda c, x: (ew.tanh(w @ c + x), None), init, xs, reverse=reverse)[0]
+        return scan(lambda c, x: (sp.tanh(w @ c + x), None), init, xs, reverse=reverse)[0]
 
     assert stacks(fun, w, INIT, XS) == [STACK]
     assert_right(fun, w, INIT, XS)
@@ -110,8 +111,8 @@ def test_parts_of_the_carry_before_and_after_a_step_are_cut_from_one_stack(rever
 
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            rest = ew.tanh(c[1:] * x[1:] + c[:-1])
-            return concatenate([ew.sin(c[:1]), rest], 0), None
+            rest = sp.tanh(c[1:] * x[1:] + c[:-1])
+            return concatenate([sp.sin(c[:1]), rest], 0), None
 
         return scan(step, init, xs, reverse=reverse)[0]
 
@@ -122,7 +123,7 @@ def test_parts_of_the_carry_before_and_after_a_step_are_cut_from_one_stack(rever
 def test_parts_of_an_output_are_cut_from_it() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            first, last = ew.tanh(c), ew.exp(x)
+            first, last = sp.tanh(c), ew.exp(x)
             return c + first * last, concatenate([first, last], 0)
 
         return scan(step, init, xs)[1]
@@ -135,7 +136,7 @@ def test_a_carry_that_weights_multiply_in_very_many_steps_keeps_its_stack() -> N
     steps = 300
 
     def fun(w: Any, init: Any) -> Any:
-        return scan(lambda c, _: (ew.tanh(w @ c), None), init, length=steps)[0].sum()
+        return scan(lambda c, _: (sp.tanh(w @ c), None), init, length=steps)[0].sum()
 
     args = drawn(WIDTH, WIDTH), INIT
     assert stacks(fun, *args) == [f"f32[{steps},{WIDTH}]"] * 2
@@ -143,7 +144,7 @@ def test_a_carry_that_weights_multiply_in_very_many_steps_keeps_its_stack() -> N
 
 def test_an_element_of_an_input_is_read_again() -> None:
     def fun(xs: Any) -> Any:
-        return scan(lambda c, x: (c + ew.sin(x) * ew.exp(x), None), zeros(WIDTH, xs.dtype), xs)[0]
+        return scan(lambda c, x: (c + sp.sin(x) * ew.exp(x), None), zeros(WIDTH, xs.dtype), xs)[0]
 
     assert_held(fun, XS)
 
@@ -154,7 +155,7 @@ def test_an_element_of_a_ref_that_the_loop_does_not_change() -> None:
 
         def body(i: Any, total: Any) -> None:
             x = ref[i]
-            total[...] += ew.sin(x) * ew.exp(x)
+            total[...] += sp.sin(x) * ew.exp(x)
 
         out = for_loop(STEPS, body, zeros(WIDTH, xs.dtype))
         ref[...] = 0.0
@@ -166,7 +167,7 @@ def test_an_element_of_a_ref_that_the_loop_does_not_change() -> None:
 def test_an_array_filled_from_its_own_elements() -> None:
     def fun(x: Any) -> Any:
         def body(i: Any, r: Any) -> None:
-            r[i + 1] = r[i] * r[i] + ew.sin(r[i])
+            r[i + 1] = r[i] * r[i] + sp.sin(r[i])
 
         return for_loop(STEPS - 1, body, x)
 
@@ -191,16 +192,16 @@ def test_strides_offsets_and_constants_as_places() -> None:
 
         def body(i: Any, r: Any) -> None:
             row = r[STEPS - i, k]
-            r[4 - i, 0] = ew.tanh(x[i] * row * row)
+            r[4 - i, 0] = sp.tanh(x[i] * row * row)
 
-        return for_loop(STEPS, body, ew.sin(ew.add(x[0], zeros((STEPS + 1, 1, WIDTH), x.dtype))))
+        return for_loop(STEPS, body, sp.sin(ew.add(x[0], zeros((STEPS + 1, 1, WIDTH), x.dtype))))
 
     assert_held(fun, XS)
 
 
 @pytest.mark.parametrize("wrap", [jit, closed_call], ids=["jit", "call"])
 def test_through_a_call(wrap: Callable[[Any], Any]) -> None:
-    cell = wrap(lambda c, x: ew.tanh(c * 0.5 + x))
+    cell = wrap(lambda c, x: sp.tanh(c * 0.5 + x))
 
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
@@ -215,8 +216,8 @@ def test_through_a_call(wrap: Callable[[Any], Any]) -> None:
 def test_through_a_branch() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * 0.5 + x)
-            y = cond(x.sum() > 0, lambda: h * h, lambda: ew.sin(h))
+            h = sp.tanh(c * 0.5 + x)
+            y = cond(x.sum() > 0, lambda: h * h, lambda: sp.sin(h))
             return h, (h, y)
 
         return scan(step, init, xs)[1]
@@ -227,7 +228,7 @@ def test_through_a_branch() -> None:
 def test_through_nested_scans() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def inner(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * 0.5 + x)
+            h = sp.tanh(c * 0.5 + x)
             return h, h
 
         def step(c: Any, x: Any) -> Any:
@@ -242,7 +243,7 @@ def test_through_nested_scans() -> None:
 def test_under_vmap() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * 0.5 + x)
+            h = sp.tanh(c * 0.5 + x)
             return h, h
 
         return scan(step, init, xs)[1]
@@ -255,7 +256,7 @@ def test_what_is_made_of_the_counter_is_made_again() -> None:
         def body(i: Any, c: Any) -> None:
             turn = (i * i + 1).astype(init.dtype) * 0.1
             scale = ew.add(zeros(WIDTH, init.dtype), turn)
-            c[...] = ew.tanh(c[...]) * scale * scale
+            c[...] = sp.tanh(c[...]) * scale * scale
 
         return for_loop(STEPS, body, init)
 
@@ -266,7 +267,7 @@ def test_what_is_made_of_the_counter_is_made_again() -> None:
 def test_what_no_step_changes_is_kept_once() -> None:
     def fun(w: Any, init: Any) -> Any:
         def body(i: Any, c: Any) -> None:
-            c[...] *= ew.exp(ew.sin(w)) * w
+            c[...] *= ew.exp(sp.sin(w)) * w
 
         return for_loop(STEPS, body, init)
 
@@ -382,7 +383,7 @@ def test_a_ref_from_outside_that_is_carried_whole() -> None:
         ref = st.new_ref(init)
 
         def body(i: Any, ys: Any) -> None:
-            y = ew.tanh(ref[...] * ref[...] + as_value(xs)[i])
+            y = sp.tanh(ref[...] * ref[...] + as_value(xs)[i])
             ref[...] = y
             ys[i] = y
 
@@ -398,7 +399,7 @@ def test_bytes_of_a_recurrence_are_those_of_its_outputs() -> None:
 
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * 0.5 + x)
+            h = sp.tanh(c * 0.5 + x)
             return h, h
 
         return (scan(step, init, xs)[1] ** 2).sum()
@@ -412,7 +413,7 @@ def test_bytes_of_a_recurrence_are_those_of_its_outputs() -> None:
 def test_the_directional_derivative_of_a_gradient() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
-            h = ew.tanh(c * 0.5 + x)
+            h = sp.tanh(c * 0.5 + x)
             return h, h * x
 
         c, ys = scan(step, init, xs)

@@ -19,6 +19,7 @@ from fiveloop.core.extend import (
     linearize_jaxpr,
 )
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import zeros
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.gradcheck import check_grads
@@ -53,7 +54,7 @@ def size(stack: str) -> int:
 
 def chain(x: Any, xs: Any) -> Any:
     def step(h: Any, y: Any) -> tuple[Any, None]:
-        return ew.exp(ew.sin(h) * y), None
+        return ew.exp(sp.sin(h) * y), None
 
     return scan(step, x, xs)[0].sum()
 
@@ -77,8 +78,8 @@ def sigmoid(x: Any) -> Any:
 def lstm_cell(h: Any, c: Any, x: Any, w: Any, u: Any) -> tuple[Any, Any]:
     z = x @ w + h @ u
     i, f, g, o = (z[:, k * WIDTH : (k + 1) * WIDTH] for k in range(4))
-    c = sigmoid(f) * c + sigmoid(i) * ew.tanh(g)
-    return sigmoid(o) * ew.tanh(c), c
+    c = sigmoid(f) * c + sigmoid(i) * sp.tanh(g)
+    return sigmoid(o) * sp.tanh(c), c
 
 
 def lstm(wrap: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -107,8 +108,8 @@ def weighted(w: Any, xs: Any) -> Any:
     """Steps that use what is made of a constant alone."""
 
     def step(h: Any, x: Any) -> tuple[Any, None]:
-        scale = ew.exp(ew.sin(w))
-        return ew.tanh(h * scale + x), None
+        scale = ew.exp(sp.sin(w))
+        return sp.tanh(h * scale + x), None
 
     return scan(step, zeros(WIDTH), xs)[0].sum()
 
@@ -119,7 +120,7 @@ def test_what_no_step_changes_is_not_stacked() -> None:
 
 def branches(x: Any, xs: Any) -> Any:
     def step(h: Any, y: Any) -> tuple[Any, None]:
-        out = cond(y.sum() > 0.0, lambda: ew.exp(h) * ew.sin(h), lambda: ew.tanh(h) * ew.cos(h))
+        out = cond(y.sum() > 0.0, lambda: ew.exp(h) * sp.sin(h), lambda: sp.tanh(h) * sp.cos(h))
         return out, None
 
     return scan(step, x, xs)[0].sum()
@@ -131,7 +132,7 @@ def test_branches_keep_less() -> None:
 
 def nested(x: Any, xs: Any) -> Any:
     def step(h: Any, y: Any) -> tuple[Any, None]:
-        return scan(lambda g, _: (ew.sin(ew.exp(g) * y), None), h, None, length=2)[0], None
+        return scan(lambda g, _: (sp.sin(ew.exp(g) * y), None), h, None, length=2)[0], None
 
     return scan(step, x, xs)[0].sum()
 
@@ -148,7 +149,7 @@ def one_of_many(x: Any, table: Any) -> Any:
         whole = ew.exp(table * scale + total)
 
         def body(i: Any, ref: Any) -> None:
-            ref[...] += ew.sin(whole[i])
+            ref[...] += sp.sin(whole[i])
 
         return for_loop(1, body, total), None
 
@@ -196,7 +197,7 @@ def weights_in_a_ref(w: Any, h: Any, *, change: bool) -> Any:
     ref = st.new_ref(w)
 
     def body(i: Any, state: Any) -> None:
-        state[...] = ew.tanh(ref[...] @ state[...])
+        state[...] = sp.tanh(ref[...] @ state[...])
 
     out = for_loop(7, body, h)
     if change:
@@ -217,7 +218,7 @@ def test_an_element_read_from_a_large_ref_is_kept_alone() -> None:
         ref = st.new_ref(x)
 
         def body(i: Any, state: Any) -> None:
-            state[...] = ew.tanh(ref[i] * state[...])
+            state[...] = sp.tanh(ref[i] * state[...])
 
         out = for_loop(3, body, s)
         return out + ref[0]

@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import Jaxpr, grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import broadcast_in_dim, jaxprs_in
-from fiveloop.core.primitives.elementwise import sin, tanh
+from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import cond, explain, for_loop, planning, scan, switch
 from fiveloop.loops.planning import branch
 from fiveloop.loops.planning.steps import plan

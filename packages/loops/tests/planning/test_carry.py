@@ -10,7 +10,8 @@ import pytest
 
 from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
-from fiveloop.core.primitives.elementwise import cos, minimum, sin
+from fiveloop.core.primitives.elementwise import minimum
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import explain, for_loop, planning

@@ -11,7 +11,8 @@ import pytest
 from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
-from fiveloop.core.primitives.elementwise import exp, sin, tanh
+from fiveloop.core.primitives.elementwise import exp
+from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, explain, for_loop, planning, scan

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import ShapeDtype, grad, jit, vmap
-from fiveloop.core.primitives.elementwise import tanh
+from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import (
     Explanation,
     cond,

@@ -13,7 +13,7 @@ import pytest
 
 from fiveloop.core import ShapeDtype, grad, jvp, make_jaxpr, vmap
 from fiveloop.core.dims import SymbolicDim
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.loops import (
     LoopReport,
     accumulate_grads,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr, vmap
-from fiveloop.core.primitives.elementwise import sin
+from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, explain, for_loop, planning
 from fiveloop.loops.planning.options import DEFAULT

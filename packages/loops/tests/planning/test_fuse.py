@@ -10,8 +10,9 @@ import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import broadcast_in_dim, select
-from fiveloop.core.primitives.elementwise import exp, sin, tanh
-from fiveloop.core.primitives.joining import concatenate
+from fiveloop.core.primitives.elementwise import exp
+from fiveloop.core.primitives.shape import concatenate
+from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import explain, planning, scan
 from fiveloop.loops.planning.steps import plan
 

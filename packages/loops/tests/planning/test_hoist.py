@@ -10,7 +10,8 @@ import pytest
 
 from fiveloop.core import debug_nans, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
-from fiveloop.core.primitives.elementwise import exp, sin, tanh
+from fiveloop.core.primitives.elementwise import exp
+from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import explain, for_loop, fori_loop, planning, scan

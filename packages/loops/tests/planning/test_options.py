@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
-from fiveloop.core.primitives.elementwise import tanh
+from fiveloop.core.primitives.special import tanh
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import Planning, fori_loop, planning, scan
 from fiveloop.loops.planning.options import STEPS

@@ -11,8 +11,8 @@ import pytest
 import fiveloop.state as st
 from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.passes import all_passes, run_passes
-from fiveloop.core.primitives.elementwise import tanh
-from fiveloop.core.primitives.joining import split
+from fiveloop.core.primitives.shape import split
+from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import explain, for_loop, planning, scan
 from fiveloop.loops.planning.steps import plan
 

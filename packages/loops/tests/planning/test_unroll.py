@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr
-from fiveloop.core.primitives.elementwise import sin, tanh
+from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import explain, fori_loop, map, planning, scan
 from fiveloop.loops.planning.steps import plan
 from fiveloop.state import callback

@@ -25,7 +25,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import as_value
-from fiveloop.core.primitives.elementwise import cos, sin
+from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.state import callback, debug_callback, freeze, new_ref, pure_callback
 

@@ -65,24 +65,23 @@ from .primitives.check import array_aval, canonical_dtype, canonical_shape
 from .primitives.convert import convert_p
 from .primitives.costs import bytes_of
 from .primitives.dot import dot_general_p
-from .primitives.duplicates import is_first, product_of_others
 from .primitives.elementwise import (
     add,
+    bitwise_and_p,
     bitwise_not,
     bitwise_or,
     ceil,
     clamp,
     equal,
     greater,
-    integer_pow,
     less,
     mul,
+    neg_p,
     not_equal,
     real,
+    select_p,
 )
-from .primitives.elementwise_arithmetic import neg_p
-from .primitives.elementwise_logic import bitwise_and_p, select_p
-from .primitives.family import ELEMENTWISE, add_p
+from .primitives.family import add_p
 from .primitives.gather import WindowDims, gather_p, scatter_p
 from .primitives.index import (
     dynamic_slice_p,
@@ -91,13 +90,14 @@ from .primitives.index import (
     slice_p,
     static_slice,
 )
-from .primitives.joining import ConcatenateParams, concatenate_p
+from .primitives.monoids import MONOIDS, Monoid, changed_by, factor_of_share, winning_shares
 from .primitives.ordering import barrier, order, order_p
 from .primitives.reduce import reduce_and, reduce_max, reduce_or
-from .primitives.shape import iota_p
+from .primitives.shape import ConcatenateParams, concatenate_p, iota_p
 from .primitives.sort import argsort
+from .primitives.special import integer_pow
 from .promotion import Typed, join
-from .rules import bodies_rules
+from .rules import bodies_rules, by_element_rules
 from .sharing import Turn, note_sharer
 from .structure import Difference, LeafText, differences
 from .trace.axes import AxisScope
@@ -145,7 +145,7 @@ __all__ = [
     "CustomRuleParams",
     "Difference",
     "DonatedError",
-    "ELEMENTWISE",
+    "by_element_rules",
     "Entry",
     "Fixed",
     "FlatFunction",
@@ -154,9 +154,11 @@ __all__ = [
     "Lane",
     "Layout",
     "LeafText",
+    "MONOIDS",
     "Mask",
     "Masked",
     "MaskedPlace",
+    "Monoid",
     "Normal",
     "Operand",
     "Pick",
@@ -198,6 +200,7 @@ __all__ = [
     "bytes_of",
     "call_as_python",
     "can_be_masked",
+    "changed_by",
     "canonical_dtype",
     "canonical_shape",
     "cast_for_write",
@@ -218,6 +221,7 @@ __all__ = [
     "equal",
     "effects_text",
     "equation_cost",
+    "factor_of_share",
     "fixpoint",
     "flatten_arguments",
     "flatten_located",
@@ -239,7 +243,6 @@ __all__ = [
     "is_constant",
     "is_dynamic",
     "is_eager",
-    "is_first",
     "iota_p",
     "is_given",
     "is_more",
@@ -268,7 +271,6 @@ __all__ = [
     "partition",
     "passed",
     "primal_jaxpr",
-    "product_of_others",
     "prune",
     "put",
     "put_add",
@@ -310,6 +312,7 @@ __all__ = [
     "used_vars",
     "vars_in_order",
     "whole_indexer",
+    "winning_shares",
     "with_static",
     "zero_outside",
 ]

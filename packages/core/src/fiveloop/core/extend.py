@@ -44,11 +44,11 @@ from .ir.jaxpr import (
 from .ir.pretty import Names, define_printer, format_jaxpr
 from .ir.source import Source
 from .passes import Pass, register_pass
-from .primitives.broadcast import broadcast_in_dim, move_axis, reduce_sum
+from .primitives.broadcast import broadcast_in_dim, move_axis, reduce_sum, reshape
 from .primitives.convert import convert
 from .primitives.elementwise import bitwise_and, select
 from .primitives.family import add_p
-from .primitives.shape import concatenate, iota, reshape
+from .primitives.shape import concatenate, iota
 from .rule_types import Accumulator, Body, Cost, EqnSplit, UndefinedPrimal, Weigh, Zero
 from .rules import Refusal, RuleTable, TypeRules, define, define_type, new_eqn, pure, type_rules
 from .trace.stage import stage, stage_closed

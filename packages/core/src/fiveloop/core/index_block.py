@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,26 +11,10 @@ from fiveloop.core.array import Scalar, Value
 from fiveloop.core.dims import Dim, Shape, is_empty, same_shape
 from fiveloop.core.indexer import At, Indexer, Lane, Span, is_dynamic
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, transpose
-from fiveloop.core.primitives.elementwise import (
-    add,
-    bitwise_and,
-    bitwise_or,
-    maximum,
-    minimum,
-    mul,
-    select,
-)
+from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.primitives.index import dynamic_slice, dynamic_update_slice, static_slice
+from fiveloop.core.primitives.monoids import MONOIDS
 from fiveloop.core.primitives.shape import pad, reverse
-
-COMBINE: dict[str, Callable[[Value, Value], Value]] = {
-    "add": add,
-    "mul": mul,
-    "max": maximum,
-    "min": minimum,
-    "and": bitwise_and,
-    "or": bitwise_or,
-}
 
 
 @dataclass
@@ -144,13 +128,14 @@ def put_block(x: Value, indexer: Indexer, operands: Sequence[Value], v: Value, k
 def _combined(old: Value, v: Value, block: _Block, kind: str) -> Value:
     """The new contents of the block's whole extent."""
     if all(by == 1 for by in block.strides):
-        return COMBINE[kind](old, v)
+        return MONOIDS[kind].combine_evenly(old, v)
     nothing = [0] * old.ndim
     between = [by - 1 for by in block.strides]
     holes = broadcast_in_dim(Scalar(np.asarray(True)), v.shape, ())
     mask = pad(holes, Scalar(np.asarray(False)), nothing, nothing, between)
     spread = pad(v, Scalar(np.zeros((), v.dtype)), nothing, nothing, between)
-    return select(mask, spread if kind == "set" else COMBINE[kind](old, spread), old)
+    new = spread if kind == "set" else MONOIDS[kind].combine_evenly(old, spread)
+    return select(mask, new, old)
 
 
 def permuted(x: Value, perm: Sequence[int]) -> Value:

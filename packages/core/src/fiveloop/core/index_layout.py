@@ -26,14 +26,7 @@ from fiveloop.core.primitives.broadcast import (
 )
 from fiveloop.core.primitives.check import canonical_axes
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import (
-    bitwise_and,
-    div,
-    greater_equal,
-    less,
-    rem,
-    select,
-)
+from fiveloop.core.primitives.elementwise import bitwise_and, div, greater_equal, less, rem, select
 
 Found: TypeAlias = tuple[Entry, Position | None]
 

@@ -16,7 +16,7 @@ import numpy as np
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.dims import Shape, broadcast_shapes, same_shape
 from fiveloop.core.errors import shape_str
-from fiveloop.core.index_block import COMBINE, permuted
+from fiveloop.core.index_block import permuted
 from fiveloop.core.index_parse import Normal, bad_index, expand_ellipsis, normalize
 from fiveloop.core.indexer import DynamicSpan
 from fiveloop.core.indexing import cast_for_write, put_kind, take
@@ -24,6 +24,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, full, reshape
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.elementwise import select
+from fiveloop.core.primitives.monoids import MONOIDS
 
 _PLAIN = frozenset({int, slice, type(None), type(...), DynamicSpan})
 
@@ -150,7 +151,7 @@ def put_masked(
     old, mask = take(x, indexer, operands), place.wide()
     new = place.spread(v, x.aval)
     if kind != "set":
-        new = COMBINE[kind](one_outside(mask, old), one_outside(mask, new))
+        new = MONOIDS[kind].combine_evenly(one_outside(mask, old), one_outside(mask, new))
     new = select(mask, new, old)
     return put_kind(x, indexer, operands, new, "set")
 

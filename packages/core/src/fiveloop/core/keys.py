@@ -21,10 +21,9 @@ from fiveloop.core.primitives.elementwise import (
     shift_left,
     shift_right_logical,
 )
-from fiveloop.core.primitives.elementwise_bits import bitcast_convert
 from fiveloop.core.primitives.index import static_slice
-from fiveloop.core.primitives.random_bits import UINT32, threefry2x32
 from fiveloop.core.primitives.shape import concatenate, iota
+from fiveloop.core.primitives.special import UINT32, bitcast_convert, threefry2x32
 
 _WORD = 0xFFFFFFFF
 

@@ -13,11 +13,12 @@ from fiveloop.core.array_methods import METHODS
 from fiveloop.core.complex_order import maximum, minimum
 from fiveloop.core.dims import same_dim, size_of
 from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import dot as dt
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import running as cu
 from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives import sort as so
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import (
     bad_type,
     bad_value,
@@ -69,7 +70,7 @@ def view(x: ArrayLike, dtype: Any) -> Value:
     value, target = operand("view", "x", x), canonical_dtype("view", dtype)
     old, new = value.dtype.itemsize, target.itemsize
     if old == new:
-        return ew.bitcast_convert(value, target)
+        return sp.bitcast_convert(value, target)
     if not value.ndim or value.shape[-1] * old % new:
         bad_value(
             f"view: expected a last axis whose bytes are a multiple of {new}, those of {target.name}, got {value.aval}"
@@ -77,8 +78,8 @@ def view(x: ArrayLike, dtype: Any) -> Value:
     lead, size = value.shape[:-1], value.shape[-1]
     if old < new:
         value = bc.reshape(value, (*lead, size * old // new, new // old))
-        return ew.bitcast_convert(value, target)
-    return bc.reshape(ew.bitcast_convert(value, target), (*lead, size * (old // new)))
+        return sp.bitcast_convert(value, target)
+    return bc.reshape(sp.bitcast_convert(value, target), (*lead, size * (old // new)))
 
 
 def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:

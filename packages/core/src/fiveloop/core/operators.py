@@ -1,18 +1,19 @@
-"""What the operators of values do, and reductions; importing this fills `array.OPS`, save for indexing."""
+"""What operators and reductions do; importing this fills `array.OPS`, save for indexing, and arrays' type rules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from fiveloop.core.array import OPS, ArrayLike, Value
+from fiveloop.core.array import OPS, ArrayLike, Value, to_array
 from fiveloop.core.complex_order import complex_max, complex_min
 from fiveloop.core.dims import Shape, size_of
-from fiveloop.core.primitives.broadcast import reduce_sum, reshape, transpose
+from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.primitives.broadcast import reduce_sum, reshape, transpose, zeros_of
 from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_dtype
-from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.primitives.convert import convert, counted, operand, promote
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.elementwise import (
     abs,
@@ -26,7 +27,6 @@ from fiveloop.core.primitives.elementwise import (
     floor,
     greater,
     greater_equal,
-    integer_pow,
     less,
     less_equal,
     mul,
@@ -43,7 +43,6 @@ from fiveloop.core.primitives.elementwise import (
     sub,
 )
 from fiveloop.core.primitives.elementwise import square as elementwise_square
-from fiveloop.core.primitives.joining import split
 from fiveloop.core.primitives.reduce import (
     argmax,
     argmin,
@@ -53,7 +52,10 @@ from fiveloop.core.primitives.reduce import (
     reduce_or,
     reduce_prod,
 )
+from fiveloop.core.primitives.shape import split
+from fiveloop.core.primitives.special import integer_pow
 from fiveloop.core.promotion import wide_for_sums
+from fiveloop.core.rules import TypeRules, define_type
 from fiveloop.core.trace.tracer import is_concrete
 
 
@@ -77,7 +79,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
 def numbers(fun: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     """Two arguments brought to one dtype; bools count as int32."""
     a, b = promote(fun, x, y)
-    return (convert(a, np.int32), convert(b, np.int32)) if a.dtype.kind == "b" else (a, b)
+    return counted(a), counted(b)
 
 
 def _float_floor_divide(x: Value, y: Value) -> Value:
@@ -131,14 +133,13 @@ def power(x: ArrayLike, y: ArrayLike) -> Value:
         base = operand("power", "x", x)
         if base.dtype.kind in "iu" and y < 0:
             bad_value(f"power: integers have no negative integer powers, got {base.aval} ** {y}")
-        return integer_pow(convert(base, np.int32) if base.dtype.kind == "b" else base, y)
+        return integer_pow(counted(base), y)
     return pow(*numbers("power", x, y))
 
 
 def square(x: ArrayLike) -> Value:
     """Each element times itself; bools as int32."""
-    value = operand("square", "x", x)
-    return elementwise_square(convert(value, np.int32) if value.dtype.kind == "b" else value)
+    return elementwise_square(counted(operand("square", "x", x)))
 
 
 def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
@@ -273,6 +274,24 @@ def unstack(x: Value) -> Iterator[Value]:
         return (x[i] for i in range(len(x)))
     return (reshape(part, x.shape[1:]) for part in split(x, (1,) * len(x)))
 
+
+def _unreachable(x: Any, *new: Any) -> NoReturn:
+    raise AssertionError("unreachable: an array is never changed")
+
+
+define_type(
+    ShapedArray,
+    TypeRules(
+        zeros=zeros_of,
+        add=add,
+        getitem=lambda x, index: OPS["getitem"](x, index),
+        setitem=lambda x, index, value: OPS["setitem"](x, index, value),
+        buffer=lambda x: to_array(x).buffer,
+        own_buffer=_unreachable,
+        write_back=_unreachable,
+        turn=_unreachable,
+    ),
+)
 
 OPS.update(
     add=add,

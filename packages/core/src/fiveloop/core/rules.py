@@ -45,7 +45,10 @@ COLUMNS: list[RuleTable[Any]] = []
 
 
 class RuleTable(Generic[R]):
-    """One column: what one transform does with each primitive; `by` is the call that fills a cell."""
+    """One column: what one transform does with each primitive; `by` is the call that fills a cell.
+
+    Cells are rules, or facts: values that are no functions, such as True.
+    """
 
     def __init__(self, column: str, *, default: str = "", by: str = "") -> None:
         self.column = column
@@ -148,6 +151,10 @@ split_rules: RuleTable[Split] = RuleTable("split", default="known if all operand
 dce_rules: RuleTable[Dce] = RuleTable("dce", default="drop if unused and free of effects")
 cost_rules: RuleTable[CostRule] = RuleTable("cost", default="from the bodies, or the types")
 bodies_rules: RuleTable[Bodies] = RuleTable("bodies", default="none")
+by_element_rules: RuleTable[bool] = RuleTable(
+    "by_element", default="no, elements may depend on others"
+)
+view_rules: RuleTable[bool] = RuleTable("view", default="no, elements are computed")
 
 NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")
 
@@ -166,10 +173,14 @@ def define(
     dce: Dce | None = None,
     cost: CostRule | None = None,
     bodies: Bodies | None = None,
+    by_element: bool | None = None,
+    view: bool | None = None,
 ) -> None:
     """Fill a primitive's row. The required cells have no default, so that none is forgotten.
 
     A cell is a rule, or a `Refusal` that says why there is none. RuleError if the primitive has a row already.
+    `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. So is
+    `view`: it only picks, repeats or rearranges elements, so that it costs less to do again than to keep its result.
 
     >>> twice_p = Primitive("twice")
     >>> define(
@@ -197,6 +208,8 @@ def define(
         (dce_rules, dce),
         (cost_rules, cost),
         (bodies_rules, bodies),
+        (by_element_rules, by_element),
+        (view_rules, view),
     ]
     for table, cell in optional:
         if cell is not None:

@@ -13,6 +13,7 @@ from fiveloop.core import operators as op
 from fiveloop.core.array import OPS, Value, as_value
 from fiveloop.core.errors import ConcretizationError, at_source
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.primitives.dot import matmul
@@ -158,7 +159,7 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.floor: _whole(ew.floor),
     np.ceil: _whole(ew.ceil),
     np.rint: _whole(ew.round),
-    np.arctan2: _floating(ew.atan2),
+    np.arctan2: _floating(sp.atan2),
     **{
         ufunc: _floating(f)
         for ufunc, f in (
@@ -169,18 +170,18 @@ FUNCTIONS: dict[np.ufunc, Function] = {
             (np.sqrt, ew.sqrt),
             (np.cbrt, ew.cbrt),
             (np.reciprocal, ew.reciprocal),
-            (np.sin, ew.sin),
-            (np.cos, ew.cos),
-            (np.tan, ew.tan),
-            (np.arcsin, ew.asin),
-            (np.arccos, ew.acos),
-            (np.arctan, ew.atan),
-            (np.sinh, ew.sinh),
-            (np.cosh, ew.cosh),
-            (np.tanh, ew.tanh),
-            (np.arcsinh, ew.asinh),
-            (np.arccosh, ew.acosh),
-            (np.arctanh, ew.atanh),
+            (np.sin, sp.sin),
+            (np.cos, sp.cos),
+            (np.tan, sp.tan),
+            (np.arcsin, sp.asin),
+            (np.arccos, sp.acos),
+            (np.arctan, sp.atan),
+            (np.sinh, sp.sinh),
+            (np.cosh, sp.cosh),
+            (np.tanh, sp.tanh),
+            (np.arcsinh, sp.asinh),
+            (np.arccosh, sp.acosh),
+            (np.arctanh, sp.atanh),
         )
     },
 }

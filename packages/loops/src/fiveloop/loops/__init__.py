@@ -1,10 +1,10 @@
 """Loops over mutable state, differentiable in both modes, batched and nested."""
 
-from fiveloop.core.primitives.cumulative import cumlogsumexp as cumlogsumexp
-from fiveloop.core.primitives.cumulative import cummax as cummax
-from fiveloop.core.primitives.cumulative import cummin as cummin
-from fiveloop.core.primitives.cumulative import cumprod as cumprod
-from fiveloop.core.primitives.cumulative import cumsum as cumsum
+from fiveloop.core.primitives.running import cumlogsumexp as cumlogsumexp
+from fiveloop.core.primitives.running import cummax as cummax
+from fiveloop.core.primitives.running import cummin as cummin
+from fiveloop.core.primitives.running import cumprod as cumprod
+from fiveloop.core.primitives.running import cumsum as cumsum
 
 from .progress import rules as _progress_row
 from . import for_loop as _for_loop_row

@@ -7,6 +7,7 @@ import math
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core.extend import bind1
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.nn.composite import AxesParams, composite
@@ -79,10 +80,10 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Value:
     (value,) = promote("gelu", x, inexact=True)
     if approximate:
         inner = ew.mul(
-            ew.add(value, ew.mul(ew.integer_pow(value, 3), 0.044715)), math.sqrt(2 / math.pi)
+            ew.add(value, ew.mul(sp.integer_pow(value, 3), 0.044715)), math.sqrt(2 / math.pi)
         )
-        return ew.mul(ew.mul(value, 0.5), ew.add(ew.tanh(inner), 1))
-    return ew.mul(ew.mul(value, 0.5), ew.erfc(ew.mul(value, -math.sqrt(0.5))))
+        return ew.mul(ew.mul(value, 0.5), ew.add(sp.tanh(inner), 1))
+    return ew.mul(ew.mul(value, 0.5), sp.erfc(ew.mul(value, -math.sqrt(0.5))))
 
 
 def sigmoid(x: ArrayLike) -> Value:
@@ -91,7 +92,7 @@ def sigmoid(x: ArrayLike) -> Value:
     >>> nn.sigmoid(0.0)
     Array(0.5, dtype=float32, weak_type=True)
     """
-    return ew.logistic(x)
+    return sp.logistic(x)
 
 
 def silu(x: ArrayLike) -> Value:
@@ -101,7 +102,7 @@ def silu(x: ArrayLike) -> Value:
     Array([0.        , 0.73105858], dtype=float64)
     """
     (value,) = promote("silu", x, inexact=True)
-    return ew.mul(value, ew.logistic(value))
+    return ew.mul(value, sp.logistic(value))
 
 
 swish = silu
@@ -152,7 +153,7 @@ def mish(x: ArrayLike) -> Value:
     Array([0.        , 0.86509839], dtype=float64)
     """
     (value,) = promote("mish", x, inexact=True)
-    return ew.mul(value, ew.tanh(softplus(value)))
+    return ew.mul(value, sp.tanh(softplus(value)))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Value:
@@ -165,4 +166,4 @@ def glu(x: ArrayLike, axis: int = -1) -> Value:
     if value.shape[axis] % 2:
         bad_value(f"glu: expected an even size along axis {axis}, got {value.aval}")
     first, second = split(value, 2, axis)
-    return ew.mul(first, ew.logistic(second))
+    return ew.mul(first, sp.logistic(second))

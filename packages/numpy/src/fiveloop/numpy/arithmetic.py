@@ -8,6 +8,7 @@ from fiveloop.core import operators as op
 from fiveloop.core.complex_order import maximum as maximum_of
 from fiveloop.core.complex_order import minimum as minimum_of
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.primitives.convert import convert, operand, promote
 from fiveloop.core.promotion import dtype_kind
@@ -218,7 +219,7 @@ def signbit(x: ArrayLike) -> Value:
     if dtype_kind(value.dtype) != "f":
         return ew.less(value, 0)
     bits = np.dtype(f"int{value.dtype.itemsize * 8}")
-    return ew.less(ew.bitcast_convert(value, bits), 0)
+    return ew.less(sp.bitcast_convert(value, bits), 0)
 
 
 def heaviside(x: ArrayLike, y: ArrayLike) -> Value:

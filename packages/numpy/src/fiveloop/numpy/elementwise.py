@@ -9,6 +9,7 @@ from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import full_like
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.promotion import dtype_kind
@@ -148,7 +149,7 @@ def sin(x: ArrayLike) -> Value:
     >>> fnp.sin(0.5)
     Array(0.47942555, dtype=float32, weak_type=True)
     """
-    return ew.sin(x)
+    return sp.sin(x)
 
 
 def cos(x: ArrayLike) -> Value:
@@ -159,7 +160,7 @@ def cos(x: ArrayLike) -> Value:
     >>> fnp.cos(0.0)
     Array(1., dtype=float32, weak_type=True)
     """
-    return ew.cos(x)
+    return sp.cos(x)
 
 
 def tan(x: ArrayLike) -> Value:
@@ -170,7 +171,7 @@ def tan(x: ArrayLike) -> Value:
     >>> fnp.tan(0.5)
     Array(0.5463025, dtype=float32, weak_type=True)
     """
-    return ew.tan(x)
+    return sp.tan(x)
 
 
 def arcsin(x: ArrayLike) -> Value:
@@ -181,7 +182,7 @@ def arcsin(x: ArrayLike) -> Value:
     >>> fnp.arcsin(0.5)
     Array(0.5235988, dtype=float32, weak_type=True)
     """
-    return ew.asin(x)
+    return sp.asin(x)
 
 
 def arccos(x: ArrayLike) -> Value:
@@ -192,7 +193,7 @@ def arccos(x: ArrayLike) -> Value:
     >>> fnp.arccos(0.5)
     Array(1.0471976, dtype=float32, weak_type=True)
     """
-    return ew.acos(x)
+    return sp.acos(x)
 
 
 def arctan(x: ArrayLike) -> Value:
@@ -203,7 +204,7 @@ def arctan(x: ArrayLike) -> Value:
     >>> fnp.arctan(1.0)
     Array(0.7853982, dtype=float32, weak_type=True)
     """
-    return ew.atan(x)
+    return sp.atan(x)
 
 
 def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
@@ -214,7 +215,7 @@ def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
     >>> fnp.arctan2(1.0, -1.0)
     Array(2.3561945, dtype=float32, weak_type=True)
     """
-    return ew.atan2(y, x)
+    return sp.atan2(y, x)
 
 
 def sinh(x: ArrayLike) -> Value:
@@ -225,7 +226,7 @@ def sinh(x: ArrayLike) -> Value:
     >>> fnp.sinh(1.0)
     Array(1.1752012, dtype=float32, weak_type=True)
     """
-    return ew.sinh(x)
+    return sp.sinh(x)
 
 
 def cosh(x: ArrayLike) -> Value:
@@ -236,7 +237,7 @@ def cosh(x: ArrayLike) -> Value:
     >>> fnp.cosh(1.0)
     Array(1.5430806, dtype=float32, weak_type=True)
     """
-    return ew.cosh(x)
+    return sp.cosh(x)
 
 
 def tanh(x: ArrayLike) -> Value:
@@ -247,7 +248,7 @@ def tanh(x: ArrayLike) -> Value:
     >>> fnp.tanh(0.5)
     Array(0.46211717, dtype=float32, weak_type=True)
     """
-    return ew.tanh(x)
+    return sp.tanh(x)
 
 
 def arcsinh(x: ArrayLike) -> Value:
@@ -258,7 +259,7 @@ def arcsinh(x: ArrayLike) -> Value:
     >>> fnp.arcsinh(1.0)
     Array(0.88137364, dtype=float32, weak_type=True)
     """
-    return ew.asinh(x)
+    return sp.asinh(x)
 
 
 def arccosh(x: ArrayLike) -> Value:
@@ -269,7 +270,7 @@ def arccosh(x: ArrayLike) -> Value:
     >>> fnp.arccosh(2.0)
     Array(1.316958, dtype=float32, weak_type=True)
     """
-    return ew.acosh(x)
+    return sp.acosh(x)
 
 
 def arctanh(x: ArrayLike) -> Value:
@@ -280,7 +281,7 @@ def arctanh(x: ArrayLike) -> Value:
     >>> fnp.arctanh(0.5)
     Array(0.54930615, dtype=float32, weak_type=True)
     """
-    return ew.atanh(x)
+    return sp.atanh(x)
 
 
 def hypot(x: ArrayLike, y: ArrayLike) -> Value:
@@ -349,7 +350,7 @@ def sinc(x: ArrayLike) -> Value:
     """
     value = ew.mul(_inexact("sinc", x), math.pi)
     safe = ew.select(ew.equal(value, 0), 1, value)
-    return ew.select(ew.equal(value, 0), 1, ew.div(ew.sin(safe), safe))
+    return ew.select(ew.equal(value, 0), 1, ew.div(sp.sin(safe), safe))
 
 
 def floor(x: ArrayLike) -> Value:
@@ -450,7 +451,7 @@ def angle(x: ArrayLike) -> Value:
     Array(1.5707964, dtype=float32, weak_type=True)
     """
     (value,) = promote("angle", x, inexact=True)
-    return ew.atan2(imag(value), real(value))
+    return sp.atan2(imag(value), real(value))
 
 
 def nan_to_num(

@@ -11,8 +11,8 @@ from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import running as cu
 from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives.check import (
     bad_type,

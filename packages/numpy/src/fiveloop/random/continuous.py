@@ -12,6 +12,7 @@ from fiveloop.core.dims import Shape
 from fiveloop.core.keys import as_key, random_bits
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import (
     bad_type,
     bad_value,
@@ -145,13 +146,13 @@ def _standard_normal(k: Value, shape: Shape, dtype: DType) -> Value:
     one = np.ones((), wide)
     low = convert(float(np.nextafter(-one, one)), wide)
     u = _between(k, low, convert(1.0, wide), shape, wide)
-    return convert(ew.mul(ew.erf_inv(u), math.sqrt(2.0)), dtype)
+    return convert(ew.mul(sp.erf_inv(u), math.sqrt(2.0)), dtype)
 
 
 def _truncated_normal(k: Value, low: Value, high: Value, shape: Shape, dtype: DType) -> Value:
     root = math.sqrt(2.0)
-    at_low, at_high = (ew.erf(ew.div(b, root)) for b in (low, high))
-    out = ew.mul(ew.erf_inv(_between(k, at_low, at_high, shape, dtype)), root)
+    at_low, at_high = (sp.erf(ew.div(b, root)) for b in (low, high))
+    out = ew.mul(sp.erf_inv(_between(k, at_low, at_high, shape, dtype)), root)
     low, high = bc.broadcast_to(low, shape), bc.broadcast_to(high, shape)
     # In the tails the error function rounds to 1, and its inverse to infinity.
     return ew.maximum(low, ew.minimum(out, high))

@@ -11,10 +11,11 @@ from fiveloop.core import operators as op
 from fiveloop.core.dims import Shape, size_of
 from fiveloop.core.keys import as_key, random_bits
 from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import cumulative as cu
 from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives import running as cu
 from fiveloop.core.primitives import shape as sh
 from fiveloop.core.primitives import sort as so
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import (
     bad_type,
     bad_value,
@@ -72,13 +73,13 @@ def _check_range(low: int, high: int, dtype: DType) -> None:
 
 
 def _integers(k: Value, low: Value, high: Value, shape: Shape, dtype: DType) -> Value:
-    first, last = (x if x.dtype == U64 else ew.bitcast_convert(x, U64) for x in (low, high))
+    first, last = (x if x.dtype == U64 else sp.bitcast_convert(x, U64) for x in (low, high))
     span = bc.broadcast_to(ew.sub(last, first), shape)
     raw = random_bits(k, shape, U64)
     # A span of 2**64 does not fit: it is zero, and every number of 64 bits will do.
     offset = ew.select(ew.equal(span, 0), raw, _upper_product(raw, span))
     out = ew.add(offset, bc.broadcast_to(first, shape))
-    return convert(out if dtype == U64 else ew.bitcast_convert(out, I64), dtype)
+    return convert(out if dtype == U64 else sp.bitcast_convert(out, I64), dtype)
 
 
 def _upper_product(x: Value, y: Value) -> Value:

@@ -16,9 +16,10 @@ from fiveloop.core.api.pullback import linearized, pull_back
 from fiveloop.core.array import Value
 from fiveloop.core.dims import size_of
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.primitives.broadcast import reshape
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import equal
-from fiveloop.core.primitives.shape import concatenate, iota, reshape
+from fiveloop.core.primitives.shape import concatenate, iota
 from fiveloop.core.pytree import tree_unflatten
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_trace

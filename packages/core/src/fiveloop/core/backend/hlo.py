@@ -1,198 +1,107 @@
 """Every StableHLO operation, in one place to import: `from ..backend import hlo`.
 
-`hlo_builder` holds the module builder and types, `hlo_constant` constants, `hlo_elementwise`,
-`hlo_shape`, `hlo_index`, `hlo_reduce` and `hlo_control` the operations.
+`hlo_builder` holds the module builder, constants and control flow, `hlo_elementwise` and `hlo_arrays` the operations.
 """
 
-from .hlo_bounds import slice_or_zero, update_inside, zero_outside
-from .hlo_builder import (
-    Builder,
-    IRValue,
-    TypeSpec,
-    element_type,
-    generic,
-    int_array,
-    int_list,
-    tensor_type,
-)
-from .hlo_constant import constant
-from .hlo_control import as_stored, case, custom_call, if_, optimization_barrier, while_
-from .hlo_dot import dot_general
-from .hlo_elementwise import (
-    Binary,
-    Unary,
-    abs,
-    acos,
-    acosh,
-    add,
-    and_,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitcast_convert,
-    cbrt,
-    ceil,
-    clamp,
-    compare,
-    complex,
-    convert,
-    cos,
-    cosh,
-    cosine,
-    count_leading_zeros,
-    digamma,
-    div,
-    erf,
-    erf_inv,
-    erfc,
-    exp,
-    expm1,
-    floor,
-    imag,
-    is_finite,
-    lgamma,
-    log,
-    log1p,
-    logistic,
-    max,
-    min,
-    mul,
-    neg,
-    not_,
-    or_,
-    popcnt,
-    pow,
-    real,
-    rem,
-    round_nearest_afz,
-    round_nearest_even,
-    rsqrt,
-    select,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sign,
-    sin,
-    sine,
-    sinh,
-    sqrt,
-    sub,
-    tan,
-    tanh,
-    xor,
-)
-from .hlo_index import dynamic_slice, dynamic_update_slice, gather, scatter, slice
-from .hlo_reduce import identity, reduce, reduce_generic, reduce_window, sort
-from .hlo_shape import (
-    broadcast_in_dim,
-    concatenate,
-    iota,
-    pad,
-    reshape,
-    reverse,
-    transpose,
-)
-
-__all__ = [
-    "Binary",
-    "Builder",
-    "IRValue",
-    "TypeSpec",
-    "Unary",
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "and_",
-    "as_stored",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "bitcast_convert",
-    "broadcast_in_dim",
-    "case",
-    "cbrt",
-    "ceil",
-    "clamp",
-    "compare",
-    "complex",
-    "concatenate",
-    "constant",
-    "convert",
-    "cos",
-    "cosh",
-    "cosine",
-    "count_leading_zeros",
-    "custom_call",
-    "digamma",
-    "div",
-    "dot_general",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "element_type",
-    "erf",
-    "erf_inv",
-    "erfc",
-    "exp",
-    "expm1",
-    "floor",
-    "gather",
-    "generic",
-    "identity",
-    "if_",
-    "imag",
-    "int_array",
-    "int_list",
-    "iota",
-    "is_finite",
-    "lgamma",
-    "log",
-    "log1p",
-    "logistic",
-    "max",
-    "min",
-    "mul",
-    "neg",
-    "not_",
-    "optimization_barrier",
-    "or_",
-    "pad",
-    "popcnt",
-    "pow",
-    "real",
-    "reduce",
-    "reduce_generic",
-    "reduce_window",
-    "rem",
-    "reshape",
-    "reverse",
-    "round_nearest_afz",
-    "round_nearest_even",
-    "rsqrt",
-    "scatter",
-    "select",
-    "shift_left",
-    "shift_right_arithmetic",
-    "shift_right_logical",
-    "sign",
-    "sin",
-    "sine",
-    "sinh",
-    "slice",
-    "slice_or_zero",
-    "sort",
-    "sqrt",
-    "sub",
-    "tan",
-    "tanh",
-    "tensor_type",
-    "transpose",
-    "update_inside",
-    "while_",
-    "xor",
-    "zero_outside",
-]
+from .hlo_arrays import broadcast_in_dim as broadcast_in_dim
+from .hlo_arrays import concatenate as concatenate
+from .hlo_arrays import dot_general as dot_general
+from .hlo_arrays import dynamic_slice as dynamic_slice
+from .hlo_arrays import dynamic_update_slice as dynamic_update_slice
+from .hlo_arrays import gather as gather
+from .hlo_arrays import iota as iota
+from .hlo_arrays import pad as pad
+from .hlo_arrays import reduce as reduce
+from .hlo_arrays import reduce_generic as reduce_generic
+from .hlo_arrays import reduce_window as reduce_window
+from .hlo_arrays import reshape as reshape
+from .hlo_arrays import reverse as reverse
+from .hlo_arrays import scatter as scatter
+from .hlo_arrays import slice as slice
+from .hlo_arrays import slice_or_zero as slice_or_zero
+from .hlo_arrays import sort as sort
+from .hlo_arrays import transpose as transpose
+from .hlo_arrays import update_inside as update_inside
+from .hlo_arrays import zero_outside as zero_outside
+from .hlo_builder import Builder as Builder
+from .hlo_builder import IRValue as IRValue
+from .hlo_builder import TypeSpec as TypeSpec
+from .hlo_builder import as_stored as as_stored
+from .hlo_builder import case as case
+from .hlo_builder import constant as constant
+from .hlo_builder import custom_call as custom_call
+from .hlo_builder import element_type as element_type
+from .hlo_builder import generic as generic
+from .hlo_builder import if_ as if_
+from .hlo_builder import int_array as int_array
+from .hlo_builder import int_list as int_list
+from .hlo_builder import optimization_barrier as optimization_barrier
+from .hlo_builder import tensor_type as tensor_type
+from .hlo_builder import while_ as while_
+from .hlo_elementwise import COMBINERS as COMBINERS
+from .hlo_elementwise import Binary as Binary
+from .hlo_elementwise import Unary as Unary
+from .hlo_elementwise import abs as abs
+from .hlo_elementwise import acos as acos
+from .hlo_elementwise import acosh as acosh
+from .hlo_elementwise import add as add
+from .hlo_elementwise import and_ as and_
+from .hlo_elementwise import asin as asin
+from .hlo_elementwise import asinh as asinh
+from .hlo_elementwise import atan as atan
+from .hlo_elementwise import atan2 as atan2
+from .hlo_elementwise import atanh as atanh
+from .hlo_elementwise import bitcast_convert as bitcast_convert
+from .hlo_elementwise import cbrt as cbrt
+from .hlo_elementwise import ceil as ceil
+from .hlo_elementwise import clamp as clamp
+from .hlo_elementwise import compare as compare
+from .hlo_elementwise import complex as complex
+from .hlo_elementwise import convert as convert
+from .hlo_elementwise import cos as cos
+from .hlo_elementwise import cosh as cosh
+from .hlo_elementwise import cosine as cosine
+from .hlo_elementwise import count_leading_zeros as count_leading_zeros
+from .hlo_elementwise import digamma as digamma
+from .hlo_elementwise import div as div
+from .hlo_elementwise import erf as erf
+from .hlo_elementwise import erf_inv as erf_inv
+from .hlo_elementwise import erfc as erfc
+from .hlo_elementwise import exp as exp
+from .hlo_elementwise import expm1 as expm1
+from .hlo_elementwise import floor as floor
+from .hlo_elementwise import identity as identity
+from .hlo_elementwise import imag as imag
+from .hlo_elementwise import is_finite as is_finite
+from .hlo_elementwise import lgamma as lgamma
+from .hlo_elementwise import log as log
+from .hlo_elementwise import log1p as log1p
+from .hlo_elementwise import logistic as logistic
+from .hlo_elementwise import max as max
+from .hlo_elementwise import min as min
+from .hlo_elementwise import mul as mul
+from .hlo_elementwise import neg as neg
+from .hlo_elementwise import next_after as next_after
+from .hlo_elementwise import not_ as not_
+from .hlo_elementwise import or_ as or_
+from .hlo_elementwise import polygamma as polygamma
+from .hlo_elementwise import popcnt as popcnt
+from .hlo_elementwise import pow as pow
+from .hlo_elementwise import real as real
+from .hlo_elementwise import rem as rem
+from .hlo_elementwise import round_nearest_afz as round_nearest_afz
+from .hlo_elementwise import round_nearest_even as round_nearest_even
+from .hlo_elementwise import rsqrt as rsqrt
+from .hlo_elementwise import select as select
+from .hlo_elementwise import shift_left as shift_left
+from .hlo_elementwise import shift_right_arithmetic as shift_right_arithmetic
+from .hlo_elementwise import shift_right_logical as shift_right_logical
+from .hlo_elementwise import sign as sign
+from .hlo_elementwise import sin as sin
+from .hlo_elementwise import sine as sine
+from .hlo_elementwise import sinh as sinh
+from .hlo_elementwise import sqrt as sqrt
+from .hlo_elementwise import sub as sub
+from .hlo_elementwise import tan as tan
+from .hlo_elementwise import tanh as tanh
+from .hlo_elementwise import xor as xor

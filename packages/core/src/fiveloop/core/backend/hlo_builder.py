@@ -7,11 +7,14 @@ Regions (loop bodies, branches) are written by callbacks and may use values of t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
+
+from .options import jaxlib_version
 
 Shape: TypeAlias = tuple[int, ...]
 TypeSpec: TypeAlias = tuple[Sequence[int], DTypeLike]
@@ -293,3 +296,191 @@ def _symbol(name: str) -> str:
     """A name that MLIR takes as a bare symbol: letters, digits, `_`, `$`, `.` only."""
     kept = "".join([c if c.isascii() and (c.isalnum() or c in "_$.") else "_" for c in name])
     return kept if kept and not kept[0].isdigit() else f"_{kept}"
+
+
+_HEX_ABOVE = 64  # arrays with more elements than this are written as one string of bytes
+
+
+def constant(
+    b: Builder,
+    value: ArrayLike,
+    shape: Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+) -> IRValue:
+    """A constant: a scalar repeated over `shape`, or an array of exactly that shape."""
+    array = np.asarray(value) if dtype is None else np.asarray(value).astype(np.dtype(dtype))
+    out_shape = array.shape if shape is None else tuple(shape)
+    if array.shape not in ((), out_shape):
+        raise ValueError(f"expected a scalar or an array of shape {out_shape}, got {array.shape}")
+    scalar = _splat(array)
+    if scalar is None:
+        return _emit(b, _dense_text(array), out_shape, array.dtype)
+    bits, out_dtype = scalar.tobytes(), array.dtype
+    return b.remembered(
+        (bits, out_dtype, out_shape),
+        lambda: _emit(b, _splat_text(bits, out_dtype), out_shape, out_dtype),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _splat_text(bits: bytes, dtype: np.dtype) -> str:
+    # Programs say 0 and 1 over and over, and printing a float exactly is slow.
+    return element_text(np.frombuffer(bits, dtype).reshape(()))
+
+
+def element_text(x: np.ndarray) -> str:
+    """One element, a 0-d array, as an MLIR literal that reads back to the same bits."""
+    if x.dtype == np.bool_:
+        return "true" if x else "false"
+    if x.dtype.kind == "c":
+        return f"({element_text(x.real)}, {element_text(x.imag)})"
+    return _float_text(x) if x.dtype in FLOAT_DTYPES else str(int(x))
+
+
+def _emit(b: Builder, text: str, shape: tuple[int, ...], dtype: np.dtype) -> IRValue:
+    return b.emit(f"stablehlo.constant dense<{text}> : {tensor_type(shape, dtype)}", shape, dtype)
+
+
+def _splat(array: np.ndarray) -> np.ndarray | None:
+    """The one element of the array if all its elements have the same bits."""
+    if array.shape == ():
+        return array
+    if array.size == 0:
+        return None
+    flat = np.ascontiguousarray(array).reshape(-1)
+    # Bits are compared, not values: 0.0 equals -0.0, and a NaN does not equal itself.
+    rows = flat.view(np.uint8).reshape(array.size, -1)
+    return flat[:1].reshape(()) if bool((rows == rows[0]).all()) else None
+
+
+def _dense_text(array: np.ndarray) -> str:
+    if array.size == 0:
+        return ""
+    # Bytes of i1 are packed differently by different MLIR versions, so bools are always listed.
+    if array.size > _HEX_ABOVE and array.dtype != np.bool_:
+        return f'"0x{np.ascontiguousarray(array).tobytes().hex().upper()}"'
+    if array.ndim == 1:
+        return f"[{', '.join([element_text(x) for x in _scalars(array)])}]"
+    return f"[{', '.join([_dense_text(np.asarray(row)) for row in array])}]"
+
+
+def _scalars(array: np.ndarray) -> list[np.ndarray]:
+    return [array[i : i + 1].reshape(()) for i in range(array.size)]
+
+
+def _float_text(x: np.ndarray) -> str:
+    """A decimal where it reads back to the same bits through a double, else the bits in hex."""
+    bits = x.tobytes()
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a constant like any other
+        finite = bool(np.isfinite(x))
+    if finite:
+        for decimal in (str(x), repr(float(x))):
+            text = _with_point(decimal)
+            if text is not None and np.asarray(float(text)).astype(x.dtype).tobytes() == bits:
+                return text
+    return f"0x{bits[::-1].hex().upper()}"
+
+
+def _with_point(decimal: str) -> str | None:
+    """MLIR wants a point before an exponent: `1e-05` becomes `1.0e-05`."""
+    mantissa, e, exponent = decimal.partition("e")
+    if not mantissa.lstrip("-").replace(".", "", 1).isdigit():
+        return None
+    mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
+    mantissa = f"{mantissa}0" if mantissa.endswith(".") else mantissa
+    return f"{mantissa}{e}{exponent}"
+
+
+def while_(
+    b: Builder,
+    init: Sequence[IRValue],
+    cond: Callable[[list[IRValue]], IRValue],
+    body: Callable[[list[IRValue]], list[IRValue]],
+) -> list[IRValue]:
+    """Run `body` on the carried values as long as `cond` of them holds."""
+    specs: list[TypeSpec] = [(v.shape, v.dtype) for v in init]
+    args = b.region_args(specs)
+    cond_text, _ = b.region(lambda: [cond(args)])
+    body_text, outs = b.region(lambda: body(args))
+    _require_types("while body", outs, specs)
+    heads = ", ".join([f"{a.name} = {v.name}" for a, v in zip(args, init, strict=True)])
+    text = f"stablehlo.while({heads}) : {types(init)}\n{b.indent}cond {cond_text} do {body_text}"
+    return b.emit_many(text, specs)
+
+
+def if_(
+    b: Builder,
+    pred: IRValue,
+    then: Callable[[], list[IRValue]],
+    else_: Callable[[], list[IRValue]],
+    results: Sequence[TypeSpec],
+) -> list[IRValue]:
+    """The results of one of two branches, by a scalar predicate."""
+    return _branches(b, "stablehlo.if", pred, [then, else_], results)
+
+
+def case(
+    b: Builder,
+    index: IRValue,
+    branches: Sequence[Callable[[], list[IRValue]]],
+    results: Sequence[TypeSpec],
+) -> list[IRValue]:
+    """The results of one branch of many, by a scalar i32; an index out of range takes the last."""
+    return _branches(b, "stablehlo.case", index, branches, results)
+
+
+def _branches(
+    b: Builder,
+    op: str,
+    chosen: IRValue,
+    branches: Sequence[Callable[[], list[IRValue]]],
+    results: Sequence[TypeSpec],
+) -> list[IRValue]:
+    texts = []
+    for k, branch in enumerate(branches):
+        text, outs = b.region(branch)
+        _require_types(f"{op} branch {k}", outs, results)
+        texts.append(text)
+    return generic(b, op, [chosen], results, regions=texts)
+
+
+def optimization_barrier(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
+    """The same values, which XLA may not compute before all of them are asked for."""
+    if not xs:
+        return []
+    specs: list[TypeSpec] = [(x.shape, x.dtype) for x in xs]
+    return b.emit_many(f"stablehlo.optimization_barrier {names(xs)} : {types(xs)}", specs)
+
+
+def as_stored(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
+    """The same values, rounded as if they had been stored: x + 1 + 1 does not become x + 2 across this.
+
+    From jaxlib 0.12 on XLA does not do that, and keeps the barrier longer, which would cost there.
+    """
+    floats = [x for x in xs if x.dtype.kind not in "biu"]
+    if jaxlib_version() >= (0, 12) or not floats:
+        return list(xs)
+    stored = iter(optimization_barrier(b, floats))
+    return [x if x.dtype.kind in "biu" else next(stored) for x in xs]
+
+
+def custom_call(
+    b: Builder,
+    target: str,
+    operands: Sequence[IRValue],
+    results: Sequence[TypeSpec],
+    attrs: str = "",
+) -> list[IRValue]:
+    """A call of a function registered with XLA; `attrs` is the text between its braces."""
+    braces = f" {{{attrs}}}" if attrs else ""
+    out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
+    signature = f"({types(operands)}) -> {out_types}"
+    text = f"stablehlo.custom_call @{target}({names(operands)}){braces} : {signature}"
+    return b.emit_many(text, results)
+
+
+def _require_types(where: str, outs: Sequence[IRValue], specs: Sequence[TypeSpec]) -> None:
+    got = [v.type for v in outs]
+    expected = [tensor_type(shape, dtype) for shape, dtype in specs]
+    if got != expected:
+        raise TypeError(f"hlo {where}: expected results {expected}, got {got}")

@@ -4,13 +4,13 @@ Some names here (`abs`, `max`, `min`, `pow`, `complex`) hide Python's own in thi
 import the module `hlo` and write `hlo.max`.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .hlo_builder import Builder, IRValue, tensor_type
-from .hlo_constant import constant
+from .hlo_builder import Builder, IRValue, constant, generic, tensor_type
 
 BOOL = np.dtype(np.bool_)
 
@@ -23,7 +23,9 @@ class Unary(Protocol):
 
 
 class Binary(Protocol):
-    """Writes an operation with two operands of one type."""
+    """Writes an operation with two operands of one type, which StableHLO calls `__name__`."""
+
+    __name__: str
 
     def __call__(self, b: Builder, x: IRValue, y: IRValue, /) -> IRValue:
         """Append the operation and return its result."""
@@ -40,6 +42,14 @@ def _unary(name: str) -> Unary:
 def _chlo(name: str) -> Unary:
     def write(b: Builder, x: IRValue, /) -> IRValue:
         return b.emit(f"chlo.{name} {x.name} : {x.type} -> {x.type}", x.shape, x.dtype)
+
+    write.__name__ = name
+    return write
+
+
+def _chlo_binary(name: str) -> Binary:
+    def write(b: Builder, x: IRValue, y: IRValue, /) -> IRValue:
+        return generic(b, f"chlo.{name}", [x, y], [(x.shape, x.dtype)])[0]
 
     write.__name__ = name
     return write
@@ -112,6 +122,8 @@ erfc = _chlo("erfc")
 erf_inv = _chlo("erf_inv")
 lgamma = _chlo("lgamma")
 digamma = _chlo("digamma")
+next_after = _chlo_binary("next_after")
+polygamma = _chlo_binary("polygamma")
 asin = _chlo("asin")
 acos = _chlo("acos")
 atan = _chlo("atan")
@@ -219,3 +231,49 @@ def bitcast_convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
         shape = shape[:-1]
     text = f"stablehlo.bitcast_convert {x.name} : ({x.type}) -> {tensor_type(shape, out)}"
     return b.emit(text, shape, out)
+
+
+COMBINERS: dict[str, Binary] = {
+    "add": add,
+    "mul": mul,
+    "max": max,
+    "min": min,
+    "and": and_,
+    "or": or_,
+}
+"""How reductions, scatters and accumulations combine two elements."""
+
+_finfo: Any = ml_dtypes.finfo  # NumPy's own does not know the 8-bit floats
+
+
+def identity(kind: str, dtype: np.dtype) -> np.ndarray:
+    """The element that leaves any other unchanged under the reduction `kind`."""
+    match kind:
+        case "add" | "or":
+            value: object = 0
+        case "mul":
+            value = 1
+        case "and":
+            value = True if dtype == np.bool_ else np.array(-1).astype(dtype)
+        case "max":
+            value = _extreme(dtype, low=True)
+        case "min":
+            value = _extreme(dtype, low=False)
+        case _:
+            known = ", ".join(COMBINERS)
+            raise ValueError(f"expected a reduction among {known}, got {kind!r}")
+    return np.asarray(value).astype(dtype)
+
+
+def _extreme(dtype: np.dtype, low: bool) -> object:
+    """The least or greatest value; a float without infinities gives its largest finite one."""
+    if dtype == np.bool_:
+        return not low
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return info.min if low else info.max
+    infinity = np.asarray(-np.inf if low else np.inf).astype(dtype)
+    if np.isinf(infinity):
+        return infinity
+    finite = _finfo(dtype)
+    return finite.min if low else finite.max

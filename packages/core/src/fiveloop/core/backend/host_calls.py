@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .hlo_builder import Builder, IRValue, TypeSpec
-from .hlo_control import custom_call
+from .hlo_builder import Builder, IRValue, TypeSpec, custom_call
 from .lazy import chlo, mlir, mlir_dialects, stablehlo
 
 HostFunction: TypeAlias = Callable[..., Sequence[np.ndarray]]

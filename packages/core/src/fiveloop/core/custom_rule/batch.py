@@ -19,7 +19,7 @@ from fiveloop.core.custom_rule.primitive import (
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, batch_axis
 from fiveloop.core.primitives.broadcast import reduce_sum
-from fiveloop.core.primitives.elementwise_arithmetic import mul
+from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.trace.tracer import bind

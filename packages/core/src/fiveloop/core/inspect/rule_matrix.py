@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.rules import COLUMNS, PureAbstractEval, Refusal, RuleTable, abstract_eval_rules
 
-Status = Literal["rule", "default", "refused", "blank"]
+Status = Literal["rule", "fact", "default", "refused", "blank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one transform does with one primitive: a rule, the column's default, a refusal, or nothing at all."""
+    """What one transform does with one primitive, or knows of it.
+
+    That is a rule, a fact, the column's default, a refusal, or nothing at all.
+    """
 
     column: str
     status: Status
@@ -118,8 +121,10 @@ def _cell(column: RuleTable[Any], prim: Primitive[Any]) -> Cell:
     cell = column.cell(prim)
     if isinstance(cell, Refusal):
         return Cell(column.column, "refused", reason=cell.why)
-    if cell is not None:
+    if callable(cell):
         return Cell(column.column, "rule", tuple(places(cell)))
+    if cell is not None:
+        return Cell(column.column, "fact", reason="yes" if cell is True else str(cell))
     return Cell(column.column, "default" if column.default else "blank", reason=column.default)
 
 

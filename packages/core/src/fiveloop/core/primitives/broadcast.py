@@ -27,7 +27,7 @@ from fiveloop.core.primitives.check import (
     canonical_shape,
     check_kind,
 )
-from fiveloop.core.primitives.convert import Operand, convert, operand
+from fiveloop.core.primitives.convert import Operand, convert, counted, operand
 from fiveloop.core.primitives.costs import moving_cost, reduction_cost
 from fiveloop.core.promotion import (
     Typed,
@@ -37,7 +37,15 @@ from fiveloop.core.promotion import (
     wide_for_sums,
 )
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import Batch, Jvp, Transpose, define, pure
+from fiveloop.core.rules import (
+    NOT_LINEAR,
+    Batch,
+    Jvp,
+    Refusal,
+    Transpose,
+    define,
+    pure,
+)
 from fiveloop.core.trace.tracer import bind1
 
 Tangent = Value | Zero
@@ -147,6 +155,7 @@ define(
     jvp=linear_jvp(broadcast_in_dim_p),
     transpose=linear_transpose(_broadcast_back),
     batch=_broadcast_batch,
+    view=True,
 )
 
 
@@ -262,6 +271,7 @@ define(
     jvp=linear_jvp(reshape_p),
     transpose=linear_transpose(lambda ct, aval, p: reshape(ct, aval.shape)),
     batch=_reshape_batch,
+    view=True,
 )
 
 
@@ -339,6 +349,7 @@ define(
     jvp=linear_jvp(transpose_p),
     transpose=linear_transpose(lambda ct, aval, p: transpose(ct, inverse(p.perm))),
     batch=_transpose_batch,
+    view=True,
 )
 
 
@@ -362,11 +373,13 @@ def reduce_sum(x: ArrayLike, axes: Any = None) -> Value:
     >>> print(reduce_sum(x, 0), reduce_sum(x), reduce_sum(x > 1))
     [3. 5. 7.] 15.0 4
     """
-    value = operand("reduce_sum", "x", x)
-    if value.dtype == np.bool_:
-        value = convert(value, np.int32)
-    over = canonical_axes("reduce_sum", axes, value.ndim, "axes")
-    return bind1(reduce_sum_p, value, params=ReduceParams(over)) if over else value
+    return bind_reduction(reduce_sum_p, counted(operand("reduce_sum", "x", x)), axes)
+
+
+def bind_reduction(prim: Primitive[ReduceParams], x: Value, axes: Any) -> Value:
+    """Combine the elements along `axes`, or along all; an array as it is along none."""
+    over = canonical_axes(prim.name, axes, x.ndim, "axes")
+    return bind1(prim, x, params=ReduceParams(over)) if over else x
 
 
 def reduced_aval(fun: str, x: ShapedArray, axes: Sequence[int]) -> ShapedArray:
@@ -374,22 +387,6 @@ def reduced_aval(fun: str, x: ShapedArray, axes: Sequence[int]) -> ShapedArray:
     if any(not 0 <= k < x.ndim for k in axes) or len(set(axes)) != len(axes):
         bad_value(f"{fun}: expected distinct axes of {x}, got {tuple(axes)}")
     return x.update(shape=tuple(d for k, d in enumerate(x.shape) if k not in axes))
-
-
-def _sum_aval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
-    (x,) = array_avals("reduce_sum", avals, 1)
-    check_kind("reduce_sum", x, "iufc")
-    return [reduced_aval("reduce_sum", x, p.axes)]
-
-
-def _sum_lower(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
-    x = xs[0]
-    wide = hlo.convert(ctx.b, x, wide_for_sums(x.dtype))
-    return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, "add"), x.dtype)]
-
-
-def _sum_back(ct: Value, aval: Aval, p: ReduceParams) -> Value:
-    return restore_axes(ct, aval.shape, p.axes)
 
 
 def restore_axes(x: Value, shape: Shape, axes: Sequence[int]) -> Value:
@@ -413,14 +410,42 @@ def batch_reduction(prim: Primitive[Any]) -> Batch:
     return rule
 
 
-define(
+def define_reduction(
+    prim: Primitive[ReduceParams],
+    kind: str,
+    kinds: str,
+    jvp: Jvp,
+    transpose: Transpose | Refusal = NOT_LINEAR,
+) -> None:
+    """Fill the row of a reduction by the monoid `kind`, of arrays of these kinds of dtype."""
+
+    def abstract_eval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
+        (x,) = array_avals(prim.name, avals, 1)
+        check_kind(prim.name, x, kinds)
+        return [reduced_aval(prim.name, x, p.axes)]
+
+    def lower(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
+        (x,) = xs
+        wide = hlo.convert(ctx.b, x, wide_for_sums(x.dtype)) if kind in ("add", "mul") else x
+        return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, kind), x.dtype)]
+
+    define(
+        prim,
+        abstract_eval=pure(abstract_eval),
+        cost=reduction_cost,
+        lower=lower,
+        jvp=jvp,
+        transpose=transpose,
+        batch=batch_reduction(prim),
+    )
+
+
+define_reduction(
     reduce_sum_p,
-    abstract_eval=pure(_sum_aval),
-    cost=reduction_cost,
-    lower=_sum_lower,
-    jvp=linear_jvp(reduce_sum_p),
-    transpose=linear_transpose(_sum_back),
-    batch=batch_reduction(reduce_sum_p),
+    "add",
+    "iufc",
+    linear_jvp(reduce_sum_p),
+    linear_transpose(lambda ct, aval, p: restore_axes(ct, aval.shape, p.axes)),
 )
 
 

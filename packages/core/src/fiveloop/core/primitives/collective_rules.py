@@ -29,11 +29,10 @@ from fiveloop.core.primitives.broadcast import (
     zeros,
 )
 from fiveloop.core.primitives.check import array_avals, bad_value, check_kind
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise_arithmetic import div, mul
-from fiveloop.core.primitives.elementwise_logic import equal, select
+from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.primitives.family import zero_jvp
 from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
+from fiveloop.core.primitives.monoids import mean_of_winners
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
 from fiveloop.core.primitives.shape import concatenate, iota
 from fiveloop.core.rule_types import Zero
@@ -285,7 +284,7 @@ def _without_rows(prim: Primitive[Any], x: Value, d: int | None, p: Any, k: int)
     if p.groups is not None:
         return None
     if prim in _REDUCTIONS:
-        over = _REDUCTIONS[prim](x, d, p.axes[k].size)
+        over = _over_lanes(prim, x, d, p.axes[k].size)
         rest = (*p.axes[:k], *p.axes[k + 1 :])
         return bind1(prim, over, params=replace(p, axes=rest)) if rest else over
     if prim is all_gather_p and len(p.axes) == 1:
@@ -295,19 +294,14 @@ def _without_rows(prim: Primitive[Any], x: Value, d: int | None, p: Any, k: int)
     return None
 
 
-def _sum_over(x: Value, d: int | None, size: int) -> Value:
-    return mul(x, size) if d is None else reduce_sum(x, d)
+_REDUCTIONS = {psum_p: reduce_sum, pmax_p: reduce_max, pmin_p: reduce_min}
 
 
-def _max_over(x: Value, d: int | None, size: int) -> Value:
-    return x if d is None else reduce_max(x, d)
-
-
-def _min_over(x: Value, d: int | None, size: int) -> Value:
-    return x if d is None else reduce_min(x, d)
-
-
-_REDUCTIONS = {psum_p: _sum_over, pmax_p: _max_over, pmin_p: _min_over}
+def _over_lanes(prim: Primitive[Any], x: Value, d: int | None, size: int) -> Value:
+    """A reduction over lanes that are along `d`, or all have the same."""
+    if d is not None:
+        return _REDUCTIONS[prim](x, d)
+    return mul(x, size) if prim is psum_p else x
 
 
 def _index_batch(
@@ -399,10 +393,7 @@ def _extreme_jvp(prim: Primitive[ReduceLanesParams]) -> Jvp:
         out = bind1(prim, x, params=p)
         if isinstance(t, Zero):
             return [out], [Zero(out.aval.tangent())]
-        wins = equal(x, out)
-        count = bind1(psum_p, convert(wins, t.dtype), params=p)
-        won = bind1(psum_p, select(wins, t, convert(0, t.dtype)), params=p)
-        return [out], [div(won, count)]
+        return [out], [mean_of_winners(x, out, t, lambda z: bind1(psum_p, z, params=p))]
 
     return rule
 
@@ -461,11 +452,7 @@ def _define_collective(
     )
 
 
-def _summed(x: Value, axis: int) -> Value:
-    return reduce_sum(x, axis)
-
-
-_define_collective(psum_p, "iufc", _same_shape, _reduce_rows(_summed), transpose=_sum_back)
+_define_collective(psum_p, "iufc", _same_shape, _reduce_rows(reduce_sum), transpose=_sum_back)
 _define_collective(pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max), _extreme_jvp(pmax_p))
 _define_collective(pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min), _extreme_jvp(pmin_p))
 _define_collective(all_gather_p, "biufc", _gathered_shape, _gather_rows, transpose=_gather_back)

@@ -37,8 +37,8 @@ from fiveloop.core.primitives.collective_rules import (
     psum_p,
     psum_scatter_p,
 )
-from fiveloop.core.primitives.convert import convert, operand
-from fiveloop.core.primitives.elementwise_arithmetic import add, div_p, mul
+from fiveloop.core.primitives.convert import convert, counted, operand
+from fiveloop.core.primitives.elementwise import add, div, mul
 from fiveloop.core.primitives.family import apply_binary
 from fiveloop.core.promotion import is_python_number
 from fiveloop.core.pytree import tree_map
@@ -99,7 +99,7 @@ def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | 
         total = _sum("pmean", leaf, axes, groups)
         if is_python_number(total) and is_python_number(count):
             return total / count
-        return apply_binary(div_p, total, count, inexact=True)
+        return apply_binary(div.prim, total, count, inexact=True)
 
     return tree_map(of_leaf, x)
 
@@ -109,8 +109,7 @@ def _sum(fun: str, x: Any, axes: tuple[NamedAxis, ...], groups: Groups) -> Any:
     if is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
         return x * (lanes_of(axes) if groups is None else len(groups[0]))
     value = operand(fun, "x", x)
-    counted = convert(value, np.int32) if value.dtype == np.bool_ else value
-    return _reduce(psum_p, counted, axes, groups)
+    return _reduce(psum_p, counted(value), axes, groups)
 
 
 def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
@@ -187,9 +186,7 @@ def psum_scatter(
     groups = _equal_groups("psum_scatter", axes, axis_index_groups)
 
     def of_leaf(leaf: Any) -> Value:
-        value = operand("psum_scatter", "x", leaf)
-        if value.dtype == np.bool_:
-            value = convert(value, np.int32)
+        value = counted(operand("psum_scatter", "x", leaf))
         place = canonical_axis("psum_scatter", scatter_dimension, value.ndim, "scatter_dimension")
         return _apply(psum_scatter_p, value, SumScatterParams(axes, groups, place, tiled))
 

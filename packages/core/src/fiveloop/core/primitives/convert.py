@@ -125,6 +125,11 @@ def operand(fun: str, name: str, x: Any) -> Value:
     return value
 
 
+def counted(x: Value) -> Value:
+    """An array whose elements can be counted: bools become int32."""
+    return convert(x, np.int32) if x.dtype == np.bool_ else x
+
+
 def promote(fun: str, *xs: Any, inexact: bool = False) -> list[Value]:
     """Arguments as values of one dtype, by the promotion table; of a floating one if `inexact`.
 

@@ -25,7 +25,7 @@ from fiveloop.core.primitives.check import (
     known_factor,
 )
 from fiveloop.core.primitives.convert import Operand, convert_back, promote
-from fiveloop.core.primitives.elementwise_arithmetic import add
+from fiveloop.core.primitives.elementwise import add
 from fiveloop.core.rule_types import Cost, UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1

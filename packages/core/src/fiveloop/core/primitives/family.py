@@ -1,20 +1,22 @@
-"""Whole rows from one or two rules: elementwise primitives of one, two or more operands.
+"""Elementwise primitives of one, two or more operands: a whole row, and its function, from one call.
 
-Operands of an elementwise primitive have one dtype and one shape, save that an operand without axes
-may stand beside any others. A derivative is a term per operand, `term(t, *primals)`, linear in `t`.
+`unary` and `binary` fill a row and make the function that binds its primitive. Operands have one dtype and one
+shape, save that an operand without axes may stand beside any others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import Binary as WriteBinary
 from fiveloop.core.backend.hlo import IRValue
+from fiveloop.core.backend.hlo import Unary as WriteUnary
 from fiveloop.core.dims import Shape, same_shape
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval, ShapedArray
@@ -38,44 +40,48 @@ from fiveloop.core.rules import (
     Batch,
     Jvp,
     Lower,
-    Refusal,
     Transpose,
     define,
 )
 from fiveloop.core.trace.tracer import bind1
 
-Term = Callable[..., Value]
+Term = Callable[..., Value | None]
+"""The part of a derivative that an operand has: `term(t, out, *primals)`, linear in `t`; None where it is zero."""
+
 kind_of: Callable[[Any], Any] = type  # as a key of a cache; not every type is hashable to mypy
 BOOL = np.dtype(np.bool_)
-add_p: Primitive[Any] = Primitive(
-    "add"
-)  # its row is in `elementwise_arithmetic`; sums of terms need it
+add_p: Primitive[Any] = Primitive("add")  # its row is in `elementwise`; sums of terms need it
 
 
-def unary(name: str) -> Primitive[Any]:
-    """A new primitive of one operand; `define_unary` fills its row."""
-    return Primitive(name)
+class Unary(Protocol):
+    """The function of an elementwise primitive of one operand."""
+
+    prim: Primitive[Any]
+
+    def __call__(self, x: ArrayLike) -> Value: ...
 
 
-def binary(name: str) -> Primitive[Any]:
-    """A new primitive of two operands; `define_binary` fills its row."""
-    return Primitive(name)
+class Binary(Protocol):
+    """The function of an elementwise primitive of two operands."""
+
+    prim: Primitive[Any]
+
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Value: ...
 
 
-# how public functions bind
+# how functions bind
 
 
-def apply_unary(prim: Primitive[Any], x: ArrayLike, *, inexact: bool = False) -> Value:
-    """Bind a unary primitive to an argument; integers become float32 if `inexact`."""
+def apply_unary(prim: Primitive[Any], x: ArrayLike, inexact: bool, unchanged: str) -> Value:
+    """Bind a primitive to an argument; integers become float32 if `inexact`, `unchanged` kinds stay as they are."""
     if inexact and not (isinstance(x, Value) and x.aval.dtype.kind in "fc"):
         return bind1(prim, *promote(prim.name, x, inexact=True))
-    return bind1(prim, operand(prim.name, "x", x))
+    value = operand(prim.name, "x", x)
+    return value if unchanged and value.dtype.kind in unchanged else bind1(prim, value)
 
 
-def apply_binary(
-    prim: Primitive[Any], x: ArrayLike, y: ArrayLike, *, inexact: bool = False
-) -> Value:
-    """Bind a binary primitive to arguments brought to one dtype and one shape."""
+def apply_binary(prim: Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: bool = False) -> Value:
+    """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
         # The common cases first: operands of one type, and a Python number beside an array.
         if isinstance(x, Value):
@@ -137,6 +143,9 @@ def elementwise_avals(fun: str, avals: Sequence[Aval], count: int, kinds: str) -
 def _listed(avals: Sequence[Aval]) -> str:
     return " and ".join(str(a) for a in avals)
 
+
+Back = Callable[..., Value]
+"""The cotangent of a linear operand: `back(ct, *others)`, the other operands in order."""
 
 OutDtype = Callable[[DType], DType]
 
@@ -225,30 +234,25 @@ def unbroadcast(ct: Value, aval: Aval) -> Value:
     return ct if same_shape(ct.shape, aval.shape) else reduce_sum(ct)
 
 
-def jvp_elementwise(
-    prim: Primitive[Any], terms: Sequence[Term | None], *, with_out: bool = False
-) -> Jvp:
-    """The sum of a term per operand that has a tangent; None is a derivative that is zero.
-
-    Terms are called as `term(t, *primals)`, or as `term(t, out, *primals)` if `with_out`.
-    """
+def jvp_elementwise(prim: Primitive[Any], terms: Sequence[Term | None]) -> Jvp:
+    """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
 
     def rule(
         primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
     ) -> tuple[list[Value], list[Tangent]]:
         out = bind1(prim, *primals, params=p)
         total: Tangent = Zero(out.aval.tangent())
-        extra = (out, *primals) if with_out else primals
         for term, t in zip(terms, tangents, strict=True):
-            if term is not None and not isinstance(t, Zero):
-                part = fit(term(t, *extra), out.aval)
+            part = None if term is None or isinstance(t, Zero) else term(t, out, *primals)
+            if part is not None:
+                part = fit(part, out.aval)
                 total = part if isinstance(total, Zero) else bind1(add_p, total, part)
         return [out], [total]
 
     return rule
 
 
-def transpose_elementwise(name: str, terms: Sequence[Term | None]) -> Transpose:
+def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> Transpose:
     """The cotangent of each linear operand by `term(ct, *others)`, the other operands in order."""
 
     def rule(cts: Sequence[Tangent], operands: Sequence[Operand], p: Any) -> list[Tangent | None]:
@@ -272,108 +276,114 @@ def transpose_elementwise(name: str, terms: Sequence[Term | None]) -> Transpose:
 # the rows
 
 
-ELEMENTWISE: set[Primitive[Any]] = set()
-"""The primitives each element of whose result depends on the elements of that place alone."""
-
-
 def define_elementwise(
     prim: Primitive[Any],
     *,
     count: int,
     kinds: str,
     lower: Callable[..., IRValue],
-    jvp: Jvp | Refusal,
-    transpose: Transpose | Refusal = NOT_LINEAR,
+    jvp: Jvp,
+    transpose: Sequence[Back | None] | None = None,
     out: OutDtype | None = None,
     flops: int = 1,
 ) -> None:
     """Fill the row of an elementwise primitive of `count` operands without params; `flops` of each element."""
-    ELEMENTWISE.add(prim)
     define(
         prim,
         abstract_eval=_abstract_eval(prim.name, count, kinds, out),
         lower=lower_elementwise(lower),
         jvp=jvp,
-        transpose=transpose,
+        transpose=NOT_LINEAR if transpose is None else transpose_elementwise(prim.name, transpose),
         batch=batch_elementwise(prim),
         cost=elementwise_cost(flops),
+        by_element=True,
     )
 
 
-def define_unary(
-    prim: Primitive[Any],
-    *,
-    lower: Callable[..., IRValue],
+def unary(
+    name: str | Primitive[Any],
+    doc: str,
+    lower: WriteUnary,
     jvp: Term | None = None,
-    jvp_from_out: Term | None = None,
-    transpose: Term | None = None,
+    *,
     kinds: str = "fc",
+    transpose: Back | None = None,
     out: OutDtype | None = None,
     flops: int = 1,
-) -> None:
-    """Fill the row of an elementwise primitive of one operand.
+    unchanged: str = "",
+) -> Unary:
+    """A new elementwise primitive of one operand, with its row, and the function that binds it.
 
-    Its derivative is `jvp(t, x)`, or `jvp_from_out(t, y)` where the result tells it at less cost;
-    without either it is zero. A linear one also gives `transpose(ct)`.
+    It takes dtypes of these `kinds`. Where there are no integers among them its function makes float32 of integers, or
+    gives arrays of the kinds that are `unchanged` as they are. Its derivative is `jvp(t, y, x)`, zero if that is None;
+    a linear one also gives `transpose(ct)`.
     """
-    term: Term | None = None
-    if jvp is not None:
-        term = lambda t, y, x: jvp(t, x)
-    elif jvp_from_out is not None:
-        term = lambda t, y, x: jvp_from_out(t, y)
-    back = None if transpose is None else transpose_elementwise(prim.name, [transpose])
+    prim = Primitive[Any](name) if isinstance(name, str) else name
     define_elementwise(
         prim,
         count=1,
         kinds=kinds,
         lower=lower,
-        jvp=jvp_elementwise(prim, [term], with_out=True),
-        transpose=back or NOT_LINEAR,
+        jvp=jvp_elementwise(prim, [jvp]),
+        transpose=None if transpose is None else [transpose],
         out=out,
         flops=flops,
     )
+    inexact = "i" not in kinds and not unchanged
+
+    def fun(x: ArrayLike) -> Value:
+        return apply_unary(prim, x, inexact, unchanged)
+
+    return cast(Unary, _described(fun, prim, doc))
 
 
-def define_binary(
-    prim: Primitive[Any],
+def binary(
+    name: str | Primitive[Any],
+    doc: str,
+    lower: WriteBinary,
+    jvp: tuple[Term | None, Term | None] = (None, None),
     *,
-    lower: Callable[..., IRValue],
-    jvp: tuple[Term | None, Term | None] | None = None,
-    jvp_with_out: tuple[Term | None, Term | None] | None = None,
-    transpose: tuple[Term | None, Term | None] | None = None,
     kinds: str = "iufc",
+    transpose: tuple[Back | None, Back | None] | None = None,
     out: OutDtype | None = None,
     flops: int = 1,
-) -> None:
-    """Fill the row of an elementwise primitive of two operands.
+    whole_jvp: Callable[[Primitive[Any]], Jvp] | None = None,
+) -> Binary:
+    """A new elementwise primitive of two operands, with its row, and the function that binds it.
 
-    `jvp` has a term `(t, x, y)` for each operand, `jvp_with_out` a term `(t, out, x, y)`; without
-    either its derivative is zero. A primitive that is linear in an operand gives for it a term
-    `(ct, other)` of `transpose`.
+    `jvp` has a term `(t, out, x, y)` for each operand, or `whole_jvp` makes the rule. A primitive that is linear in an
+    operand gives for it a term `(ct, other)` of `transpose`. What is not told is as for `unary`.
     """
-    terms = jvp or jvp_with_out
-    with_out = jvp is None
+    prim = Primitive[Any](name) if isinstance(name, str) else name
     define_elementwise(
         prim,
         count=2,
         kinds=kinds,
         lower=lower,
-        jvp=zero_jvp(prim) if terms is None else jvp_elementwise(prim, terms, with_out=with_out),
-        transpose=NOT_LINEAR if transpose is None else transpose_elementwise(prim.name, transpose),
+        jvp=jvp_elementwise(prim, jvp) if whole_jvp is None else whole_jvp(prim),
+        transpose=transpose,
         out=out,
         flops=flops,
     )
+    inexact = "i" not in kinds
+
+    def fun(x: ArrayLike, y: ArrayLike) -> Value:
+        return apply_binary(prim, x, y, inexact)
+
+    return cast(Binary, _described(fun, prim, doc))
 
 
-def define_compare(prim: Primitive[Any], direction: str, kinds: str) -> None:
-    """Fill the row of a comparison, whose results are bools."""
-    define_elementwise(
-        prim,
-        count=2,
-        kinds=kinds,
-        lower=lambda b, x, y: hlo.compare(b, x, y, direction),
-        jvp=zero_jvp(prim),
-        out=to_bool,
+def _described(fun: Any, prim: Primitive[Any], doc: str) -> Any:
+    """A function that is made here, named after its primitive and with a docstring."""
+    fun.__name__ = fun.__qualname__ = prim.name
+    fun.__doc__, fun.prim = doc, prim
+    return fun
+
+
+def comparison(name: str, doc: str, direction: str, kinds: str = "biuf") -> Binary:
+    """A comparison, whose results are bools."""
+    return binary(
+        name, doc, lambda b, x, y: hlo.compare(b, x, y, direction), kinds=kinds, out=to_bool
     )
 
 

@@ -26,7 +26,7 @@ from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1
 
 Operand: TypeAlias = Value | UndefinedPrimal | Accumulator
-KINDS = ("set", "add", "mul", "max", "min", "and", "or")
+KINDS = ("set", *hlo.COMBINERS)
 
 
 @dataclass(frozen=True)

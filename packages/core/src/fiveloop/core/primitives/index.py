@@ -28,8 +28,7 @@ from fiveloop.core.primitives.broadcast import (
     zeros_of,
 )
 from fiveloop.core.primitives.costs import moving_cost
-from fiveloop.core.primitives.elementwise import add
-from fiveloop.core.primitives.elementwise_arithmetic import clamp
+from fiveloop.core.primitives.elementwise import add, clamp
 from fiveloop.core.primitives.gather import (
     GatherParams,
     Operand,
@@ -217,6 +216,7 @@ define(
     jvp=_slice_jvp,
     transpose=_slice_transpose,
     batch=_slice_batch,
+    view=True,
 )
 
 
@@ -326,6 +326,7 @@ define(
     jvp=_dynamic_slice_jvp,
     transpose=_dynamic_slice_transpose,
     batch=_dynamic_slice_batch,
+    view=True,
 )
 
 

@@ -17,7 +17,8 @@ from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     ReduceParams,
     Tangent,
-    batch_reduction,
+    bind_reduction,
+    define_reduction,
     move_axis,
     reduce_sum,
     reduced_aval,
@@ -33,13 +34,12 @@ from fiveloop.core.primitives.check import (
     canonical_axis,
     check_kind,
 )
-from fiveloop.core.primitives.convert import convert, operand
+from fiveloop.core.primitives.convert import counted, operand
 from fiveloop.core.primitives.costs import reduction_cost
-from fiveloop.core.primitives.cumulative import CumulativeParams, cumprod, shifted
-from fiveloop.core.primitives.elementwise_arithmetic import div, mul
-from fiveloop.core.primitives.elementwise_logic import equal, select, to_condition
+from fiveloop.core.primitives.elementwise import mul, to_condition
 from fiveloop.core.primitives.family import zero_jvp
-from fiveloop.core.promotion import wide_for_sums
+from fiveloop.core.primitives.monoids import mean_of_winners
+from fiveloop.core.primitives.running import CumulativeParams, cumprod, shifted
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Jvp, Lower, define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -53,10 +53,7 @@ reduce_or_p: Primitive[ReduceParams] = Primitive("reduce_or")
 
 def reduce_prod(x: ArrayLike, axes: Any = None) -> Value:
     """The product over `axes`, or over all; the axes disappear."""
-    value = operand("reduce_prod", "x", x)
-    return _reduce(
-        reduce_prod_p, convert(value, np.int32) if value.dtype == np.bool_ else value, axes
-    )
+    return bind_reduction(reduce_prod_p, counted(operand("reduce_prod", "x", x)), axes)
 
 
 def reduce_max(x: ArrayLike, axes: Any = None) -> Value:
@@ -71,18 +68,12 @@ def reduce_min(x: ArrayLike, axes: Any = None) -> Value:
 
 def reduce_and(x: ArrayLike, axes: Any = None) -> Value:
     """Whether all elements over `axes` are true, or differ from zero."""
-    return _reduce(reduce_and_p, to_condition(x), axes)
+    return bind_reduction(reduce_and_p, to_condition(x), axes)
 
 
 def reduce_or(x: ArrayLike, axes: Any = None) -> Value:
     """Whether any element over `axes` is true, or differs from zero."""
-    return _reduce(reduce_or_p, to_condition(x), axes)
-
-
-def _reduce(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Value:
-    value = operand(prim.name, "x", x)
-    over = canonical_axes(prim.name, axes, value.ndim, "axes")
-    return bind1(prim, value, params=ReduceParams(over)) if over else value
+    return bind_reduction(reduce_or_p, to_condition(x), axes)
 
 
 def _reduce_some(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Value:
@@ -91,32 +82,7 @@ def _reduce_some(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Valu
     over = canonical_axes(prim.name, axes, value.ndim, "axes")
     if any(value.shape[k] == 0 for k in over):
         bad_value(f"{prim.name}: expected at least one element along axes {over}, got {value.aval}")
-    return _reduce(prim, value, over)
-
-
-def _define_reduction(prim: Primitive[ReduceParams], kind: str, kinds: str, jvp: Jvp) -> None:
-    def abstract_eval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
-        (x,) = array_avals(prim.name, avals, 1)
-        check_kind(prim.name, x, kinds)
-        return [reduced_aval(prim.name, x, p.axes)]
-
-    define(
-        prim,
-        abstract_eval=pure(abstract_eval),
-        cost=reduction_cost,
-        lower=_lower_reduction(kind),
-        jvp=jvp,
-        batch=batch_reduction(prim),
-    )
-
-
-def _lower_reduction(kind: str) -> Lower:
-    def rule(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
-        (x,) = xs
-        wide = hlo.convert(ctx.b, x, wide_for_sums(x.dtype)) if kind == "mul" else x
-        return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, kind), x.dtype)]
-
-    return rule
+    return bind_reduction(prim, value, over)
 
 
 def _extreme_jvp(prim: Primitive[ReduceParams]) -> Jvp:
@@ -129,9 +95,8 @@ def _extreme_jvp(prim: Primitive[ReduceParams]) -> Jvp:
         out = bind1(prim, x, params=p)
         if isinstance(t, Zero):
             return [out], [Zero(out.aval.tangent())]
-        wins = equal(x, restore_axes(out, x.shape, p.axes))
-        count = reduce_sum(convert(wins, t.dtype), p.axes)
-        return [out], [div(reduce_sum(select(wins, t, convert(0, t.dtype)), p.axes), count)]
+        found = restore_axes(out, x.shape, p.axes)
+        return [out], [mean_of_winners(x, found, t, lambda z: reduce_sum(z, p.axes))]
 
     return rule
 
@@ -159,11 +124,11 @@ def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
     return reshape(moved, (count, *[x.shape[k] for k in kept]))
 
 
-_define_reduction(reduce_prod_p, "mul", "iufc", _prod_jvp)
-_define_reduction(reduce_max_p, "max", "biuf", _extreme_jvp(reduce_max_p))
-_define_reduction(reduce_min_p, "min", "biuf", _extreme_jvp(reduce_min_p))
-_define_reduction(reduce_and_p, "and", "b", zero_jvp(reduce_and_p))
-_define_reduction(reduce_or_p, "or", "b", zero_jvp(reduce_or_p))
+define_reduction(reduce_prod_p, "mul", "iufc", _prod_jvp)
+define_reduction(reduce_max_p, "max", "biuf", _extreme_jvp(reduce_max_p))
+define_reduction(reduce_min_p, "min", "biuf", _extreme_jvp(reduce_min_p))
+define_reduction(reduce_and_p, "and", "b", zero_jvp(reduce_and_p))
+define_reduction(reduce_or_p, "or", "b", zero_jvp(reduce_or_p))
 
 
 # argmax, argmin

@@ -23,8 +23,7 @@ from fiveloop.core.primitives.broadcast import (
     reshape,
     zeros_of,
 )
-from fiveloop.core.primitives.duplicates import is_first, product_of_others
-from fiveloop.core.primitives.elementwise import add, bitwise_and, equal, mul, not_equal, select
+from fiveloop.core.primitives.elementwise import add, equal, mul, select
 from fiveloop.core.primitives.gather import (
     KINDS,
     GatherParams,
@@ -37,6 +36,11 @@ from fiveloop.core.primitives.gather import (
     gather,
     scatter,
     scatter_p,
+)
+from fiveloop.core.primitives.monoids import (
+    changed_by,
+    factor_of_share,
+    winning_shares,
 )
 from fiveloop.core.primitives.shape import iota
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
@@ -116,14 +120,18 @@ def _mul_tangent(
     out = scatter(x_dot, indices, updates, p) if isinstance(x_dot, Value) else zeros_of(x.aval)
     if isinstance(updates_dot, Zero):
         return out
-    slope = gather(x, indices, _gather_like(x.aval, updates.aval, p))
-    if not p.unique_indices:
-        slope = mul(slope, product_of_others(updates, _places(x, indices, updates, p)))
+    old = gather(x, indices, _gather_like(x.aval, updates.aval, p))
+    slope = factor_of_share(old, updates, _places(x, indices, updates, p))
     return scatter(out, indices, mul(slope, updates_dot), replace(p, kind="add"))
 
 
-def _places(x: Value, indices: Value, updates: Value, p: ScatterParams) -> Value:
-    """For each element of the updates, the number, from 1 on, of the element that it goes to; 0 if there is none."""
+def _places(x: Value, indices: Value, updates: Value, p: ScatterParams) -> Value | None:
+    """For each element of the updates, the number, from 1 on, of the element that it goes to; 0 if there is none.
+
+    None if no two of them go to one.
+    """
+    if p.unique_indices:
+        return None
     numbers = add(reshape(iota(np.int32, size_of(x.shape)), x.shape), full(x.shape, 1, np.int32))
     return gather(numbers, indices, _gather_like(x.aval, updates.aval, p))
 
@@ -137,16 +145,12 @@ def _extremum_tangent(
 ) -> Value:
     """The tangent of whatever won: the old element if it equals the result, else the first such update."""
     x, indices, updates = primals
-    kept = select(equal(x, out), instantiate(x_dot), zeros_of(x.aval))
+    kept = select(changed_by(x, out), zeros_of(x.aval), instantiate(x_dot))
     if isinstance(updates_dot, Zero):
         return kept
     like = _gather_like(x.aval, updates.aval, p)
-    wins = bitwise_and(
-        equal(updates, gather(out, indices, like)),
-        not_equal(gather(x, indices, like), gather(out, indices, like)),
-    )
-    if not p.unique_indices:
-        wins = is_first(wins, _places(x, indices, updates, p))
+    old, new = gather(x, indices, like), gather(out, indices, like)
+    wins = winning_shares(changed_by(old, new), new, updates, _places(x, indices, updates, p))
     won = select(wins, updates_dot, zeros_of(updates.aval))
     return scatter(kept, indices, won, replace(p, kind="add"))
 

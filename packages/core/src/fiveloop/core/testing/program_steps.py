@@ -19,9 +19,11 @@ from fiveloop.core.api.custom_vjp import custom_vjp
 from fiveloop.core.api.gradient import grad
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
+from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as e
 from fiveloop.core.primitives import reduce as r
 from fiveloop.core.primitives import shape as s
+from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.dot import dot_general
 from fiveloop.core.testing.programs import (
     INDEX_RANGE,
@@ -50,10 +52,10 @@ def _erf(x: Any) -> Any:
 
 
 UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "sin": (e.sin, np.sin),
-    "tanh": (e.tanh, np.tanh),
+    "sin": (sp.sin, np.sin),
+    "tanh": (sp.tanh, np.tanh),
     "neg": (e.neg, np.negative),
-    "logistic": (e.logistic, lambda x: 1 / (1 + np.exp(-x))),
+    "logistic": (sp.logistic, lambda x: 1 / (1 + np.exp(-x))),
     "bell": (lambda x: e.exp(e.neg(e.square(x))), lambda x: np.exp(-x * x)),
     "root": (
         lambda x: e.sqrt(e.add(e.square(x), 1.5)),
@@ -61,15 +63,15 @@ UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ),
     "log": (lambda x: e.log1p(e.square(x)), lambda x: np.log1p(x * x)),
     "inverse": (lambda x: e.rsqrt(e.add(1.0, e.square(x))), lambda x: 1 / np.sqrt(1 + x * x)),
-    "cube": (lambda x: e.tanh(e.integer_pow(x, 3)), lambda x: np.tanh(x * x * x)),
-    "erf": (e.erf, _erf),
+    "cube": (lambda x: sp.tanh(sp.integer_pow(x, 3)), lambda x: np.tanh(x * x * x)),
+    "erf": (sp.erf, _erf),
 }
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "mean2": (lambda x, y: e.mul(e.add(x, y), 0.5), lambda x, y: (x + y) * x.dtype.type(0.5)),
-    "product": (lambda x, y: e.tanh(e.mul(x, y)), lambda x, y: np.tanh(x * y)),
-    "difference": (lambda x, y: e.sin(e.sub(x, y)), lambda x, y: np.sin(x - y)),
+    "product": (lambda x, y: sp.tanh(e.mul(x, y)), lambda x, y: np.tanh(x * y)),
+    "difference": (lambda x, y: sp.sin(e.sub(x, y)), lambda x, y: np.sin(x - y)),
     "ratio": (
-        lambda x, y: e.div(x, e.add(2.0, e.sin(y))),
+        lambda x, y: e.div(x, e.add(2.0, sp.sin(y))),
         lambda x, y: x / (2 + np.sin(y)).astype(x.dtype),
     ),
     "maximum": (e.maximum, np.maximum),
@@ -80,11 +82,11 @@ for _name, (_library, _twin) in {**UNARY, **BINARY}.items():
     define_operation(_name, _library, _twin)
 
 define_operation("scale", e.mul, lambda x, c: (x * x.dtype.type(c)).astype(x.dtype))
-define_operation("sum", s.reduce_sum, lambda x, axes=None: np.sum(x, axis=axes).astype(x.dtype))
+define_operation("sum", bc.reduce_sum, lambda x, axes=None: np.sum(x, axis=axes).astype(x.dtype))
 define_operation("largest", r.reduce_max, lambda x, axes=None: np.max(x, axis=axes))
-define_operation("broadcast_to", s.broadcast_to, lambda x, shape: np.broadcast_to(x, shape).copy())
-define_operation("transpose", s.transpose, np.transpose)
-define_operation("reshape", s.reshape, np.reshape)
+define_operation("broadcast_to", bc.broadcast_to, lambda x, shape: np.broadcast_to(x, shape).copy())
+define_operation("transpose", bc.transpose, np.transpose)
+define_operation("reshape", bc.reshape, np.reshape)
 define_operation("reverse", s.reverse, lambda x, axes: np.flip(x, axes))
 define_operation("concatenate", s.concatenate, np.concatenate)
 define_operation(
@@ -349,9 +351,9 @@ KINK = 0.03
 
 
 def _total(ys: Sequence[Any]) -> Value:
-    total: Value = s.reduce_sum(ys[0])
+    total: Value = bc.reduce_sum(ys[0])
     for y in ys[1:]:
-        total = e.add(total, s.reduce_sum(y))
+        total = e.add(total, bc.reduce_sum(y))
     return total
 
 
@@ -390,7 +392,7 @@ def _twin_vmap(fun: Callable[[Any], Sequence[Any]], xs: Any) -> list[Any]:
 
 
 define_operation("grad", _grad_of_total, _twin_grad)
-define_operation("jvp", lambda fun, x: jvp(fun, (x,), (s.full_like(x, 1.0),))[1], _twin_jvp)
+define_operation("jvp", lambda fun, x: jvp(fun, (x,), (bc.full_like(x, 1.0),))[1], _twin_jvp)
 define_operation("vmap", lambda fun, xs: vmap(fun)(xs), _twin_vmap)
 
 # functions with custom rules

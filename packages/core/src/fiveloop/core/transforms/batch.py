@@ -13,8 +13,7 @@ from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.graph import changed_refs, reachable
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, vars_in_order
 from fiveloop.core.ir.source import Source, function_source
-from fiveloop.core.primitives.broadcast import zeros_of
-from fiveloop.core.primitives.shape import bdim_at
+from fiveloop.core.primitives.broadcast import bdim_at, zeros_of
 from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.settings import chosen_settings

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from typing import Literal as OneOf
 
 from fiveloop.core.ir.effects import PositionalEffect
@@ -23,17 +22,15 @@ from fiveloop.core.ir.jaxpr import (
     Atom,
     Eqn,
     Jaxpr,
-    Primitive,
     Var,
     jaxprs_in,
     used_vars,
     vars_in_order,
 )
-from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, transpose_p
-from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
+from fiveloop.core.primitives.broadcast import broadcast_in_dim_p
 from fiveloop.core.rule_types import EqnSplit
 from fiveloop.core.rules import Split as SplitRule
-from fiveloop.core.rules import bodies_rules, split_rules
+from fiveloop.core.rules import bodies_rules, split_rules, view_rules
 from fiveloop.core.transforms.replay import replayed
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 from fiveloop.core.transforms.saving import SavingPlan
@@ -296,7 +293,7 @@ class _Splitter:
 
     def _views_at_hand(self, eqn: Eqn) -> bool:
         """Whether an equation only picks or rearranges elements of what is at hand."""
-        return eqn.primitive in _VIEWS and used_vars(eqn.invars) <= self.at_hand
+        return eqn.primitive in view_rules and used_vars(eqn.invars) <= self.at_hand
 
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr
@@ -405,11 +402,6 @@ class _Splitter:
 def _is_spreading(eqn: Eqn) -> bool:
     """Whether an equation only repeats elements: what it is given takes less room than what it gives."""
     return eqn.primitive is broadcast_in_dim_p
-
-
-_VIEWS: frozenset[Primitive[Any]] = frozenset(
-    {reshape_p, transpose_p, broadcast_in_dim_p, slice_p, dynamic_slice_p}
-)
 
 
 def _replayed(eqns: Sequence[Eqn]) -> list[Eqn] | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
-    ELEMENTWISE,
     Environment,
     Indexer,
     Setting,
@@ -15,6 +14,7 @@ from fiveloop.core.engine import (
     bind_eqn,
     bitwise_not,
     bitwise_or,
+    by_element_rules,
     keep_source,
     resolve_index_p,
 )
@@ -178,7 +178,7 @@ def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value) -> None:
     """
     if not _may_hold_nan(out):
         return
-    in_place = eqn.primitive in ELEMENTWISE or (
+    in_place = eqn.primitive in by_element_rules or (
         eqn.primitive in _ACCUMULATES and names_each_once(eqn.params.indexer)
     )
     made = out != out

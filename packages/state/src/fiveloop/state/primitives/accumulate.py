@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import RuleError, Value
-from fiveloop.core.engine import bitwise_or, equal, is_first, mul, not_equal, product_of_others
+from fiveloop.core.engine import changed_by, factor_of_share, mul, winning_shares
 from fiveloop.core.extend import (
     Accumulator,
     Aval,
@@ -15,7 +15,6 @@ from fiveloop.core.extend import (
     Zero,
     bind,
     bind1,
-    bitwise_and,
     define,
     instantiate,
     select,
@@ -84,9 +83,15 @@ def _product_rule(
     bind(accumulate_p, ref_dot, x, *index, params=p)
     if isinstance(x_dot, Zero):
         return
-    if not names_each_once(p.indexer):
-        old = mul(old, product_of_others(x, element_numbers(ref.shape, p.indexer, index)))
-    bind(addupdate_p, ref_dot, mul(old, x_dot), *index, params=IndexParams(p.indexer))
+    slope = factor_of_share(old, x, _places(ref, index, p))
+    bind(addupdate_p, ref_dot, mul(slope, x_dot), *index, params=IndexParams(p.indexer))
+
+
+def _places(ref: Value, index: Sequence[Value], p: AccumulateParams) -> Value | None:
+    """For each element of the share, the number of the Ref's element it goes to; None if no two go to one."""
+    if names_each_once(p.indexer):
+        return None
+    return element_numbers(ref.shape, p.indexer, index)
 
 
 def _winner_rule(
@@ -98,23 +103,17 @@ def _winner_rule(
     old_dot = bind1(get_p, ref_dot, *index, params=at)
     if names_each_once(p.indexer):
         new = MONOIDS[p.monoid].combine(old, x)
-        wins = _differs(new, old)
+        wins = changed_by(old, new)
         bind(swap_p, ref, new, *index, params=write)
         bind(swap_p, ref_dot, select(wins, x_dot, old_dot), *index, params=write)
         return
     bind(accumulate_p, *primals, params=p)
     new = bind1(get_p, ref, *index, params=at)
-    changed = _differs(new, old)
-    candidates = bitwise_and(changed, bitwise_or(equal(x, new), not_equal(x, x)))
-    wins = is_first(candidates, element_numbers(ref.shape, p.indexer, index))
+    changed = changed_by(old, new)
+    wins = winning_shares(changed, new, x, _places(ref, index, p))
     nothing = zeros_of(x_dot.aval)
     bind(swap_p, ref_dot, select(changed, nothing, old_dot), *index, params=write)
     bind(addupdate_p, ref_dot, select(wins, x_dot, nothing), *index, params=at)
-
-
-def _differs(new: Value, old: Value) -> Value:
-    """Whether an extreme has changed; NaN that stays NaN has not."""
-    return bitwise_and(not_equal(new, old), equal(old, old))
 
 
 def accumulate_transpose(

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fiveloop.core import jvp
 from fiveloop.core.array import as_value
-from fiveloop.core.primitives.duplicates import is_first, product_of_others
+from fiveloop.core.primitives.monoids import is_first, product_of_others
 
 Array = np.ndarray[Any, Any]
 
@@ -43,3 +44,21 @@ def test_arrays_of_several_axes() -> None:
     np.testing.assert_array_equal(
         np.asarray(product_of_others(as_value(x), as_value(places))), [[7, 5], [3, 2]]
     )
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize(
+    ("places", "want"),
+    [([1], [1.0, 1.0, 1.0]), ([1, 2], [1.0, 1.0, 1.0]), ([0, 0], [5.0, 1.0, 1.0])],
+)
+def test_a_nan_wins_with_its_derivative_and_stays_with_its_own(
+    kind: str, places: list[int], want: list[float]
+) -> None:
+    old = np.array([1.0, np.nan, 2.0 if kind == "max" else 0.25])
+    shares = np.array([np.nan, 0.5])[: len(places)]
+
+    def put(x: Any, v: Any) -> Any:
+        return getattr(x.at[np.array(places)], kind)(v)
+
+    _, dot = jvp(put, (old, shares), (np.ones(3), np.full(len(places), 5.0)))
+    assert np.asarray(dot).tolist() == want

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, jvp, vmap
-from fiveloop.core.primitives import cumulative as c
+from fiveloop.core.primitives import running as c
+from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.primitives.shape import reduce_sum
 from fiveloop.core.promotion import dtype_kind
 
 RUNNING: dict[str, tuple[Callable[..., Any], np.ufunc]] = {

@@ -31,11 +31,20 @@ from fiveloop.core.primitives.check import (
     check_kind,
     known_bool,
 )
-from fiveloop.core.primitives.convert import Operand, convert, operand, promote
+from fiveloop.core.primitives.convert import Operand, convert, counted, operand, promote
 from fiveloop.core.primitives.costs import reduction_cost
-from fiveloop.core.primitives.elementwise_arithmetic import abs, add, exp, mul, sub
-from fiveloop.core.primitives.elementwise_logic import bitwise_or, equal, greater, less, select
-from fiveloop.core.primitives.row_loop import in_front, put_back, row_loop
+from fiveloop.core.primitives.elementwise import (
+    abs,
+    add,
+    bitwise_or,
+    equal,
+    exp,
+    greater,
+    less,
+    mul,
+    select,
+    sub,
+)
 from fiveloop.core.primitives.shape import iota, pad
 from fiveloop.core.promotion import wide_for_sums
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
@@ -124,11 +133,9 @@ def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool =
 
 
 def _run(prim: Primitive[CumulativeParams], x: Value, axis: int, reverse: bool) -> Value:
-    if x.dtype == np.bool_:
-        x = convert(x, np.int32)
     at = canonical_axis(prim.name, axis, x.ndim)
     params = CumulativeParams(at, known_bool(prim.name, "reverse", reverse))
-    return bind1(prim, x, params=params)
+    return bind1(prim, counted(x), params=params)
 
 
 def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
@@ -156,10 +163,7 @@ def _abstract_eval(
     return rule
 
 
-Write = Callable[[Builder, IRValue, IRValue], IRValue]
-
-
-def _lower_prefix(kind: str, combine: Write) -> Lower:
+def _lower_prefix(kind: str) -> Lower:
     """A loop on the CPU; a window reduction, which other platforms run in parallel, elsewhere."""
 
     def rule(ctx: Any, xs: Sequence[IRValue], p: CumulativeParams) -> list[IRValue]:
@@ -167,9 +171,10 @@ def _lower_prefix(kind: str, combine: Write) -> Lower:
         if 0 in x.shape:
             return [x]
         wide = hlo.convert(b, x, wide_for_sums(x.dtype))
-        if ctx.platform != "cpu" and kind != "logsumexp":
+        if ctx.platform != "cpu" and kind in hlo.COMBINERS:
             return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
-        start = -np.inf if kind == "logsumexp" else hlo.identity(kind, wide.dtype)
+        combine = hlo.COMBINERS.get(kind, _log_add_exp)
+        start = hlo.identity(kind, wide.dtype) if kind in hlo.COMBINERS else -np.inf
         identity = hlo.constant(b, start, (), wide.dtype)
         rows = in_front(b, wide, p.axis)
         out = row_loop(b, [rows], identity, lambda c, row: combine(b, c, row[0]), p.reverse)
@@ -277,29 +282,27 @@ def _cumsum_back(ct: Value, aval: Aval, p: CumulativeParams) -> Value:
 
 _define(
     cumsum_p,
-    _lower_prefix("add", hlo.add),
+    _lower_prefix("add"),
     "iufc",
     linear_jvp(cumsum_p),
     linear_transpose(_cumsum_back),
 )
-_define(
-    cumprod_p, _lower_prefix("mul", hlo.mul), "iufc", _recurrent_jvp(cumprod_p, 1, _prod_slopes)
-)
+_define(cumprod_p, _lower_prefix("mul"), "iufc", _recurrent_jvp(cumprod_p, 1, _prod_slopes))
 _define(
     cummax_p,
-    _lower_prefix("max", hlo.max),
+    _lower_prefix("max"),
     "iuf",
     _recurrent_jvp(cummax_p, -np.inf, _greater_slopes),
 )
 _define(
     cummin_p,
-    _lower_prefix("min", hlo.min),
+    _lower_prefix("min"),
     "iuf",
     _recurrent_jvp(cummin_p, np.inf, _extreme_slopes(less)),
 )
 _define(
     cumlogsumexp_p,
-    _lower_prefix("logsumexp", _log_add_exp),
+    _lower_prefix("logsumexp"),
     "f",
     _recurrent_jvp(cumlogsumexp_p, -np.inf, _log_sum_exp_slopes),
 )
@@ -350,3 +353,44 @@ def _recurrence_transpose(
 
 
 _define(linear_recurrence_p, _recurrence_lower, "fc", _recurrence_jvp, _recurrence_transpose)
+
+
+Step = Callable[[IRValue, Sequence[IRValue]], IRValue]
+"""The next result, from the last one and a row of each array."""
+
+
+def row_loop(
+    b: Builder, xs: Sequence[IRValue], init: IRValue, step: Step, reverse: bool
+) -> IRValue:
+    """All results of `carry = step(carry, rows)`, stacked; `init` is the carry before the first.
+
+    On the CPU a loop takes 1 to 10 ns a row and compiles in a few dozen milliseconds, whatever its length; a tree of
+    slices runs as fast on long vectors but takes seconds to compile, and a window reduction is slower.
+    """
+    n, row = xs[0].shape[0], xs[0].shape[1:]
+    int32 = np.dtype(np.int32)
+    zero, one = hlo.constant(b, 0, (), int32), hlo.constant(b, 1, (), int32)
+    stop, last = hlo.constant(b, n, (), int32), hlo.constant(b, n - 1, (), int32)
+    rest = [zero] * len(row)
+
+    def body(carried: list[IRValue]) -> list[IRValue]:
+        i, carry, out = carried
+        place = hlo.sub(b, last, i) if reverse else i
+        rows = [hlo.reshape(b, hlo.dynamic_slice(b, x, [place, *rest], (1, *row)), row) for x in xs]
+        new = step(carry, rows)
+        written = hlo.reshape(b, new, (1, *row))
+        return [hlo.add(b, i, one), new, hlo.dynamic_update_slice(b, out, written, [place, *rest])]
+
+    empty = hlo.constant(b, 0, (n, *row), init.dtype)
+    start = [zero, hlo.broadcast_in_dim(b, init, row, ()), empty]
+    return hlo.while_(b, start, lambda c: hlo.compare(b, c[0], stop, "LT"), body)[2]
+
+
+def in_front(b: Builder, x: IRValue, axis: int) -> IRValue:
+    """An axis moved to the front."""
+    return hlo.transpose(b, x, [axis, *[k for k in range(len(x.shape)) if k != axis]])
+
+
+def put_back(b: Builder, x: IRValue, axis: int) -> IRValue:
+    """The front axis moved to where it came from."""
+    return hlo.transpose(b, x, [*range(1, axis + 1), 0, *range(axis + 1, len(x.shape))])
