@@ -80,7 +80,8 @@ def in_series(x: Any) -> Any:
 
 
 def one_of_three(x: Any) -> Any:
-    return switch(x[0].astype(np.int32), [sin, cos, double], x, vmap="serial")
+    branches: list[Callable[[Any], Any]] = [sin, cos, double]
+    return switch(x[0].astype(np.int32), branches, x, vmap="serial")
 
 
 def until_large(x: Any) -> Any:
