@@ -20,6 +20,7 @@ from .cond.api import cond as cond
 from .cond.api import switch as switch
 from .cond.primitive import CondParams as CondParams
 from .cond.primitive import cond_p as cond_p
+from .planning import bodies as _body_passes
 from .planning import steps as _planning_steps
 from .planning.options import Planning as Planning
 from .planning.options import planning as planning

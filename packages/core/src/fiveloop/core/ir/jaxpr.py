@@ -32,12 +32,13 @@ class Constant(Protocol):
 
 
 class Var:
-    """A variable of a jaxpr, compared by identity."""
+    """A variable of a jaxpr, compared by identity; `hint` is its name for people, if it has one."""
 
-    __slots__ = ("aval",)
+    __slots__ = ("aval", "hint")
 
-    def __init__(self, aval: Aval) -> None:
+    def __init__(self, aval: Aval, hint: str = "") -> None:
         self.aval = aval
+        self.hint = hint
 
     def __repr__(self) -> str:
         return f"Var({self.aval})"
@@ -164,6 +165,11 @@ class Jaxpr:
     @property
     def in_avals(self) -> list[Aval]:
         return [v.aval for v in self.invars]
+
+    @property
+    def hints(self) -> list[str]:
+        """The names of the inputs; empty where an input has none."""
+        return [v.hint for v in self.invars]
 
     @property
     def out_avals(self) -> list[Aval]:

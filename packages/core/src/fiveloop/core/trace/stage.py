@@ -202,14 +202,19 @@ def captured_by(fun: FlatFunction, avals: Sequence[Aval]) -> list[Value]:
     return trace.originals
 
 
-def stage_closed(fun: FlatFunction, avals: Sequence[Aval], name: str = "") -> Jaxpr:
-    """Trace a flat function of the library's own, which closes over no tracer.
+def stage_closed(
+    fun: FlatFunction, avals: Sequence[Aval], name: str = "", hints: Sequence[str] = ()
+) -> Jaxpr:
+    """Trace a flat function of the library's own, which closes over no tracer; `hints` name its inputs.
 
-    CoreError if it captures one: see `stage`, which allows for it.
+    CoreError if it captures a tracer: see `stage`, which allows for it.
 
     >>> print(stage_closed(lambda x: [x * x], [ShapedArray((), np.float32)], "square"))
     { lambda a:f32[] ; let
         b:f32[] = mul a a
       in (b,) }
     """
-    return stage(fun, avals, name).closed()
+    made = stage(fun, avals, name).closed()
+    for v, hint in zip(made.invars, hints, strict=False):
+        v.hint = hint
+    return made

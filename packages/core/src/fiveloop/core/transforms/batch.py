@@ -290,7 +290,7 @@ def _batch_jaxpr(
     avals = [
         a if d is None else a.batched(size, d) for a, d in zip(jaxpr.in_avals, dims, strict=True)
     ]
-    return stage_closed(run, avals, jaxpr.name), tuple(out_batched)
+    return stage_closed(run, avals, jaxpr.name, jaxpr.hints), tuple(out_batched)
 
 
 def batched_vars(

@@ -157,5 +157,7 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
         return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]
 
     dot_avals = [a.tangent() for a in select_by(nonzero, jaxpr.in_avals)]
-    made = stage_closed(run, [*jaxpr.in_avals, *dot_avals], jaxpr.name)
+    dot_hints = [hint and f"tangent of {hint}" for hint in select_by(nonzero, jaxpr.hints)]
+    hints = [*jaxpr.hints, *dot_hints]
+    made = stage_closed(run, [*jaxpr.in_avals, *dot_avals], jaxpr.name, hints)
     return made, tuple(out_nonzero)

@@ -17,7 +17,6 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.for_loop.early_end import end_flag, until_all_are_set
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
-from fiveloop.loops.planning.derived import of_ending
 
 
 def for_batch(
@@ -65,8 +64,7 @@ def _bind_batched(
         return bind(for_p, *operands, params=replace(p, body=body))
     ending = body.remember(("ending", flags), lambda: until_all_are_set(body, 1 + flags))
     have_ended = reduce_and(operands[flags])
-    params = replace(p, body=ending, record=of_ending(p))
-    return bind(for_p, *operands, have_ended, params=params)[:-1]
+    return bind(for_p, *operands, have_ended, params=replace(p, body=ending))[:-1]
 
 
 def _accumulated_within(body: Jaxpr, refs: Sequence[Var]) -> list[Var]:

@@ -10,7 +10,6 @@ from fiveloop.core.engine import acts, must_stay, select_by, used_vars
 from fiveloop.core.extend import Eqn, Var, dce, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.own_slots import drop_dead_writes
 from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
-from fiveloop.loops.planning.derived import of_dce
 
 
 def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
@@ -42,7 +41,7 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     # body : [i, *kept operands as the body has them] -> []
     body = body.replace(invars=[body.invars[0], *select_by(kept, body.invars[1:])])
     num_consts = sum(kept[: p.num_consts])
-    params = replace(p, body=body, num_consts=num_consts, record=of_dce(p.record, kept))
+    params = replace(p, body=body, num_consts=num_consts, record=p.record.keeping(kept))
     return kept, new_eqn(for_p, select_by(kept, eqn.invars), params, outvars, eqn.source)
 
 

@@ -9,7 +9,6 @@ from fiveloop.core import Value
 from fiveloop.core.extend import bind, mutated_positions
 from fiveloop.loops.for_loop.early_end import end_flag
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.loops.planning.derived import of_discharge
 from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
 
 
@@ -42,7 +41,6 @@ def for_discharge(
         body=body,
         num_consts=p.num_consts + len(read),
         end=_end(p, carried),
-        record=of_discharge(p.record, layout),
     )
     outs = bind(for_p, *[values[k] for k in layout], params=params)
     final = dict(zip(carried, outs[p.num_carry :], strict=True))

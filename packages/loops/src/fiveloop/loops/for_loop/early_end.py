@@ -50,6 +50,8 @@ def without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
     if len(inputs) < len(operands) or not inputs.keys() <= set(body.invars):
         return None  # one of them is computed in each step, or there twice
     invars = [inputs.get(v) or Var(v.aval) for v in body.invars]
+    for v, binder in zip(invars, body.invars, strict=True):
+        v.hint = binder.hint
     return Jaxpr(invars, step.eqns, (), body.name), body.invars.index(flag)
 
 
@@ -64,7 +66,7 @@ def until_set(step: Jaxpr, flag: int) -> Jaxpr:
         has_ended = convert(args[flag][...], INDEX.dtype)
         return bind(cond_p, has_ended, *args, params=CondParams((step, skip)))
 
-    return stage_closed(run, step.in_avals, step.name)
+    return stage_closed(run, step.in_avals, step.name, step.hints)
 
 
 def until_all_are_set(step: Jaxpr, flags: int) -> Jaxpr:
@@ -81,4 +83,5 @@ def until_all_are_set(step: Jaxpr, flags: int) -> Jaxpr:
         return []
 
     avals = [*step.in_avals, AbstractRef(PREDICATE)]
-    return until_set(stage_closed(run, avals, step.name), len(step.in_avals))
+    until = stage_closed(run, avals, step.name, [*step.hints, "all ended"])
+    return until_set(until, len(step.in_avals))

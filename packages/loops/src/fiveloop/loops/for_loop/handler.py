@@ -8,7 +8,6 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.extend import bind, eval_jaxpr, stage_closed
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.loops.planning.derived import with_operand
 from fiveloop.state.extend import Handling
 
 
@@ -19,9 +18,8 @@ def for_handler(
     first = p.first_ref
     key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)
     body = p.body.remember(key, lambda: _handled(handling, p))
-    record = with_operand(p.record, first, "an effect's")
-    params = replace(p, body=body, record=record)
-    return bind(for_p, *operands[:first], ref, *operands[first:], params=params)
+    operands = [*operands[:first], ref, *operands[first:]]
+    return bind(for_p, *operands, params=replace(p, body=body))
 
 
 def _handled(handling: Handling, p: ForParams) -> Jaxpr:
@@ -41,5 +39,7 @@ def _handled(handling: Handling, p: ForParams) -> Jaxpr:
             return handling.effect.in_lane(ref, i, p.lanes, step)
         return handling.effect.in_step(ref, p.nsteps - 1 - i if p.reverse else i, step)
 
-    ref, *avals = threaded.in_avals
-    return stage_closed(run, [*avals[:at], ref, *avals[at:]], p.body.name)
+    ref, *binders = threaded.invars
+    binders = [*binders[:at], ref, *binders[at:]]
+    hints = [v.hint for v in binders]
+    return stage_closed(run, [v.aval for v in binders], p.body.name, hints)

@@ -9,7 +9,6 @@ from fiveloop.core import Value
 from fiveloop.core.engine import reachable
 from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
-from fiveloop.loops.planning.derived import of_jvp
 
 
 def for_jvp(
@@ -36,7 +35,7 @@ def for_jvp(
         *dots[num_const_dots:],
     ]
     num_consts = p.num_consts + num_const_dots
-    params = replace(p, body=body, num_consts=num_consts, record=of_jvp(p, nonzero))
+    params = replace(p, body=body, num_consts=num_consts, record=p.record.pushed())
     results = bind(for_p, *operands, params=params)
     num_outs = sum(states)
     outs, rest = results[:num_outs], iter(results[num_outs:])

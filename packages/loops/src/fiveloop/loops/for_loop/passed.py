@@ -135,7 +135,7 @@ class Passed:
 
     def told(self) -> list[Decision]:
         """What is read from where in place of being kept."""
-        names = self.p.record.names_of(len(self.eqn.invars))
+        names = self.p.names
         sources = {v: eqn.source for eqn in self.p.body.eqns for v in eqn.outvars}
         found: list[tuple[Var, str, str]] = []
         for v, held in self.held.items():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from fiveloop.core import Value
 from fiveloop.core.extend import bind
 from fiveloop.loops.for_loop.primitive import ForParams, for_p
-from fiveloop.loops.planning.derived import TAKEN, with_operand
 from fiveloop.state.extend import Guard, predicated
 
 
@@ -24,6 +23,5 @@ def for_predicate(
     made = predicated(p.body, guard.after(1))
     holds, i, *rest = made.invars
     body = made.replace(invars=[i, holds, *rest])
-    record = with_operand(p.record, 0, TAKEN)
-    params = replace(p, body=body, num_consts=p.num_consts + 1, record=record)
+    params = replace(p, body=body, num_consts=p.num_consts + 1)
     return bind(for_p, pred, *operands, params=params)

@@ -21,7 +21,7 @@ from fiveloop.core.extend import (
 from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.planning.options import DEFAULT, Planning
-from fiveloop.loops.planning.record import EMPTY, Record
+from fiveloop.loops.planning.record import EMPTY, Record, names_of
 from fiveloop.state import AbstractRef
 
 INDEX = ShapedArray((), np.int32)
@@ -61,6 +61,11 @@ class ForParams:
     def first_ref(self) -> int:
         """The position of the first Ref among the operands."""
         return self.num_consts + self.num_carry
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the operands."""
+        return names_of(self.body.invars[1:])
 
 
 for_p: Primitive[ForParams] = Primitive("for")
@@ -146,7 +151,10 @@ def _stateful_body(p: ForParams) -> Jaxpr:
 
     avals = p.body.in_avals
     return stage_closed(
-        run, [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]], p.body.name
+        run,
+        [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]],
+        p.body.name,
+        p.body.hints,
     )
 
 

@@ -134,7 +134,7 @@ def _within(eqn: Eqn, ranges: Ranges) -> Eqn:
         consts = [_range(a, ranges) for a in eqn.invars[: p.num_consts]]
         rest = (None,) * (len(eqn.invars) - p.num_consts)
         counter = (0, max(p.nsteps - 1, 0))
-        if p.planning.tell:
+        if p.record.tells:
             told = _told(eqn, [counter, *consts])
             p = replace(p, record=p.record.with_decisions(told))
         return eqn.replace(params=replace(p, body=_simplified(p.body, (counter, *consts, *rest))))
@@ -155,8 +155,7 @@ def _told(loop: Eqn, known: Sequence[Range | None]) -> list[Decision]:
             ranges[eqn.outvars[0]] = found
         if eqn.primitive is resolve_index_p and _changes_nothing(eqn, ranges):
             dropped.append(eqn)
-    names = p.record.names_of(len(p.body.invars) - 1)
-    told = indices_told(p.body, names, ranges, dropped, loop)
+    told = indices_told(p.body, p.names, ranges, dropped, loop)
     # Which lane is whose is not for the user to say.
     return [d for d in told if d.subject not in OWN and (d.done or not p.record.called.kind)]
 

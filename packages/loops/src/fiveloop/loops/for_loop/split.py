@@ -45,7 +45,7 @@ from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state,
 from fiveloop.loops.for_loop.ranges import keep_in_range
 from fiveloop.loops.for_loop.snapshots import with_snapshots
 from fiveloop.loops.for_loop.stacks import zeros_eqn
-from fiveloop.loops.planning.derived import of_known, of_staged
+from fiveloop.loops.planning.record import KNOWN, LINEAR, Record, Saved, shown_type
 from fiveloop.loops.planning.why.passthrough import kept_again
 from fiveloop.state import AbstractRef
 
@@ -251,21 +251,38 @@ class _Loop:
             return []
 
         stack_avals = [self._stack_aval(v.aval) for v in stacked]
-        body = stage_closed(run, [*core.in_avals, *map(AbstractRef, stack_avals)], self.p.body.name)
+        avals = [*core.in_avals, *map(AbstractRef, stack_avals)]
+        hints = [*core.hints, *["residual"] * len(stacked)]
+        body = stage_closed(run, avals, self.p.body.name, hints)
         body = keep_in_range(body, self.p.nsteps)
         empties = [zeros_eqn(a) for a in stack_avals]
         operands = [*select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
         stacks = [Var(a) for a in stack_avals]
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
-        record = of_known(self.p, known, core, stacked)
-        if self.p.planning.tell:
-            again = kept_again(self.p, stacked) if self.p.planning.passthrough else []
-            record = record.with_decisions([*residuals.passed.told(), *again])
+        record = self._known_record(core, residuals)
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,
             new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
         ], stacks
+
+    def _known_record(self, core: Jaxpr, residuals: _Residuals) -> Record:
+        """The record of the known loop, with what it keeps of each step."""
+        record, stacked = self.p.record, residuals.stacked
+        if not record.tells:
+            return record
+        made = {v: eqn.source for eqn in core.eqns for v in eqn.outvars}
+        saved = [
+            Saved(shown_type(v.aval), self.p.nsteps * bytes_of([v.aval]), True, made.get(v))
+            for v in stacked
+        ]
+        again = kept_again(self.p, stacked) if self.p.planning.passthrough else []
+        return record.moved(KNOWN, saved).with_decisions([*residuals.passed.told(), *again])
+
+    def _staged_record(self, invariant: Sequence[Var]) -> Record:
+        """The record of the staged loop, with what it is given once; it is planned anew."""
+        saved = [Saved(shown_type(v.aval), bytes_of([v.aval]), False, None) for v in invariant]
+        return replace(self.p.record.moved(LINEAR, saved), decisions=())
 
     def _staged(
         self,
@@ -300,10 +317,14 @@ class _Loop:
             return eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
 
         binders = [v.aval for v in select_by(taken, self.p.body.invars[1:])]
+        hints = select_by(taken, self.p.body.hints[1:])
+        given, held = ([self.p.body.hints[1 + k] for k in ks] for ks in passed.operands)
+        names = [*["residual of all steps"] * len(invariant), *given, *hints[:num_consts]]
+        names += [*["residual"] * len(stacks), *held, *hints[num_consts:]]
         value_avals = [a.aval.strong() for a in [*invariant, *constants]]
         refs = [AbstractRef(a.aval.strong()) for a in [*stacks, *arrays]]
         avals = [INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
-        body = stage_closed(run, avals, self.p.body.name)
+        body = stage_closed(run, avals, self.p.body.name, ["", *names])
         atoms = select_by(taken, self.eqn.invars)
         before = [*invariant, *constants, *atoms[:num_consts]]
         operands = [*before, *stacks, *arrays, *atoms[num_consts:]]
@@ -311,7 +332,7 @@ class _Loop:
         for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
             if take and state and out is not None:
                 outs.append(out if unk else Var(out.aval))
-        record = of_staged(self.p, taken, invariant, len(stacks), passed.operands)
+        record = self._staged_record(invariant)
         params = replace(self.p, body=body, num_consts=len(before), record=record)
         return new_eqn(for_p, operands, params, outs, self.eqn.source)
 

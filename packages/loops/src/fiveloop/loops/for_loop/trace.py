@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Tracer, Value
 from fiveloop.core.engine import (
     STATIC,
     at_source,
     current_source,
-    is_eager,
-    partition,
-    select_by,
-    used_vars,
 )
-from fiveloop.core.extend import bind, eval_jaxpr, mutated_positions, stage
+from fiveloop.core.extend import bind, mutated_positions, stage
 from fiveloop.loops.common import body_name, strong
 from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
 from fiveloop.loops.for_loop.ranges import keep_in_range
-from fiveloop.loops.planning.constants import decisions as constants_told
-from fiveloop.loops.planning.constants import promote_constants
-from fiveloop.loops.planning.fold import fold_writes
-from fiveloop.loops.planning.invariant import invariant_part
 from fiveloop.loops.planning.names import closure_names
-from fiveloop.loops.planning.options import Planning, current_planning
-from fiveloop.loops.planning.promote import promote
-from fiveloop.loops.planning.record import FOR_LOOP, Called, Decision, Record
+from fiveloop.loops.planning.options import current_planning
+from fiveloop.loops.planning.record import EMPTY, FOR_LOOP, Called, Decision, Record
 from fiveloop.state import Ref
 
 
@@ -36,7 +28,8 @@ from fiveloop.state import Ref
 class TracedBody:
     """A body traced: `jaxpr : [i, *consts, *refs, *args] -> [*outs]`, with the values that it closes over.
 
-    `fun` is the user's function that it was traced from, and `called` what it was given to.
+    `fun` is the user's function that it was traced from, and `called` what it was given to. The last `num_promoted` of
+    the `refs` are values that the body has as Refs. `told` are the decisions of the passes over it.
     """
 
     jaxpr: Jaxpr
@@ -44,6 +37,8 @@ class TracedBody:
     refs: list[Value]
     fun: object = None
     called: Called = FOR_LOOP
+    num_promoted: int = 0
+    told: Sequence[Decision] = ()
 
 
 def trace_body(
@@ -124,89 +119,32 @@ def loop_of(
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
     chosen = current_planning()
+    if chosen.tell:
+        _name_inputs(traced, states)
     traced = replace(traced, jaxpr=keep_in_range(traced.jaxpr, nsteps))
-    story = _Story(traced, states) if chosen.tell else None
-    names = story.names if story else [""] * (len(traced.jaxpr.invars) - 1)
-    for is_on, step in ((chosen.promote, promote), (chosen.fold, fold_writes)):
-        if is_on:
-            body, told = step(traced.jaxpr, names)
-            traced = replace(traced, jaxpr=body)
-            if story:
-                story.told += told
-    if chosen.hoist and nsteps > 1 and not is_eager():
-        traced = _hoisted(traced, story)
-    body, num_consts, num_refs = traced.jaxpr, len(traced.consts), len(traced.refs)
-    mask = [False] * num_consts
-    if chosen.constants:
-        body, mask = promote_constants(body, num_consts, num_refs)
-    consts, indexed = partition(mask, traced.consts)
-    body = stopped(body) if stopped else body
-    params = ForParams(nsteps, body, len(consts), reverse, min(unroll, nsteps), planning=chosen)
-    if story:
-        params = replace(params, record=story.record(traced.jaxpr, mask, num_refs, chosen))
-    return Loop(params, [*consts, *traced.refs, *indexed], len(indexed))
+    for name, run in BODY_PASSES.items():
+        if getattr(chosen, name):
+            traced = run(traced, nsteps, chosen.tell)
+    body = stopped(traced.jaxpr) if stopped else traced.jaxpr
+    record = Record(traced.called, tells=True).with_decisions(traced.told) if chosen.tell else EMPTY
+    num_consts, turn = len(traced.consts), min(unroll, nsteps)
+    params = ForParams(nsteps, body, num_consts, reverse, turn, planning=chosen, record=record)
+    return Loop(params, [*traced.consts, *traced.refs], traced.num_promoted)
 
 
-def _hoisted(traced: TracedBody, story: _Story | None) -> TracedBody:
-    """The body with what no step changes computed here, and among its constants; those that it needs no more are gone.
-
-    Outside of traces that is left to the pass, so that one program does it all.
-    """
-    i, *binders = traced.jaxpr.invars
-    num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
-    changed = mutated_positions(traced.jaxpr.effects)
-    read = [v for k, v in enumerate(binders[:num]) if k >= num_consts and k + 1 not in changed]
-    found = invariant_part(traced.jaxpr, binders[:num_consts], read)
-    if story:
-        story.told += found.told
-    if not found.results:
-        return traced
-    before = Jaxpr(binders[:num], found.eqns, found.results, traced.jaxpr.name)
-    values = eval_jaxpr(before, [*traced.consts, *traced.refs])
-    used = {a for e in found.rest for a in used_vars(e.invars)} | used_vars(traced.jaxpr.outvars)
-    kept = [v in used for v in binders[:num_consts]]
-    consts = [*select_by(kept, binders[:num_consts]), *found.results]
-    body = Jaxpr(
-        [i, *consts, *binders[num_consts:]],
-        found.rest,
-        traced.jaxpr.outvars,
-        traced.jaxpr.name,
-    )
-    if story:
-        story.move(kept, len(found.results))
-    return replace(traced, jaxpr=body, consts=[*select_by(kept, traced.consts), *values])
+def _name_inputs(traced: TracedBody, states: Sequence[str]) -> None:
+    """Give the inputs of a body the names that they have in the user's program."""
+    closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
+    names = chain(closed, states, repeat("state"))
+    for v, name in zip(traced.jaxpr.invars[1:], names, strict=False):
+        v.hint = name
 
 
-class _Story:
-    """What is told of a loop while it is traced: the names of its operands, and what was done."""
+class BodyPass(Protocol):
+    """What changes the body of a loop while it is traced, before any derivative; with `tells` it says why."""
 
-    def __init__(self, traced: TracedBody, states: Sequence[str]) -> None:
-        closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
-        count = len(traced.jaxpr.invars) - 1 - len(closed)
-        names = [*closed, *states][: len(closed) + count]
-        self.traced = traced
-        self.names = [*names, *["state"] * (len(closed) + count - len(names))]
-        self.told: list[Decision] = []
+    def __call__(self, traced: TracedBody, nsteps: int, tells: bool, /) -> TracedBody: ...
 
-    def move(self, kept: Sequence[bool], count: int) -> None:
-        """Take note of constants that are gone, and of those that are computed before the loop."""
-        num = len(kept)
-        self.names = [
-            *select_by(kept, self.names[:num]),
-            *["computed before"] * count,
-            *self.names[num:],
-        ]
 
-    def record(
-        self, body: Jaxpr, promoted: Sequence[bool], num_refs: int, chosen: Planning
-    ) -> Record:
-        """The record of the loop, with names in the order of its operands."""
-        num_consts = len(promoted)
-        closed = self.names[:num_consts]
-        if chosen.constants and not self.traced.called.kind:
-            self.told += constants_told(body, closed, promoted)
-        kept, indexed = partition(promoted, closed)
-        rest = self.names[num_consts:]
-        names = [*kept, *rest[:num_refs], *indexed, *rest[num_refs:]]
-        record = Record(self.traced.called, names=tuple(names))
-        return record.with_decisions(self.told)
+BODY_PASSES: dict[str, BodyPass] = {}
+"""The passes over traced bodies by the names of their planning steps, in order."""

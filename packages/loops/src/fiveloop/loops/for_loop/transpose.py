@@ -27,7 +27,7 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.for_loop.own_slots import sums_as_writes
 from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
-from fiveloop.loops.planning.derived import of_transpose
+from fiveloop.loops.planning.record import BACKWARD
 from fiveloop.state import AbstractRef
 
 
@@ -61,7 +61,7 @@ def for_transpose(
                 body=body_t,
                 num_consts=num_consts,
                 reverse=not p.reverse,
-                record=of_transpose(p, linear),
+                record=p.record.moved(BACKWARD, p.record.saved),
             ),
         )
     )
@@ -145,6 +145,8 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
         return []
 
     as_refs = [a if isinstance(a, AbstractRef) else AbstractRef(a) for a in linear_avals]
-    return stage_closed(
-        run, [p.body.in_avals[0], *known_avals, *as_refs], p.body.name
-    ), p.num_consts - num_linear_consts
+    known_hints, linear_hints = partition(linear, p.body.hints[1:])
+    cotangents = [h and f"cotangent of {h.removeprefix('tangent of ')}" for h in linear_hints]
+    avals = [p.body.in_avals[0], *known_avals, *as_refs]
+    body_t = stage_closed(run, avals, p.body.name, ["", *known_hints, *cotangents])
+    return body_t, p.num_consts - num_linear_consts

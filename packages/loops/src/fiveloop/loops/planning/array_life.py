@@ -23,7 +23,7 @@ from fiveloop.loops.cond.primitive import cond_p
 from fiveloop.loops.planning.array_access import Access, Made, access
 from fiveloop.loops.planning.entered import is_entered
 from fiveloop.loops.planning.masked import chooses, going_on, mask
-from fiveloop.loops.planning.record import Decision, Record
+from fiveloop.loops.planning.record import Decision
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p, swap_p
@@ -256,7 +256,8 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
         or not all(isinstance(n, int) for n in array.aval.shape)
     ):
         return None
-    life = Life(Var(AbstractRef(array.aval)), p.body, whiles=True, going=going_on(p))
+    ref = Var(AbstractRef(array.aval), array.hint)
+    life = Life(ref, p.body, whiles=True, going=going_on(p))
     outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
     stays = life.follow([array]) is not None or out not in life.last
     if stays or not (life.is_dynamic and life.is_updated) or life.names & used_vars(outvars):
@@ -270,16 +271,8 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     reads = [read] if p.cond.invars[at] in uses_of(p.cond) else []
     cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
-    return replace(p, cond=cond, body=body, record=_with_ref(p.record, at))
-
-
-def _with_ref(record: Record, at: int) -> Record:
-    """The record, if one is kept, of a `while` of which operand number `at` has become a Ref, the last operand."""
-    names = record.names
-    if not names:
-        return record
-    told = record.with_decisions([Decision("promote", names[at], True, DONE)])
-    return replace(told, names=(*names[:at], *names[at + 1 :], names[at]))
+    told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
+    return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
 
 
 def uses_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:

@@ -52,7 +52,7 @@ def branch(eqn: Eqn, around: Around) -> Planned:
     p = eqn.params
     if p.num_carry:
         return Planned(eqn)
-    names = dict(zip(p.body.invars[1:], p.record.names_of(len(eqn.invars)), strict=True))
+    names = dict(zip(p.body.invars[1:], p.names, strict=True))
     body, told = _body(p.body, names, _untouched(eqn, around))
     if body is p.body:
         return Planned(eqn, told=told)

@@ -18,7 +18,6 @@ from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Var, add_p, new_eqn, resh
 from fiveloop.loops.for_loop.affine import Affine
 from fiveloop.loops.for_loop.primitive import for_p
 from fiveloop.loops.planning.chains import Chain, ChainFinder, Place
-from fiveloop.loops.planning.derived import with_carried
 from fiveloop.loops.planning.hoist import renamed
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
@@ -38,9 +37,8 @@ def carry(eqn: Eqn) -> Planned:
     chains = [chain for ref in refs if (chain := finder.chain(ref)) is not None]
     if not chains:
         return Planned(eqn)
-    names = p.record.names_of(len(eqn.invars))
     told = [
-        Decision(STEP, names[p.body.invars.index(c.ref) - 1], True, CARRIED, c.write.eqn.source)
+        Decision(STEP, p.names[p.body.invars.index(c.ref) - 1], True, CARRIED, c.write.eqn.source)
         for c in chains
     ]
     before: list[Eqn] = []
@@ -86,14 +84,13 @@ def _carrying(eqn: Eqn, chains: Sequence[Chain], firsts: Sequence[Sequence[Atom]
     body   : [i, *consts, *refs, *carried]  -> []
     """
     p = eqn.params
-    carried = [[Var(AbstractRef(c.aval)) for _ in range(c.steps)] for c in chains]
+    carried = [[Var(AbstractRef(c.aval), "carried on") for _ in range(c.steps)] for c in chains]
     refs = [ref for each in carried for ref in each]
     operands = [x for each in firsts for x in each]
     eqns = _step(p.body, chains, carried)
     body = Jaxpr([*p.body.invars, *refs], eqns, p.body.outvars, p.body.name)
-    params = replace(p, body=body, record=with_carried(p.record, len(refs)))
     outs = [*eqn.outvars, *[Var(x.aval.strong()) for x in operands]]
-    return new_eqn(for_p, [*eqn.invars, *operands], params, outs, eqn.source)
+    return new_eqn(for_p, [*eqn.invars, *operands], replace(p, body=body), outs, eqn.source)
 
 
 def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]) -> list[Eqn]:

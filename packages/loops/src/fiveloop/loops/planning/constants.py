@@ -15,7 +15,7 @@ from fiveloop.loops.planning.array_access import INDEXED, Access, Made, access
 from fiveloop.loops.planning.array_life import Verdict, access_or_why
 from fiveloop.loops.planning.entered import is_entered
 from fiveloop.loops.planning.names import COMPUTED
-from fiveloop.loops.planning.record import Decision
+from fiveloop.loops.planning.record import Decision, names_of
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
 
@@ -35,7 +35,7 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     i, *binders = body.invars
     consts, rest = binders[:num_consts], binders[num_consts:]
     made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
-    refs = {v: Var(AbstractRef(v.aval)) for v in consts}
+    refs = {v: Var(AbstractRef(v.aval), v.hint) for v in consts}
     indexed = {v for eqn in body.eqns for v in _indexed(eqn, refs, made)}
     mask = [v in indexed for v in consts]
     if not any(mask):
@@ -52,7 +52,7 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     return Jaxpr(invars, eqns, outs, body.name), mask
 
 
-def decisions(body: Jaxpr, names: Sequence[str], promoted: Sequence[bool]) -> list[Decision]:
+def decisions(body: Jaxpr, promoted: Sequence[bool]) -> list[Decision]:
     """What became of each constant that is an array, and why, with the line that reads it at an index or first uses it.
 
     body : [i, *consts, *rest] -> [*outs], before any constant is promoted
@@ -61,7 +61,7 @@ def decisions(body: Jaxpr, names: Sequence[str], promoted: Sequence[bool]) -> li
     made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
     refs = {v: Var(AbstractRef(v.aval)) for v in consts}
     told = []
-    for v, name, done in zip(consts, names, promoted, strict=True):
+    for v, name, done in zip(consts, names_of(consts), promoted, strict=True):
         users = [e for e in body.eqns if v in (_indexed(e, refs, made) if done else e.invars)]
         source = users[0].source if users else None
         if v.aval.shape and name != COMPUTED:

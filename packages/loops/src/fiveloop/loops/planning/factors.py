@@ -145,7 +145,7 @@ class Places:
                 self.reused[x] = spare
             else:
                 steps = self.stacks.eqn.params.nsteps
-                self.new[x] = Var(AbstractRef(x.aval.strong().batched(steps)))
+                self.new[x] = Var(AbstractRef(x.aval.strong().batched(steps)), "factor")
 
     @property
     def empties(self) -> list[Eqn]:

@@ -6,7 +6,7 @@ So derivatives and residuals have less to follow. Two places are the same, or ap
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr
@@ -14,7 +14,7 @@ from fiveloop.core.engine import prune, vars_in_order
 from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Var, add_p, new_eqn
 from fiveloop.loops.planning.entered import with_bodies
 from fiveloop.loops.planning.equal import Equal
-from fiveloop.loops.planning.record import Decision, Planned
+from fiveloop.loops.planning.record import Decision, Planned, names_of
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, get_p, known_relation, names_each_once, swap_p
 
@@ -24,9 +24,9 @@ FORWARDED = "a read is what was written there before"
 ADDED = "what is added to a place is added to what was written or added there before"
 
 
-def fold_writes(body: Jaxpr, names: Sequence[str]) -> tuple[Jaxpr, list[Decision]]:
-    """The body with fewer reads and writes, and what was done; `names` are those of its operands after the counter."""
-    return _folded(body, dict(zip(body.invars[1:], names, strict=True)))
+def fold_writes(body: Jaxpr) -> tuple[Jaxpr, list[Decision]]:
+    """The body with fewer reads and writes, and what was done."""
+    return _folded(body, dict(zip(body.invars[1:], names_of(body.invars[1:]), strict=True)))
 
 
 def _folded(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision]]:
@@ -45,7 +45,7 @@ def _folded(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision
 def fold(eqn: Eqn) -> Planned:
     """A loop with the writes of its step folded."""
     p = eqn.params
-    body, told = fold_writes(p.body, p.record.names_of(len(eqn.invars)))
+    body, told = fold_writes(p.body)
     if body is p.body:
         return Planned(eqn)
     params = replace(p, body=body)

@@ -23,8 +23,8 @@ from fiveloop.core.extend import (
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.for_loop.stacks import slot_indexer
 from fiveloop.loops.planning.around import Around
-from fiveloop.loops.planning.derived import with_computed, without_operand
 from fiveloop.loops.planning.factors import Stacks
+from fiveloop.loops.planning.names import COMPUTED
 from fiveloop.loops.planning.record import Decision, Planned
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
@@ -50,8 +50,8 @@ def fuse(eqn: Eqn, around: Around) -> Planned:
         return done
     while (found := _next(done.loop, around)) is not None:
         slot, ref, loop = found
-        names = done.loop.params.record.names_of(len(done.loop.invars))
-        name = names[done.loop.params.body.invars.index(ref) - 1]
+        p = done.loop.params
+        name = p.names[p.body.invars.index(ref) - 1]
         told = Decision(STEP, name, True, _fused(slot), slot.maker.source)
         done = Planned(loop, told=[*done.told, told])
     return done
@@ -162,7 +162,7 @@ class Slot:
         if isinstance(a.aval, AbstractRef):
             return None
         if not a.aval.shape:
-            return self.fixed.setdefault(a, Var(a.aval.strong()))
+            return self.fixed.setdefault(a, Var(a.aval.strong(), COMPUTED))
         if a in self.made:
             return self.made[a]
         eqn = self.stacks.around.made.get(a)
@@ -205,7 +205,7 @@ class Slot:
         if isinstance(x, Literal):
             inside = self._of(x)
         elif before is None:
-            inside = self.fixed.setdefault(x, Var(x.aval.strong()))
+            inside = self.fixed.setdefault(x, Var(x.aval.strong(), COMPUTED))
         elif before != self.axis or x.aval.shape[before] != p.shape[before]:
             inside = self._leaf(x, before)
         else:
@@ -231,19 +231,20 @@ def _with_slot(eqn: Eqn, ref: Var, read: Eqn, slot: Slot) -> Eqn:
     p, first = eqn.params, eqn.params.num_consts
     keep = [v is not ref for v in p.body.invars[1:]]
     has: dict[Atom, Var] = dict(zip(eqn.invars[first:], p.body.invars[1 + first :], strict=True))
-    new = {a: Var(AbstractRef(a.aval.strong())) for a in slot.leaves if a not in has}
+    new = {
+        a: Var(AbstractRef(a.aval.strong()), "what it is made of")
+        for a in slot.leaves
+        if a not in has
+    }
     stacks = {**{a: has[a] for a in slot.leaves if a in has}, **new}
     eqns = _step(p.body, read, slot, stacks)
     consts, rest = p.body.invars[1 : 1 + first], select_by(keep, p.body.invars[1:])[first:]
     invars = [p.body.invars[0], *consts, *slot.fixed.values(), *rest, *new.values()]
     operands = [*eqn.invars[:first], *slot.fixed, *select_by(keep, eqn.invars)[first:], *new]
-    record = without_operand(p.record, keep, ["what it is made of"] * len(new))
-    record = with_computed(record, first, len(slot.fixed))
     params = replace(
         p,
         body=Jaxpr(invars, eqns, p.body.outvars, p.body.name),
         num_consts=first + len(slot.fixed),
-        record=record,
     )
     states = is_state(p, [a.aval for a in eqn.invars])
     outs = zip(select_by(states, keep), eqn.outvars, strict=True)

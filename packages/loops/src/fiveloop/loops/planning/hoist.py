@@ -9,7 +9,6 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.early_end import until_set, without_end
 from fiveloop.loops.for_loop.primitive import for_p
-from fiveloop.loops.planning.derived import with_computed
 from fiveloop.loops.planning.invariant import invariant_part
 from fiveloop.loops.planning.record import Planned
 from fiveloop.state import AbstractRef
@@ -47,8 +46,7 @@ def _hoist(eqn: Eqn) -> Planned:
     first, num = p.num_consts, len(found.results)
     invars = [p.body.invars[0], *binders[:first], *found.results, *binders[first:]]
     body = Jaxpr(invars, found.rest, p.body.outvars, p.body.name)
-    record = with_computed(p.record, first, num)
-    params = replace(p, body=body, num_consts=first + num, record=record)
+    params = replace(p, body=body, num_consts=first + num)
     operands = [*eqn.invars[:first], *[outside[v] for v in found.results], *eqn.invars[first:]]
     loop = new_eqn(for_p, operands, params, eqn.outvars, eqn.source)
     return Planned(loop, before, told=found.told)

@@ -22,6 +22,7 @@ from fiveloop.core.engine import (
     vars_in_order,
 )
 from fiveloop.core.extend import Eqn, Var, jaxprs_in, size_of
+from fiveloop.loops.planning.names import COMPUTED
 from fiveloop.loops.planning.record import Decision
 from fiveloop.state.engine import get_p
 
@@ -71,6 +72,8 @@ def invariant_part(body: Jaxpr, fixed: Collection[Var], refs: Collection[Var]) -
     rest = prune([eqn for eqn in body.eqns if id(eqn) not in gone], body.outvars)
     used = used_vars(a for e in rest for a in e.invars) | used_vars(body.outvars)
     results = [v for eqn in eqns if id(eqn) in gone for v in eqn.outvars if v in used]
+    for v in results:
+        v.hint = COMPUTED
     return Invariant(eqns, results, rest, told)
 
 

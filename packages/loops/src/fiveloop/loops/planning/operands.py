@@ -17,11 +17,9 @@ CARRIED = "carried as a value"
 
 def operands_of(p: ForParams) -> tuple[Operand, ...]:
     """Each operand of a loop that has not been discharged: its name, its type and how it is used."""
-    binders = p.body.invars[1:]
-    names = p.record.names_of(len(binders))
     return tuple(
         Operand(name, shown_type(v.aval), _use(p, k, v))
-        for k, (name, v) in enumerate(zip(names, binders, strict=True))
+        for k, (name, v) in enumerate(zip(p.names, p.body.invars[1:], strict=True))
     )
 
 

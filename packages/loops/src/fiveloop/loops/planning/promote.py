@@ -21,7 +21,7 @@ from fiveloop.loops.planning.array_life import (
     uses_of,
 )
 from fiveloop.loops.planning.entered import with_bodies
-from fiveloop.loops.planning.record import Decision
+from fiveloop.loops.planning.record import Decision, names_of
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import NewRefParams, freeze_p, get_p, new_ref_p, swap_p
 
@@ -29,12 +29,9 @@ STEP = "promote"
 UNSIZED = "it stays a value: its size is not known"
 
 
-def promote(body: Jaxpr, names: Sequence[str]) -> tuple[Jaxpr, list[Decision]]:
-    """The body with Refs that it reads and writes whole read and written at indices, where that is the same.
-
-    `names` are those of the body's operands after the counter.
-    """
-    return _promoted(body, dict(zip(body.invars[1:], names, strict=True)))
+def promote(body: Jaxpr) -> tuple[Jaxpr, list[Decision]]:
+    """The body with Refs that it reads and writes whole read and written at indices, where that is the same."""
+    return _promoted(body, dict(zip(body.invars[1:], names_of(body.invars[1:]), strict=True)))
 
 
 def promote_carried(eqn: Eqn) -> list[Eqn]:

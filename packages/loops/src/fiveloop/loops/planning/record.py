@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fiveloop.core.extend import Aval, Dim, Eqn, Source
+from fiveloop.core.engine import select_by
+from fiveloop.core.extend import Aval, Dim, Eqn, Source, Var
 
 PLAIN = "loop"
 """The role of a loop that is no part of a derivative."""
 BRANCH = "branch"
 """The role of a loop of one turn or none that stands for a branch; `called` is that."""
+PUSHES = "values and tangents"
+KNOWN = "forward half of a derivative"
+LINEAR = "linear half of a derivative"
+BACKWARD = "backward half of a derivative"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +68,13 @@ class Saved:
 class Record:
     """What is known of a loop besides what it computes.
 
-    `called` is what the user has written for it, `role` the part of a derivative that the loop is; `names` has a name
-    for each operand, or is empty.
+    `called` is what the user has written for it, `role` the part of a derivative that the loop is. The planning steps
+    add to the record only if it `tells`.
     """
 
     called: Called = FOR_LOOP
     role: str = PLAIN
-    names: tuple[str, ...] = ()
+    tells: bool = False
     decisions: tuple[Decision, ...] = ()
     operands: tuple[Operand, ...] = ()
     saved: tuple[Saved, ...] = ()
@@ -89,19 +94,22 @@ class Record:
         """The record, longer by those decisions that it does not have yet."""
         return replace(self, decisions=tuple(dict.fromkeys([*self.decisions, *decisions])))
 
-    def names_of(self, count: int) -> list[str]:
-        """The names of `count` operands; what is not known by name is known by its number."""
-        if len(self.names) == count:
-            return list(self.names)
-        return [f"operand {k}" for k in range(count)]
-
-    def moved(self, role: str, names: Sequence[str], saved: Sequence[Saved] = ()) -> Record:
+    def moved(self, role: str, saved: Sequence[Saved] = ()) -> Record:
         """The record of a loop made from this one, with operands of its own."""
-        return replace(self, role=role, names=tuple(names), operands=(), saved=tuple(saved))
+        if not self.tells:
+            return self
+        return replace(self, role=role, operands=(), saved=tuple(saved))
 
-    def without_decisions(self) -> Record:
-        """The record of a loop that the decisions so far are not about."""
-        return replace(self, decisions=())
+    def keeping(self, kept: Sequence[bool]) -> Record:
+        """The record of the loop with some of its operands."""
+        if len(self.operands) != len(kept):
+            return replace(self, operands=()) if self.operands else self
+        return replace(self, operands=tuple(select_by(kept, self.operands)))
+
+    def pushed(self) -> Record:
+        """The record of the loop whose values go through it together with tangents."""
+        role = self.role if self.role.endswith(PUSHES) else f"{self.role}, {PUSHES}"
+        return self.moved(PUSHES if self.role == PLAIN else role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,11 @@ class Planned:
     def eqns(self) -> list[Eqn]:
         """All equations."""
         return [*self.before, self.loop, *self.after]
+
+
+def names_of(binders: Sequence[Var]) -> list[str]:
+    """The names of a loop's operands, which its binders have; one without a name is known by its number."""
+    return [v.hint or f"operand {k}" for k, v in enumerate(binders)]
 
 
 EMPTY = Record()

@@ -35,7 +35,6 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.around import ALONE, Around
-from fiveloop.loops.planning.derived import without_operand
 from fiveloop.loops.planning.factors import (
     Places,
     Stacks,
@@ -103,7 +102,7 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
 
 def _name(eqn: Eqn, ref: Var) -> str:
     p = eqn.params
-    name: str = p.record.names_of(len(eqn.invars))[p.body.invars.index(ref) - 1]
+    name: str = p.names[p.body.invars.index(ref) - 1]
     return name
 
 
@@ -216,8 +215,7 @@ class Products:
         keep = [ref is not self.ref for ref in body.invars[1:]]
         invars = [body.invars[0], *select_by(keep, body.invars[1:]), *new]
         operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
-        record = without_operand(eqn.params.record, keep, ["factor"] * len(new))
-        params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name), record=record)
+        params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name))
         outvars = [v for ref, v in results.items() if ref is not self.ref]
         return new_eqn(for_p, operands, params, outvars, eqn.source), results
 

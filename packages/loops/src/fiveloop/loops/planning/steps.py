@@ -76,7 +76,7 @@ def _with_turns(eqn: Eqn) -> Eqn:
         return eqn
     done = unroll(eqn)
     p = done.loop.params
-    if not p.planning.tell:
+    if not p.record.tells:
         return done.loop
     told = done.told or not_unrolled(eqn)
     return done.loop.replace(params=replace(p, record=p.record.with_decisions(told)))
@@ -108,7 +108,7 @@ def _with_bodies(eqn: Eqn) -> Eqn:
 def _loop(eqn: Eqn, where: Around) -> Planned:
     """A loop after all steps that are on for it."""
     done = Planned(eqn)
-    tells = eqn.params.planning.tell
+    tells = eqn.params.record.tells
     for name, step in _STEPS:
         if getattr(eqn.params.planning, name):
             given = done.loop

@@ -46,7 +46,6 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
-from fiveloop.loops.planning.derived import with_operand
 from fiveloop.loops.planning.options import current_planning
 from fiveloop.loops.planning.record import Record
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
@@ -141,7 +140,7 @@ def traced_while(
     carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     acts = any(not effect.droppable for effect in plan.cond.effects)
     bind_loop = _bind_with_pred if acts else _bind
-    record = written.record([body_fun, cond_fun], tree, plan.closures.consts, plan.closures.refs)
+    record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
     outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
     first = len(plan.closures.consts)
     handed = enumerate(handed_through(plan.body), first)
@@ -193,9 +192,9 @@ def _bind_with_pred(
         return [*eval_jaxpr(cond, [*consts, *outs, *refs]), *outs]
 
     avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
-    rotated = stage_closed(step, avals, body.name)
+    hints = [*body.hints[:first], "going on", *body.hints[first:]]
+    rotated = stage_closed(step, avals, body.name, hints)
     holds = stage_closed(lambda *args: [args[first]], avals, cond.name)
-    record = with_operand(record, first, "going on")
     return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
 
 

@@ -24,7 +24,6 @@ from fiveloop.core.extend import (
     select,
     stage_closed,
 )
-from fiveloop.loops.planning.derived import with_operand
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.state import AbstractRef
@@ -88,8 +87,7 @@ def _until_all_are_done(
     pred = _first_pred(size, operands, dims, p)
     moved = _moved(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
-    record = with_operand(p.record, p.num_consts, "going on")
-    outs = bind(while_p, *args, params=replace(p, cond=cond, body=body, record=record))
+    outs = bind(while_p, *args, params=replace(p, cond=cond, body=body))
     return outs[1:], [0 if b else None for b in carry]
 
 
@@ -110,7 +108,7 @@ def _masked_step(p: WhileParams) -> Jaxpr:
         (holds,) = eval_predicated(going, p.cond, [*consts, *after, *refs], guard)
         return [bitwise_and(going, holds), *after]
 
-    return stage_closed(run, [PREDICATE, *avals], p.body.name)
+    return stage_closed(run, [PREDICATE, *avals], p.body.name, ["going on", *p.body.hints])
 
 
 def _first_pred(

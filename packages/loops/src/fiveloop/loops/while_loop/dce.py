@@ -8,7 +8,6 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import Mask, fixpoint, must_stay, select_by
 from fiveloop.core.extend import Eqn, dce, new_eqn
-from fiveloop.loops.planning.derived import of_dce
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams
 
@@ -33,7 +32,7 @@ def while_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
         cond=dce(p.cond, (True,), keep_ins=kept)[0],
         body=dce(p.body, carry, keep_ins=kept)[0],
         num_consts=sum(consts),
-        record=of_dce(p.record, kept),
+        record=p.record.keeping(kept),
     )
     outvars = select_by(carry, eqn.outvars)
     return kept, new_eqn(eqn.primitive, select_by(kept, eqn.invars), params, outvars, eqn.source)

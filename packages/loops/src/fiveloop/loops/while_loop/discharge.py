@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -44,7 +43,7 @@ def while_discharge(
         _discharged_body(p, which, before, left, changed),
         p.num_consts + len(read),
         p.promote,
-        replace(p.record, names=()),
+        p.record,
     )
     args = [*[values[k] for k in before], _number(0), *[values[k] for k in left]]
     outs = bind(while_p, *args, params=params)

@@ -10,7 +10,6 @@ from fiveloop.core.engine import Mask, fixpoint, split_list
 from fiveloop.core.extend import Tangent, bind, dce, instantiate, jvp_jaxpr, nonzero_mask, zero_like
 from fiveloop.loops.while_loop.layout import parts, reorder, with_dots
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
-from fiveloop.loops.while_loop.told import of_jvp
 
 
 def while_jvp(
@@ -32,7 +31,7 @@ def while_jvp(
         cond=reorder(cond_jvp, p, counts),
         body=reorder(body_jvp, p, counts),
         num_consts=p.num_consts + counts[0],
-        record=of_jvp(p, masks),
+        record=p.record.pushed(),
     )
     outs, rest = split_list(bind(while_p, *operands, params=params), [p.num_carry])
     outs_dot = iter(rest)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from fiveloop.core import Value
 from fiveloop.core.extend import bind, bitwise_and, stage_closed
 from fiveloop.loops.common import with_inputs
-from fiveloop.loops.planning.derived import TAKEN, with_operand
 from fiveloop.loops.while_loop.primitive import WhileParams, while_p
 from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
 
@@ -27,6 +26,6 @@ def while_predicate(
 
     cond = stage_closed(holds, [PREDICATE, *p.cond.in_avals], p.cond.name)
     body = with_inputs(p.body, [PREDICATE], 0)
-    record = with_operand(p.record, 0, TAKEN)
-    params = replace(p, cond=cond, body=body, num_consts=p.num_consts + 1, record=record)
+    body.invars[0].hint = "branch taken"
+    params = replace(p, cond=cond, body=body, num_consts=p.num_consts + 1)
     return bind(while_p, pred, *operands, params=params)

@@ -11,7 +11,7 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import check_operands, effects_text
 from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
 from fiveloop.loops.common import check_params, is_count
-from fiveloop.loops.planning.record import EMPTY, Record
+from fiveloop.loops.planning.record import EMPTY, Record, names_of
 
 PREDICATE = ShapedArray((), np.bool_)
 
@@ -43,6 +43,11 @@ class WhileParams:
     def first_ref(self) -> int:
         """The position of the first Ref among the operands."""
         return self.num_consts + self.num_carry
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the operands."""
+        return names_of(self.body.invars)
 
 
 while_p: Primitive[WhileParams] = Primitive("while")

@@ -23,11 +23,10 @@ from fiveloop.core.extend import (
     new_eqn,
     split,
 )
-from fiveloop.loops.planning.derived import KNOWN, LINEAR
+from fiveloop.loops.planning.record import KNOWN, LINEAR
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.layout import parts
 from fiveloop.loops.while_loop.primitive import WhileParams
-from fiveloop.loops.while_loop.told import of_half
 from fiveloop.state.engine import IndexParams, NewRefParams, get_p, new_ref_p
 
 
@@ -47,7 +46,7 @@ def while_split(
     num_outs = sum(carry)
     used = [k < num_outs for k in range(len(cut.known.outvars))]
     body, _ = dce(cut.known, used)
-    record = of_half(p, KNOWN, known)
+    record = p.record.moved(KNOWN)
     params = replace(p, cond=cond, body=body, num_consts=sum(consts), record=record)
     outs = select_by(carry, eqn.outvars)
     known_eqn = new_eqn(eqn.primitive, select_by(known, eqn.invars), params, outs, eqn.source)
@@ -57,7 +56,7 @@ def while_split(
     copies = _copies(eqn, p, known, inst)
     operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
     outvars = [Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
-    again = replace(p, record=of_half(p, LINEAR, (True,) * len(known)))
+    again = replace(p, record=p.record.moved(LINEAR))
     staged = new_eqn(eqn.primitive, operands, again, outvars, eqn.source)
     if acts:
         staged = _again(staged, known=carry)

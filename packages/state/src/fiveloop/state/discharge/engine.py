@@ -84,7 +84,7 @@ def _discharge(
         return _Discharger(body, which, args, counter, once, unrolled).run(results)
 
     avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
-    return stage_closed(run, avals, jaxpr.name)
+    return stage_closed(run, avals, jaxpr.name, jaxpr.hints)
 
 
 def content_aval(aval: Aval) -> Aval:

@@ -101,4 +101,5 @@ def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
 
         return interpret(jaxpr, args, step)
 
-    return stage_closed(run, [AbstractRef(handling.aval), *jaxpr.in_avals], jaxpr.name)
+    avals = [AbstractRef(handling.aval), *jaxpr.in_avals]
+    return stage_closed(run, avals, jaxpr.name, ["an effect's", *jaxpr.hints])

@@ -128,8 +128,9 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
     def run(pred: Value, *args: Value) -> list[Value]:
         return eval_predicated(pred, jaxpr, args, guard)
 
-    avals = [PREDICATE, *jaxpr.in_avals]
-    return jaxpr.remember(("predicated", guard), lambda: stage_closed(run, avals, jaxpr.name))
+    avals, hints = [PREDICATE, *jaxpr.in_avals], ["branch taken", *jaxpr.hints]
+    key = ("predicated", guard)
+    return jaxpr.remember(key, lambda: stage_closed(run, avals, jaxpr.name, hints))
 
 
 def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Guard) -> list[Value]:

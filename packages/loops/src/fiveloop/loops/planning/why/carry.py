@@ -33,7 +33,7 @@ def not_carried(eqn: Eqn) -> list[Decision]:
     ends = without_end(p.body)
     body = ends[0] if ends is not None else p.body
     search = _Search(ChainFinder(replace(p, body=body)))
-    names = p.record.names_of(len(eqn.invars))
+    names = p.names
     told: list[Decision] = []
     for name, ref in zip(names[p.num_consts :], body.invars[1 + p.num_consts :], strict=True):
         why = search.why(ref)

@@ -24,7 +24,7 @@ def not_folded(eqn: Eqn) -> list[Decision]:
     ends = without_end(p.body)
     body = ends[0] if ends is not None else p.body
     search = _Search(affine_numbers(body, p.nsteps))
-    names = dict(zip(body.invars[1:], p.record.names_of(len(eqn.invars)), strict=True))
+    names = dict(zip(body.invars[1:], p.names, strict=True))
     for e in body.eqns:
         search.step(e)
     return [

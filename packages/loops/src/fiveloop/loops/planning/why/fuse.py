@@ -17,7 +17,7 @@ def not_fused(eqn: Eqn, around: Around) -> list[Decision]:
     p = eqn.params
     if p.num_carry or p.nsteps < 2 or p.record.called.kind:
         return []
-    names = p.record.names_of(len(eqn.invars))
+    names = p.names
     told: list[Decision] = []
     for read in reads_of_slots(eqn, around):
         maker = around.made.get(read.operand)

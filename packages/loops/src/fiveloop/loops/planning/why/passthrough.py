@@ -19,7 +19,7 @@ KEPT = "is kept once more"
 
 def kept_again(p: ForParams, kept: Collection[Var]) -> list[Decision]:
     """For each Ref that a step writes at indices, why a value of it that is kept of each step is not read from it."""
-    names = p.record.names_of(len(p.body.invars) - 1)
+    names = p.names
     told: list[Decision] = []
     for name, ref in zip(names, p.body.invars[1:], strict=True):
         found = accesses_of(p.body, ref) if isinstance(ref.aval, AbstractRef) else None

@@ -20,7 +20,7 @@ def not_sunk(eqn: Eqn) -> list[Decision]:
     p = eqn.params
     if p.num_carry or p.nsteps < 2 or p.record.called.call == "accumulate_grads":
         return []
-    names = p.record.names_of(len(eqn.invars))
+    names = p.names
     made = {v: e for e in p.body.eqns for v in e.outvars}
     told: list[Decision] = []
     for name, ref in zip(names[p.num_consts :], p.body.invars[1 + p.num_consts :], strict=True):

@@ -61,7 +61,7 @@ def _why_not(eqn: Eqn) -> tuple[str, Source | None] | None:
     for ref in refs:
         if is_read_back(p.body, ref):
             changing = [e for e in p.body.eqns if ref in e.invars and not is_whole(e, ref)]
-            name = p.record.names_of(len(eqn.invars))[p.body.invars.index(ref) - 1]
+            name = p.names[p.body.invars.index(ref) - 1]
             return f"it reads `{name}` and changes it at indices", changing[0].source
     return None
 
