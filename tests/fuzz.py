@@ -56,7 +56,7 @@ from fiveloop.core.testing.laws import (
 from fiveloop.core.testing.program_steps import CORE_KINDS, with_custom_rules, with_transforms
 from fiveloop.core.testing.programs import Kinds, Program, programs
 from fiveloop.core.testing.samples import Sample
-from fiveloop.loops.planning.options import STEPS, planning
+from fiveloop.loops.options import STEPS, planning
 from fiveloop.loops.testing.laws import check_law_planning
 from fiveloop.loops.testing.program_steps import (
     CARRIED_KINDS,

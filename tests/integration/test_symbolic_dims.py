@@ -13,7 +13,7 @@ from fiveloop.core.dims import SymbolicDim
 from fiveloop.core.extend import ShapedArray, stage, typecheck
 from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
-from fiveloop.loops.planning.steps import plan
+from fiveloop.loops.plan.passes import plan
 from fiveloop.remat import checkpoint
 from fiveloop.state import freeze, new_ref
 

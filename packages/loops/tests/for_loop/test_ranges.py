@@ -14,7 +14,7 @@ from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.loops import cond, for_loop, fori_loop
-from fiveloop.loops.for_loop.ranges import drop_resolving
+from fiveloop.loops.plan.ranges import drop_resolving
 from fiveloop.state import discharge_state
 
 X = np.arange(6, dtype=np.float32)

@@ -15,7 +15,7 @@ from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import explain, for_loop, planning
-from fiveloop.loops.planning.steps import plan
+from fiveloop.loops.plan.passes import plan
 from fiveloop.loops.testing.laws import check_law_planning
 from fiveloop.state import ds, new_ref
 

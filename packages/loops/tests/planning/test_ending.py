@@ -16,7 +16,7 @@ from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, explain, for_loop, planning, scan
-from fiveloop.loops.planning.options import DEFAULT
+from fiveloop.loops.options import DEFAULT
 from fiveloop.loops.testing.laws import check_function, check_law_planning, with_planning
 from fiveloop.state import debug_print, new_ref
 

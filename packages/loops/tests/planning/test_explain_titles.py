@@ -27,9 +27,9 @@ from fiveloop.loops import (
     switch,
     while_loop,
 )
-from fiveloop.loops.for_loop.primitive import for_p
-from fiveloop.loops.planning.record import EMPTY
-from fiveloop.loops.while_loop.primitive import while_p
+from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.loops.primitives.while_loop import while_p
+from fiveloop.loops.record import EMPTY
 from fiveloop.state import check, new_ref
 
 N = 40

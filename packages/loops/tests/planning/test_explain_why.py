@@ -12,7 +12,7 @@ from fiveloop.core import ds, grad
 from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.special import sin
 from fiveloop.loops import LoopReport, cond, explain, for_loop, fori_loop, planning, scan
-from fiveloop.loops.planning.options import STEPS
+from fiveloop.loops.options import STEPS
 from fiveloop.state import accumulate
 
 N = 40

@@ -12,8 +12,8 @@ from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, explain, for_loop, planning
-from fiveloop.loops.planning.options import DEFAULT
-from fiveloop.loops.planning.steps import plan
+from fiveloop.loops.options import DEFAULT
+from fiveloop.loops.plan.passes import plan
 from fiveloop.loops.testing.laws import check_function, check_law_planning, with_planning
 from fiveloop.state import swap
 

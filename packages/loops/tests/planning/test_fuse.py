@@ -14,7 +14,7 @@ from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.shape import concatenate
 from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import explain, planning, scan
-from fiveloop.loops.planning.steps import plan
+from fiveloop.loops.plan.passes import plan
 
 STEPS = 6
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.special import tanh
 from fiveloop.core.testing.samples import sample
 from fiveloop.loops import Planning, fori_loop, planning, scan
-from fiveloop.loops.planning.options import STEPS
+from fiveloop.loops.options import STEPS
 from fiveloop.loops.testing.laws import check_function, check_law_planning
 
 N = 40

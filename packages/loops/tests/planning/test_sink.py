@@ -14,7 +14,7 @@ from fiveloop.core.passes import all_passes, run_passes
 from fiveloop.core.primitives.shape import split
 from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import explain, for_loop, planning, scan
-from fiveloop.loops.planning.steps import plan
+from fiveloop.loops.plan.passes import plan
 
 STEPS, WIDTH, ROWS = 12, 40, 3
 RNG = np.random.default_rng(0)

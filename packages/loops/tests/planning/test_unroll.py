@@ -11,7 +11,7 @@ import pytest
 from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import explain, fori_loop, map, planning, scan
-from fiveloop.loops.planning.steps import plan
+from fiveloop.loops.plan.passes import plan
 from fiveloop.state import callback
 
 X: Any = np.linspace(-1.0, 2.0, 37)

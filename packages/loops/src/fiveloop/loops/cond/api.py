@@ -58,7 +58,7 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
-from fiveloop.loops.cond.primitive import WAYS, CondParams, cond_p
+from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
 from fiveloop.state import Ref
 from fiveloop.state.extend import PREDICATE
 

@@ -15,7 +15,7 @@ from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import Mask, axes_in_front, batch_flat, equal, in_front, used_vars
 from fiveloop.core.extend import axes_of, batch_jaxpr, bind, eval_jaxpr, select, stage_closed
 from fiveloop.loops.cond.lanes import in_groups, in_series
-from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
+from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.state import AbstractRef, ReadEffect
 from fiveloop.state.engine import insert_for_lanes
 from fiveloop.state.extend import Guard, eval_predicated, follow, gate

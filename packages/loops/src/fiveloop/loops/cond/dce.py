@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fiveloop.core.engine import select_by
 from fiveloop.core.extend import Eqn, dce, new_eqn
-from fiveloop.loops.cond.primitive import CondParams
+from fiveloop.loops.primitives.cond import CondParams
 
 
 def cond_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:

@@ -16,11 +16,11 @@ from fiveloop.core import Jaxpr, Scalar, Value
 from fiveloop.core.engine import bitwise_or, equal, partition, used_vars
 from fiveloop.core.extend import Literal, Var, bind, mutated_positions, select, zeros_of
 from fiveloop.loops.cond.lower import holds_loop
-from fiveloop.loops.cond.primitive import CondParams, cond_p
 from fiveloop.loops.cond.slices import Inputs, SharedWrites, share_writes, waiting_writes
-from fiveloop.loops.planning.record import BRANCH, Called, Record
+from fiveloop.loops.primitives.cond import CondParams, cond_p
+from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams
+from fiveloop.loops.record import BRANCH, Called, Record
 from fiveloop.loops.while_loop.discharge import while_discharge
-from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams
 from fiveloop.state.extend import Cell, DischargeContext
 
 _DONE = Scalar(np.asarray(False))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fiveloop.core import Value
 from fiveloop.core.extend import bind
-from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.primitives.cond import CondParams, cond_p
 from fiveloop.state.extend import Handling
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Value
 from fiveloop.core.engine import split_list
 from fiveloop.core.extend import Tangent, Zero, bind, jvp_jaxpr, nonzero_mask, zero_like
-from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.primitives.cond import CondParams, cond_p
 
 
 def cond_jvp(

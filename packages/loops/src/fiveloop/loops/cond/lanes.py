@@ -35,9 +35,9 @@ from fiveloop.core.extend import (
     stage_closed,
     zeros_of,
 )
-from fiveloop.loops.cond.primitive import INDEX, CondParams, cond_p
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
-from fiveloop.loops.planning.record import Called
+from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
+from fiveloop.loops.record import Called
 from fiveloop.state import AbstractRef, Ref, WriteEffect, freeze, new_ref
 from fiveloop.state.extend import gate
 

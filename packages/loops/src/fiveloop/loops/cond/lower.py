@@ -11,7 +11,7 @@ import numpy as np
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import bodies_rules, used_vars
 from fiveloop.core.extend import IRValue, hlo
-from fiveloop.loops.cond.primitive import CondParams
+from fiveloop.loops.primitives.cond import CondParams
 
 
 def cond_lower(ctx: Any, operands: Sequence[IRValue], p: CondParams) -> list[IRValue]:

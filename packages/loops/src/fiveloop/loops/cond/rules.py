@@ -10,9 +10,9 @@ from fiveloop.loops.cond.handler import cond_handler
 from fiveloop.loops.cond.jvp import cond_jvp
 from fiveloop.loops.cond.lower import cond_lower
 from fiveloop.loops.cond.predicate import cond_predicate
-from fiveloop.loops.cond.primitive import CondParams, cond_abstract_eval, cond_p
 from fiveloop.loops.cond.split import cond_split
 from fiveloop.loops.cond.transpose import cond_transpose
+from fiveloop.loops.primitives.cond import CondParams, cond_abstract_eval, cond_p
 from fiveloop.state.extend import define_discharge, define_handler, define_predicate
 
 

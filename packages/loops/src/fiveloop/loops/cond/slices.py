@@ -23,7 +23,7 @@ from fiveloop.core.extend import (
     stage_closed,
     zeros_of,
 )
-from fiveloop.loops.cond.primitive import CondParams
+from fiveloop.loops.primitives.cond import CondParams
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import (
     MONOIDS,

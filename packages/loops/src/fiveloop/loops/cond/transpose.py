@@ -18,7 +18,7 @@ from fiveloop.core.extend import (
     transpose_jaxpr,
     zeros_of,
 )
-from fiveloop.loops.cond.primitive import CondParams, cond_p
+from fiveloop.loops.primitives.cond import CondParams, cond_p
 
 
 def cond_transpose(

@@ -1,4 +1,3 @@
 """`for`: the loop. A body with effects on Refs, run a number of times; list this folder to read its row."""
 
-from . import ranges as ranges
 from . import rules as rules

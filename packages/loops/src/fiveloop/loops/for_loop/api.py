@@ -10,12 +10,10 @@ from fiveloop.core.engine import boundary, flatten_values, python_form, traced_o
 from fiveloop.core.extend import check_callable
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import as_flag, strong
-from fiveloop.loops.for_loop.as_python import for_loop_as_python
-from fiveloop.loops.for_loop.counted import counted_loop, run_body
-from fiveloop.loops.for_loop.options import How
+from fiveloop.loops.for_loop.forms import How, counted_loop, for_loop_as_python, run_body
 from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
-from fiveloop.loops.for_loop.unroll import Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
+from fiveloop.loops.unroll import Unroll, check_unroll
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")

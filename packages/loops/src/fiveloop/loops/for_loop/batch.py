@@ -15,8 +15,8 @@ from fiveloop.core.extend import (
     jaxprs_in,
     move_batch,
 )
-from fiveloop.loops.for_loop.early_end import end_flag, until_all_are_set
-from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
+from fiveloop.loops.analysis.early_end import end_flag, until_all_are_set
+from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
 def for_batch(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import acts, must_stay, select_by, used_vars
 from fiveloop.core.extend import Eqn, Var, dce, mutated_positions, new_eqn
-from fiveloop.loops.for_loop.own_slots import drop_dead_writes
-from fiveloop.loops.for_loop.primitive import for_p, is_state, stateful
+from fiveloop.loops.analysis.slots import drop_dead_writes
+from fiveloop.loops.primitives.for_loop import for_p, is_state, stateful
 
 
 def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fiveloop.core import Value
 from fiveloop.core.extend import bind, mutated_positions
-from fiveloop.loops.for_loop.early_end import end_flag
-from fiveloop.loops.for_loop.primitive import ForParams, for_p
+from fiveloop.loops.analysis.early_end import end_flag
+from fiveloop.loops.primitives.for_loop import ForParams, for_p
 from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
 
 

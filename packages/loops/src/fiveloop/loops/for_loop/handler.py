@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.extend import bind, eval_jaxpr, stage_closed
-from fiveloop.loops.for_loop.primitive import ForParams, for_p
+from fiveloop.loops.primitives.for_loop import ForParams, for_p
 from fiveloop.state.extend import Handling
 
 

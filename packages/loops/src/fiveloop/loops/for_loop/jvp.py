@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Value
 from fiveloop.core.engine import reachable
 from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
-from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
+from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
 def for_jvp(

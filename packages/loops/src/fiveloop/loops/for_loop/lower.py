@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.extend import IRValue, hlo
-from fiveloop.loops.for_loop.primitive import INDEX, ForParams
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop
 
 

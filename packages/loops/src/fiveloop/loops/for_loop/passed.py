@@ -10,15 +10,18 @@ from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, new_eqn, select
 from fiveloop.core.primitives.elementwise import maximum, minimum
-from fiveloop.loops.for_loop.parts import Part, parts_of_wholes
-from fiveloop.loops.for_loop.passthrough import Carried, Found, Held
-from fiveloop.loops.for_loop.primitive import ForParams
-from fiveloop.loops.planning.record import Decision
-from fiveloop.loops.planning.sink import MOST_KEPT, MOST_TERMS
+from fiveloop.loops.analysis.held import Carried, Found, Held
+from fiveloop.loops.analysis.parts import Part, parts_of_wholes
+from fiveloop.loops.primitives.for_loop import ForParams
+from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p
 
 STEP = "passthrough"
+MOST_TERMS = 8
+"""Terms that a step's own contraction adds up, beyond which it is no sum of products that is sunk."""
+MOST_KEPT = 16
+"""How many times the room of a sum the factors of its products may take that have not been kept anyway."""
 
 
 @dataclass(frozen=True, slots=True)

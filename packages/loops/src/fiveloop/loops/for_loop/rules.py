@@ -10,9 +10,9 @@ from fiveloop.loops.for_loop.handler import for_handler
 from fiveloop.loops.for_loop.jvp import for_jvp
 from fiveloop.loops.for_loop.lower import for_lower
 from fiveloop.loops.for_loop.predicate import for_predicate
-from fiveloop.loops.for_loop.primitive import ForParams, for_abstract_eval, for_p, for_typecheck
 from fiveloop.loops.for_loop.split import for_split
 from fiveloop.loops.for_loop.transpose import for_transpose
+from fiveloop.loops.primitives.for_loop import ForParams, for_abstract_eval, for_p, for_typecheck
 from fiveloop.state.extend import define_discharge, define_handler, define_predicate
 
 

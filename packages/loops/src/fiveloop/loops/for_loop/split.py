@@ -21,6 +21,7 @@ from fiveloop.core.engine import (
     select_by,
     split_list,
     used_vars,
+    whole_indexer,
 )
 from fiveloop.core.extend import (
     Atom,
@@ -38,16 +39,15 @@ from fiveloop.core.extend import (
     split,
     stage_closed,
 )
-from fiveloop.loops.for_loop.parts import cut_from
+from fiveloop.loops.analysis.bounds import keep_in_range
+from fiveloop.loops.analysis.held import Carried, Found, Held, find_held, kept_again
+from fiveloop.loops.analysis.parts import cut_from
+from fiveloop.loops.analysis.slots import zeros_eqn
 from fiveloop.loops.for_loop.passed import Passed
-from fiveloop.loops.for_loop.passthrough import Carried, Found, Held, find_held
-from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p, is_state, stateful
-from fiveloop.loops.for_loop.ranges import keep_in_range
-from fiveloop.loops.for_loop.snapshots import with_snapshots
-from fiveloop.loops.for_loop.stacks import zeros_eqn
-from fiveloop.loops.planning.record import KNOWN, LINEAR, Record, Saved, shown_type
-from fiveloop.loops.planning.why.passthrough import kept_again
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state, stateful
+from fiveloop.loops.record import KNOWN, LINEAR, Record, Saved, shown_type
 from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p
 
 
 def for_split(
@@ -350,3 +350,38 @@ class _Loop:
 
 def _renamed(rename: dict[Var, Var | Literal], atom: Var | Literal) -> Var | Literal:
     return rename[atom] if isinstance(atom, Var) else atom
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """A loop on what some Refs hold: what reads them, the loop, and which of its results were there before."""
+
+    reads: list[Eqn]
+    eqn: Eqn
+    is_result: list[bool]
+
+    @property
+    def bytes(self) -> Dim:
+        """How much is read."""
+        return bytes_of(eqn.outvars[0].aval for eqn in self.reads)
+
+
+def with_snapshots(eqn: Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> Snapshots | None:
+    """The loop on the contents of those known Refs that it only reads and that may change later; None without any."""
+    p = stateful(eqn.params)
+    avals = [a.aval for a in eqn.invars]
+    states, mutated = is_state(p, avals), mutated_positions(p.body.effects)
+    reads: dict[int, Eqn] = {}
+    for k, atom in enumerate(eqn.invars):
+        is_outer = k >= p.first_ref and not states[k]
+        if is_outer and not unknown[k] and not inst[k] and k + 1 not in mutated:
+            whole = IndexParams(whole_indexer(atom.aval.shape))
+            reads[k] = new_eqn(get_p, [atom], whole, source=eqn.source)
+    if not reads:
+        return None
+    invars = [reads[k].outvars[0] if k in reads else a for k, a in enumerate(eqn.invars)]
+    results = iter(eqn.outvars)
+    numbers = [k for k in range(len(states)) if states[k] or k in reads]
+    outvars = [Var(invars[k].aval) if k in reads else next(results) for k in numbers]
+    loop = new_eqn(for_p, invars, p, outvars, eqn.source)
+    return Snapshots(list(reads.values()), loop, [k not in reads for k in numbers])

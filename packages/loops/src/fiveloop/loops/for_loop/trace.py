@@ -15,12 +15,12 @@ from fiveloop.core.engine import (
     current_source,
 )
 from fiveloop.core.extend import bind, mutated_positions, stage
+from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.common import body_name, strong
-from fiveloop.loops.for_loop.primitive import INDEX, ForParams, for_p
-from fiveloop.loops.for_loop.ranges import keep_in_range
-from fiveloop.loops.planning.names import closure_names
-from fiveloop.loops.planning.options import current_planning
-from fiveloop.loops.planning.record import EMPTY, FOR_LOOP, Called, Decision, Record
+from fiveloop.loops.names import closure_names
+from fiveloop.loops.options import current_planning
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
+from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
 from fiveloop.state import Ref
 
 

@@ -25,9 +25,9 @@ from fiveloop.core.extend import (
     stage_closed,
     zeros_of,
 )
-from fiveloop.loops.for_loop.own_slots import sums_as_writes
-from fiveloop.loops.for_loop.primitive import ForParams, for_p, is_state, stateful
-from fiveloop.loops.planning.record import BACKWARD
+from fiveloop.loops.analysis.slots import sums_as_writes
+from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
+from fiveloop.loops.record import BACKWARD
 from fiveloop.state import AbstractRef
 
 

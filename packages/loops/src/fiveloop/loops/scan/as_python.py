@@ -10,10 +10,9 @@ import numpy as np
 from fiveloop.core import Value, tree_unflatten
 from fiveloop.core.engine import as_result, flatten_values
 from fiveloop.core.extend import as_value, concatenate, reshape, zeros_of
+from fiveloop.loops.carry import check_pair, counters, next_carry
 from fiveloop.loops.common import check_values, strong
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.python_steps import counters, next_carry
-from fiveloop.loops.scan.carry import check_pair
 from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import holds
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.loops.for_loop.unroll import AUTO
 from fiveloop.loops.progress.api import Progress
+from fiveloop.loops.unroll import AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.extend import ShapedArray
+from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.common import condition
-from fiveloop.loops.for_loop.early_end import until_set
 from fiveloop.state.extend import PREDICATE
 
 FLAG = PREDICATE

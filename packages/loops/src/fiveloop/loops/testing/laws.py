@@ -12,8 +12,8 @@ from fiveloop.core.passes import run_passes
 from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.core.testing.oracle import Cell
 from fiveloop.core.testing.samples import Sample, contents
-from fiveloop.loops.for_loop.primitive import for_p
-from fiveloop.loops.planning.options import DEFAULT, STEPS, Planning
+from fiveloop.loops.options import DEFAULT, STEPS, Planning
+from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.state.testing.laws import check_function as check_function
 
 UNPLANNED = Planning(**dict.fromkeys(STEPS, False))

@@ -25,7 +25,7 @@ from fiveloop.core.testing.programs import (
     draw_use,
 )
 from fiveloop.loops import cond, for_loop, planning, scan, switch, while_loop
-from fiveloop.loops.planning.options import STEPS
+from fiveloop.loops.options import STEPS
 from fiveloop.loops.testing.carried_steps import draw_carried, draw_following
 from fiveloop.state.testing.program_steps import STATE_KINDS
 

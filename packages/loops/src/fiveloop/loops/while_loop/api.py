@@ -33,6 +33,7 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.loops.carried_refs import carried_refs
+from fiveloop.loops.carry import changed_structure
 from fiveloop.loops.common import (
     Closures,
     as_type,
@@ -46,12 +47,11 @@ from fiveloop.loops.common import (
     share_captured,
     with_results,
 )
-from fiveloop.loops.planning.options import current_planning
-from fiveloop.loops.planning.record import Record
+from fiveloop.loops.options import current_planning
+from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
-from fiveloop.loops.scan.carry import changed_structure
+from fiveloop.loops.record import Record
 from fiveloop.loops.while_loop.as_python import while_as_python
-from fiveloop.loops.while_loop.primitive import PREDICATE, WhileParams, while_p
 from fiveloop.loops.while_loop.told import AS_WHILE, Written
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from typing import Any
 from fiveloop.core import tree_unflatten
 from fiveloop.core.engine import as_result, flatten_values
 from fiveloop.core.extend import call_user
+from fiveloop.loops.carry import next_carry
 from fiveloop.loops.common import condition
 from fiveloop.loops.progress.api import Progress
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.python_steps import next_carry
 
 
 def while_as_python(

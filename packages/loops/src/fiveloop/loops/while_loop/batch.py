@@ -24,8 +24,7 @@ from fiveloop.core.extend import (
     select,
     stage_closed,
 )
-from fiveloop.loops.while_loop.layout import parts
-from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import insert_for_lanes
 from fiveloop.state.extend import PREDICATE, Guard, eval_predicated

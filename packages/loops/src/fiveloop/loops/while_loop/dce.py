@@ -8,8 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import Mask, fixpoint, must_stay, select_by
 from fiveloop.core.extend import Eqn, dce, new_eqn
-from fiveloop.loops.while_loop.layout import parts
-from fiveloop.loops.while_loop.primitive import WhileParams
+from fiveloop.loops.primitives.while_loop import WhileParams, parts
 
 
 def while_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:

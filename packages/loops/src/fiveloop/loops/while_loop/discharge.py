@@ -17,7 +17,7 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.loops.common import with_inputs
-from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
 
 COUNTER = ShapedArray((), np.int32)

@@ -9,8 +9,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.extend import as_value, bind, eval_jaxpr, stage_closed
-from fiveloop.loops.while_loop.layout import parts
-from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state.extend import PREDICATE, Handling
 
 

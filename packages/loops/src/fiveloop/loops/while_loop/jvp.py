@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from fiveloop.core import Value
+from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import Mask, fixpoint, split_list
 from fiveloop.core.extend import Tangent, bind, dce, instantiate, jvp_jaxpr, nonzero_mask, zero_like
-from fiveloop.loops.while_loop.layout import parts, reorder, with_dots
-from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
+
+T = TypeVar("T")
 
 
 def while_jvp(
@@ -25,11 +27,11 @@ def while_jvp(
     body_jvp, _ = jvp_jaxpr(p.body, nonzero, masks[1])
     cond_jvp, _ = jvp_jaxpr(p.cond, nonzero)
     const_dots, carry_dots, ref_dots = split_list(dots, counts[:2])
-    operands = with_dots(p, primals, (const_dots, carry_dots, ref_dots))
+    operands = _with_dots(p, primals, (const_dots, carry_dots, ref_dots))
     params = replace(
         p,
-        cond=reorder(cond_jvp, p, counts),
-        body=reorder(body_jvp, p, counts),
+        cond=_reorder(cond_jvp, p, counts),
+        body=_reorder(body_jvp, p, counts),
         num_consts=p.num_consts + counts[0],
         record=p.record.pushed(),
     )
@@ -60,3 +62,20 @@ def _taken(p: WhileParams, nonzero: Mask) -> Mask:
     dots = map(any, zip(*used, strict=True))
     carried = range(p.num_consts, p.first_ref)
     return tuple(nz and (next(dots) or k in carried) for k, nz in enumerate(nonzero))
+
+
+def _with_dots(p: WhileParams, xs: Sequence[T], dots: tuple[list[T], list[T], list[T]]) -> list[T]:
+    """Each part followed by its tangents."""
+    return [x for part, dot in zip(parts(p, xs), dots, strict=True) for x in (*part, *dot)]
+
+
+def _reorder(jaxpr: Jaxpr, p: WhileParams, num_dots: Sequence[int]) -> Jaxpr:
+    """A jaxpr of values and tangents with the tangents behind the part that they belong to.
+
+    jaxpr     : [*consts, *carry, *refs, *const_dots, *carry_dots, *ref_dots] -> [*outs]
+    reordered : [*consts, *const_dots, *carry, *carry_dots, *refs, *ref_dots] -> [*outs]
+    """
+    num = len(p.body.invars)
+    const_dots, carry_dots, ref_dots = split_list(jaxpr.invars[num:], num_dots[:2])
+    binders = _with_dots(p, jaxpr.invars[:num], (const_dots, carry_dots, ref_dots))
+    return jaxpr.replace(invars=binders)

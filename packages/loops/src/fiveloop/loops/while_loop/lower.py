@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core.extend import IRValue, hlo
+from fiveloop.loops.primitives.while_loop import WhileParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
-from fiveloop.loops.while_loop.primitive import WhileParams
 
 
 def while_lower(ctx: Any, operands: Sequence[IRValue], p: WhileParams) -> list[IRValue]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Value
 from fiveloop.core.extend import bind, bitwise_and, stage_closed
 from fiveloop.loops.common import with_inputs
-from fiveloop.loops.while_loop.primitive import WhileParams, while_p
+from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
 
 

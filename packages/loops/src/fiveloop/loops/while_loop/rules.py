@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fiveloop.core.extend import Body, Refusal, define
+from fiveloop.loops.primitives.while_loop import WhileParams, while_abstract_eval, while_p
 from fiveloop.loops.while_loop.batch import while_batch
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.discharge import while_discharge
@@ -10,7 +11,6 @@ from fiveloop.loops.while_loop.handler import while_handler
 from fiveloop.loops.while_loop.jvp import while_jvp
 from fiveloop.loops.while_loop.lower import while_lower
 from fiveloop.loops.while_loop.predicate import while_predicate
-from fiveloop.loops.while_loop.primitive import WhileParams, while_abstract_eval, while_p
 from fiveloop.loops.while_loop.split import while_split
 from fiveloop.state.extend import define_discharge, define_handler, define_predicate
 

@@ -23,10 +23,9 @@ from fiveloop.core.extend import (
     new_eqn,
     split,
 )
-from fiveloop.loops.planning.record import KNOWN, LINEAR
+from fiveloop.loops.primitives.while_loop import WhileParams, parts
+from fiveloop.loops.record import KNOWN, LINEAR
 from fiveloop.loops.while_loop.dce import while_dce
-from fiveloop.loops.while_loop.layout import parts
-from fiveloop.loops.while_loop.primitive import WhileParams
 from fiveloop.state.engine import IndexParams, NewRefParams, get_p, new_ref_p
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fiveloop.core import Jaxpr, TreeDef, leaf_paths
 from fiveloop.core.engine import current_source
-from fiveloop.core.extend import mutated_positions
 from fiveloop.loops.common import Closures
-from fiveloop.loops.planning.names import closure_names
-from fiveloop.loops.planning.operands import CARRIED, SAME, use_of_ref
-from fiveloop.loops.planning.options import current_planning
-from fiveloop.loops.planning.record import (
+from fiveloop.loops.names import closure_names
+from fiveloop.loops.options import current_planning
+from fiveloop.loops.record import (
     EMPTY,
     Called,
     Decision,
-    Operand,
     Record,
-    shown_type,
 )
-from fiveloop.loops.while_loop.primitive import WhileParams
 
 STEP = "plan"
 
@@ -57,20 +52,3 @@ AS_WHILE = Written(
     lambda tree: [f"val{path}" for path in leaf_paths(tree)],
     "`scan(until=)` has one and may end early",
 )
-
-
-def with_operands(p: WhileParams) -> WhileParams:
-    """The loop, before discharge, with what its operands are and how its steps use them."""
-    if not p.record.tells or p.record.operands:
-        return p
-    changed = mutated_positions(p.body.effects)
-    operands: list[Operand] = []
-    for k, (name, v) in enumerate(zip(p.names, p.body.invars, strict=True)):
-        if k < p.num_consts:
-            use = SAME
-        elif k < p.first_ref:
-            use = CARRIED
-        else:
-            use = use_of_ref([(p.body, v), (p.cond, p.cond.invars[k])], k in changed)
-        operands.append(Operand(name, shown_type(v.aval.strong()), use))
-    return replace(p, record=replace(p.record, operands=tuple(operands)))

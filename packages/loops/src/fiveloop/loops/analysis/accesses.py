@@ -1,0 +1,116 @@
+"""What the equations of a body do with a Ref, and at which places: affine in the counter, as far as that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import At, Indexer, Lane, Span, is_constant, used_vars
+from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions
+from fiveloop.loops.analysis.integers import Affine, Integers, affine
+from fiveloop.state.engine import accumulate_p, addupdate_p, get_p, names_each_once, swap_p
+
+FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
+"""The primitives that access a Ref at an index, and where their index operands begin."""
+
+Place = Affine | Var
+"""An index: affine in the counter, or a constant of the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefAccess:
+    """An access of a Ref at an index: its equation and the number of that."""
+
+    number: int
+    eqn: Eqn
+    mutates: bool
+
+    @property
+    def operands(self) -> Sequence[Atom]:
+        """The operands of the index."""
+        return self.eqn.invars[FIRST_INDEX[self.eqn.primitive] :]
+
+    def place(self, axis: int, numbers: Integers) -> Affine | None:
+        """The single place on an axis that is accessed; None if there are others, or it is not affine."""
+        indexer: Indexer = self.eqn.params.indexer
+        entry = indexer.entries[axis]
+        if any(indexer.paired):
+            return None
+        if not isinstance(entry, At) and not (isinstance(entry, Span) and entry.size == 1):
+            return None
+        if entry.start is not None:
+            return Affine(0, entry.start)
+        return affine(self.operands[indexer.dynamic_axes.index(axis)], numbers)
+
+    def index(self, numbers: Integers, consts: set[Var]) -> tuple[Place, ...] | None:
+        """The operands of the index, if they can be had from the counter and constants alone."""
+        found: list[Place] = []
+        for atom in self.operands:
+            number = affine(atom, numbers) if not atom.aval.shape else None
+            if number is None and (not isinstance(atom, Var) or atom not in consts):
+                return None
+            found.append(number if number is not None else atom)  # type: ignore[arg-type]  # it is a constant
+        return tuple(found)
+
+    def values(self) -> list[tuple[Var, bool]]:
+        """The values that the place holds, before the access or (True) after it."""
+        found, indexer = [(v, False) for v in self.eqn.outvars], self.eqn.params.indexer
+        if self.eqn.primitive is swap_p and names_each_once(indexer) and not indexer.drops:
+            found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
+        return found
+
+
+def accesses_of(body: Jaxpr, ref: Var) -> list[RefAccess] | None:
+    """All that is done with a Ref at indices, in order; None if something else is that may change it."""
+    found: list[RefAccess] = []
+    for number, eqn in enumerate(body.eqns):
+        places = [k for k, a in enumerate(eqn.invars) if a is ref]
+        mutates = not mutated_positions(eqn.effects).isdisjoint(places)
+        if eqn.primitive in FIRST_INDEX and places == [0]:
+            found.append(RefAccess(number, eqn, mutates))
+        elif mutates:
+            return None
+    return found
+
+
+def is_within(place: Affine, size: Any, nsteps: int) -> bool:
+    """Whether a place is in range in all steps."""
+    low, high = place.ends(nsteps)
+    return isinstance(size, int) and low >= 0 and high < size
+
+
+def unknown_places(
+    access: RefAccess,
+    numbers: Integers,
+    nsteps: int,
+    is_fixed: Callable[[int], bool] = lambda axis: False,
+) -> str:
+    """What keeps the places of an access from being `a * i + b` and in range, or the same in all steps (`is_fixed`)."""
+    indexer, shape = access.eqn.params.indexer, access.eqn.invars[0].aval.shape
+    for axis, (entry, size) in enumerate(zip(indexer.entries, shape, strict=True)):
+        if entry == Span(0, size):
+            continue
+        if not is_constant(size):
+            return "along an axis whose size is not known"
+        place = access.place(axis, numbers)
+        if place is not None and not is_within(place, size, nsteps):
+            low, high = place.ends(nsteps)
+            return f"from {low} to {high}, and places are from 0 to {size - 1}"
+        is_one = isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
+        if isinstance(entry, Span) and not is_one:
+            return "a slice at a time"
+        if place is None and is_one and not is_fixed(axis):
+            return "at an index that is not `a * i + b` in the counter `i`"
+        if place is not None and not place.step:
+            return "at one place in all steps"
+    return "at an array of indices"
+
+
+def is_whole(indexer: Indexer | None, ref: Var) -> bool:
+    """Whether an index takes all that a Ref holds, or all that it holds of each lane."""
+    return indexer is not None and all(
+        isinstance(e, Lane) or e == Span(0, n)
+        for e, n in zip(indexer.entries, ref.aval.shape, strict=True)
+    )

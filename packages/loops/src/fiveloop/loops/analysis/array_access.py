@@ -1,0 +1,329 @@
+"""What an equation does with an array, as an access to a Ref that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core.engine import (
+    Entry,
+    Indexer,
+    Lane,
+    Pick,
+    Span,
+    WindowDims,
+    add_p,
+    broadcast_in_dim_p,
+    concatenate_p,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    gather_p,
+    iota_p,
+    is_scalar,
+    reshape_p,
+    resolve_index_p,
+    scatter_p,
+    slice_p,
+)
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Literal,
+    Primitive,
+    ShapedArray,
+    Var,
+    mutated_positions,
+    new_eqn,
+)
+from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.state.engine import (
+    AccumulateParams,
+    IndexParams,
+    SwapParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    swap_p,
+)
+
+Made = Mapping[Var, Eqn]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access: the equation, and those on the Ref that stand for it.
+
+    `updated` are results that are the array after it, if it is updated; `same` are those that are the array as it was.
+    """
+
+    eqn: Eqn
+    instead: list[Eqn]
+    is_dynamic: bool
+    updated: Sequence[Var] = ()
+    same: Sequence[Var] = ()
+
+
+def access(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | None:
+    """What an equation does with an array, on a Ref that holds it; None if it does more than index it."""
+    if eqn.primitive is for_p:
+        return _loop(eqn, array, ref)
+    rule = _RULES.get(eqn.primitive)
+    if rule is None or eqn.invars[0] is not array or array in eqn.invars[1:]:
+        return None
+    return rule(eqn, ref, made)
+
+
+def _slice(eqn: Eqn, ref: Var, made: Made) -> Access:
+    p = eqn.params
+    spans = [
+        Span(start, size, stride)
+        for start, size, stride in zip(p.start, eqn.outvars[0].aval.shape, p.strides, strict=True)
+    ]
+    return Access(eqn, [_get(eqn, ref, Indexer(tuple(spans)), [])], is_dynamic=False)
+
+
+def _dynamic_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    place = _block(eqn, eqn.invars[1:], eqn.params.sizes, eqn.params.drops, made)
+    if place is None:
+        return None
+    indexer, operands = place
+    return Access(eqn, [_get(eqn, ref, indexer, operands)], bool(operands))
+
+
+def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    update = eqn.invars[1]
+    place = _block(eqn, eqn.invars[2:], update.aval.shape, eqn.params.drops, made)
+    if place is None:
+        return None
+    return _put(eqn, ref, update, *place)
+
+
+def _put(
+    eqn: Eqn,
+    ref: Var,
+    x: Atom,
+    indexer: Indexer,
+    operands: Sequence[Atom],
+    before: Sequence[Eqn] = (),
+) -> Access:
+    """An update that replaces what an index selects."""
+    params = SwapParams(indexer, returns_old=False)
+    write = new_eqn(swap_p, [ref, x, *operands], params, (), eqn.source)
+    return Access(eqn, [*before, write], bool(operands), eqn.outvars)
+
+
+def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    if eqn.params.dims.operand_batch:
+        lanes = _lanes(eqn, eqn.outvars[0].aval.shape, made)
+        return lanes and Access(eqn, [*lanes[2], _get(eqn, ref, *lanes[:2])], is_dynamic=True)
+    place = _picks(eqn, eqn.invars[1], eqn.params.sizes, made)
+    if place is None:
+        return None
+    return Access(eqn, [_get(eqn, ref, *place)], is_dynamic=True)
+
+
+def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+    _, indices, updates = eqn.invars
+    if eqn.params.dims.operand_batch:
+        lanes = _lanes(eqn, updates.aval.shape, made) if eqn.params.kind == "set" else None
+        return lanes and _put(eqn, ref, updates, *lanes)
+    place = _picks(eqn, indices, None, made)
+    if place is None:
+        return None
+    indexer, operands = place
+    if indexer.result_shape != updates.aval.shape:
+        return None
+    args = [ref, updates, *operands]
+    match eqn.params.kind:
+        case "set":
+            write = new_eqn(swap_p, args, SwapParams(indexer, returns_old=False), (), eqn.source)
+        case "add":
+            write = new_eqn(addupdate_p, args, IndexParams(indexer), (), eqn.source)
+        case monoid:
+            params = AccumulateParams(indexer, monoid)
+            write = new_eqn(accumulate_p, args, params, (), eqn.source)
+    return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars)
+
+
+_RULES: dict[Primitive, Callable[[Eqn, Var, Made], Access | None]] = {  # type: ignore[type-arg]  # of any params
+    slice_p: _slice,
+    dynamic_slice_p: _dynamic_slice,
+    dynamic_update_slice_p: _dynamic_update_slice,
+    gather_p: _gather,
+    scatter_p: _scatter,
+}
+
+
+INDEXED = tuple(_RULES)
+"""The primitives that access an array at indices."""
+
+
+def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
+    """An inner loop that has the array as a state takes the Ref instead."""
+    states = is_state(eqn.params, [a.aval for a in eqn.invars])
+    places = [k for k, a in enumerate(eqn.invars) if a is array]
+    if len(places) != 1 or not states[places[0]]:
+        return None
+    (place,) = places
+    number = eqn.params.num_carry + sum(states[:place])
+    result = eqn.outvars[number]
+    invars = [ref if k == place else a for k, a in enumerate(eqn.invars)]
+    outvars = [v for k, v in enumerate(eqn.outvars) if k != number]
+    loop = new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
+    changes = place + 1 in mutated_positions(eqn.params.body.effects)
+    if changes:
+        return Access(eqn, [loop], True, [result])
+    return Access(eqn, [loop], True, same=[result])
+
+
+def _get(eqn: Eqn, ref: Var, indexer: Indexer, operands: Sequence[Atom]) -> Eqn:
+    return new_eqn(get_p, [ref, *operands], IndexParams(indexer), eqn.outvars, eqn.source)
+
+
+def _block(
+    eqn: Eqn, starts: Sequence[Atom], sizes: Sequence[int], drops: Sequence[int], made: Made
+) -> tuple[Indexer, list[Atom]] | None:
+    """The index of a block, if its starts count from the end when they are negative, and it drops all or none."""
+    spans, operands = [], list[Atom]()
+    for k, (start, size, dim) in enumerate(
+        zip(starts, sizes, eqn.invars[0].aval.shape, strict=True)
+    ):
+        found = _span(start, size, dim, k in drops, made)
+        if found is None:
+            return None
+        spans.append(found[0])
+        operands += found[1]
+    indexer = Indexer(tuple(spans), drops=bool(drops))
+    return (indexer, operands) if not drops or indexer.dynamic_axes == [*drops] else None
+
+
+def _span(
+    start: Atom, size: int, dim: int, drops: bool, made: Made
+) -> tuple[Span, list[Atom]] | None:
+    """A block along one axis, and the index where it starts, if that is not known."""
+    if size == dim and not drops:
+        return Span(0, size), []
+    if isinstance(start, Literal) and is_scalar(start):
+        number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+        return Span(min(max(number, 0), dim - size), size), []
+    given = _unresolved(start, dim, made)
+    return (Span(None, size), [given]) if given is not None else None
+
+
+def _lanes(
+    eqn: Eqn, sizes: Sequence[int], made: Made
+) -> tuple[Indexer, list[Atom], list[Eqn]] | None:
+    """The index of a block of its own in each lane, as `vmap` leaves it; and what spreads indices that they share."""
+    shape, indices = eqn.invars[0].aval.shape, eqn.invars[1]
+    lead = len(eqn.params.dims.operand_batch)
+    lanes, inner = tuple(range(lead)), tuple(range(lead, len(shape)))
+    wide = eqn.params.dims.collapsed
+    starts = [
+        _lane_start(c, k + lead, lead, wide, made) for k, c in enumerate(_columns(indices, made))
+    ]
+    blocks = tuple(k for k in inner if k not in wide)
+    if eqn.params.dims != WindowDims(blocks, wide, lanes, lanes, inner) or len(starts) != len(
+        inner
+    ):
+        return None
+    spans, operands, before = list[Span](), list[Atom](), list[Eqn]()
+    for start, size, dim in zip(starts, sizes[lead:], shape[lead:], strict=True):
+        if start is None:
+            return None
+        maker = made.get(start) if isinstance(start, Var) else None
+        shared = maker if maker is not None and maker.primitive is broadcast_in_dim_p else None
+        given_start = shared.invars[0] if shared is not None else start
+        found = _span(given_start, size, dim, eqn.params.drops, made)
+        if found is None:
+            return None
+        spans.append(found[0])
+        for given in found[1]:
+            each = given
+            if shared is not None:
+                each = Var(ShapedArray(shape[:lead], given.aval.dtype))
+                before.append(new_eqn(broadcast_in_dim_p, [given], shared.params, [each]))
+            operands.append(each)
+    entries: tuple[Entry, ...] = (*map(Lane, lanes), *spans)
+    paired = (True,) * lead
+    indexer = Indexer(entries, lead=shape[:lead], paired=paired, drops=eqn.params.drops)
+    return (indexer, operands, before) if operands else None
+
+
+def _lane_start(column: Atom, axis: int, lead: int, wide: Sequence[int], made: Made) -> Atom | None:
+    """Where each lane's block starts, of its position along an axis; along a `wide` one elements have one each.
+
+    For those it must be `start[:, None] + arange(size)`, as `vmap` makes it; None if it is not.
+    """
+    if not wide:
+        return column
+    if axis in wide:
+        column, steps = _made_by(column, add_p, made) or (column, column)
+        (counts,) = _made_by(steps, broadcast_in_dim_p, made, (lead + wide.index(axis),)) or (None,)
+        if counts is None or _made_by(counts, iota_p, made) is None:
+            return None
+    (start,) = _made_by(column, broadcast_in_dim_p, made, tuple(range(lead))) or (None,)
+    return start
+
+
+def _made_by(
+    x: Atom, primitive: Primitive[Any], made: Made, dims: tuple[int, ...] | None = None
+) -> Sequence[Atom] | None:
+    """The operands of the equation of a primitive, with `dims` if they are given, that makes something."""
+    eqn = made.get(x) if isinstance(x, Var) else None
+    if eqn is None or eqn.primitive is not primitive:
+        return None
+    return eqn.invars if dims is None or eqn.params.dims == dims else None
+
+
+def _columns(indices: Atom, made: Made) -> list[Atom]:
+    """The arrays of positions that lie side by side along the last axis; none if they cannot be told."""
+    eqn = made.get(indices) if isinstance(indices, Var) else None
+    joins = eqn is not None and eqn.primitive is concatenate_p
+    parts = eqn.invars if eqn is not None and joins else [indices]
+    columns = [_without_last_axis(part, made) for part in parts]
+    return [c for c in columns if c is not None]
+
+
+def _unresolved(start: Atom, dim: int, made: Made) -> Atom | None:
+    """The index that the user gave, of which `start` is the position; a Ref resolves it in the same way."""
+    eqn = made.get(start) if isinstance(start, Var) else None
+    while eqn is not None and eqn.primitive is resolve_index_p:
+        if eqn.params.size == dim:
+            return eqn.invars[0]
+        inner = eqn.invars[0]  # a change of dtype
+        eqn = made.get(inner) if isinstance(inner, Var) and not eqn.params.size else None
+    return None
+
+
+def _picks(
+    eqn: Eqn, indices: Atom, sizes: Sequence[int] | None, made: Made
+) -> tuple[Indexer, list[Atom]] | None:
+    """The index of whole rows along one axis, in the order in which blocks lie in the result."""
+    dims, shape = eqn.params.dims, eqn.invars[0].aval.shape
+    if len(dims.index_map) != 1 or dims.collapsed != dims.index_map or dims.operand_batch:
+        return None
+    (axis,) = dims.index_map
+    full = [n for k, n in enumerate(shape) if k != axis]
+    if sizes is not None and [n for k, n in enumerate(sizes) if k != axis] != full:
+        return None
+    picks, drops = _without_last_axis(indices, made), eqn.params.drops
+    if picks is not None and drops:
+        picks = _unresolved(picks, shape[axis], made)
+    if picks is None or not picks.aval.ndim or not (drops or eqn.params.in_bounds):
+        return None
+    rank = len(full) + picks.aval.ndim
+    leading = next((k for k in range(rank) if k not in dims.window_dims), rank)
+    if dims.window_dims != (*range(leading), *range(leading + picks.aval.ndim, rank)):
+        return None
+    entries = [Pick() if k == axis else Span(0, n) for k, n in enumerate(shape)]
+    return Indexer(tuple(entries), picks.aval.shape, leading, drops=drops), [picks]
+
+
+def _without_last_axis(indices: Atom, made: Made) -> Atom | None:
+    """An array of positions, before it was given an axis for the one number that each of them is."""
+    eqn = made.get(indices) if isinstance(indices, Var) else None
+    if eqn is None or eqn.primitive is not reshape_p:
+        return None
+    picks = eqn.invars[0]
+    return picks if (*picks.aval.shape, 1) == indices.aval.shape else None

@@ -1,0 +1,316 @@
+"""The life of an array in a body, from version to version, through branches and calls: each use on a Ref instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import partition, select_by, select_p, used_vars, whole_indexer
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Source,
+    Var,
+    jaxprs_in,
+    new_eqn,
+    with_jaxprs,
+)
+from fiveloop.loops.analysis.array_access import Access, Made, access
+from fiveloop.loops.analysis.entered import is_entered
+from fiveloop.loops.analysis.masked import chooses, going_on, mask
+from fiveloop.loops.primitives.cond import cond_p
+from fiveloop.loops.primitives.while_loop import WhileParams, while_p
+from fiveloop.loops.record import Decision
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p, swap_p
+
+
+class Verdict(NamedTuple):
+    """Why an array stays a value, and where; nothing if it does not. `given_to` is a Ref that it is written to."""
+
+    why: str
+    at: Source | None
+    given_to: Atom | None = None
+
+
+def access_or_why(
+    eqn: Eqn, array: Var, ref: Var, made: Made, whiles: bool = False
+) -> Access | Verdict:
+    """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way.
+
+    A `while` is given a Ref only if `whiles`.
+    """
+    if is_entered(eqn):
+        return _enter(eqn, array, ref, whiles)
+    if whiles and eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
+        return _while(eqn, k, ref)
+    found = access(eqn, array, ref, made)
+    if found is not None:
+        return found
+    if eqn.primitive is swap_p:
+        return Verdict("it is written whole to a Ref", eqn.source, eqn.invars[0])
+    return Verdict(f"`{eqn.primitive}` uses it whole", eqn.source)
+
+
+@dataclass(slots=True)
+class Life:
+    """What takes the place of each equation on an array, version by version, in one body.
+
+    `ends` is what writes the last version whole, and is left alone; in a branch or a call there is none.
+    `names` are those of all versions, `last` those of the last one. With `whiles` those within are given the Ref.
+    If `going` says which lanes of a loop go on, only those are updated: the loop chooses so at the end of a step.
+    """
+
+    ref: Var
+    jaxpr: Jaxpr
+    ends: Eqn | None = None
+    names: set[Var] = field(default_factory=set)
+    last: list[Var] = field(default_factory=list)
+    is_dynamic: bool = False
+    is_updated: bool = False
+    whiles: bool = False
+    going: Var | None = None
+    _replaced: dict[int, list[Eqn]] = field(default_factory=dict)
+    _before: list[tuple[Eqn, Eqn]] = field(default_factory=list)
+
+    def follow(self, version: Sequence[Var]) -> Verdict | None:
+        """Go on until nothing updates it; a reason if it is not only read at indices, and updated once a version."""
+        uses = uses_of(self.jaxpr)
+        made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}
+        while version:
+            found = self._version(version, uses, made)
+            if isinstance(found, Verdict):
+                return found
+            updates = [a for a in found if a.updated]
+            if self.going is not None and not all(mask(a, self.going) for a in updates):
+                return Verdict("lanes that have ended are left out", updates[0].eqn.source)
+            if len(updates) > 1:
+                return Verdict(_updated_twice(updates), updates[1].eqn.source)
+            self.is_dynamic |= any(a.is_dynamic for a in found)
+            self.is_updated |= bool(updates)
+            version = updates[0].updated if updates else ()
+            self._before += [
+                (a.eqn, updates[0].eqn) for a in found if updates and a is not updates[0]
+            ]
+        return None
+
+    def _version(
+        self, version: Sequence[Var], uses: Mapping[Var, Sequence[Eqn]], made: Made
+    ) -> list[Access] | Verdict:
+        """All accesses to one version, under all of its names; a reason if something else is done with it."""
+        self.last, found = list(version), list[Access]()
+        for name in self.last:
+            self.names.add(name)
+            for eqn in uses.get(name, ()):
+                if eqn is self.ends:
+                    continue
+                if self.going is not None and eqn.primitive is select_p:
+                    if chooses(eqn, self.going, made) and name in eqn.invars[1:]:
+                        self._replaced[id(eqn)] = []
+                        self.last += eqn.outvars if name is eqn.invars[1] else []
+                        continue
+                here = access_or_why(eqn, name, self.ref, made, self.whiles)
+                if isinstance(here, Verdict):
+                    return here
+                if id(eqn) in self._replaced:
+                    return Verdict(f"`{eqn.primitive}` is given it twice", eqn.source)
+                self._replaced[id(eqn)] = here.instead
+                found.append(here)
+                self.last += here.same
+        return found
+
+    def eqns(self, gone: Sequence[Eqn] = ()) -> list[Eqn] | None:
+        """The equations on the Ref, without those that are `gone`; None if there is no order for them."""
+        eqns = in_order(self.jaxpr.eqns, self._before)
+        if eqns is None:
+            return None
+        self._replaced.update((id(eqn), []) for eqn in gone)
+        return [e for eqn in eqns for e in self._replaced.get(id(eqn), [eqn])]
+
+    def read_too_late(self) -> Eqn | None:
+        """A read of an old version that needs what comes after its update; None if none does by itself."""
+        made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}
+        for read, update in self._before:
+            waiting, seen = [read], set[int]()
+            while waiting:
+                eqn = waiting.pop()
+                if eqn is update:
+                    return read
+                if id(eqn) not in seen:
+                    seen.add(id(eqn))
+                    waiting += [made[a] for a in used_vars(eqn.invars) if a in made]
+        return None
+
+
+def _updated_twice(updates: Sequence[Access]) -> str:
+    """What is told of a version that two equations update."""
+    first = updates[0].eqn.source
+    other = f"another update, on line {first.line}," if first is not None else "another update"
+    return f"this updates a version of it that {other} starts from, too: update what that one gives"
+
+
+DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
+NO_ORDER = (
+    "this reads a version of it from before an update, and needs that update: read the updated one"
+)
+
+
+def _enter(eqn: Eqn, array: Var, ref: Var, whiles: bool) -> Access | Verdict:
+    """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
+    if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
+        return Verdict('`cond(vmap="group")` takes no Refs', eqn.source)
+    bodies = jaxprs_in(eqn.params)
+    keep = [a is not array for a in eqn.invars]
+    first = len(keep) - len(bodies[0].invars)
+    if not all(keep[:first]):
+        return Verdict(f"`{eqn.primitive}` chooses by it", eqn.source)
+    kept = keep[first:]
+    lives = [Life(Var(ref.aval), body, whiles=whiles) for body in bodies]
+    for life in lives:
+        verdict = life.follow(partition(kept, life.jaxpr.invars)[0])
+        if verdict is not None:
+            return verdict
+    gives = [any(life.jaxpr.outvars[r] in life.names for life in lives) for r in _results(eqn)]
+    why = _why_not(eqn, lives, gives)
+    found = [_on_ref(life, kept, gives) for life in lives]
+    changed = [body for body in found if body is not None]
+    if why or len(changed) < len(found):
+        late = next((read for life in lives if (read := life.read_too_late())), eqn)
+        return Verdict(why, eqn.source) if why else Verdict(NO_ORDER, late.source)
+    rest = iter(changed)
+    params = with_jaxprs(eqn.params, lambda _: next(rest))
+    others, versions = partition(gives, eqn.outvars)
+    new = new_eqn(eqn.primitive, [*select_by(keep, eqn.invars), ref], params, others, eqn.source)
+    is_dynamic = any(life.is_dynamic for life in lives)
+    if any(life.is_updated for life in lives):
+        # Whether a branch updates it is known at run time alone, too.
+        return Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
+    return Access(eqn, [new], is_dynamic, same=versions)
+
+
+def _results(eqn: Eqn) -> range:
+    return range(len(eqn.outvars))
+
+
+def _why_not(eqn: Eqn, lives: Sequence[Life], gives: Sequence[bool]) -> str:
+    """Why the bodies do not leave one array behind, if they do not; `gives` are the results that are versions."""
+    for life in lives:
+        for out in select_by(gives, life.jaxpr.outvars):
+            if out not in life.names:
+                return f"a branch of `{eqn.primitive}` returns another array in its place"
+            if out not in life.last:
+                return f"a branch of `{eqn.primitive}` updates it, and returns a version from before that"
+        if life.is_updated and not any(gives):
+            return f"a branch of `{eqn.primitive}` updates it, and does not return it"
+    return ""
+
+
+def _on_ref(life: Life, kept: Sequence[bool], gives: Sequence[bool]) -> Jaxpr | None:
+    """A body that takes a Ref behind its other inputs, and does not give what it holds.
+
+    body    : [*ins]            -> [*outs]
+    changed : [*ins kept, ref]  -> [*outs that are no versions]
+    """
+    eqns, body = life.eqns(), life.jaxpr
+    if eqns is None:
+        return None
+    invars = [*select_by(kept, body.invars), life.ref]
+    return Jaxpr(invars, eqns, partition(gives, body.outvars)[0], body.name)
+
+
+def _carried(eqn: Eqn, array: Var) -> int | None:
+    """The number of the carried value of a `while` that an array is; None if it is anything else, too."""
+    p = eqn.params
+    places = [k for k, a in enumerate(eqn.invars) if a is array]
+    first = places[0] - p.num_consts
+    return first if len(places) == 1 and 0 <= first < p.num_carry else None
+
+
+def _while(eqn: Eqn, k: int, ref: Var) -> Access | Verdict:
+    """An access by a `while` that carries the array as value `k`: it takes the Ref instead."""
+    params = carried_as_ref(eqn.params, k)
+    if params is None:
+        return Verdict("`while` uses it whole", eqn.source)
+    at = eqn.params.num_consts + k
+    invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
+    outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
+    loop = new_eqn(while_p, invars, params, outvars, eqn.source)
+    return Access(eqn, [loop], True, [eqn.outvars[k]])
+
+
+def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
+    """A `while` that has its carried value `k` in a Ref, the last operand; None if its body does more than index it.
+
+    p.cond, p.body : [*consts, *carry, *refs]
+    cond, body     : [*consts, *carry but k, *refs, ref]
+    """
+    at = p.num_consts + k
+    array, out = p.body.invars[at], p.body.outvars[k]
+    if (
+        not p.promote
+        or not array.aval.shape
+        or not all(isinstance(n, int) for n in array.aval.shape)
+    ):
+        return None
+    ref = Var(AbstractRef(array.aval), array.hint)
+    life = Life(ref, p.body, whiles=True, going=going_on(p))
+    outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
+    stays = life.follow([array]) is not None or out not in life.last
+    if stays or not (life.is_dynamic and life.is_updated) or life.names & used_vars(outvars):
+        return None
+    eqns, ref = life.eqns(), Var(life.ref.aval)
+    if eqns is None:
+        return None
+    whole = IndexParams(whole_indexer(array.aval.shape))
+    read = new_eqn(get_p, [ref], whole, [p.cond.invars[at]])
+    ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
+    reads = [read] if p.cond.invars[at] in uses_of(p.cond) else []
+    cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)
+    body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
+    told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
+    return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
+
+
+def uses_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
+    """The equations that use each variable."""
+    return jaxpr.remember("uses", lambda: _uses_of(jaxpr))
+
+
+def _uses_of(jaxpr: Jaxpr) -> dict[Var, list[Eqn]]:
+    uses: dict[Var, list[Eqn]] = {}
+    for eqn in jaxpr.eqns:
+        for v in used_vars(eqn.invars):
+            uses.setdefault(v, []).append(eqn)
+    return uses
+
+
+def in_order(eqns: Sequence[Eqn], before: Sequence[tuple[Eqn, Eqn]]) -> list[Eqn] | None:
+    """The equations with the first of each pair before the second, otherwise as they were; None if that cannot be.
+
+    Equations with effects keep their order.
+    """
+    number = {id(eqn): k for k, eqn in enumerate(eqns)}
+    made = {v: k for k, eqn in enumerate(eqns) for v in eqn.outvars}
+    after: dict[int, set[int]] = {k: set() for k in range(len(eqns))}
+    waits: dict[int, set[int]] = {k: set() for k in range(len(eqns))}
+    ordered = [k for k, eqn in enumerate(eqns) if eqn.effects]
+    edges = [(made[v], k) for k, eqn in enumerate(eqns) for v in used_vars(eqn.invars) if v in made]
+    edges += pairwise(ordered)
+    edges += [(number[id(first)], number[id(second)]) for first, second in before]
+    for first, second in edges:
+        after[first].add(second)
+        waits[second].add(first)
+    ready = [k for k, others in waits.items() if not others]
+    out: list[Eqn] = []
+    while ready:
+        k = heappop(ready)
+        out.append(eqns[k])
+        for later in after[k]:
+            waits[later].discard(k)
+            if not waits[later]:
+                heappush(ready, later)
+    return out if len(out) == len(eqns) else None

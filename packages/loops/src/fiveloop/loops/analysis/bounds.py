@@ -1,0 +1,78 @@
+"""Indices that a loop's counter shows to be in bounds: an access at these drops nothing, and needs no mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import Span, dynamic_slice_p, dynamic_update_slice_p
+from fiveloop.core.extend import Eqn, closed_call_p, jaxprs_in, with_jaxprs
+from fiveloop.loops.analysis.accesses import FIRST_INDEX
+from fiveloop.loops.analysis.integers import Integer, Integers, counter, integer, integers
+from fiveloop.loops.primitives.cond import cond_p
+from fiveloop.loops.primitives.for_loop import for_p
+
+
+def keep_in_range(body: Jaxpr, nsteps: int) -> Jaxpr:
+    """The body of a loop of so many steps, in which what cannot be out of bounds drops nothing: it needs no masks."""
+    return _marked(body, [counter(nsteps)])
+
+
+def _marked(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
+    known = integers(jaxpr, given)
+    eqns = [_marked_eqn(eqn, known) for eqn in jaxpr.eqns]
+    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+    return jaxpr if same else jaxpr.replace(eqns=eqns)
+
+
+def _marked_eqn(eqn: Eqn, known: Integers) -> Eqn:
+    """An equation that indexes, without dropping if all is in range; or one with nested jaxprs, these marked."""
+    p, given = eqn.params, [integer(a, known) for a in eqn.invars]
+    if eqn.primitive in FIRST_INDEX and p.indexer.drops:
+        indexer, shape = p.indexer, eqn.invars[0].aval.shape
+        index = given[FIRST_INDEX[eqn.primitive] :]
+        pairs = zip(indexer.dynamic_axes, index, strict=True)
+        if all(_fits(x, shape[k], _extent(indexer.entries[k])) for k, x in pairs):
+            return eqn.replace(params=replace(p, indexer=indexer.fitting()))
+    elif eqn.primitive in (dynamic_slice_p, dynamic_update_slice_p) and p.drops:
+        block = eqn.invars[1] if eqn.primitive is dynamic_update_slice_p else eqn.outvars[0]
+        sizes, shape = block.aval.shape, eqn.invars[0].aval.shape
+        starts = given[-len(shape) :]
+        # A start is a position: a negative one does not count from the end any more.
+        if all(_fits(starts[k], shape[k], sizes[k], 0) for k in p.drops):
+            return eqn.replace(params=replace(p, drops=()))
+    elif eqn.primitive in (for_p, closed_call_p, cond_p):
+        return _with_bodies(eqn, given)
+    return eqn
+
+
+def _with_bodies(eqn: Eqn, given: Sequence[Integer | None]) -> Eqn:
+    """An equation with its nested jaxprs marked, whose inputs are its last operands; a loop has its own counter."""
+    p, bodies = eqn.params, jaxprs_in(eqn.params)
+    if eqn.primitive is for_p:
+        given = inside_loop(eqn, given)
+    new = {id(j): _marked(j, given[max(len(given) - len(j.invars), 0) :]) for j in bodies}
+    if all(new[id(j)] is j for j in bodies):
+        return eqn
+    return eqn.replace(params=with_jaxprs(p, lambda j: new[id(j)]))
+
+
+def inside_loop(eqn: Eqn, given: Sequence[Integer | None]) -> list[Integer | None]:
+    """What a loop's body knows of its counter and its constants, if so much is known of the operands."""
+    p = eqn.params
+    consts = [x.interval if x is not None else None for x in given[: p.num_consts]]
+    return [counter(p.nsteps), *consts]
+
+
+def _fits(found: Integer | None, size: Any, extent: Any, least: Any = None) -> bool:
+    """Whether all indices of a range are in bounds; single ones may count from the end, down to `least`."""
+    if found is None or not isinstance(size, int) or not isinstance(extent, int):
+        return False
+    least = least if least is not None or extent != 1 else -size
+    return bool(found.low >= (least or 0) and found.high <= size - extent)
+
+
+def _extent(entry: Any) -> Any:
+    return entry.extent if isinstance(entry, Span) else 1

@@ -1,0 +1,204 @@
+"""Values of each step that are to be found when the loop is over, so that they need not be kept once more.
+
+The states of a loop are values to whoever has the loop: what they held before it, and what they hold after it.
+Say that all writes to a state are, on one of its axes, at places that are affine in the counter, `a * i + b`. Then
+a slot of that axis belongs to one step of each write, and what a step reads or writes there is
+
+    what the state holds after the loop    if every write to the slot has happened by then,
+    what it held before                    if no write has.
+
+Outputs that are stacked are so, arrays that are filled from their own earlier elements, and arrays that are
+changed in place. And what a loop carries is, before a step, what the step before made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import Indexer, bytes_of, is_more, whole_indexer
+from fiveloop.core.extend import Source, Var, as_value, bind1
+from fiveloop.loops.analysis.accesses import (
+    Place,
+    RefAccess,
+    accesses_of,
+    is_whole,
+    is_within,
+    unknown_places,
+)
+from fiveloop.loops.analysis.integers import Affine, integers_of_step
+from fiveloop.loops.primitives.for_loop import ForParams
+from fiveloop.loops.record import Decision
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p, swap_p
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a step's value is found: at an index of what a state holds, after the loop (`final`) or before it."""
+
+    operand: int
+    final: bool
+    indexer: Indexer
+    index: tuple[Place, ...]
+
+    def read(self, array: Value, i: Value, consts: dict[Var, Value]) -> Value:
+        """The value of the step `i`, from a Ref of what the state holds."""
+        index = [as_value(p.at(i)) if isinstance(p, Affine) else consts[p] for p in self.index]
+        return bind1(get_p, array, *index, params=IndexParams(self.indexer))
+
+    @property
+    def consts(self) -> set[Var]:
+        """The constants of the body that the index needs."""
+        return {p for p in self.index if isinstance(p, Var)}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value that a loop carries: the operand that it is at first, and what a step makes of it."""
+
+    operand: int
+    after: Var
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which values of a body are held by states, and which are carried."""
+
+    held: dict[Var, Held]
+    carried: dict[Var, Carried]
+
+
+def find_held(p: ForParams) -> Found:
+    """The values of a loop's body that its states hold; remembered on the body."""
+    key = ("held", p.nsteps, p.reverse, p.num_consts)
+    return p.body.remember(key, lambda: Finder(p).run())
+
+
+class Finder:
+    """Finds where values of a loop's body are held."""
+
+    def __init__(self, p: ForParams) -> None:
+        self.p = p
+        self.body: Jaxpr = p.body
+        self.numbers = integers_of_step(p.body, p.nsteps)
+        self.consts = set(p.body.invars[1 : 1 + p.num_consts])
+
+    def run(self) -> Found:
+        """All that states hold, and all that is carried."""
+        found = Found({}, {})
+        for operand, ref in enumerate(self.body.invars[1:]):
+            accesses = accesses_of(self.body, ref) if isinstance(ref.aval, AbstractRef) else None
+            if not accesses or not any(a.mutates for a in accesses):
+                continue
+            found.carried.update(_carried(operand, accesses))
+            for axis in range(ref.aval.ndim):
+                for v, held in self._held(operand, ref, axis, accesses):
+                    found.held.setdefault(v, held)
+        return found
+
+    def _held(
+        self, operand: int, ref: Var, axis: int, accesses: Sequence[RefAccess]
+    ) -> Iterator[tuple[Var, Held]]:
+        """The values that one axis tells where to find."""
+        size = ref.aval.shape[axis]
+        writes: list[tuple[int, Affine]] = []
+        for a in accesses:
+            if a.mutates:
+                place = a.place(axis, self.numbers)
+                if place is None or not place.step or not is_within(place, size, self.p.nsteps):
+                    return
+                writes.append((a.number, place))
+        if len({place.step for _, place in writes}) != 1:
+            return
+        for a in accesses:
+            place = a.place(axis, self.numbers)
+            index = a.index(self.numbers, self.consts)
+            if place is None or index is None or not is_within(place, size, self.p.nsteps):
+                continue
+            for v, is_after in a.values():
+                final = self.is_final(place, a.number, is_after, writes)
+                if final is not None and self.is_small(ref, v):
+                    yield v, Held(operand, final, a.eqn.params.indexer, index)
+
+    def is_final(
+        self, place: Affine, number: int, is_after: bool, writes: Sequence[tuple[int, Affine]]
+    ) -> bool | None:
+        """Whether all writes to a place have happened at an equation (True), or none has (False); otherwise None."""
+        happened = set[bool]()
+        steps = range(self.p.nsteps)
+        for other, written in writes:
+            apart, rest = divmod(place.start - written.start, written.step)
+            if place.step != written.step:
+                if place.step or (not rest and apart in steps):
+                    return None
+            elif not rest and apart == 0:
+                happened.add(other < number or (other == number and is_after))
+            elif not rest and abs(apart) in steps:
+                happened.add((apart < 0) != self.p.reverse)
+        return None if len(happened) > 1 else happened != {False}
+
+    def is_small(self, ref: Var, v: Var) -> bool:
+        """Whether the state takes hardly more room than a slot for the value in each step."""
+        stack = self.p.nsteps * bytes_of([v.aval])
+        return not is_more(2 * bytes_of([ref.aval]), 3 * stack)
+
+
+def _carried(operand: int, accesses: Sequence[RefAccess]) -> Iterator[tuple[Var, Carried]]:
+    """What is read of a Ref as a whole before it is written as a whole, once."""
+    whole = whole_indexer(accesses[0].eqn.invars[0].aval.shape)
+    (first, *others) = [k for k, a in enumerate(accesses) if a.mutates]
+    write = accesses[first].eqn
+    is_write = write.primitive is swap_p and not write.outvars and write.params.indexer == whole
+    if others or not is_write or not isinstance(write.invars[1], Var):
+        return
+    for a in accesses[:first]:
+        if a.eqn.params.indexer == whole and a.eqn.outvars[0] is not write.invars[1]:
+            yield a.eqn.outvars[0], Carried(operand, write.invars[1])
+
+
+STEP = "passthrough"
+KEPT = "is kept once more"
+
+
+def kept_again(p: ForParams, kept: Collection[Var]) -> list[Decision]:
+    """For each Ref that a step writes at indices, why a value of it that is kept of each step is not read from it."""
+    names = p.names
+    told: list[Decision] = []
+    for name, ref in zip(names, p.body.invars[1:], strict=True):
+        found = accesses_of(p.body, ref) if isinstance(ref.aval, AbstractRef) else None
+        if not found or not any(a.mutates for a in found):
+            continue
+        for a in found:
+            value = next((v for v, _ in a.values() if v in kept), None)
+            if value is not None and not is_whole(a.eqn.params.indexer, ref):
+                why, source = _why(Finder(p), ref, a, value, found)
+                told.append(
+                    Decision(STEP, name, False, f"{value.aval} of each step {KEPT}: {why}", source)
+                )
+                break
+    return told
+
+
+def _why(
+    finder: Finder, ref: Var, kept: RefAccess, value: Var, found: Sequence[RefAccess]
+) -> tuple[str, Source | None]:
+    """Why a Ref is not known to hold, before or after the loop, what an access reads or writes; and where."""
+    writes = [a for a in found if a.mutates]
+    for a in [*writes, kept]:
+        if not any(_moves(finder, a, axis) for axis in range(ref.aval.ndim)):
+            verb = "written" if a.mutates else "read"
+            why = unknown_places(a, finder.numbers, finder.p.nsteps)
+            return f"it is {verb} {why}", a.eqn.source
+    if not finder.is_small(ref, value):
+        return "the array takes more room than what is kept", kept.eqn.source
+    return "a place of it is written by several steps, or before and after that", kept.eqn.source
+
+
+def _moves(finder: Finder, access: RefAccess, axis: int) -> bool:
+    """Whether an access is, on an axis, at places that are affine and in range; a write in each step at another."""
+    place = access.place(axis, finder.numbers)
+    if place is None or (access.mutates and not place.step):
+        return False
+    return is_within(place, access.eqn.invars[0].aval.shape[axis], finder.p.nsteps)

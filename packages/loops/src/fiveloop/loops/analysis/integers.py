@@ -1,0 +1,278 @@
+"""Integers of a body: from where to where each may be, which are affine in the loop's counter, and which are equal.
+
+All three are facts of one domain, `Integer`. What a primitive makes of the facts about its operands is a cell of the
+column `integer`; of a primitive without one nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import convert_p, is_scalar, neg_p, resolve_index_p, select_p
+from fiveloop.core.extend import Atom, Eqn, Primitive, ShapedArray, Var, add_p
+from fiveloop.core.primitives.elementwise_arithmetic import (
+    clamp_p,
+    div_p,
+    maximum_p,
+    minimum_p,
+    mul_p,
+    rem_p,
+    sub_p,
+)
+from fiveloop.core.rules import RuleTable
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The number `step * i + start` of the counter `i`."""
+
+    step: int
+    start: int
+
+    def ends(self, nsteps: int) -> tuple[int, int]:
+        """The least and the greatest of these numbers in a loop of so many steps."""
+        last = self.start + self.step * max(nsteps - 1, 0)
+        return min(self.start, last), max(self.start, last)
+
+    def at(self, i: Value) -> Value | int:
+        """The number for a counter."""
+        if not self.step:
+            return self.start
+        scaled = i if self.step == 1 else i * self.step
+        return scaled + self.start if self.start else scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer from `low` to `high`; `place` says how it follows from the counter, if it is affine in that."""
+
+    low: int
+    high: int
+    place: Affine | None = None
+
+    @property
+    def last(self) -> int:
+        """An affine number in the last step; in the first one it is where it starts."""
+        assert self.place is not None, "unreachable: asked for only where it is affine"
+        return self.low + self.high - self.place.start
+
+    @property
+    def interval(self) -> Integer:
+        """The same without what it has to do with the counter."""
+        return Integer(self.low, self.high)
+
+
+Integers = Mapping[Var, Integer]
+
+
+class IntegerRule(Protocol):
+    """What an equation makes of operands that are known; `p` are its params."""
+
+    def __call__(self, xs: Sequence[Integer], p: Any, /) -> Integer | None: ...
+
+
+integer_rules: RuleTable[IntegerRule] = RuleTable(
+    "integer", default="nothing is known", by="define_integer"
+)
+
+
+def define_integer(prim: Primitive[Any], rule: IntegerRule) -> None:
+    """Say what a primitive makes of integers, of which a range is known, or a place affine in the counter."""
+    integer_rules.define(prim, rule)
+
+
+def counter(nsteps: int) -> Integer:
+    """The counter of a loop of so many steps."""
+    return Integer(0, max(nsteps - 1, 0), Affine(1, 0))
+
+
+def integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> Integers:
+    """What is known of the integers of a jaxpr, of the first of whose inputs some are `known`; remembered on it."""
+    given = tuple(known)
+    return jaxpr.remember(("integers", given), lambda: _integers(jaxpr, given))
+
+
+def integers_of_step(body: Jaxpr, nsteps: int) -> Integers:
+    """What is known of the integers of a loop's body from its counter alone."""
+    return integers(body, [counter(nsteps)])
+
+
+def _integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> dict[Var, Integer]:
+    found = {v: x for v, x in zip(jaxpr.invars, known, strict=False) if x is not None}
+    for eqn in jaxpr.eqns:
+        number = _made_by(eqn, found)
+        if number is not None:
+            found[eqn.outvars[0]] = number
+    return found
+
+
+def _made_by(eqn: Eqn, known: Integers) -> Integer | None:
+    """The integer that an equation computes; None of one that may leave the range of its dtype."""
+    rule = integer_rules.find(eqn.primitive)
+    if rule is None or len(eqn.outvars) != 1:
+        return None
+    aval = eqn.outvars[0].aval
+    if aval.dtype.kind not in "iu" or aval.shape:
+        return None
+    operands = [integer(a, known) for a in eqn.invars]
+    given = [x for x in operands if x is not None]
+    number = rule(given, eqn.params) if len(given) == len(operands) else None
+    limits = np.iinfo(aval.dtype)
+    if number is None or not limits.min <= number.low <= number.high <= limits.max:
+        return None
+    return number
+
+
+def integer(a: Atom, known: Integers) -> Integer | None:
+    """What is known of an operand."""
+    if isinstance(a, Var):
+        is_flag = isinstance(a.aval, ShapedArray) and a.aval.dtype.kind == "b"
+        return known.get(a, Integer(0, 1) if is_flag else None)
+    if not is_scalar(a) or a.aval.dtype.kind not in "iub":
+        return None
+    value = int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+    return Integer(value, value, Affine(0, value))
+
+
+def affine(a: Atom, known: Integers) -> Affine | None:
+    """How an operand follows from the counter, if it is affine in that."""
+    found = integer(a, known)
+    return found.place if found is not None else None
+
+
+def _affine(step: int, start: int, last: int) -> Integer:
+    """The number `step * i + start`, which is `last` in the last step."""
+    return Integer(min(start, last), max(start, last), Affine(step, start))
+
+
+def _add(xs: Sequence[Integer], p: Any) -> Integer:
+    x, y = xs
+    if x.place and y.place:
+        return _affine(x.place.step + y.place.step, x.place.start + y.place.start, x.last + y.last)
+    return Integer(x.low + y.low, x.high + y.high)
+
+
+def _neg(xs: Sequence[Integer], p: Any) -> Integer:
+    (x,) = xs
+    place = Affine(-x.place.step, -x.place.start) if x.place else None
+    return Integer(-x.high, -x.low, place)
+
+
+def _sub(xs: Sequence[Integer], p: Any) -> Integer:
+    return _add([xs[0], _neg(xs[1:], p)], p)
+
+
+def _mul(xs: Sequence[Integer], p: Any) -> Integer:
+    x, y = xs
+    if x.place and not x.place.step:
+        x, y = y, x
+    if x.place and y.place and not y.place.step:
+        by = y.place.start
+        return _affine(x.place.step * by, x.place.start * by, x.last * by)
+    products = [a * b for a in (x.low, x.high) for b in (y.low, y.high)]
+    return Integer(min(products), max(products))
+
+
+def _div(xs: Sequence[Integer], p: Any) -> Integer | None:
+    x, y = xs
+    return Integer(x.low // y.high, x.high // y.low) if x.low >= 0 and y.low > 0 else None
+
+
+def _rem(xs: Sequence[Integer], p: Any) -> Integer | None:
+    x, y = xs
+    return Integer(0, min(x.high, y.high - 1)) if x.low >= 0 and y.low > 0 else None
+
+
+def _maximum(xs: Sequence[Integer], p: Any) -> Integer:
+    return Integer(max(x.low for x in xs), max(x.high for x in xs))
+
+
+def _minimum(xs: Sequence[Integer], p: Any) -> Integer:
+    return Integer(min(x.low for x in xs), min(x.high for x in xs))
+
+
+def _clamp(xs: Sequence[Integer], p: Any) -> Integer:
+    least, x, most = xs
+    return _minimum([_maximum([x, least], p), most], p)
+
+
+def _select(xs: Sequence[Integer], p: Any) -> Integer:
+    _, *cases = xs
+    return Integer(min(x.low for x in cases), max(x.high for x in cases))
+
+
+def _resolve_index(xs: Sequence[Integer], p: Any) -> Integer | None:
+    """Where indices point: those below zero count from the end; then they are clamped. One in range stays as it is."""
+    if not isinstance(p.size, int) or not isinstance(p.window, int | None):
+        return None
+    (x,) = xs
+    parts = [Integer(max(x.low, 0), x.high)] if x.high >= 0 else []
+    if x.low < 0:
+        parts.append(Integer(x.low + p.size, min(x.high, -1) + p.size))
+    found = Integer(min(part.low for part in parts), max(part.high for part in parts))
+    if p.window is not None:
+        last = p.size - p.window
+        found = _clamp([Integer(0, 0), found, Integer(last, last)], p)
+    return x if x.low >= 0 and found == x.interval else found
+
+
+_CELLS: dict[Primitive[Any], IntegerRule] = {
+    add_p: _add,
+    sub_p: _sub,
+    neg_p: _neg,
+    mul_p: _mul,
+    div_p: _div,
+    rem_p: _rem,
+    maximum_p: _maximum,
+    minimum_p: _minimum,
+    clamp_p: _clamp,
+    select_p: _select,
+    convert_p: lambda xs, p: xs[0],
+    resolve_index_p: _resolve_index,
+}
+for _prim, _rule in _CELLS.items():
+    define_integer(_prim, _rule)
+
+
+def is_resolved(eqn: Eqn, known: Integers) -> bool:
+    """Whether an equation resolves an index that is its own position."""
+    if eqn.primitive is not resolve_index_p or eqn.invars[0].aval is not eqn.outvars[0].aval:
+        return False
+    given = integer(eqn.invars[0], known)
+    if given is None or given.low < 0:
+        return False
+    found = _resolve_index([given], eqn.params)
+    return found is not None and found.interval == given.interval
+
+
+class Equal:
+    """The integers noted so far, each of which stands for those that are computed in the same way."""
+
+    def __init__(self) -> None:
+        self._first: dict[Hashable, Var] = {}
+        self._same: dict[Var, Var] = {}
+
+    def known(self, atom: Atom) -> Hashable:
+        """A thing that is the same for operands that are known to be equal."""
+        if isinstance(atom, Var):
+            return self._same.get(atom, atom)
+        host = getattr(atom.value, "host", None)
+        return id(atom.value) if host is None else (atom.aval, host.tobytes())
+
+    def note(self, eqn: Eqn) -> None:
+        """Note what an equation computes."""
+        if len(eqn.outvars) != 1 or eqn.effects or eqn.outvars[0].aval.dtype.kind not in "iu":
+            return
+        (out,) = eqn.outvars
+        operands = [self.known(a) for a in eqn.invars]
+        try:
+            first = self._first.setdefault((eqn.primitive, eqn.params, *operands), out)
+        except TypeError:  # params that cannot be compared
+            return
+        if first is not out and first.aval is out.aval:
+            self._same[out] = first

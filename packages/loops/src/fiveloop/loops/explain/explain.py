@@ -1,0 +1,231 @@
+"""`explain`: what was done to each loop of a function, what was not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import (
+    boundary,
+    dynamic_update_slice_p,
+    is_constant,
+    order_p,
+    scatter_p,
+    stage_user,
+)
+from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in, size_of
+from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
+from fiveloop.loops.explain.report import (
+    Explanation,
+    LoopReport,
+    OperandReport,
+    SavedReport,
+    StepReport,
+    same_shape,
+)
+from fiveloop.loops.options import telling
+from fiveloop.loops.plan.branch import is_guard
+from fiveloop.loops.plan.operands import CARRIED
+from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.loops.primitives.while_loop import while_p
+from fiveloop.loops.record import Decision, Record, shown_aval, shown_type
+
+
+@boundary
+def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """What planning did to each loop of `f` on these arguments, or on descriptions of them: text, and data.
+
+    `f` may be any function: one that is jitted, a derivative, a `vmap`. It is traced anew and, if its loops need an
+    order of reads and writes, compiled; it is not run.
+
+    >>> import fiveloop.numpy as fnp
+    >>> from fiveloop.loops import fori_loop
+    >>> def shifted(x):
+    ...     return fori_loop(1, 4, lambda i, y: y.at[i].set(y[i - 1]), x)
+    >>> print(explain(shifted, fnp.arange(4.0)).loops[0].decision("promote").reason)
+    it is indexed and updated at indices alone, so it runs as a Ref
+    """
+    check_callable("explain", f)
+    with telling():
+        jaxpr = stage_user(f, args, kwargs)[0].jaxpr
+        found = in_place(jaxpr) if _has_sizes(jaxpr) else None
+        ready = ready_jaxpr(jaxpr)
+    loops = tuple(_report(loop, found) for loop in _loops(ready, (), ""))
+    if found is None:
+        return Explanation(loops, None, None)
+    return Explanation(loops, found.emission, len(found.copies))
+
+
+def _has_sizes(jaxpr: Jaxpr) -> bool:
+    """Whether all sizes are known, so that a program can be compiled."""
+    return all(is_constant(size_of(shown_aval(a).shape)) for a in jaxpr.in_avals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A loop, its number, and what is around it."""
+
+    eqn: Eqn
+    number: str
+    within: tuple[str, ...]
+
+
+def _loops(jaxpr: Jaxpr, within: tuple[str, ...], number: str) -> Iterator[_Found]:
+    """The loops of a jaxpr, each before those within it."""
+    count = 0
+    for eqn in jaxpr.eqns:
+        is_loop = _is_loop(eqn)
+        if is_guard(eqn):
+            continue
+        inner, around = number, within
+        if is_loop:
+            count += 1
+            inner, around = f"{number}{count}", ()
+            yield _Found(eqn, inner, within)
+            inner += "."
+        for k, body in enumerate(jaxprs_in(eqn.params)):
+            place = around if is_loop else (*around, _place(eqn, k))
+            found = list(_loops(body, place, inner if is_loop else f"{number}"))
+            yield from found if is_loop else _renumbered(found, number, count)
+            count += 0 if is_loop else sum(_depth(f.number) == _depth(number) + 1 for f in found)
+
+
+def _depth(number: str) -> int:
+    return len([part for part in number.split(".") if part])
+
+
+def _renumbered(found: Sequence[_Found], number: str, count: int) -> Iterator[_Found]:
+    """Loops of a call, counted on from those before it."""
+    for f in found:
+        first, dot, rest = f.number[len(number) :].partition(".")
+        yield _Found(f.eqn, f"{number}{int(first) + count}{dot}{rest}", f.within)
+
+
+def _place(eqn: Eqn, k: int) -> str:
+    """What a call or a branch is called."""
+    if eqn.primitive is while_p:
+        call: str = eqn.params.record.called.call
+        return call
+    name = getattr(eqn.params, "name", "")
+    if eqn.primitive is closed_call_p:
+        return f"call of `{name or jaxprs_in(eqn.params)[k].name}`"
+    if len(jaxprs_in(eqn.params)) > 1:
+        return f"{eqn.primitive} branch {k}"
+    return f"{eqn.primitive} `{name}`" if name else str(eqn.primitive)
+
+
+def _report(found: _Found, program: InPlace | None) -> LoopReport:
+    report = _for_report if found.eqn.primitive is for_p else _while_report
+    return report(found, program)
+
+
+def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
+    p = found.eqn.params
+    record = p.record
+    copies = _copies(p.body, program)
+    return LoopReport(
+        number=found.number,
+        call=record.called.call,
+        name=record.called.name or p.body.name or "body",
+        line=shown_line(found.eqn.source),
+        within=found.within,
+        role=record.part,
+        steps=p.nsteps,
+        may_end=p.end is not None,
+        reverse=p.reverse,
+        unroll=max(p.unroll, 1),
+        operands=_operand_reports(record),
+        decisions=tuple(map(_step_report, record.decisions)),
+        saved=tuple(
+            SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
+        ),
+        in_place=_in_place(p.body, record, copies, program),
+        copies=copies,
+    )
+
+
+def _copies(body: Jaxpr, program: InPlace | None) -> int:
+    """How many of the copies that are left may be of what a loop carries."""
+    carried = [shown_type(a) for a in body.out_avals if a.shape]
+    return sum(same_shape(copy.shape, carried) for copy in program.copies) if program else 0
+
+
+def _num_orders(jaxpr: Jaxpr) -> int:
+    """How often a step orders reads before writes, what loops within it do not counted."""
+    found = 0
+    for eqn in jaxpr.eqns:
+        found += eqn.primitive is order_p
+        if not _is_loop(eqn):
+            found += sum(map(_num_orders, jaxprs_in(eqn.params)))
+    return found
+
+
+def _is_loop(eqn: Eqn) -> bool:
+    if eqn.primitive is while_p:
+        return not is_guard(eqn) and not eqn.params.record.is_branch
+    return eqn.primitive is for_p
+
+
+def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None) -> str:
+    orders = _num_orders(body)
+    if not _is_updated(record) and not orders:
+        arrays = [o for o in record.operands if o.use == CARRIED and not o.type.endswith("[]")]
+        new = ", and each step makes a new array of what is carried as a value"
+        new = new if arrays and (copies or _makes_arrays(body)) else ""
+        return f"no Ref changes at indices{new}"
+    if not orders:
+        return "no write uses an element of another array that changes: nothing has to be ordered"
+    left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
+    times = "once" if orders == 1 else f"{orders} times"
+    if program is None:
+        return f"reads are ordered before writes {times} a step"
+    return f"reads are ordered before writes {times} a step, by `{program.emission}`: {left}"
+
+
+def _makes_arrays(body: Jaxpr) -> bool:
+    """Whether a body gives an array that is neither one that it takes nor an update of one at indices."""
+    made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
+    given = [made[v] for v in body.outvars if v in made and v.aval.shape]
+    return any(p not in (dynamic_update_slice_p, scatter_p) for p in given)
+
+
+def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
+    p = found.eqn.params
+    record, copies = p.record, _copies(p.body, program)
+    return LoopReport(
+        number=found.number,
+        call=record.called.call if record.decisions else "while_loop",
+        name=p.body.name or "body",
+        line=shown_line(found.eqn.source),
+        within=found.within,
+        role=record.part,
+        steps=None,
+        may_end=True,
+        reverse=False,
+        unroll=1,
+        operands=_operand_reports(record),
+        decisions=tuple(map(_step_report, record.decisions)),
+        saved=(),
+        in_place=_in_place(p.body, record, copies, program),
+        copies=copies,
+    )
+
+
+def _operand_reports(record: Record) -> tuple[OperandReport, ...]:
+    return tuple(OperandReport(o.name, o.type, o.use) for o in record.operands)
+
+
+def _is_updated(record: Record) -> bool:
+    """Whether a Ref changes at indices."""
+    return any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
+
+
+def _step_report(d: Decision) -> StepReport:
+    return StepReport(d.step, d.subject, d.done, d.reason, shown_line(d.source))
+
+
+def shown_line(source: Source | None) -> str | None:
+    """A line of the user's program: the file's name and the number."""
+    return f"{source.file.rpartition('/')[2]}:{source.line}" if source is not None else None

@@ -1,0 +1,208 @@
+"""What `explain` gives: what was done to each loop of a program, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fiveloop.core.engine import is_constant
+from fiveloop.core.extend import Dim
+from fiveloop.loops.record import ALL_OFF, OFF, PLAIN
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a planning step did with something in a loop (`done`), or why it did nothing; the line that decides."""
+
+    step: str
+    subject: str
+    done: bool
+    reason: str
+    line: str | None = None
+
+    def __str__(self) -> str:
+        mark = "+" if self.done else "-"
+        what = f"{mark} {self.step}: " + (f"{self.subject}: " if self.subject else "")
+        return f"{what}{self.reason}" + (f", {self.line}" if self.line else "")
+
+
+@dataclass(frozen=True)
+class OperandReport:
+    """What a loop takes: its name as far as there is one, its type, and how the steps use it."""
+
+    name: str
+    type: str
+    use: str
+
+
+@dataclass(frozen=True)
+class SavedReport:
+    """What a loop keeps for its derivative, of each step or once, and the line that computes it."""
+
+    type: str
+    bytes: Dim
+    each_step: bool
+    line: str | None
+
+    def __str__(self) -> str:
+        often = "of each step" if self.each_step else "once"
+        line = f", {self.line}" if self.line else ""
+        return f"keeps {self.type} {often}: {_number(self.bytes)} bytes{line}"
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """One loop: where it is, what it takes, and what was done to it.
+
+    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it. `call` is
+    the function that was called, and `role` what the loop is of it: "loop", or a part of a derivative, or of lanes.
+    `steps` is None if that is known only at run time; with `may_end` there may be fewer. `in_place` says how arrays
+    that change at indices stay where they are, and `copies` counts the instructions that copy such an array in every
+    step all the same.
+    """
+
+    number: str
+    call: str
+    name: str
+    line: str | None
+    within: tuple[str, ...]
+    role: str
+    steps: Dim | None
+    may_end: bool
+    reverse: bool
+    unroll: int
+    operands: tuple[OperandReport, ...]
+    decisions: tuple[StepReport, ...]
+    saved: tuple[SavedReport, ...]
+    in_place: str
+    copies: int
+
+    @property
+    def residual_bytes(self) -> Dim:
+        """How much is kept for the derivative."""
+        total: Dim = 0
+        for saved in self.saved:
+            total = total + saved.bytes
+        return total
+
+    def decision(self, step: str, subject: str = "") -> StepReport:
+        """What a step did with something, or on the whole.
+
+        Raises KeyError if it had nothing to decide.
+        """
+        for found in self.decisions:
+            if found.step == step and (not subject or found.subject == subject):
+                return found
+        known = ", ".join(f"{d.step} {d.subject}".rstrip() for d in self.decisions)
+        there = f"one of {known}" if known else "which has none"
+        raise KeyError(f"expected a decision of loop {self.number}, {there}; got {step!r}")
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), *[f"  {line}" for line in self._lines()]])
+
+    def _title(self) -> str:
+        steps = "a number of steps known only at run time"
+        if self.steps is not None:
+            steps = f"{_number(self.steps)} steps" if self.steps != 1 else "1 step"
+            steps = f"at most {steps}" if self.may_end else steps
+        names = " or ".join(f"`{name}`" for name in self.name.split(" or "))
+        what = f"{self.call} of {names}"
+        role = self.role if self.role != PLAIN else None
+        down = "counting down" if self.reverse else None
+        title = ", ".join(filter(None, [what, role, self.line, steps, down]))
+        return f"loop {self.number}: {title}"
+
+    def _lines(self) -> list[str]:
+        lines = [f"within {' / '.join(self.within)}"] if self.within else []
+        names = max([len(o.name) for o in self.operands], default=0)
+        types = max([len(o.type) for o in self.operands], default=0)
+        lines += [f"{o.name:<{names}}  {o.type:<{types}}  {o.use}" for o in self.operands]
+        lines += _told(self.decisions)
+        lines += map(str, self.saved)
+        if self.unroll > 1:
+            lines.append(f"unroll: {self.unroll} steps are compiled into one turn")
+        lines.append(f"in place: {self.in_place}")
+        return lines
+
+
+def _told(decisions: Sequence[StepReport]) -> list[str]:
+    """A line for each decision; those that differ only in what they are about, or that a step is off, have one line."""
+    same: dict[tuple[object, ...], list[StepReport]] = {}
+    for d in decisions:
+        key = (d.done, d.reason, d.line) if d.reason == OFF else (d.step, d.done, d.reason, d.line)
+        same.setdefault(key, []).append(d)
+    return [
+        str(
+            replace(
+                group[0],
+                step=", ".join(dict.fromkeys(d.step for d in group)),
+                subject=", ".join(dict.fromkeys(d.subject for d in group)),
+                reason=ALL_OFF if len(group) > 1 and group[0].reason == OFF else group[0].reason,
+            )
+        )
+        for group in same.values()
+    ]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All loops of a program; prints as text, `to_dict` gives plain data that `json` can write.
+
+    `emission` is how reads are ordered before writes, None if nothing needs it; `copies` counts the copies of whole
+    arrays in the loops of the compiled program. A program of sizes that are not known is not compiled: both are None.
+    """
+
+    loops: tuple[LoopReport, ...]
+    emission: str | None
+    copies: int | None
+
+    def __len__(self) -> int:
+        return len(self.loops)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as dictionaries, lists, strings and numbers."""
+        return {
+            "loops": [
+                _plain({**asdict(loop), "residual_bytes": loop.residual_bytes})
+                for loop in self.loops
+            ],
+            "emission": self.emission,
+            "copies": self.copies,
+        }
+
+    def __str__(self) -> str:
+        if not self.loops:
+            return "there are no loops"
+        return "\n".join([*map(str, self.loops), self._summary()])
+
+    __repr__ = __str__
+
+    def _summary(self) -> str:
+        if self.copies is None:
+            return "sizes are not known, so the program is not compiled"
+        copies = f"{self.copies} copies of whole arrays are left" if self.copies else "no copies"
+        if self.emission is None:
+            left = f"; {copies}" if self.copies else ""
+            return f"nothing in these loops needs an order, so none was written{left}"
+        return f"reads are ordered before writes by `{self.emission}`: {copies}"
+
+
+def _number(n: Dim) -> str:
+    """A number as people read it; a size that is not known is shown as it is."""
+    return f"{n:,}" if is_constant(n) else str(n)
+
+
+def _plain(x: Any) -> Any:
+    """The same for `json`, where sizes that are not known are text."""
+    if isinstance(x, dict):
+        return {name: _plain(part) for name, part in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(part) for part in x]
+    return x if x is None or isinstance(x, str | int) else str(x)
+
+
+def same_shape(hlo_shape: str, types: Sequence[str]) -> bool:
+    """Whether an array of the compiled program may be one of some types: it has the same sizes."""
+    sizes = hlo_shape.partition("[")[2]
+    return any(sizes == t.partition("[")[2] for t in types)

@@ -1,0 +1,70 @@
+"""The planning steps over the body of a loop while it is traced, before any derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import is_eager, partition, select_by, used_vars
+from fiveloop.core.extend import eval_jaxpr, mutated_positions
+from fiveloop.loops.for_loop.trace import BODY_PASSES, BodyPass, TracedBody
+from fiveloop.loops.plan.constants import decisions, promote_constants
+from fiveloop.loops.plan.fold import fold_writes
+from fiveloop.loops.plan.hoist import invariant_part
+from fiveloop.loops.plan.promote import promote
+from fiveloop.loops.record import Decision
+
+
+def _rewriting(step: Callable[[Jaxpr], tuple[Jaxpr, list[Decision]]]) -> BodyPass:
+    """A pass that changes the equations of a body, and none of its inputs."""
+
+    def run(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
+        body, told = step(traced.jaxpr)
+        return replace(traced, jaxpr=body, told=[*traced.told, *told])
+
+    return run
+
+
+def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
+    """The body with what no step changes computed here, and among its constants; those that it needs no more are gone.
+
+    Outside of traces that is left to the pass `plan`, so that one program does it all.
+    """
+    if nsteps < 2 or is_eager():
+        return traced
+    i, *binders = traced.jaxpr.invars
+    num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
+    changed = mutated_positions(traced.jaxpr.effects)
+    read = [v for k, v in enumerate(binders[:num]) if k >= num_consts and k + 1 not in changed]
+    found = invariant_part(traced.jaxpr, binders[:num_consts], read)
+    traced = replace(traced, told=[*traced.told, *found.told])
+    if not found.results:
+        return traced
+    before = Jaxpr(binders[:num], found.eqns, found.results, traced.jaxpr.name)
+    values = eval_jaxpr(before, [*traced.consts, *traced.refs])
+    used = {a for e in found.rest for a in used_vars(e.invars)} | used_vars(traced.jaxpr.outvars)
+    kept = [v in used for v in binders[:num_consts]]
+    consts = [*select_by(kept, binders[:num_consts]), *found.results]
+    invars = [i, *consts, *binders[num_consts:]]
+    body = Jaxpr(invars, found.rest, traced.jaxpr.outvars, traced.jaxpr.name)
+    return replace(traced, jaxpr=body, consts=[*select_by(kept, traced.consts), *values])
+
+
+def _with_promoted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
+    """The body with its constants that are read at indices as Refs."""
+    body, mask = promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
+    # Which lane is whose is not for the user to say.
+    told = decisions(traced.jaxpr, mask) if tells and not traced.called.kind else []
+    consts, promoted = partition(mask, traced.consts)
+    refs = [*traced.refs, *promoted]
+    told = [*traced.told, *told]
+    return TracedBody(body, consts, refs, traced.fun, traced.called, len(promoted), told)
+
+
+BODY_PASSES.update(
+    promote=_rewriting(promote),
+    fold=_rewriting(fold_writes),
+    hoist=_hoisted,
+    constants=_with_promoted,
+)

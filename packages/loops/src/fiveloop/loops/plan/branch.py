@@ -1,0 +1,248 @@
+"""What a `cond` takes from a Ref for one branch, or gives to a Ref from one, is read and written for that branch alone.
+
+Residuals are the case in point: a branch that is not taken has none, and gives zeros, which a step would choose, write,
+and read again for the derivative. Reads move into the branches. A write that a branch has nothing for becomes a loop of
+one turn, or of none: XLA copies an array that a branch gives back, and leaves one in place that a loop carries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import and_
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, Scalar, Value
+from fiveloop.core.engine import bytes_of, is_more, used_vars
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Literal,
+    Var,
+    bind,
+    mutated_positions,
+    new_eqn,
+    stage_closed,
+)
+from fiveloop.loops.analysis.around import Around
+from fiveloop.loops.analysis.entered import with_bodies
+from fiveloop.loops.plan.factors import Stacks
+from fiveloop.loops.primitives.cond import INDEX, cond_p
+from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
+from fiveloop.loops.record import Decision, Planned
+from fiveloop.state.engine import addupdate_p, get_p, swap_p
+
+STEP = "branch"
+WRITTEN = "it is written only when a branch is taken that has something to write"
+READ = "it is read in the branches that use it"
+NOT_ZERO = (
+    "it is written whichever branch is taken: it may not hold zeros where a branch gives these"
+)
+LARGE = 1 << 14
+"""Bytes of an element from which on moving it costs more than choosing whether to."""
+GUARD = "write for a branch"
+"""What the body of a loop around a write is called."""
+
+
+def branch(eqn: Eqn, around: Around) -> Planned:
+    """A loop that reads and writes large elements only for the branches that have to do with them."""
+    p = eqn.params
+    if p.num_carry:
+        return Planned(eqn)
+    names = dict(zip(p.body.invars[1:], p.names, strict=True))
+    body, told = _body(p.body, names, _untouched(eqn, around))
+    if body is p.body:
+        return Planned(eqn, told=told)
+    loop = new_eqn(eqn.primitive, eqn.invars, replace(p, body=body), eqn.outvars, eqn.source)
+    return Planned(loop, told=told)
+
+
+def _untouched(eqn: Eqn, around: Around) -> set[Var]:
+    """The Refs that hold zeros where a step writes to them: its own slot, of what is zero before the loop."""
+    stacks = Stacks(eqn, around)
+    zeros = {v for v, made in around.made.items() if _spreads_zero(made)}
+    binders = zip(eqn.invars, stacks.body.invars[1:], strict=True)
+    return {v for a, v in binders if a in zeros and stacks.slot_write(v) is not None}
+
+
+def _body(
+    body: Jaxpr, names: Mapping[Var, str], untouched: Collection[Var] = ()
+) -> tuple[Jaxpr, list[Decision]]:
+    """A body, and what it chooses or calls."""
+    found = _Moves(body, names, untouched)
+    eqns = [found.choices.get(id(eqn), eqn) for eqn in body.eqns if id(eqn) not in found.moved]
+    if found.moved:
+        body = Jaxpr(body.invars, [*eqns, *found.writes], body.outvars, body.name)
+    body, inner = with_bodies(body, names, _body)
+    return body, [*found.told, *inner]
+
+
+class _Moves:
+    """The reads and writes of a body that belong to branches: what goes, and what comes for it."""
+
+    def __init__(self, body: Jaxpr, names: Mapping[Var, str], untouched: Collection[Var]) -> None:
+        self.names = names
+        self.untouched = untouched
+        self.told: list[Decision] = []
+        self.moved: set[int] = set()
+        self.choices: dict[int, Eqn] = {}
+        self.writes: list[Eqn] = []
+        self._uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
+        self._uses.update(a for a in body.outvars if isinstance(a, Var))
+        self._made = {v: e for e in body.eqns for v in e.outvars}
+        changed = mutated_positions(body.effects)
+        self._fixed = {v for k, v in enumerate(body.invars) if k not in changed}
+        for eqn in body.eqns:
+            if eqn.primitive is cond_p:
+                self._read(eqn)
+            elif eqn.primitive is swap_p or eqn.primitive is addupdate_p:
+                self._write(eqn)
+
+    def _read(self, choice: Eqn) -> None:
+        """Move reads of which some branches alone use what they give into these."""
+        operands = [a for a in dict.fromkeys(choice.invars[1:]) if isinstance(a, Var)]
+        reads = [
+            read
+            for a in operands
+            if (read := self._made.get(a)) is not None
+            and self._may_move(read)
+            and _is_for_some(choice, a)
+        ]
+        if reads:
+            self.choices[id(choice)] = _with_reads(choice, reads)
+            self.moved |= {id(e) for e in reads}
+            for read in reads:
+                self._tell(read, READ, choice)
+
+    def _may_move(self, eqn: Eqn) -> bool:
+        """Whether an equation reads, for one user alone, what no equation changes."""
+        is_read = eqn.primitive is get_p and eqn.invars[0] in self._fixed
+        return is_read and self._uses[eqn.outvars[0]] == 1 and is_large(eqn.outvars[0])
+
+    def _write(self, eqn: Eqn) -> None:
+        """Guard a write, alone on its Ref, that changes nothing where some branches are taken."""
+        ref, x = _ref(eqn), eqn.invars[1]
+        choice = self._made.get(x) if isinstance(x, Var) else None
+        if choice is None or choice.primitive is not cond_p or eqn.outvars or not is_large(x):
+            return
+        if ref not in self.names or self._uses[ref] != 1:
+            return
+        place = choice.outvars.index(x)
+        nothing = [k for k, b in enumerate(choice.params.branches) if _gives_zero(b, place)]
+        if not 0 < len(nothing) < len(choice.params.branches):
+            return
+        if eqn.primitive is addupdate_p or ref in self.untouched:
+            self.moved.add(id(eqn))
+            self.writes += _guarded(eqn, choice.invars[0], nothing)
+            self._tell(eqn, WRITTEN, choice)
+        else:
+            self._tell(eqn, NOT_ZERO, choice, done=False)
+
+    def _tell(self, access: Eqn, why: str, choice: Eqn, done: bool = True) -> None:
+        name = self.names.get(_ref(access), "a Ref")
+        self.told.append(Decision(STEP, name, done, why, choice.source))
+
+
+def _ref(access: Eqn) -> Var:
+    ref = access.invars[0]
+    assert isinstance(ref, Var), "unreachable: a Ref is a variable"
+    return ref
+
+
+def is_large(x: Atom) -> bool:
+    """Whether an element takes so much room that moving it costs more than choosing whether to."""
+    return is_more(bytes_of([x.aval]), LARGE)
+
+
+def _is_for_some(choice: Eqn, x: Var) -> bool:
+    """Whether some branches use an operand, and others do not."""
+    place = choice.invars.index(x) - 1
+    uses = [b.invars[place] in _used(b) for b in choice.params.branches]
+    return any(uses) and not all(uses)
+
+
+def _used(b: Jaxpr) -> set[Var]:
+    return used_vars([a for e in b.eqns for a in e.invars]) | used_vars(b.outvars)
+
+
+def _with_reads(choice: Eqn, reads: Sequence[Eqn]) -> Eqn:
+    """A choice whose branches read what they use, in the place of operands."""
+    index, *operands = choice.invars
+    gone = {e.outvars[0] for e in reads}
+    kept = [a for a in operands if a not in gone]
+    more = dict.fromkeys(a for e in reads for a in e.invars if isinstance(a, Var))
+    new = [a for a in more if a not in kept]
+    branches = tuple(_reading(b, reads, operands, new) for b in choice.params.branches)
+    params = replace(choice.params, branches=branches)
+    return new_eqn(cond_p, [index, *kept, *new], params, choice.outvars, choice.source)
+
+
+def _reading(b: Jaxpr, reads: Sequence[Eqn], operands: Sequence[Atom], new: Sequence[Var]) -> Jaxpr:
+    """A branch that begins with reads.
+
+    b       : [*operands]                              -> [*outs]
+    reading : [*operands that are not read, *new]      -> [*outs]
+    """
+    has = {a: v for a, v in zip(operands, b.invars, strict=True) if isinstance(a, Var)}
+    has.update({a: Var(a.aval) for a in new})
+    used = _used(b)
+    places = [has[e.outvars[0]] for e in reads]
+    eqns = [
+        new_eqn(
+            get_p, [has[a] if isinstance(a, Var) else a for a in e.invars], e.params, [v], e.source
+        )
+        for e, v in zip(reads, places, strict=True)
+        if v in used
+    ]
+    invars = [v for v in b.invars if v not in places]
+    return Jaxpr([*invars, *[has[a] for a in new]], [*eqns, *b.eqns], b.outvars, b.name)
+
+
+def _guarded(write: Eqn, index: Atom, nothing: Sequence[int]) -> list[Eqn]:
+    """Equations that write if the branch taken is none of those that have nothing to write.
+
+    operands : [index, ref, x, *index of the write]
+    """
+    avals = [a.aval for a in write.invars]
+
+    def run(taken: Value, ref: Value, *rest: Value) -> list[Value]:
+        is_wanted = reduce(and_, [taken != k for k in nothing])
+        bind(while_p, *rest, is_wanted, ref, params=params)
+        return []
+
+    def turn(*args: Value) -> list[Value]:
+        *rest, _, ref = args
+        bind(write.primitive, ref, *rest, params=write.params)
+        return [Scalar(np.asarray(False))]
+
+    binders = [*avals[1:], PREDICATE, avals[0]]
+    params = WhileParams(
+        stage_closed(lambda *args: [args[-2]], binders, "is wanted"),
+        stage_closed(turn, binders, GUARD),
+        len(avals) - 1,
+    )
+    made = stage_closed(run, [INDEX, *avals], "write")
+    names: dict[Atom, Atom] = dict(zip(made.invars, [index, *write.invars], strict=True))
+    return [
+        e.replace(invars=tuple(names.get(a, a) for a in e.invars), source=write.source)
+        for e in made.eqns
+    ]
+
+
+def is_guard(eqn: Eqn) -> bool:
+    """Whether an equation is a loop of at most one turn around a write."""
+    return eqn.primitive is while_p and eqn.params.body.name == GUARD
+
+
+def _gives_zero(b: Jaxpr, place: int) -> bool:
+    """Whether a branch gives zeros at a place."""
+    return any(b.outvars[place] in e.outvars and _spreads_zero(e) for e in b.eqns)
+
+
+def _spreads_zero(eqn: Eqn) -> bool:
+    """Whether an equation makes an array of zeros."""
+    x = eqn.invars[0] if eqn.primitive.name == "broadcast_in_dim" else None
+    return isinstance(x, Literal) and not np.any(np.asarray(x.value))

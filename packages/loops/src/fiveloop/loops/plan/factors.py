@@ -1,0 +1,299 @@
+"""The factors of products that a loop adds up, and where what they are in every step is to be found after it.
+
+A factor may have been kept already: the step reads it at its counter, or has written it there. One that is not takes
+the place of something that has been kept for this loop alone and is read once, of the same type: a step reads that,
+and then writes there what comes after. Only what is left takes new room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import (
+    bytes_of,
+    concatenate_p,
+    is_scalar,
+    real,
+    static_slice,
+    whole_indexer,
+)
+from fiveloop.core.extend import (
+    Atom,
+    Aval,
+    Dim,
+    Eqn,
+    Literal,
+    Var,
+    bitwise_and,
+    broadcast_in_dim,
+    concatenate,
+    convert,
+    reshape,
+    select,
+    stage_closed,
+)
+from fiveloop.loops.analysis.around import Around
+from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot, zeros_eqn
+from fiveloop.loops.plan.hoist import renamed
+from fiveloop.loops.primitives.for_loop import is_state
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p, swap_p
+
+
+@dataclass(frozen=True, slots=True)
+class Shifted:
+    """A stack, what stands in front of it (or behind, of a loop that counts down), and the read of a slot."""
+
+    read: Eqn
+    start: Atom
+    down: bool
+
+    @property
+    def ref(self) -> Atom:
+        """The Ref that holds the stack."""
+        return self.read.invars[0]
+
+    def array(self, stack: Atom, start: Atom, result: Atom, after: list[Eqn]) -> Atom:
+        """The stack moved on, once the loop has given a result, for which there is no room before; in `after`."""
+
+        def moved(stack: Value, start: Value, result: Value) -> list[Value]:
+            start = _once_there(start, stack[0], result)
+            first = broadcast_in_dim(start, (1, *start.shape), range(1, start.ndim + 1))
+            parts = [stack[1:], first] if self.down else [first, stack[:-1]]
+            return [concatenate(parts)]
+
+        atoms = [stack, start, result]
+        made = stage_closed(moved, [a.aval.strong() for a in atoms])
+        outside: dict[Var, Atom] = dict(zip(made.invars, atoms, strict=True))
+        after += [renamed(e, outside) for e in made.eqns]
+        (out,) = made.outvars
+        return outside[out] if isinstance(out, Var) else out
+
+
+def _once_there(x: Value, other: Value, result: Value) -> Value:
+    """A value that is not to be used before a result is there: as if an other could be taken for what that holds.
+
+    Its lowest bit is never more than one, but no compiler looks for that.
+    """
+    first = reshape(static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
+    number = real(first) if first.dtype.kind == "c" else first
+    bit = bitwise_and(convert(number, np.int32), np.int32(1))
+    return select(bit > 1, other, x)
+
+
+def shifted(
+    x: Var, made: Mapping[Var, Eqn], body: Jaxpr, num_consts: int, nsteps: int
+) -> Shifted | None:
+    """The stack that a value is read from, if it is what a loop carried."""
+    chosen = _made(x, made, "select")
+    if chosen is None:
+        return None
+    pred, start, read = chosen.invars
+    got = _made(read, made, "get")
+    if got is None or len(got.invars) != 2:
+        return None
+    fixed = isinstance(start, Literal) or start in body.invars[1 : 1 + num_consts]
+    spread = _made(pred, made, "broadcast_in_dim")
+    first = _made(spread.invars[0] if spread is not None else pred, made, "equal")
+    if not fixed or first is None or first.invars[0] is not body.invars[0]:
+        return None
+    for down, ends, step in (
+        (False, ("maximum", 0), "sub"),
+        (True, ("minimum", nsteps - 1), "add"),
+    ):
+        name, end = ends
+        place = _made(got.invars[1], made, name)
+        moved = _made(place.invars[0], made, step) if place is not None else None
+        if place is None or moved is None or moved.invars[0] is not body.invars[0]:
+            continue
+        if [_number(a) for a in (place.invars[1], moved.invars[1], first.invars[1])] == [
+            end,
+            1,
+            end,
+        ]:
+            return Shifted(got, start, down)
+    return None
+
+
+def _made(x: Atom, made: Mapping[Var, Eqn], name: str) -> Eqn | None:
+    eqn = made.get(x) if isinstance(x, Var) else None
+    return eqn if eqn is not None and eqn.primitive.name == name else None
+
+
+def _number(a: Atom) -> int | None:
+    if not isinstance(a, Literal) or not is_scalar(a):
+        return None
+    return int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+
+
+@dataclass(slots=True)
+class Stacks:
+    """The Refs of a loop with a slot for each step, as far as factors may be found in them or put there."""
+
+    eqn: Eqn
+    around: Around
+    uses: dict[Var, list[Eqn]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for e in self.body.eqns:
+            for a in dict.fromkeys(e.invars):
+                if isinstance(a, Var) and isinstance(a.aval, AbstractRef):
+                    self.uses.setdefault(a, []).append(e)
+
+    @property
+    def body(self) -> Jaxpr:
+        """The body of the loop."""
+        found: Jaxpr = self.eqn.params.body
+        return found
+
+    @property
+    def refs(self) -> Sequence[Var]:
+        """What the last operands are in the body."""
+        return self.body.invars[1 + self.eqn.params.num_consts :]
+
+    def where_kept(self, x: Var) -> tuple[Var, int] | None:
+        """The Ref in whose slots a value is in the end, and along which axis these are.
+
+        It is read at the counter, and not changed, or is written there once.
+        """
+        for ref in self.refs:
+            users = self.uses.get(ref, [])
+            writes = [e for e in users if e.primitive is not get_p]
+            if not writes:
+                holds = [e for e in users if e.outvars[0] is x]
+            else:
+                is_swap = len(writes) == 1 and writes[0].primitive is swap_p
+                holds = writes if is_swap and writes[0].invars[1] is x else []
+            axes = [self.axis_of(e, ref) for e in holds]
+            if any(axis is not None for axis in axes):
+                return ref, next(axis for axis in axes if axis is not None)
+        return None
+
+    def shifted(self, x: Var) -> Shifted | None:
+        """The stack that a value is read from, one slot before the step's own; one that is not changed."""
+        made = {v: e for e in self.body.eqns for v in e.outvars}
+        p = self.eqn.params
+        found = shifted(x, made, self.body, p.num_consts, p.nsteps)
+        if found is None or found.ref not in self.refs:
+            return None
+        ref = found.ref
+        changes = any(e.primitive is not get_p for e in self.uses[ref])  # type: ignore[index]
+        is_slot = found.read.params.indexer == slot_indexer(ref.aval)
+        return found if is_slot and not changes and ref.aval.shape[0] == p.nsteps else None
+
+    def spare(self, aval: Aval, taken: Collection[Atom]) -> Var | None:
+        """A Ref of which each step reads its own slot for the last time, and which nobody wants."""
+        states = is_state(self.eqn.params, [a.aval for a in self.eqn.invars])
+        results = iter(self.eqn.outvars)
+        found = [(k, next(results)) for k, state in enumerate(states) if state]
+        for k, result in found:
+            ref = self.body.invars[1 + k]
+            read = self.slot_read(ref)
+            if read is None or self.axis_of(read, ref) != 0 or ref in taken:
+                continue
+            if read.outvars[0].aval is not aval.strong():
+                continue
+            if self.around.is_spare(self.eqn.invars[k], result):
+                return ref
+        return None
+
+    def slot_read(self, ref: Var) -> Eqn | None:
+        """The read of the step's own slot, if that is all that is done with a Ref."""
+        users = self.uses.get(ref, [])
+        if len(users) != 1 or users[0].primitive is not get_p:
+            return None
+        return users[0] if self.axis_of(users[0], ref) is not None else None
+
+    def slot_write(self, ref: Var) -> Eqn | None:
+        """The write to the step's own slot, if that is all that is done with a Ref."""
+        users = self.uses.get(ref, [])
+        if len(users) != 1 or users[0].primitive is not swap_p or users[0].outvars:
+            return None
+        return users[0] if self.axis_of(users[0], ref) is not None else None
+
+    def axis_of(self, access: Eqn, ref: Var) -> int | None:
+        """Along which axis an access is to the slot of the step, if it is to that."""
+        if access.invars[-1] is not self.body.invars[0]:
+            return None
+        indexer = getattr(access.params, "indexer", None)
+        return slot_axis(indexer, ref.aval, self.eqn.params.nsteps)
+
+
+@dataclass(slots=True)
+class Places:
+    """Where factors are after the loop: in Refs that it has, in some that it overwrites, or in new ones.
+
+    The steps are along axis 0, but for some of those that are kept anyway: `axes` tells.
+    """
+
+    stacks: Stacks
+    kept: dict[Var, Var] = field(default_factory=dict)
+    axes: dict[Var, int] = field(default_factory=dict)
+    reused: dict[Var, Var] = field(default_factory=dict)
+    new: dict[Var, Var] = field(default_factory=dict)
+    moved: dict[Var, Shifted] = field(default_factory=dict)
+
+    def find(self, values: Sequence[Var], reuses: bool) -> None:
+        """Find a place for what each value is in every step; with `reuses`, in what is to be overwritten."""
+        for x in values:
+            found = self.stacks.where_kept(x)
+            moved = self.stacks.shifted(x) if reuses and found is None else None
+            if found is not None:
+                self.kept[x], self.axes[x] = found
+            elif moved is not None:
+                self.moved[x] = moved
+        for x in (x for x in values if x not in self.kept and x not in self.moved):
+            taken = {*self.kept.values(), *[m.ref for m in self.moved.values()]}
+            taken.update(self.reused.values())
+            spare = self.stacks.spare(x.aval, taken) if reuses else None
+            if spare is not None:
+                self.reused[x] = spare
+            else:
+                steps = self.stacks.eqn.params.nsteps
+                self.new[x] = Var(AbstractRef(x.aval.strong().batched(steps)), "factor")
+
+    @property
+    def empties(self) -> list[Eqn]:
+        """What makes the new Refs' contents."""
+        return [zeros_eqn(contents_type(ref)) for ref in self.new.values()]
+
+    @property
+    def writes(self) -> list[Eqn]:
+        """What puts values there in each step, after all that it reads."""
+        i = self.stacks.body.invars[0]
+        return [write_slot(ref, i, x) for x, ref in [*self.reused.items(), *self.new.items()]]
+
+    @property
+    def new_bytes(self) -> Dim:
+        """The room that the new ones take."""
+        return bytes_of(contents_type(ref) for ref in self.new.values())
+
+    @property
+    def kept_bytes(self) -> Dim:
+        """The room of those that have been kept anyway."""
+        return bytes_of(contents_type(ref) for ref in self.kept.values())
+
+
+def joined_from(x: Var, made: Mapping[Var, Eqn]) -> tuple[list[Var], int]:
+    """What a value is joined from, and along which axis; itself if it is not."""
+    eqn = made.get(x)
+    if eqn is None or eqn.primitive is not concatenate_p:
+        return [x], 0
+    parts = [a for a in eqn.invars if isinstance(a, Var) and a in made]
+    is_new = len(set(parts)) == len(eqn.invars)
+    return (parts, eqn.params.axis) if is_new else ([x], 0)
+
+
+def contents_type(ref: Var) -> Aval:
+    """The type of what a Ref holds."""
+    assert isinstance(ref.aval, AbstractRef), "unreachable: it is a Ref"
+    return ref.aval.inner
+
+
+def whole(ref: Var) -> IndexParams:
+    """The index of all that a Ref holds."""
+    return IndexParams(whole_indexer(ref.aval.shape))

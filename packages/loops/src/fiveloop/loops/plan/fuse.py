@@ -1,0 +1,299 @@
+"""An array that a loop alone uses, a slot in each step, is made slot by slot in the loop, where that is cheap.
+
+The cotangents of what a scan gives are such an array: `2 * weights * ys`, as large as ys and used once, by the loop
+that goes backward. A producer is fused with its consumer so that what it makes is never there as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import bytes_of, is_constant, select_by
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Literal,
+    Var,
+    jaxprs_in,
+    mutated_positions,
+    new_eqn,
+    size_of,
+)
+from fiveloop.loops.analysis.around import Around
+from fiveloop.loops.analysis.slots import slot_indexer
+from fiveloop.loops.names import COMPUTED
+from fiveloop.loops.plan.factors import Stacks
+from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.record import Decision, Planned
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import IndexParams, get_p
+
+STEP = "fuse"
+FUSED = "each step makes its slot of it, so that it is not there as a whole"
+MORE_ROOM = "what it is made of takes more room, and would have to be there all the time"
+BROADCAST = "broadcast_in_dim"
+CHEAP = frozenset(
+    {"add", "sub", "mul", "neg", "square", "maximum", "minimum", "select", "convert", BROADCAST}
+    | {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+    | {"bitwise_and", "bitwise_or", "bitwise_not"}
+)
+"""What is done to each element alone, in an operation or none."""
+MOST_EQNS = 12
+"""Equations beyond which it is not cheap to make a slot."""
+
+
+def fuse(eqn: Eqn, around: Around) -> Planned:
+    """A loop that makes slots of arrays which it was given, and that are made for it alone."""
+    done = Planned(eqn)
+    if eqn.params.num_carry or eqn.params.nsteps < 2:
+        return done
+    while (found := _next(done.loop, around)) is not None:
+        slot, ref, loop = found
+        p = done.loop.params
+        name = p.names[p.body.invars.index(ref) - 1]
+        told = Decision(STEP, name, True, _fused(slot), slot.maker.source)
+        done = Planned(loop, told=[*done.told, told])
+    return done
+
+
+def _fused(slot: Slot) -> str:
+    """What is told of an array that is made slot by slot: what it is made of stays."""
+    whole = [str(a.aval) for a in slot.leaves]
+    return f"{FUSED}; what it is made of stays: {', '.join(whole)}" if whole else FUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A state of which each step reads its slot, and nothing else: which operand, its result, the read, the axis."""
+
+    place: int
+    operand: Var
+    result: Var
+    eqn: Eqn
+    axis: int
+
+
+def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
+    """The states of which each step reads its slot, and nothing else."""
+    p, stacks = eqn.params, Stacks(eqn, around)
+    states = is_state(p, [a.aval for a in eqn.invars])
+    results = iter(eqn.outvars)
+    found = [(k, next(results)) for k, state in enumerate(states) if state]
+    reads = [(k, result, stacks.slot_read(p.body.invars[1 + k])) for k, result in found]
+    return [
+        Read(k, operand, result, read, axis)
+        for k, result, read in reads
+        if read is not None and isinstance(operand := eqn.invars[k], Var)
+        if (axis := stacks.axis_of(read, p.body.invars[1 + k])) is not None
+    ]
+
+
+def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
+    """The first array that is to be made slot by slot: how, its Ref, and the loop that does it."""
+    for read in reads_of_slots(eqn, around):
+        if not around.is_spare(read.operand, read.result) or read.operand not in around.made:
+            continue
+        slot = Slot(Stacks(eqn, around), read.operand, read.axis)
+        if slot.is_cheap and slot.result.aval is read.eqn.outvars[0].aval:
+            ref = eqn.params.body.invars[1 + read.place]
+            return slot, ref, _with_slot(eqn, ref, read.eqn, slot)
+    return None
+
+
+@dataclass(slots=True)
+class Slot:
+    """How a step makes its slot of an array: of slots of the arrays `leaves`, and of values that are `fixed`.
+
+    Both have what they are in the body. The slots are along `axis` of the array, and along `axes` of the leaves.
+    """
+
+    stacks: Stacks
+    array: Var
+    axis: int
+    eqns: list[Eqn] = field(default_factory=list)
+    leaves: dict[Var, Var] = field(default_factory=dict)
+    axes: dict[Var, int] = field(default_factory=dict)
+    fixed: dict[Var, Var] = field(default_factory=dict)
+    made: dict[Atom, Atom | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._make(self.array, self.stacks.around.made[self.array])
+
+    @property
+    def result(self) -> Atom:
+        """The slot in the body."""
+        found = self.made[self.array]
+        assert found is not None, "unreachable: asked for only where it is cheap"
+        return found
+
+    @property
+    def maker(self) -> Eqn:
+        """What makes the array."""
+        return self.stacks.around.made[self.array]
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether it can be made in few operations, from what takes no more room than the array."""
+        return not self.why_not
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not cheap; nothing if it is."""
+        if len(self.eqns) > MOST_EQNS:
+            return f"a slot takes more than {MOST_EQNS} operations"
+        if self.maker.primitive.name not in CHEAP:
+            return f"`{self.maker.primitive}` is not cheap enough to be run in each step"
+        if self.made[self.array] is None:
+            return "what it is made of is not there slot by slot, or changes in the loop"
+        new = [a.aval for a in self.leaves if not self._is_at_hand(a)]
+        if not all(is_constant(size_of(a.shape)) for a in [*new, self.array.aval]):
+            return "its size is not known"
+        return "" if bytes_of(new) <= bytes_of([self.array.aval]) else MORE_ROOM
+
+    def _is_at_hand(self, a: Var) -> bool:
+        """Whether an array is there while the loop runs, whatever the loop uses."""
+        return a in self.stacks.around.kept or a in self.stacks.eqn.invars
+
+    def _of(self, a: Atom) -> Atom | None:
+        """The slot of an array, or the value that is the same in all steps."""
+        if isinstance(a, Literal):
+            return a if not a.aval.shape else None
+        if isinstance(a.aval, AbstractRef):
+            return None
+        if not a.aval.shape:
+            return self.fixed.setdefault(a, Var(a.aval.strong(), COMPUTED))
+        if a in self.made:
+            return self.made[a]
+        eqn = self.stacks.around.made.get(a)
+        if eqn is None or eqn.primitive.name not in CHEAP or self._is_at_hand(a):
+            self.made[a] = self._leaf(a, self.axis)
+        else:
+            self._make(a, eqn)
+        return self.made[a]
+
+    def _leaf(self, a: Var, axis: int) -> Var | None:
+        """A slot that is read from an array, unless the loop changes what it holds."""
+        eqn = self.stacks.eqn
+        changed = mutated_positions(self.stacks.body.effects)
+        if any(x is a and k + 1 in changed for k, x in enumerate(eqn.invars)):
+            return None
+        is_other = self.axes.setdefault(a, axis) != axis
+        if is_other or a.aval.shape[axis : axis + 1] != (eqn.params.nsteps,):
+            return None
+        return self.leaves.setdefault(a, Var(a.aval.strong().unbatched(axis)))
+
+    def _make(self, a: Var, eqn: Eqn) -> None:
+        """Make the slot of what an equation makes, if that goes."""
+        self.made[a] = None
+        if eqn.primitive.name not in CHEAP or eqn.effects or len(self.eqns) > MOST_EQNS:
+            return
+        if eqn.primitive.name == BROADCAST:
+            self.made[a] = self._spread(eqn)
+            return
+        invars = [self._of(x) for x in eqn.invars]
+        given = [x for x in invars if x is not None]
+        if len(given) == len(invars):
+            self.eqns.append(new_eqn(eqn.primitive, given, eqn.params, source=eqn.source))
+            self.made[a] = self.eqns[-1].outvars[0]
+
+    def _spread(self, eqn: Eqn) -> Atom | None:
+        """The slot of a broadcast: of an array that has the axis of steps too, or of what is the same in all steps."""
+        (x,), p = eqn.invars, eqn.params
+        before = p.dims.index(self.axis) if self.axis in p.dims else None
+        inside: Atom | None
+        if isinstance(x, Literal):
+            inside = self._of(x)
+        elif before is None:
+            inside = self.fixed.setdefault(x, Var(x.aval.strong(), COMPUTED))
+        elif before != self.axis or x.aval.shape[before] != p.shape[before]:
+            inside = self._leaf(x, before)
+        else:
+            inside = self._of(x)
+        if inside is None:
+            return None
+        shape = (*p.shape[: self.axis], *p.shape[self.axis + 1 :])
+        dims = tuple(k - (k > self.axis) for k in p.dims if k != self.axis)
+        if inside.aval.shape == shape:
+            return inside
+        self.eqns.append(
+            new_eqn(eqn.primitive, [inside], replace(p, shape=shape, dims=dims), source=eqn.source)
+        )
+        return self.eqns[-1].outvars[0]
+
+
+def _with_slot(eqn: Eqn, ref: Var, read: Eqn, slot: Slot) -> Eqn:
+    """The loop without an array, that makes its slot first in each step.
+
+    p.body : [i, *consts, *refs]           -> []
+    body   : [i, *consts, *fixed, *refs but one, *leaves]  -> []
+    """
+    p, first = eqn.params, eqn.params.num_consts
+    keep = [v is not ref for v in p.body.invars[1:]]
+    has: dict[Atom, Var] = dict(zip(eqn.invars[first:], p.body.invars[1 + first :], strict=True))
+    new = {
+        a: Var(AbstractRef(a.aval.strong()), "what it is made of")
+        for a in slot.leaves
+        if a not in has
+    }
+    stacks = {**{a: has[a] for a in slot.leaves if a in has}, **new}
+    eqns = _step(p.body, read, slot, stacks)
+    consts, rest = p.body.invars[1 : 1 + first], select_by(keep, p.body.invars[1:])[first:]
+    invars = [p.body.invars[0], *consts, *slot.fixed.values(), *rest, *new.values()]
+    operands = [*eqn.invars[:first], *slot.fixed, *select_by(keep, eqn.invars)[first:], *new]
+    params = replace(
+        p,
+        body=Jaxpr(invars, eqns, p.body.outvars, p.body.name),
+        num_consts=first + len(slot.fixed),
+    )
+    states = is_state(p, [a.aval for a in eqn.invars])
+    outs = zip(select_by(states, keep), eqn.outvars, strict=True)
+    outvars = [*[v for kept, v in outs if kept], *[Var(a.aval.strong()) for a in new]]
+    return new_eqn(for_p, operands, params, outvars, eqn.source)
+
+
+def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eqn]:
+    """The equations of a step that makes a slot first, where it read one."""
+    i = body.invars[0]
+    reads = [
+        new_eqn(get_p, [stacks[a], i], IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])), [v])
+        for a, v in slot.leaves.items()
+    ]
+    same: dict[Atom, Atom] = {read.outvars[0]: slot.result}
+    rest: Sequence[Eqn] = [
+        e.replace(invars=tuple(same.get(a, a) for a in e.invars))
+        for e in body.eqns
+        if e is not read
+    ]
+    return [*reads, *slot.eqns, *rest]
+
+
+STEP = "fuse"
+SHARED = "something else uses it, too"
+
+
+def not_fused(eqn: Eqn, around: Around) -> list[Decision]:
+    """Which arrays that are made element by element, and read a slot a step, are made before the loop, and why."""
+    p = eqn.params
+    if p.num_carry or p.nsteps < 2 or p.record.called.kind:
+        return []
+    names = p.names
+    told: list[Decision] = []
+    for read in reads_of_slots(eqn, around):
+        maker = around.made.get(read.operand)
+        if maker is not None and _is_by_element(maker):
+            slot = Slot(Stacks(eqn, around), read.operand, read.axis)
+            why = slot.why_not if around.is_spare(read.operand, read.result) else SHARED
+            reason = f"it is made before the loop: {why or 'its slot would be of another type'}"
+            told.append(Decision(STEP, names[read.place], False, reason, maker.source))
+    return told
+
+
+def _is_by_element(eqn: Eqn) -> bool:
+    """Whether an equation makes each element of elements alone."""
+    shape = eqn.outvars[0].aval.shape
+    is_plain = not eqn.effects and not jaxprs_in(eqn.params) and len(eqn.outvars) == 1
+    by_element = all(a.aval.shape in ((), shape) for a in eqn.invars)
+    has_arrays = any(a.aval.shape == shape for a in eqn.invars)
+    return is_plain and (eqn.primitive.name in CHEAP or (by_element and has_arrays))

@@ -1,0 +1,240 @@
+"""An index that the counter shows to be in range is not resolved again.
+
+In a loop of a few operations a step, the resolving is a good part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import (
+    broadcast_in_dim_p,
+    concatenate_p,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    gather_p,
+    order_p,
+    reshape_p,
+    resolve_index_p,
+    scatter_p,
+)
+from fiveloop.core.extend import (
+    Atom,
+    Eqn,
+    Pass,
+    Primitive,
+    Source,
+    Var,
+    jaxprs_in,
+    register_pass,
+    with_jaxprs,
+)
+from fiveloop.loops.analysis.bounds import inside_loop
+from fiveloop.loops.analysis.integers import (
+    Integer,
+    Integers,
+    integer,
+    integer_rules,
+    integers,
+    is_resolved,
+)
+from fiveloop.loops.names import OWN
+from fiveloop.loops.primitives.for_loop import for_p, holds_loop
+from fiveloop.loops.record import Decision
+
+
+def drop_resolving(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program without the resolving of indices, in loops, that are in range; remembered on the jaxpr."""
+    return _simplified(jaxpr, ())
+
+
+def _simplified(jaxpr: Jaxpr, given: tuple[Integer | None, ...]) -> Jaxpr:
+    return jaxpr.remember(("in range", given), lambda: _simplify(jaxpr, given))
+
+
+def _simplify(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
+    known = integers(jaxpr, given)
+    same: dict[Atom, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        invars = [same.get(a, a) for a in eqn.invars]
+        if is_resolved(eqn, known):
+            same[eqn.outvars[0]] = invars[0]
+        else:
+            eqns.append(_within(eqn, known).replace(invars=tuple(invars)))
+    outvars = [same.get(a, a) for a in jaxpr.outvars]
+    return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
+
+
+def _within(eqn: Eqn, known: Integers) -> Eqn:
+    """The equation with its nested jaxprs simplified; the body of a loop knows its counter and constants."""
+    if eqn.primitive is for_p:
+        p = eqn.params
+        if not p.planning.ranges:
+            return eqn
+        given = inside_loop(eqn, [integer(a, known) for a in eqn.invars])
+        if p.record.tells:
+            told = _told(eqn, integers(p.body, given))
+            p = replace(p, record=p.record.with_decisions(told))
+        return eqn.replace(params=replace(p, body=_simplified(p.body, tuple(given))))
+    if jaxprs_in(eqn.params):
+        return eqn.replace(params=with_jaxprs(eqn.params, drop_resolving))
+    return eqn
+
+
+def _told(loop: Eqn, known: Integers) -> list[Decision]:
+    """What is told of the indices in a loop."""
+    p = loop.params
+    told = indices_told(p.body, p.names, known, loop)
+    # Which lane is whose is not for the user to say.
+    return [d for d in told if d.subject not in OWN and (d.done or not p.record.called.kind)]
+
+
+register_pass(Pass("ranges", after=("discharge",), applies=holds_loop, run=drop_resolving))
+
+
+STEP = "ranges"
+IN_RANGE = "indices are in range, so they are not resolved"
+IN_BRANCH = "the range of the counter is not followed into branches and calls"
+ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
+IN_A_BODY = "it is computed in a branch, a call or a loop"
+RESOLVED = "an index is resolved"
+_FIRST_INDEX: Mapping[Primitive[Any], int] = {
+    dynamic_slice_p: 1,
+    dynamic_update_slice_p: 2,
+    gather_p: 1,
+    scatter_p: 1,
+}
+"""The primitives that index an array, and where their indices begin among their operands."""
+_UPDATED = (dynamic_update_slice_p, scatter_p)
+
+
+def indices_told(body: Jaxpr, names: Sequence[str], known: Integers, loop: Eqn) -> list[Decision]:
+    """What became of the indices of each array that a discharged body indexes.
+
+    `names` are those of its inputs after the counter, `known` is what is known of its integers.
+    """
+    arrays = _names_of_arrays(body, dict(zip(body.invars[1:], names, strict=True)))
+    story = _Story(body, arrays, known)
+    ends = loop.params.end is not None
+    good: dict[str, None] = {}
+    bad: dict[str, tuple[str, Source | None]] = {}
+    for eqn in body.eqns:
+        if eqn.primitive is not resolve_index_p:
+            continue
+        for name in story.indexed_by(eqn):
+            if is_resolved(eqn, known):
+                good[name] = None
+            else:
+                why = story.why(eqn)
+                bad.setdefault(name, (ENDS if ends and why == IN_A_BODY else why, eqn.source))
+    for name, source in story.in_branches():
+        bad.setdefault(name, (ENDS if ends else IN_BRANCH, source))
+    told = [Decision(STEP, n, True, IN_RANGE, loop.source) for n in good if n not in bad]
+    return [
+        *told,
+        *[Decision(STEP, n, False, f"{RESOLVED}: {w}", at) for n, (w, at) in bad.items()],
+    ]
+
+
+def _names_of_arrays(body: Jaxpr, names: Mapping[Var, str]) -> dict[Atom, str]:
+    """What the arrays of a body are called, of whose inputs some have names: these, and what they become."""
+    found: dict[Atom, str] = dict(names.items())
+    for eqn in body.eqns:
+        if eqn.primitive is order_p:
+            given = eqn.invars[1:]
+        elif eqn.primitive in _UPDATED:
+            given = eqn.invars[:1]
+        else:
+            continue
+        pairs = zip(eqn.outvars, given, strict=True)
+        found.update((v, found[a]) for v, a in pairs if a in found)
+    return found
+
+
+class _Story:
+    """What makes and what uses each value of a body."""
+
+    def __init__(self, body: Jaxpr, arrays: Mapping[Atom, str], known: Integers) -> None:
+        self.body = body
+        self.arrays = arrays
+        self.known = known
+        self.made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+
+    def indexed_by(self, resolving: Eqn) -> list[str]:
+        """The arrays that a resolved index is used for."""
+        waiting, found = list(resolving.outvars), dict[str, None]()
+        while waiting:
+            v = waiting.pop()
+            for eqn in self.body.eqns:
+                if v not in eqn.invars:
+                    continue
+                first = _FIRST_INDEX.get(eqn.primitive)
+                if first is not None and v in eqn.invars[first:]:
+                    name = self.arrays.get(eqn.invars[0])
+                    found.update({name: None} if name is not None else {})
+                elif _is_followed(eqn):
+                    waiting += [out for out in eqn.outvars if out.aval.dtype.kind in "iu"]
+        return list(found)
+
+    def why(self, resolving: Eqn) -> str:
+        """Why an index is not known to be in range."""
+        (index,), p = resolving.invars, resolving.params
+        if not isinstance(p.size, int):
+            return "the size of that axis is not known"
+        known = self.known.get(index) if isinstance(index, Var) else None
+        if known is None:
+            return self._origin(index)
+        low, high = known.low, known.high
+        last = p.size - (p.window or 1)
+        if low >= 0 and high <= last:
+            return "it is converted to another dtype"
+        return f"it may be from {low} to {high}, and places are from 0 to {last}"
+
+    def _origin(self, x: Atom) -> str:
+        """What an index comes from whose range is not known."""
+        while isinstance(x, Var):
+            eqn = self.made.get(x)
+            if eqn is None:
+                return (
+                    f"it comes from `{self.arrays[x]}`"
+                    if x in self.arrays
+                    else "it comes from elsewhere"
+                )
+            if eqn.primitive in _FIRST_INDEX or eqn.primitive.name == "slice":
+                name = self.arrays.get(eqn.invars[0])
+                return f"it is read from `{name}`" if name else "it is read from an array"
+            unknown = [a for a in eqn.invars if isinstance(a, Var) and a not in self.known]
+            if jaxprs_in(eqn.params):
+                return IN_A_BODY
+            if not unknown or not _is_followed(eqn):
+                return f"it is computed by `{eqn.primitive}`"
+            x = unknown[0]
+        return "it is not known"
+
+    def in_branches(self) -> Iterator[tuple[str, Source | None]]:
+        """The arrays that branches, calls and `while`s index, with the line; loops tell of themselves."""
+        for eqn in self.body.eqns:
+            bodies = jaxprs_in(eqn.params) if eqn.primitive is not for_p else ()
+            for inner in (body for body in bodies if len(body.invars) <= len(eqn.invars)):
+                operands = eqn.invars[len(eqn.invars) - len(inner.invars) :]
+                pairs = zip(inner.invars, operands, strict=True)
+                names = {v: self.arrays[a] for v, a in pairs if a in self.arrays}
+                story = _Story(inner, _names_of_arrays(inner, names), {})
+                for e in inner.eqns:
+                    if e.primitive is resolve_index_p:
+                        known = [n for n in story.indexed_by(e) if n in names.values()]
+                        yield from ((name, e.source) for name in known)
+                yield from story.in_branches()
+
+
+_MOVES = (reshape_p, broadcast_in_dim_p, concatenate_p)
+"""The primitives that only move integers."""
+
+
+def _is_followed(eqn: Eqn) -> bool:
+    """Whether an equation moves integers, or what it makes of them may be known."""
+    return eqn.primitive in integer_rules or eqn.primitive in _MOVES

@@ -1,0 +1,356 @@
+"""Products that a loop adds up become one contraction after it.
+
+The derivative of weights that a loop uses in every step is a sum of outer products, each as large as the weights.
+Where nothing in the loop reads the sum, the factors are kept instead, and contracted over the steps in the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import (
+    ConcatenateParams,
+    TransposeParams,
+    bytes_of,
+    concatenate_p,
+    dot_general_p,
+    is_constant,
+    is_more,
+    neg_p,
+    select_by,
+    transpose_p,
+)
+from fiveloop.core.extend import (
+    NO_PARAMS,
+    Atom,
+    Eqn,
+    Source,
+    Var,
+    add_p,
+    mutated_positions,
+    new_eqn,
+    size_of,
+)
+from fiveloop.loops.analysis.around import ALONE, Around
+from fiveloop.loops.for_loop.passed import MOST_KEPT, MOST_TERMS
+from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
+from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.record import Decision, Planned
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import addupdate_p, get_p, swap_p
+
+LEAST_SUM = 1024
+"""Elements of a sum below which it is added up in the loop."""
+MOST_TERMS_IN_PLACE = 128
+"""The same where no factor takes new room."""
+
+
+STEP = "sink"
+NO_SIZE = "its size is not known"
+SUNK = "the factors of its terms are kept, and contracted after the loop"
+
+
+def sink(eqn: Eqn, around: Around = ALONE) -> Planned:
+    """A loop, and the contractions that take the place of what it would add up."""
+    done = Planned(eqn)
+    while True:
+        found = _next(done.loop, around, done.told)
+        if found is None:
+            return done
+        before, loop, after = found.sink()
+        around = around.and_then(after)
+        told = Decision(STEP, _name(done.loop, found.ref), True, SUNK, found.sums[0].source)
+        done = Planned(loop, [*done.before, *before], [*after, *done.after], [*done.told, told])
+
+
+def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
+    """The products of the first sum that is worth it; `told` is given why others are not."""
+    if eqn.params.num_carry:
+        return None
+    body: Jaxpr = eqn.params.body
+    for ref in body.invars[1 + eqn.params.num_consts :]:
+        sums = _sums(body, ref)
+        if not sums:
+            continue
+        size = size_of(ref.aval.shape)
+        why = f"it has fewer than {LEAST_SUM:,} elements" if is_constant(size) else NO_SIZE
+        if is_more(size, LEAST_SUM - 1):
+            products = [
+                Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
+            ]
+            for each in products:
+                if not each.why:
+                    return each
+            why = products[0].why
+        reason = f"it is added up in the loop: {why}"
+        stays = Decision(STEP, _name(eqn, ref), False, reason, sums[0].source)
+        if stays not in told:
+            told.append(stays)
+    return None
+
+
+def _name(eqn: Eqn, ref: Var) -> str:
+    p = eqn.params
+    name: str = p.names[p.body.invars.index(ref) - 1]
+    return name
+
+
+def _sums(body: Jaxpr, ref: Var) -> list[Eqn]:
+    """The equations that add to a whole Ref, if that is all that is done with it."""
+    if not isinstance(ref.aval, AbstractRef):
+        return []
+    found = [e for e in body.eqns if ref in e.invars]
+    are_sums = all(e.primitive is addupdate_p and e.params == whole(ref) for e in found)
+    return found if are_sums else []
+
+
+class Products:
+    """The products that a loop adds to a Ref: which equations make them, of which factors, and where these are kept.
+
+    With `reuses`, in the place of what the loop reads for the last time; a factor that is joined from several is kept
+    in parts then. `why` says why they are added up in the loop, if they are.
+    """
+
+    def __init__(self, stacks: Stacks, ref: Var, sums: Sequence[Eqn], reuses: bool) -> None:
+        self.stacks = stacks
+        self.eqn = stacks.eqn
+        self.ref = ref
+        self.sums = sums
+        self.reuses = reuses
+        body = stacks.body
+        self.made = {v: e for e in body.eqns for v in e.outvars}
+        self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
+        self.why = ""
+        self.terms: list[Eqn] = []
+        self.factors: dict[Var, tuple[list[Var], int]] = {}
+        self.places = Places(stacks)
+        if all(self._take(e.invars[1]) for e in sums):
+            parts = dict.fromkeys(x for found, _ in self.factors.values() for x in found)
+            self.places.find(list(parts), reuses)
+            if not self._pays:
+                self.why = "the factors of all steps would take more room"
+
+    def _take(self, x: Atom) -> bool:
+        """Take the equations that make `x`: products, and what is linear in them; whether there are no others."""
+        eqn = self.made.get(x) if isinstance(x, Var) else None
+        if eqn is None or self.uses[eqn.outvars[0]] != 1:
+            self.why = "what a step adds is used for something else, too, or is not made in it"
+            return False
+        if eqn.primitive in (transpose_p, neg_p, add_p):
+            taken = all(self._take(a) for a in eqn.invars)
+        else:
+            taken = eqn.primitive is dot_general_p and self._take_factors(eqn)
+            if eqn.primitive is not dot_general_p:
+                self.why = f"what a step adds is no product, but comes from `{eqn.primitive}`"
+        self.terms.append(eqn)
+        return taken
+
+    def _take_factors(self, eqn: Eqn) -> bool:
+        factors = [a for a in eqn.invars if isinstance(a, Var) and a in self.made]
+        most = MOST_TERMS_IN_PLACE if self.reuses else MOST_TERMS
+        shape, axes = eqn.invars[0].aval.shape, eqn.params.contract[0]
+        terms = size_of([shape[k] for k in axes])
+        if len(factors) != 2:
+            self.why = "a factor is the same in all steps"
+        elif not is_constant(terms):
+            self.why = "how many terms a step's own product adds up is not known"
+        elif terms > most:
+            self.why = f"a step's own product adds up more than {most} terms"
+        for side, x in enumerate(factors):
+            parts, axis = joined_from(x, self.made) if self.reuses else ([x], 0)
+            is_free = axis in eqn.params.free(side, x.aval.ndim)
+            found = (parts, axis) if is_free or len(parts) == 1 else ([x], 0)
+            if self.factors.setdefault(x, found) != found:
+                self.why = "a factor that is joined from several is used in two ways"
+        return not self.why
+
+    @property
+    def _pays(self) -> bool:
+        """Whether the factors take little room, or no more than those that have been kept anyway."""
+        if self.reuses:
+            return not self.places.new
+        room = max(self.places.kept_bytes, MOST_KEPT * bytes_of([self.ref.aval]))
+        return bool(self.eqn.params.nsteps > 1 and self.places.new_bytes <= room)
+
+    def sink(self) -> tuple[list[Eqn], Eqn, list[Eqn]]:
+        """What makes room for the factors, the loop that keeps them, and what adds up their products."""
+        empties = self.places.empties
+        loop, results = self._loop_without(empties)
+        after: list[Eqn] = []
+        arrays: dict[Var, Atom] = {}
+        places = {**self.places.kept, **self.places.reused, **self.places.new}
+        for x, ref in places.items():
+            array = self._array_after(ref, results, after)
+            arrays[x] = _steps_first(array, self.places.axes.get(x, 0), after)
+        for x, moved in self.places.moved.items():
+            stack = self._array_after(moved.ref, results, after)  # type: ignore[arg-type]
+            filled = next((a for a in arrays.values() if a in results.values()), stack)
+            arrays[x] = moved.array(stack, self._outside(moved.start), filled, after)
+        total = self._contractions(arrays, after)
+        after += self._added([total[e.invars[1]] for e in self.sums], results.get(self.ref))  # type: ignore[index]
+        return empties, loop, after
+
+    def _loop_without(self, empties: Sequence[Eqn]) -> tuple[Eqn, dict[Var, Var]]:
+        """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
+        eqn, body, new = self.eqn, self.stacks.body, list(self.places.new.values())
+        states = is_state(eqn.params, [a.aval for a in eqn.invars])
+        outs = iter(eqn.outvars)
+        results = {
+            ref: next(outs) for ref, state in zip(body.invars[1:], states, strict=True) if state
+        }
+        results.update((ref, Var(contents_type(ref))) for ref in new)
+        gone = {id(e) for e in (*self.sums, *self.terms)}
+        eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
+        keep = [ref is not self.ref for ref in body.invars[1:]]
+        invars = [body.invars[0], *select_by(keep, body.invars[1:]), *new]
+        operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
+        params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name))
+        outvars = [v for ref, v in results.items() if ref is not self.ref]
+        return new_eqn(for_p, operands, params, outvars, eqn.source), results
+
+    def _array_after(self, ref: Var, results: Mapping[Var, Var], after: list[Eqn]) -> Atom:
+        """What a Ref of the loop holds after it."""
+        if any(ref is e.invars[0] for e in self.places.writes):
+            return results[ref]
+        place = self.stacks.body.invars.index(ref)
+        if place in mutated_positions(self.stacks.body.effects) and ref in results:
+            return results[ref]
+        operand = self.eqn.invars[place - 1]
+        if not isinstance(operand.aval, AbstractRef):
+            return operand
+        after.append(new_eqn(get_p, [operand], whole(ref), source=self.eqn.source))
+        return after[-1].outvars[0]
+
+    def _outside(self, atom: Atom) -> Atom:
+        """What a constant of the body is outside of the loop."""
+        if not isinstance(atom, Var):
+            return atom
+        found: Atom = self.eqn.invars[self.stacks.body.invars.index(atom) - 1]
+        return found
+
+    def _contractions(self, arrays: Mapping[Var, Atom], after: list[Eqn]) -> dict[Var, Atom]:
+        """The products of all steps, added up, and what is linear in them, by what they were in a step."""
+        made: dict[Var, Atom] = {}
+        for eqn in self.terms:
+            if eqn.primitive is dot_general_p:
+                left, right = ([arrays[x] for x in self.factors[a][0]] for a in eqn.invars)  # type: ignore[index]
+                pieces = [[_product(eqn, x, y, after) for y in right] for x in left]
+                rows = [_joined(row, self._axis(eqn, 1), after) for row in pieces]
+                made[eqn.outvars[0]] = _joined(rows, self._axis(eqn, 0), after)
+                continue
+            invars = [made[a] for a in eqn.invars]  # type: ignore[index]  # they are variables
+            after.append(new_eqn(eqn.primitive, invars, eqn.params, source=eqn.source))
+            made[eqn.outvars[0]] = after[-1].outvars[0]
+        return made
+
+    def _axis(self, eqn: Eqn, side: int) -> int:
+        """Which axis of a product is that along which a factor is joined."""
+        x, p = eqn.invars[side], eqn.params
+        _, axis = self.factors[x]  # type: ignore[index]
+        first = len(p.batch[0]) + (len(p.free(0, eqn.invars[0].aval.ndim)) if side else 0)
+        free = p.free(side, x.aval.ndim)
+        return first + free.index(axis) if axis in free else 0
+
+    def _added(self, totals: Sequence[Atom], result: Var | None) -> list[Eqn]:
+        """Add the totals to what the Ref held before the loop, or to what it holds."""
+        operand = self.eqn.invars[self.stacks.body.invars.index(self.ref) - 1]
+        if result is None:
+            return [new_eqn(addupdate_p, [operand, x], whole(self.ref), ()) for x in totals]
+        eqns: list[Eqn] = []
+        for k, x in enumerate(totals):
+            out = [result] if k == len(totals) - 1 else None
+            eqns.append(new_eqn(add_p, [operand, x], NO_PARAMS, out, self.eqn.source))
+            operand = eqns[-1].outvars[0]
+        return eqns
+
+
+def _product(eqn: Eqn, left: Atom, right: Atom, after: list[Eqn]) -> Atom:
+    """The product of what two factors are in all steps, added up over these."""
+    contract, batch = eqn.params.contract, eqn.params.batch
+    params = replace(
+        eqn.params,
+        contract=((0, *_moved(contract[0])), (0, *_moved(contract[1]))),
+        batch=(_moved(batch[0]), _moved(batch[1])),
+    )
+    after.append(new_eqn(dot_general_p, [left, right], params, source=eqn.source))
+    return after[-1].outvars[0]
+
+
+def _steps_first(array: Atom, axis: int, after: list[Eqn]) -> Atom:
+    """The array with the axis of steps in front, where products do not have to move it."""
+    if not axis:
+        return array
+    order = (axis, *[k for k in range(array.aval.ndim) if k != axis])
+    after.append(new_eqn(transpose_p, [array], TransposeParams(order)))
+    return after[-1].outvars[0]
+
+
+def _joined(parts: Sequence[Atom], axis: int, after: list[Eqn]) -> Atom:
+    if len(parts) == 1:
+        return parts[0]
+    after.append(new_eqn(concatenate_p, parts, ConcatenateParams(axis)))
+    return after[-1].outvars[0]
+
+
+def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes, behind that of the steps."""
+    return tuple(k + 1 for k in axes)
+
+
+STEP = "sink"
+ADDED_UP = "it is added up in the loop"
+
+
+def not_sunk(eqn: Eqn) -> list[Decision]:
+    """For each Ref to which a step adds a product, and with which it does something else, what that is."""
+    p = eqn.params
+    if p.num_carry or p.nsteps < 2 or p.record.called.call == "accumulate_grads":
+        return []
+    names = p.names
+    made = {v: e for e in p.body.eqns for v in e.outvars}
+    told: list[Decision] = []
+    for name, ref in zip(names[p.num_consts :], p.body.invars[1 + p.num_consts :], strict=True):
+        why = _why_not(p.body, ref, made) if isinstance(ref.aval, AbstractRef) else None
+        if why is not None:
+            told.append(Decision(STEP, name, False, f"{ADDED_UP}: {why[0]}", why[1]))
+    return told
+
+
+def _why_not(body: Jaxpr, ref: Var, made: dict[Var, Eqn]) -> tuple[str, Source | None] | None:
+    users = [e for e in body.eqns if ref in e.invars]
+    sums = [e for e in users if e.primitive is addupdate_p and e.params == whole(ref)]
+    if not _is_large(ref):
+        return None
+    if any(_is_product(e.invars[1], made) for e in sums):
+        others = [e for e in users if e not in sums]
+        return ("a step uses it for something else, too", others[0].source) if others else None
+    return _carried_sum(users, made)
+
+
+def _carried_sum(users: list[Eqn], made: dict[Var, Eqn]) -> tuple[str, Source | None] | None:
+    """The same for a sum that is carried as a value: read, added to, and written."""
+    if [e.primitive for e in users] != [get_p, swap_p]:
+        return None
+    new = users[1].invars[1]
+    total = made.get(new) if isinstance(new, Var) else None
+    if total is None or total.primitive is not add_p or users[0].outvars[0] not in total.invars:
+        return None
+    if not any(_is_product(a, made) for a in total.invars):
+        return None
+    return (
+        "it is carried as a value; only what is added to a Ref, `r[...] += x`, is contracted",
+        total.source,
+    )
+
+
+def _is_large(ref: Var) -> bool:
+    size = size_of(ref.aval.shape)
+    return is_constant(size) and size >= LEAST_SUM
+
+
+def _is_product(x: Atom, made: dict[Var, Eqn]) -> bool:
+    eqn = made.get(x) if isinstance(x, Var) else None
+    return eqn is not None and eqn.primitive is dot_general_p

@@ -1,0 +1,141 @@
+"""Steps that wait for each other's numbers are compiled two or four to a turn of the loop.
+
+What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
+computes a few numbers from those of the step before, and little else, that is what it waits for. A longer body hides
+it, and takes longer to compile. A loop that reads and writes an array at indices is left alone: XLA might copy that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import is_constant, whole_indexer
+from fiveloop.core.extend import Eqn, Primitive, Source, Var, jaxprs_in, size_of
+from fiveloop.loops.analysis.early_end import end_flag
+from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.loops.record import Decision, Planned
+from fiveloop.loops.unroll import AUTO
+from fiveloop.state import AbstractRef
+from fiveloop.state.engine import addupdate_p, callback_p, get_p, swap_p
+
+STEP = "unroll"
+TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2))
+"""Elements of the largest value of a body, its equations, both at most; and how many steps make a turn."""
+LEAST_TURNS = 4
+"""Turns below which nothing is gained."""
+
+
+def unroll(eqn: Eqn) -> Planned:
+    """A loop with several steps to a turn, if its caller leaves that open and its steps wait for each other."""
+    p = eqn.params
+    if p.unroll != AUTO or p.num_carry or any(map(is_long, p.body.eqns)):
+        return Planned(eqn)
+    count = steps_a_turn(p.body)
+    refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
+    if count == 1 or p.nsteps < LEAST_TURNS * count or not any(waits(p.body, r) for r in refs):
+        return Planned(eqn)
+    if any(is_read_back(p.body, ref) for ref in refs):
+        return Planned(eqn)
+    loop = eqn.replace(params=replace(p, unroll=count))
+    why = f"a step waits for what the last one carries, so {count} make a turn of the loop"
+    return Planned(loop, told=[Decision(STEP, "", True, why, eqn.source)])
+
+
+def is_long(eqn: Eqn) -> bool:
+    """Whether an equation is more than an operation: it runs bodies of its own, or Python."""
+    return eqn.primitive is callback_p or bool(jaxprs_in(eqn.params))
+
+
+def steps_a_turn(body: Jaxpr) -> int:
+    """How many steps of a body make a turn, by its size."""
+    sizes = [size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
+    if not all(map(is_constant, sizes)):
+        return 1
+    largest, count = max(sizes, default=0), len(body.eqns)
+    return next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
+
+
+def waits(body: Jaxpr, ref: Var) -> bool:
+    """Whether each step computes with all that a Ref holds, and changes it."""
+    if ref.aval.dtype.kind not in "fc":
+        return False
+    users = [e for e in body.eqns if ref in e.invars and is_whole(e, ref)]
+    reads = any(eqn.outvars for eqn in users)
+    return any(e.primitive is addupdate_p or (e.primitive is swap_p and reads) for e in users)
+
+
+def is_read_back(body: Jaxpr, ref: Var) -> bool:
+    """Whether a Ref is changed at indices and read: then the steps of one turn would have to be ordered."""
+    users = [e for e in body.eqns if ref in e.invars]
+    is_changed = any(e.primitive is not get_p and not is_whole(e, ref) for e in users)
+    return is_changed and any(e.outvars for e in users)
+
+
+def is_whole(eqn: Eqn, ref: Var) -> bool:
+    """Whether an equation takes all that a Ref holds."""
+    return getattr(eqn.params, "indexer", None) == whole_indexer(ref.aval.shape)
+
+
+STEP = "unroll"
+_RUNS: Mapping[Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
+
+
+def not_unrolled(eqn: Eqn) -> list[Decision]:
+    """Why a loop that carries something as a value, and whose caller leaves that open, has one step to a turn."""
+    p = eqn.params
+    if p.unroll != AUTO or p.num_carry or p.nsteps < 2:
+        return []
+    why = _why_not(eqn)
+    return (
+        [] if why is None else [Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])]
+    )
+
+
+def _why_not(eqn: Eqn) -> tuple[str, Source | None] | None:
+    p = eqn.params
+    if end_flag(p.body) is not None:
+        return "it may end after any", eqn.source
+    refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
+    carried = [ref for ref in refs if _is_carried(p.body.eqns, ref)]
+    if not carried:
+        return None
+    for e in filter(is_long, p.body.eqns):
+        return f"it {_RUNS.get(e.primitive, f'runs `{e.primitive}`')}", e.source
+    if not any(waits(p.body, ref) for ref in refs):
+        return (
+            f"what it waits for is {carried[0].aval.dtype.name}, no floating-point number",
+            eqn.source,
+        )
+    count = steps_a_turn(p.body)
+    if count == 1:
+        return _size(eqn)
+    if p.nsteps < LEAST_TURNS * count:
+        return f"{p.nsteps} steps are too few for several turns of {count}", eqn.source
+    for ref in refs:
+        if is_read_back(p.body, ref):
+            changing = [e for e in p.body.eqns if ref in e.invars and not is_whole(e, ref)]
+            name = p.names[p.body.invars.index(ref) - 1]
+            return f"it reads `{name}` and changes it at indices", changing[0].source
+    return None
+
+
+def _is_carried(eqns: Sequence[Eqn], ref: Var) -> bool:
+    """Whether a step takes all that a Ref holds, and changes it."""
+    users = [e for e in eqns if ref in e.invars]
+    reads, writes = any(e.outvars for e in users), any(not e.outvars for e in users)
+    return reads and writes and all(is_whole(e, ref) for e in users)
+
+
+def _size(eqn: Eqn) -> tuple[str, Source | None]:
+    """What of a body is too large."""
+    made = [(size_of(v.aval.shape), e) for e in eqn.params.body.eqns for v in e.outvars]
+    if not all(is_constant(size) for size, _ in made):
+        return "the sizes of what it computes are not known", eqn.source
+    size, largest = max(made, key=lambda pair: pair[0])
+    most = max(most for most, _, _ in TURNS)
+    if size > most:
+        return f"it computes an array of {size:,} elements, more than {most:,}", largest.source
+    return f"it is long, {len(eqn.params.body.eqns)} operations", eqn.source

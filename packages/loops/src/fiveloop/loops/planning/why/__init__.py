@@ -1,1 +1,0 @@
-"""Why a planning step did nothing about something that it might have been about: searched only where `explain` asks."""

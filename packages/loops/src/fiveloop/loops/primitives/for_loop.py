@@ -1,0 +1,168 @@
+"""The primitive: what a `for` equation holds, and its types and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.extend import (
+    Aval,
+    Effects,
+    Primitive,
+    ShapedArray,
+    eval_jaxpr,
+    jaxprs_in,
+    map_positions,
+    stage_closed,
+)
+from fiveloop.loops.common import check_params, is_count
+from fiveloop.loops.options import DEFAULT, Planning
+from fiveloop.loops.record import EMPTY, Record, names_of
+from fiveloop.loops.unroll import AUTO
+from fiveloop.state import AbstractRef
+
+INDEX = ShapedArray((), np.int32)
+
+
+@dataclass(frozen=True)
+class ForParams:
+    """A loop of `nsteps` steps of `body`, with the counter going up, or down if `reverse`.
+
+    body     : [i, *consts, *carry, *refs] -> [*carry]
+    operands : [*consts, *carry, *states and Refs]
+    results  : [*carry, *final states]
+
+    The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents
+    before the loop, and its contents after the loop are a result. Carried values are there after discharge.
+    `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the
+    loop may end. `planning` are the planning steps that are on, and `record` tells what they did, if it is asked for.
+    `lanes` is not None if the steps are the lanes of a batch, which run one after the other: it says in how many
+    batches the loop has been put since.
+    """
+
+    nsteps: int
+    body: Jaxpr
+    num_consts: int
+    reverse: bool = False
+    unroll: int = AUTO
+    end: int | None = None
+    planning: Planning = DEFAULT
+    record: Record = field(default=EMPTY, compare=False)
+    lanes: int | None = None
+
+    @property
+    def num_carry(self) -> int:
+        return len(self.body.outvars)
+
+    @property
+    def first_ref(self) -> int:
+        """The position of the first Ref among the operands."""
+        return self.num_consts + self.num_carry
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the operands."""
+        return names_of(self.body.invars[1:])
+
+
+for_p: Primitive[ForParams] = Primitive("for")
+
+
+def for_abstract_eval(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effects]:
+    """The final states, and the body's effects on the Refs that are operands."""
+    _check(avals, p)
+    states = [a for a in avals[p.first_ref :] if not isinstance(a, AbstractRef)]
+
+    def place(position: int) -> int | None:
+        operand = position - 1
+        return operand if operand >= 0 and isinstance(avals[operand], AbstractRef) else None
+
+    return [*p.body.out_avals, *[a.strong() for a in states]], map_positions(p.body.effects, place)
+
+
+def for_typecheck(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effects]:
+    """The same of params that any equation may hold."""
+    check_params(
+        "for",
+        ("nsteps", p.nsteps, is_count(p.nsteps), "an integer of at least 0"),
+        ("reverse", p.reverse, isinstance(p.reverse, bool), "True or False"),
+        ("unroll", p.unroll, is_count(p.unroll), "an integer of at least 0"),
+        ("num_consts", p.num_consts, is_count(p.num_consts), "an integer of at least 0"),
+        (
+            "end",
+            p.end,
+            p.end in [None, *range(p.num_carry)],
+            "None or the number of a carried value",
+        ),
+        (
+            "lanes",
+            p.lanes,
+            p.lanes is None or is_count(p.lanes),
+            "None or an integer of at least 0",
+        ),
+    )
+    return for_abstract_eval(avals, p)
+
+
+def _check(avals: Sequence[Aval], p: ForParams) -> None:
+    index, *binders = p.body.in_avals
+    if len(avals) != len(binders) or index is not INDEX:
+        raise TypeError(
+            f"for: expected operands for {binders} after the counter {INDEX}, got {list(avals)}"
+        )
+    for k, (given, binder) in enumerate(zip(avals, binders, strict=True)):
+        is_state = k >= p.first_ref and not isinstance(given, AbstractRef)
+        want = AbstractRef(given) if is_state else given.strong()
+        if binder.strong() is not want:
+            raise TypeError(f"for: operand {k} of type {given} does not fit the body's {binder}")
+    for given, out in zip(avals[p.num_consts : p.first_ref], p.body.out_avals, strict=True):
+        if given.strong() is not out.strong():
+            raise TypeError(f"for: a carried value of type {given} becomes {out} in the body")
+
+
+def is_state(p: ForParams, avals: Sequence[Aval]) -> list[bool]:
+    """Which operands are states: values that the body has as Refs."""
+    return [k >= p.first_ref and not isinstance(a, AbstractRef) for k, a in enumerate(avals)]
+
+
+def stateful(p: ForParams) -> ForParams:
+    """The same loop with its carried values as states.
+
+    p.body : [i, *consts, *carry, *refs]      -> [*carry]
+    body   : [i, *consts, *carry_refs, *refs] -> []
+    """
+    if not p.num_carry:
+        return p
+    return replace(p, body=p.body.remember("stateful", lambda: _stateful_body(p)), end=None)
+
+
+def _stateful_body(p: ForParams) -> Jaxpr:
+    start, stop = 1 + p.num_consts, 1 + p.first_ref
+
+    def run(*args: Value) -> list[Value]:
+        carried = args[start:stop]
+        outs = eval_jaxpr(p.body, [*args[:start], *[ref[...] for ref in carried], *args[stop:]])
+        for ref, out in zip(carried, outs, strict=True):
+            ref[...] = out
+        return []
+
+    avals = p.body.in_avals
+    return stage_closed(
+        run,
+        [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]],
+        p.body.name,
+        p.body.hints,
+    )
+
+
+def holds_loop(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr has a loop, at any depth."""
+
+    def found() -> bool:
+        inner = (any(map(holds_loop, jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
+        return any(eqn.primitive is for_p for eqn in jaxpr.eqns) or any(inner)
+
+    return jaxpr.remember("holds a loop", found)

@@ -1,0 +1,83 @@
+"""The primitive: what a `while` equation holds, and its types and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from fiveloop.core import Jaxpr
+from fiveloop.core.engine import check_operands, effects_text, split_list
+from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
+from fiveloop.loops.common import check_params, is_count
+from fiveloop.loops.record import EMPTY, Record, names_of
+
+T = TypeVar("T")
+PREDICATE = ShapedArray((), np.bool_)
+
+
+@dataclass(frozen=True)
+class WhileParams:
+    """A loop of `body` for as long as `cond` holds.
+
+    cond     : [*consts, *carry, *refs] -> [pred]
+    body     : [*consts, *carry, *refs] -> [*carry]
+    operands : [*consts, *carry, *refs]
+    results  : [*carry]
+
+    Both work on the same Refs: the condition sees what the body has written. It does not write itself. With
+    `promote` arrays that are only indexed become Refs. `record` tells of the loop, if that is asked for.
+    """
+
+    cond: Jaxpr
+    body: Jaxpr
+    num_consts: int
+    promote: bool = True
+    record: Record = field(default=EMPTY, compare=False)
+
+    @property
+    def num_carry(self) -> int:
+        return len(self.body.outvars)
+
+    @property
+    def first_ref(self) -> int:
+        """The position of the first Ref among the operands."""
+        return self.num_consts + self.num_carry
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the operands."""
+        return names_of(self.body.invars)
+
+
+def parts(p: WhileParams, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+    """What belongs to the constants, to the carried values and to the Refs."""
+    consts, carry, refs = split_list(xs, [p.num_consts, p.num_carry])
+    return consts, carry, refs
+
+
+while_p: Primitive[WhileParams] = Primitive("while")
+
+
+def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Aval], Effects]:
+    """The types of the carried values; the effects of the condition and the body."""
+    most = len(avals) - p.num_carry
+    is_right = is_count(p.num_consts) and p.num_consts <= most
+    check_params("while", ("num_consts", p.num_consts, is_right, f"an integer from 0 to {most}"))
+    check_operands("while: condition", avals, p.cond)
+    check_operands("while: body", avals, p.body)
+    if [a.strong() for a in p.cond.out_avals] != [PREDICATE]:
+        raise TypeError(f"while: the condition must give {PREDICATE}, got {p.cond.out_avals}")
+    if mutated_positions(p.cond.effects):
+        raise TypeError(
+            f"while: the condition must only read Refs, but it has {effects_text(p.cond.effects)}"
+        )
+    given = avals[p.num_consts : p.first_ref]
+    outs = []
+    for x, out in zip(given, p.body.out_avals, strict=True):
+        if x.strong() is not out.strong():
+            raise TypeError(f"while: a carried value of type {x} becomes {out} in the body")
+        outs.append(x if x.weak_type and out.weak_type else x.strong())
+    return outs, p.cond.effects | p.body.effects
