@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
@@ -53,29 +53,48 @@ from fiveloop.loops.plan.hoist import renamed
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
 from fiveloop.loops.record import Decision, Planned
 from fiveloop.state import AbstractRef, ReadEffect
-from fiveloop.state.engine import IndexParams, SwapParams, accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.state.engine import IndexParams, SwapParams, accumulate_p, get_p, swap_p
 
 STEP = "carry"
 CARRIED = "what a step writes there is carried to the step that reads it"
+NOT_CARRIED = "it is not carried from step to step"
+SOME_READ = "another read of it stays a read"
+Why = tuple[str, Source | None]
 
 
 def carry(eqn: Eqn) -> Planned:
-    """A loop that carries what its steps write to those that read it."""
+    """A loop that carries what its steps write to those that read it; one that may end early does not."""
     p = eqn.params
     if p.num_carry or p.nsteps < 2:
         return Planned(eqn)
+    ends = without_end(p.body)
+    if ends is not None:
+        told = _told(eqn, ChainFinder(replace(p, body=ends[0])), True) if p.record.tells else []
+        return Planned(eqn, told=told)
     finder = ChainFinder(p)
-    refs = p.body.invars[1 + p.num_consts :]
-    chains = [chain for ref in refs if (chain := finder.chain(ref)) is not None]
+    told = _told(eqn, finder, False) if p.record.tells else []
+    chains = [chain for ref in finder.refs if (chain := finder.find(ref).chain) is not None]
     if not chains:
-        return Planned(eqn)
-    told = [
-        Decision(STEP, p.names[p.body.invars.index(c.ref) - 1], True, CARRIED, c.write.eqn.source)
-        for c in chains
-    ]
+        return Planned(eqn, told=told)
     before: list[Eqn] = []
     firsts = [[_first(eqn, finder, c, k + 1, before) for k in range(c.steps)] for c in chains]
     return Planned(_carrying(eqn, chains, firsts), before, told=told)
+
+
+def _told(eqn: Eqn, finder: ChainFinder, may_end: bool) -> list[Decision]:
+    """What is carried of each Ref that steps write and read at indices; why a later step reads again what one wrote."""
+    p, done, others = eqn.params, list[Decision](), list[Decision]()
+    for name, ref in zip(p.names[p.num_consts :], finder.refs, strict=True):
+        found = finder.find(ref)
+        chain, why = found.chain, found.why
+        if may_end and (chain or why):
+            chain, why = None, ("the loop may end early", eqn.source)
+        if chain is not None:
+            done.append(Decision(STEP, name, True, CARRIED, chain.write.eqn.source))
+        if why is not None and name not in OWN and not p.record.called.kind:
+            what = SOME_READ if chain is not None else NOT_CARRIED
+            others.append(Decision(STEP, name, False, f"{what}: {why[0]}", why[1]))
+    return [*done, *others]
 
 
 def _first(eqn: Eqn, finder: ChainFinder, chain: Chain, later: int, before: list[Eqn]) -> Atom:
@@ -200,11 +219,19 @@ class Chain:
         return aval
 
 
+class Found(NamedTuple):
+    """The chain of a Ref, if it has one, and why a read of it is none of a chain, if that is worth a word."""
+
+    chain: Chain | None = None
+    why: Why | None = None
+
+
 class ChainFinder:
     """Finds the chains of a loop: what is known of the integers in its body."""
 
     def __init__(self, p: ForParams) -> None:
         self.p = p
+        self.refs = p.body.invars[1 + p.num_consts :]
         self.numbers = integers_of_step(p.body, p.nsteps)
         self.equal = Equal()
         self.fixed = set(p.body.invars[1 : 1 + p.num_consts])
@@ -216,34 +243,45 @@ class ChainFinder:
                     self.fixed |= set(eqn.outvars)
                     self.fixed_eqns.append(eqn)
 
-    def chain(self, ref: Var) -> Chain | None:
-        """The reads of what earlier steps wrote to a Ref; None if there are none, or if that is not known."""
-        found = accesses_of(self.p.body, ref) if isinstance(ref.aval, AbstractRef) else None
-        users = [eqn for eqn in self.p.body.eqns if ref in used_vars(eqn.invars)]
-        if not found or len(users) != len(found) or ref in self.p.body.outvars:
-            return None
-        writes = [a for a in found if a.mutates]
-        if len(writes) != 1 or not self.is_simple(writes[0]):
-            return None
-        (write,) = writes
+    def find(self, ref: Var) -> Found:
+        """The reads of what earlier steps wrote to a Ref, at indices; nothing of one that is not read and written."""
+        users = [e for e in self.p.body.eqns if ref in used_vars(e.invars)]
+        is_used = any(_reads(e, ref) for e in users) and any(_writes(e, ref) for e in users)
+        if not isinstance(ref.aval, AbstractRef) or not ref.aval.shape or not is_used:
+            return Found()
+        found = accesses_of(self.p.body, ref)
+        if found is None or len(found) != len(users):
+            inside = next(e for e in users if e.primitive not in FIRST_INDEX)
+            kind = "an inner loop" if inside.primitive is for_p else f"`{inside.primitive}`"
+            return Found(why=(f"{kind} reads or writes it", inside.source))
+        whole = [a for a in found if is_whole(a.eqn.params.indexer, ref)]
+        if len(whole) == len(found):
+            return Found()  # it is carried as it is
+        why = None
+        if whole:
+            verb = "written" if whole[0].mutates else "read"
+            why = f"it is {verb} whole, too", whole[0].eqn.source
+        write, *others = [a for a in found if a.mutates]
+        if others:
+            return Found(why=why or ("a step writes it more than once", others[0].eqn.source))
+        return self._of_write(ref, write, [a for a in found if a.eqn.primitive is get_p], why)
+
+    def _of_write(
+        self, ref: Var, write: RefAccess, others: Sequence[RefAccess], why: Why | None
+    ) -> Found:
+        """The same for a Ref that is written once, and read by others; `why` is known of one of these."""
         places = self.places(write)
         if places is None:
-            return None
+            return Found(why=why or (f"it is written {self._unknown(write)}", write.eqn.source))
         reads: dict[int, int] = {}
-        for a in found:
-            later = self.steps_later(write, places, a) if a is not write else None
-            if later is not None and 1 <= later <= min(MOST_STEPS, self.p.nsteps - 1):
+        for a in others:
+            later = self._steps_later(write, places, a)
+            if isinstance(later, int):
                 reads[id(a.eqn)] = later
-        return Chain(ref, write, places, reads, max(reads.values())) if reads else None
-
-    def is_simple(self, write: RefAccess) -> bool:
-        """Whether a write sets, or adds to, all of a few elements."""
-        eqn = write.eqn
-        if eqn.primitive not in (swap_p, addupdate_p):
-            return False
-        value, shape = eqn.invars[1].aval, eqn.params.indexer.result_shape
-        fits = value.shape == shape and value.dtype == eqn.invars[0].aval.dtype
-        return fits and is_constant(size_of(shape)) and size_of(shape) <= LARGEST
+            elif later is not None:
+                why = why or (later, a.eqn.source)
+        chain = Chain(ref, write, places, reads, max(reads.values())) if reads else None
+        return Found(chain, why)
 
     def places(self, access: RefAccess) -> dict[int, Place] | None:
         """The place of an access on each axis that it does not take whole; None if one is not known."""
@@ -279,102 +317,11 @@ class ChainFinder:
             return None
         return self.equal.known(access.operands[indexer.dynamic_axes.index(axis)])
 
-    def steps_later(
+    def _steps_later(
         self, write: RefAccess, places: Mapping[int, Place], read: RefAccess
-    ) -> int | None:
-        """How many steps after it is written an element is read; None if it is not, or if that is not known."""
+    ) -> int | str | None:
+        """How many steps after its write an element is read, or why it is not carried; None if it is another one."""
         theirs = self.places(read)
-        if read.eqn.primitive is not get_p or theirs is None or theirs.keys() != places.keys():
-            return None
-        indexers = write.eqn.params.indexer, read.eqn.params.indexer
-        if indexers[0].lead != indexers[1].lead:
-            return None
-        found: set[int | None] = set()
-        for axis, place in places.items():
-            other = theirs[axis]
-            if isinstance(place, Var) or isinstance(other, Var) or not place.step:
-                found |= set() if place == other else {None}
-            elif other.step != place.step:
-                found.add(None)
-            else:
-                apart, rest = divmod(place.start - other.start, place.step)
-                found.add(None if rest else -apart if self.p.reverse else apart)
-        return found.pop() if len(found) == 1 else None
-
-
-STEP = "carry"
-NOT_CARRIED = "it is not carried from step to step"
-SOME_READ = "another read of it stays a read"
-Why = tuple[str, Source | None]
-
-
-def not_carried(eqn: Eqn) -> list[Decision]:
-    """For each Ref that steps write and read at indices, why a later step reads again what one has written."""
-    p = eqn.params
-    if p.num_carry or p.nsteps < 2 or p.record.called.kind:
-        return []
-    ends = without_end(p.body)
-    body = ends[0] if ends is not None else p.body
-    search = _Search(ChainFinder(replace(p, body=body)))
-    names = p.names
-    told: list[Decision] = []
-    for name, ref in zip(names[p.num_consts :], body.invars[1 + p.num_consts :], strict=True):
-        why = search.why(ref)
-        is_chain = search.finder.chain(ref) is not None
-        if ends is not None and (why or is_chain):
-            why, is_chain = ("the loop may end early", eqn.source), False
-        if why is not None and name not in OWN:
-            what = SOME_READ if is_chain else NOT_CARRIED
-            told.append(Decision(STEP, name, False, f"{what}: {why[0]}", why[1]))
-    return told
-
-
-class _Search:
-    """The search for what keeps a Ref from being a chain, in the order of `ChainFinder.chain`."""
-
-    def __init__(self, finder: ChainFinder) -> None:
-        self.finder = finder
-        self.p = finder.p
-        self.numbers = finder.numbers
-
-    def why(self, ref: Var) -> Why | None:
-        """Why a Ref that is written and read is read again, and where; None if no step reads what one before wrote."""
-        users = [e for e in self.p.body.eqns if ref in used_vars(e.invars)]
-        reads, writes = [e for e in users if _reads(e, ref)], [e for e in users if _writes(e, ref)]
-        if not isinstance(ref.aval, AbstractRef) or not reads or not writes:
-            return None
-        found = accesses_of(self.p.body, ref)
-        if found is None or len(found) != len(users):
-            inside = next(e for e in users if e.primitive not in FIRST_INDEX)
-            kind = "an inner loop" if inside.primitive is for_p else f"`{inside.primitive}`"
-            return (f"{kind} reads or writes it", inside.source) if ref.aval.shape else None
-        if all(is_whole(a.eqn.params.indexer, ref) for a in found):
-            return None  # it is carried as it is
-        return self._of_accesses(ref, found)
-
-    def _of_accesses(self, ref: Var, found: Sequence[RefAccess]) -> Why | None:
-        for a in found:
-            if is_whole(a.eqn.params.indexer, ref):
-                verb = "written" if a.mutates else "read"
-                return f"it is {verb} whole, too", a.eqn.source
-        first, *others = [a for a in found if a.mutates]
-        if others:
-            return "a step writes it more than once", others[0].eqn.source
-        places = self.finder.places(first)
-        if places is None:
-            return f"it is written {self._unknown(first)}", first.eqn.source
-        for a in found:
-            if a is not first and a.eqn.primitive is get_p:
-                why = self._of_read(first, places, a)
-                if why:
-                    return why, a.eqn.source
-        return None
-
-    def _of_read(
-        self, write: RefAccess, places: Mapping[int, Place], read: RefAccess
-    ) -> str | None:
-        """Why a read, of which something is known, is not of what a write wrote some steps ago, or not carried."""
-        theirs = self.finder.places(read)
         if theirs is None:
             return f"it is read {self._unknown(read)}"
         if theirs.keys() != places.keys():
@@ -394,35 +341,35 @@ class _Search:
                     later.add(-apart if self.p.reverse else apart)
             elif place != other:
                 return f"it is not known to be read and written at the same index of axis {axis}"
-        return self._of_distance(write, read, later)
-
-    def _of_distance(self, write: RefAccess, read: RefAccess, later: set[int]) -> str | None:
-        """Why what is read so many steps later is not carried there."""
         if not later:
             return "it is read and written at one place in all steps"
         if len(later) != 1 or not 1 <= (steps := later.pop()) < self.p.nsteps:
             return None
+        return self._why_not(write, read, steps) or steps
+
+    def _why_not(self, write: RefAccess, read: RefAccess, steps: int) -> str:
+        """Why what is read so many steps later is not carried there; nothing if it is."""
         if steps > MOST_STEPS:
             return f"it is read {steps} steps later, and is carried over {MOST_STEPS} at most"
-        value = write.eqn.invars[1].aval
-        if write.eqn.primitive is accumulate_p:
-            return f"`{write.eqn.params.monoid}` accumulates there"
-        if not is_constant(size_of(value.shape)):
+        eqn, value = write.eqn, write.eqn.invars[1].aval
+        if eqn.primitive is accumulate_p:
+            return f"`{eqn.params.monoid}` accumulates there"
+        size = size_of(value.shape)
+        if not is_constant(size):
             return "the size of what is written is not known"
-        if size_of(value.shape) > LARGEST:
-            return f"{size_of(value.shape):,} elements are read as fast as they are carried"
-        if (
-            self.finder.steps_later(write, places=self.finder.places(write) or {}, read=read)
-            is None
-        ):
+        if size > LARGEST:
+            return f"{size:,} elements are read as fast as they are carried"
+        if eqn.params.indexer.lead != read.eqn.params.indexer.lead:
             return "it is read in another order of axes than it is written"
-        return None if self.finder.is_simple(write) else "what is written is converted on the way"
+        fits = value.shape == eqn.params.indexer.result_shape
+        fits = fits and value.dtype == eqn.invars[0].aval.dtype
+        return "" if fits else "what is written is converted on the way"
 
     def _unknown(self, access: RefAccess) -> str:
         """Why the places of an access are not known."""
 
         def is_fixed(axis: int) -> bool:
-            return self.finder.operand(access, axis) in self.finder.fixed
+            return self.operand(access, axis) in self.fixed
 
         return unknown_places(access, self.numbers, self.p.nsteps, is_fixed)
 

@@ -49,11 +49,9 @@ def fold(eqn: Eqn) -> Planned:
     """A loop with the writes of its step folded."""
     p = eqn.params
     body, told = fold_writes(p.body)
-    if body is p.body:
-        return Planned(eqn)
-    params = replace(p, body=body)
-    loop = new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
-    return Planned(loop, told=told)
+    loop = eqn if body is p.body else eqn.replace(params=replace(p, body=body))
+    told = told if loop is not eqn else []
+    return Planned(loop, told=[*told, *not_folded(loop)] if p.record.tells else told)
 
 
 @dataclass(slots=True)
@@ -190,7 +188,6 @@ def _once(eqn: Eqn) -> bool:
     return names_each_once(eqn.params.indexer)
 
 
-STEP = "fold"
 STAYS = "a read after a write stays a read"
 
 

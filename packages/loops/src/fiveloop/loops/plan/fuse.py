@@ -33,6 +33,7 @@ from fiveloop.state.engine import IndexParams, get_p
 STEP = "fuse"
 FUSED = "each step makes its slot of it, so that it is not there as a whole"
 MORE_ROOM = "what it is made of takes more room, and would have to be there all the time"
+SHARED = "something else uses it, too"
 BROADCAST = "broadcast_in_dim"
 CHEAP = frozenset(
     {"add", "sub", "mul", "neg", "square", "maximum", "minimum", "select", "convert", BROADCAST}
@@ -49,13 +50,17 @@ def fuse(eqn: Eqn, around: Around) -> Planned:
     done = Planned(eqn)
     if eqn.params.num_carry or eqn.params.nsteps < 2:
         return done
-    while (found := _next(done.loop, around)) is not None:
-        slot, ref, loop = found
+    while True:
+        others: list[Decision] = []
+        found = _next(done.loop, around, others)
         p = done.loop.params
+        if found is None:
+            tells = p.record.tells and not p.record.called.kind
+            return Planned(done.loop, told=[*done.told, *(others if tells else [])])
+        slot, ref, loop = found
         name = p.names[p.body.invars.index(ref) - 1]
         told = Decision(STEP, name, True, _fused(slot), slot.maker.source)
         done = Planned(loop, told=[*done.told, told])
-    return done
 
 
 def _fused(slot: Slot) -> str:
@@ -90,15 +95,25 @@ def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
     ]
 
 
-def _next(eqn: Eqn, around: Around) -> tuple[Slot, Var, Eqn] | None:
-    """The first array that is to be made slot by slot: how, its Ref, and the loop that does it."""
+def _next(eqn: Eqn, around: Around, told: list[Decision]) -> tuple[Slot, Var, Eqn] | None:
+    """The first array that is to be made slot by slot: how, its Ref, and the loop that does it.
+
+    `told` is given why arrays that are made element by element, and read a slot a step, are made before the loop.
+    """
+    p = eqn.params
     for read in reads_of_slots(eqn, around):
-        if not around.is_spare(read.operand, read.result) or read.operand not in around.made:
+        if read.operand not in around.made:
             continue
         slot = Slot(Stacks(eqn, around), read.operand, read.axis)
-        if slot.is_cheap and slot.result.aval is read.eqn.outvars[0].aval:
-            ref = eqn.params.body.invars[1 + read.place]
+        why = slot.why_not if around.is_spare(read.operand, read.result) else SHARED
+        if not why and slot.result.aval is not read.eqn.outvars[0].aval:
+            why = "its slot would be of another type"
+        if not why:
+            ref = p.body.invars[1 + read.place]
             return slot, ref, _with_slot(eqn, ref, read.eqn, slot)
+        if _is_by_element(slot.maker):
+            reason = f"it is made before the loop: {why}"
+            told.append(Decision(STEP, p.names[read.place], False, reason, slot.maker.source))
     return None
 
 
@@ -134,13 +149,8 @@ class Slot:
         return self.stacks.around.made[self.array]
 
     @property
-    def is_cheap(self) -> bool:
-        """Whether it can be made in few operations, from what takes no more room than the array."""
-        return not self.why_not
-
-    @property
     def why_not(self) -> str:
-        """Why it is not cheap; nothing if it is."""
+        """Why it cannot be made in few operations, from what takes no more room than the array; nothing if it can."""
         if len(self.eqns) > MOST_EQNS:
             return f"a slot takes more than {MOST_EQNS} operations"
         if self.maker.primitive.name not in CHEAP:
@@ -267,27 +277,6 @@ def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eq
         if e is not read
     ]
     return [*reads, *slot.eqns, *rest]
-
-
-STEP = "fuse"
-SHARED = "something else uses it, too"
-
-
-def not_fused(eqn: Eqn, around: Around) -> list[Decision]:
-    """Which arrays that are made element by element, and read a slot a step, are made before the loop, and why."""
-    p = eqn.params
-    if p.num_carry or p.nsteps < 2 or p.record.called.kind:
-        return []
-    names = p.names
-    told: list[Decision] = []
-    for read in reads_of_slots(eqn, around):
-        maker = around.made.get(read.operand)
-        if maker is not None and _is_by_element(maker):
-            slot = Slot(Stacks(eqn, around), read.operand, read.axis)
-            why = slot.why_not if around.is_spare(read.operand, read.result) else SHARED
-            reason = f"it is made before the loop: {why or 'its slot would be of another type'}"
-            told.append(Decision(STEP, names[read.place], False, reason, maker.source))
-    return told
 
 
 def _is_by_element(eqn: Eqn) -> bool:

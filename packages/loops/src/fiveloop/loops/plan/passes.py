@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from operator import is_
 
@@ -11,14 +11,14 @@ from fiveloop.core.extend import Eqn, Pass, dce, jaxprs_in, new_eqn, register_pa
 from fiveloop.loops.analysis.around import Around, around
 from fiveloop.loops.options import STEPS
 from fiveloop.loops.plan.branch import branch
-from fiveloop.loops.plan.carry import carry, not_carried
-from fiveloop.loops.plan.fold import fold, not_folded
-from fiveloop.loops.plan.fuse import fuse, not_fused
+from fiveloop.loops.plan.carry import carry
+from fiveloop.loops.plan.fold import fold
+from fiveloop.loops.plan.fuse import fuse
 from fiveloop.loops.plan.hoist import hoist
 from fiveloop.loops.plan.operands import operands_of, with_operands
 from fiveloop.loops.plan.promote import promote_carried
-from fiveloop.loops.plan.sink import not_sunk, sink
-from fiveloop.loops.plan.unroll import not_unrolled, unroll
+from fiveloop.loops.plan.sink import sink
+from fiveloop.loops.plan.unroll import unroll
 from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.loops.primitives.while_loop import while_p
 from fiveloop.loops.record import OFF, Decision, Planned
@@ -32,14 +32,6 @@ _STEPS: tuple[tuple[str, Callable[[Eqn, Around], Planned]], ...] = (
     ("branch", branch),
 )
 """The steps by name, in order."""
-
-_WHY_NOT: Mapping[str, Callable[[Eqn, Eqn, Around], list[Decision]]] = {
-    "fold": lambda _, made, __: not_folded(made),
-    "carry": lambda given, _, __: not_carried(given),
-    "sink": lambda _, made, __: not_sunk(made),
-    "fuse": lambda _, made, around: not_fused(made, around),
-}
-"""What tells why a step did nothing about something: of the loop that it was given, and what it made of that."""
 
 
 def plan(jaxpr: Jaxpr) -> Jaxpr:
@@ -72,8 +64,7 @@ def _with_turns(eqn: Eqn) -> Eqn:
     p = done.loop.params
     if not p.record.tells:
         return done.loop
-    told = done.told or not_unrolled(eqn)
-    return done.loop.replace(params=replace(p, record=p.record.with_decisions(told)))
+    return done.loop.replace(params=replace(p, record=p.record.with_decisions(done.told)))
 
 
 def _planned(eqn: Eqn, where: Around) -> list[Eqn]:
@@ -102,20 +93,17 @@ def _with_bodies(eqn: Eqn) -> Eqn:
 def _loop(eqn: Eqn, where: Around) -> Planned:
     """A loop after all steps that are on for it."""
     done = Planned(eqn)
-    tells = eqn.params.record.tells
     for name, step in _STEPS:
         if getattr(eqn.params.planning, name):
-            given = done.loop
-            new = step(given, where)
+            new = step(done.loop, where)
             where = where.and_then(new.after)
-            why_not = _WHY_NOT[name](given, new.loop, where) if tells and name in _WHY_NOT else []
             done = Planned(
                 new.loop,
                 [*done.before, *new.before],
                 [*new.after, *done.after],
-                [*done.told, *new.told, *why_not],
+                [*done.told, *new.told],
             )
-    return _told(done) if tells else done
+    return _told(done) if eqn.params.record.tells else done
 
 
 def _told(done: Planned) -> Planned:

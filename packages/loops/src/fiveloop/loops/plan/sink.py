@@ -71,9 +71,11 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
     if eqn.params.num_carry:
         return None
     body: Jaxpr = eqn.params.body
+    others: list[Decision] = []
     for ref in body.invars[1 + eqn.params.num_consts :]:
         sums = _sums(body, ref)
         if not sums:
+            others += _not_only_added(eqn, ref) if eqn.params.record.tells else []
             continue
         size = size_of(ref.aval.shape)
         why = f"it has fewer than {LEAST_SUM:,} elements" if is_constant(size) else NO_SIZE
@@ -89,7 +91,19 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
         stays = Decision(STEP, _name(eqn, ref), False, reason, sums[0].source)
         if stays not in told:
             told.append(stays)
+    told += others
     return None
+
+
+def _not_only_added(eqn: Eqn, ref: Var) -> list[Decision]:
+    """Why products are added up in the loop that go to a Ref with which a step does something else, too."""
+    p = eqn.params
+    if p.nsteps < 2 or p.record.called.call == "accumulate_grads":
+        return []
+    why = _why_not(p.body, ref) if isinstance(ref.aval, AbstractRef) else None
+    if why is None:
+        return []
+    return [Decision(STEP, _name(eqn, ref), False, f"it is added up in the loop: {why[0]}", why[1])]
 
 
 def _name(eqn: Eqn, ref: Var) -> str:
@@ -300,26 +314,8 @@ def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k + 1 for k in axes)
 
 
-STEP = "sink"
-ADDED_UP = "it is added up in the loop"
-
-
-def not_sunk(eqn: Eqn) -> list[Decision]:
-    """For each Ref to which a step adds a product, and with which it does something else, what that is."""
-    p = eqn.params
-    if p.num_carry or p.nsteps < 2 or p.record.called.call == "accumulate_grads":
-        return []
-    names = p.names
-    made = {v: e for e in p.body.eqns for v in e.outvars}
-    told: list[Decision] = []
-    for name, ref in zip(names[p.num_consts :], p.body.invars[1 + p.num_consts :], strict=True):
-        why = _why_not(p.body, ref, made) if isinstance(ref.aval, AbstractRef) else None
-        if why is not None:
-            told.append(Decision(STEP, name, False, f"{ADDED_UP}: {why[0]}", why[1]))
-    return told
-
-
-def _why_not(body: Jaxpr, ref: Var, made: dict[Var, Eqn]) -> tuple[str, Source | None] | None:
+def _why_not(body: Jaxpr, ref: Var) -> tuple[str, Source | None] | None:
+    made = {v: e for e in body.eqns for v in e.outvars}
     users = [e for e in body.eqns if ref in e.invars]
     sums = [e for e in users if e.primitive is addupdate_p and e.params == whole(ref)]
     if not _is_large(ref):

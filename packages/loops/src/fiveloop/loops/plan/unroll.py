@@ -22,6 +22,7 @@ from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, callback_p, get_p, swap_p
 
 STEP = "unroll"
+_RUNS: Mapping[Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
 TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2))
 """Elements of the largest value of a body, its equations, both at most; and how many steps make a turn."""
 LEAST_TURNS = 4
@@ -31,17 +32,44 @@ LEAST_TURNS = 4
 def unroll(eqn: Eqn) -> Planned:
     """A loop with several steps to a turn, if its caller leaves that open and its steps wait for each other."""
     p = eqn.params
-    if p.unroll != AUTO or p.num_carry or any(map(is_long, p.body.eqns)):
+    if p.unroll != AUTO or p.num_carry:
         return Planned(eqn)
-    count = steps_a_turn(p.body)
     refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
-    if count == 1 or p.nsteps < LEAST_TURNS * count or not any(waits(p.body, r) for r in refs):
-        return Planned(eqn)
-    if any(is_read_back(p.body, ref) for ref in refs):
-        return Planned(eqn)
+    carried = [ref for ref in refs if _is_carried(p.body.eqns, ref)]
+    why = _why_not(eqn, refs, carried)
+    if why is not None:
+        tells = carried and p.nsteps > 1 and p.record.tells
+        no = Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])
+        return Planned(eqn, told=[no] if tells else [])
+    count = steps_a_turn(p.body)
     loop = eqn.replace(params=replace(p, unroll=count))
-    why = f"a step waits for what the last one carries, so {count} make a turn of the loop"
-    return Planned(loop, told=[Decision(STEP, "", True, why, eqn.source)])
+    done = f"a step waits for what the last one carries, so {count} make a turn of the loop"
+    return Planned(loop, told=[Decision(STEP, "", True, done, eqn.source)])
+
+
+def _why_not(
+    eqn: Eqn, refs: Sequence[Var], carried: Sequence[Var]
+) -> tuple[str, Source | None] | None:
+    """Why a turn is one step, and where; None if it is more."""
+    p = eqn.params
+    if end_flag(p.body) is not None:
+        return "it may end after any", eqn.source
+    for e in filter(is_long, p.body.eqns):
+        return f"it {_RUNS.get(e.primitive, f'runs `{e.primitive}`')}", e.source
+    if not any(waits(p.body, ref) for ref in refs):
+        kind = carried[0].aval.dtype.name if carried else "nothing"
+        return f"what it waits for is {kind}, no floating-point number", eqn.source
+    count = steps_a_turn(p.body)
+    if count == 1:
+        return _size(eqn)
+    if p.nsteps < LEAST_TURNS * count:
+        return f"{p.nsteps} steps are too few for several turns of {count}", eqn.source
+    for ref in refs:
+        if is_read_back(p.body, ref):
+            changing = [e for e in p.body.eqns if ref in e.invars and not is_whole(e, ref)]
+            name = p.names[p.body.invars.index(ref) - 1]
+            return f"it reads `{name}` and changes it at indices", changing[0].source
+    return None
 
 
 def is_long(eqn: Eqn) -> bool:
@@ -77,49 +105,6 @@ def is_read_back(body: Jaxpr, ref: Var) -> bool:
 def is_whole(eqn: Eqn, ref: Var) -> bool:
     """Whether an equation takes all that a Ref holds."""
     return getattr(eqn.params, "indexer", None) == whole_indexer(ref.aval.shape)
-
-
-STEP = "unroll"
-_RUNS: Mapping[Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
-
-
-def not_unrolled(eqn: Eqn) -> list[Decision]:
-    """Why a loop that carries something as a value, and whose caller leaves that open, has one step to a turn."""
-    p = eqn.params
-    if p.unroll != AUTO or p.num_carry or p.nsteps < 2:
-        return []
-    why = _why_not(eqn)
-    return (
-        [] if why is None else [Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])]
-    )
-
-
-def _why_not(eqn: Eqn) -> tuple[str, Source | None] | None:
-    p = eqn.params
-    if end_flag(p.body) is not None:
-        return "it may end after any", eqn.source
-    refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
-    carried = [ref for ref in refs if _is_carried(p.body.eqns, ref)]
-    if not carried:
-        return None
-    for e in filter(is_long, p.body.eqns):
-        return f"it {_RUNS.get(e.primitive, f'runs `{e.primitive}`')}", e.source
-    if not any(waits(p.body, ref) for ref in refs):
-        return (
-            f"what it waits for is {carried[0].aval.dtype.name}, no floating-point number",
-            eqn.source,
-        )
-    count = steps_a_turn(p.body)
-    if count == 1:
-        return _size(eqn)
-    if p.nsteps < LEAST_TURNS * count:
-        return f"{p.nsteps} steps are too few for several turns of {count}", eqn.source
-    for ref in refs:
-        if is_read_back(p.body, ref):
-            changing = [e for e in p.body.eqns if ref in e.invars and not is_whole(e, ref)]
-            name = p.names[p.body.invars.index(ref) - 1]
-            return f"it reads `{name}` and changes it at indices", changing[0].source
-    return None
 
 
 def _is_carried(eqns: Sequence[Eqn], ref: Var) -> bool:
