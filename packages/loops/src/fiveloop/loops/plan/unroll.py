@@ -38,7 +38,8 @@ def unroll(eqn: Eqn) -> Planned:
     carried = [ref for ref in refs if _is_carried(p.body.eqns, ref)]
     why = _why_not(eqn, refs, carried)
     if why is not None:
-        tells = carried and p.nsteps > 1 and p.record.tells
+        waits_for = carried or end_flag(p.body) is not None
+        tells = waits_for and p.nsteps > 1 and p.record.tells
         no = Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])
         return Planned(eqn, told=[no] if tells else [])
     count = steps_a_turn(p.body)
