@@ -55,6 +55,16 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("inspect", "testing"),
 )
 
+# The floors of loops, lowest first: a module imports its own floor and those before it.
+LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("carried_refs", "carry", "common", "names", "options", "record", "unroll"),
+    ("primitives", "progress"),
+    ("analysis",),
+    ("for_loop", "while_loop", "cond", "scan", "accumulate", "associative"),
+    ("plan",),
+    ("explain",),
+)
+
 # What a portion may import from outside; NumPy and the standard library everywhere.
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "core": ("jaxlib", "ml_dtypes", "scipy"),
@@ -152,6 +162,16 @@ def core_layer(module: str) -> int | None:
     return heights[0]
 
 
+def loops_floor(module: str) -> int | None:
+    """The floor of a module within loops; None for loops itself, which holds the public names."""
+    parts = module.split(".")
+    if len(parts) == 2:
+        return None
+    found = [floor for floor, names in enumerate(LOOPS_FLOORS) if parts[2] in names]
+    assert found, f"{module} is on no floor of loops: give it one in LOOPS_FLOORS"
+    return found[0]
+
+
 def is_testing(module: str) -> bool:
     """Whether the module is shipped for tests only."""
     return "testing" in module.split(".")
@@ -178,6 +198,33 @@ def test_core_imports_go_left() -> None:
         if importer is not None and (target is None or target > importer):
             wrong.append(str(found))
     assert wrong == []
+
+
+def test_a_floor_of_loops_imports_no_higher_one() -> None:
+    wrong = []
+    for found in within_fiveloop():
+        is_inside = portion(found.importer) == "loops" == portion(found.target)
+        if is_inside and not is_testing(found.importer):
+            importer, target = loops_floor(found.importer), loops_floor(found.target)
+            if importer is not None and (target is None or target > importer):
+                wrong.append(str(found))
+    assert wrong == []
+
+
+def test_no_two_folders_of_loops_import_each_other() -> None:
+    files = library()
+    arrows = {
+        (files[found.importer].parent, files[found.target].parent)
+        for found in within_fiveloop()
+        if portion(found.importer) == "loops" == portion(found.target)
+        and found.target != "fiveloop.loops"
+        and not is_testing(found.importer)
+    }
+    top = files["fiveloop.loops"].parent
+    both = [
+        (a.name, b.name) for a, b in arrows if a != b and top not in (a, b) and (b, a) in arrows
+    ]
+    assert both == []
 
 
 def test_third_party_imports_are_declared() -> None:

@@ -117,8 +117,8 @@ def test_blocks_nest_and_loops_keep_what_was_chosen() -> None:
     with planning(False), planning(sink=True) as chosen:
         jaxpr = make_jaxpr(grad(recurrent))(W)
     assert chosen == Planning(**{**dict.fromkeys(STEPS, False), "sink": True})
-    loops = [e.params.planning for e in jaxpr.eqns if e.primitive.name == "for"]
-    assert loops == [chosen, chosen]
+    loops = [e.params.off for e in jaxpr.eqns if e.primitive.name == "for"]
+    assert loops == [chosen.off, chosen.off]
 
 
 def test_a_step_that_there_is_not() -> None:

@@ -44,6 +44,11 @@ class Planning:
     passthrough: bool = True
     tell: bool = False
 
+    @property
+    def off(self) -> frozenset[str]:
+        """The names of the steps that are off."""
+        return frozenset(name for name in STEPS if not getattr(self, name))
+
 
 DEFAULT = Planning()
 STEPS = tuple(f.name for f in fields(Planning) if f.name != "tell")

@@ -92,7 +92,7 @@ class _Loop:
         self.p = p
         self.plan = plan
         self.states = is_state(p, [a.aval for a in eqn.invars])
-        self.found = find_held(p) if p.planning.passthrough else Found({}, {})
+        self.found = Found({}, {}) if "passthrough" in p.off else find_held(p)
         mutated = mutated_positions(p.body.effects)
         self.inst = [
             k < p.num_consts or ((state or given) and k + 1 not in mutated)
@@ -276,7 +276,7 @@ class _Loop:
             Saved(shown_type(v.aval), self.p.nsteps * bytes_of([v.aval]), True, made.get(v))
             for v in stacked
         ]
-        again = kept_again(self.p, stacked) if self.p.planning.passthrough else []
+        again = [] if "passthrough" in self.p.off else kept_again(self.p, stacked)
         return record.moved(KNOWN, saved).with_decisions([*residuals.passed.told(), *again])
 
     def _staged_record(self, invariant: Sequence[Var]) -> Record:

@@ -123,12 +123,12 @@ def loop_of(
         _name_inputs(traced, states)
     traced = replace(traced, jaxpr=keep_in_range(traced.jaxpr, nsteps))
     for name, run in BODY_PASSES.items():
-        if getattr(chosen, name):
+        if name not in chosen.off:
             traced = run(traced, nsteps, chosen.tell)
     body = stopped(traced.jaxpr) if stopped else traced.jaxpr
     record = Record(traced.called, tells=True).with_decisions(traced.told) if chosen.tell else EMPTY
     num_consts, turn = len(traced.consts), min(unroll, nsteps)
-    params = ForParams(nsteps, body, num_consts, reverse, turn, planning=chosen, record=record)
+    params = ForParams(nsteps, body, num_consts, reverse, turn, off=chosen.off, record=record)
     return Loop(params, [*traced.consts, *traced.refs], traced.num_promoted)
 
 

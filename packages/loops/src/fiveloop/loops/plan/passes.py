@@ -58,7 +58,7 @@ def _plan(jaxpr: Jaxpr) -> Jaxpr:
 
 def _with_turns(eqn: Eqn) -> Eqn:
     """A loop with several steps to a turn, chosen when all else is done, and what has no use is gone."""
-    if eqn.primitive is not for_p or not eqn.params.planning.unroll:
+    if eqn.primitive is not for_p or "unroll" in eqn.params.off:
         return eqn
     done = unroll(eqn)
     p = done.loop.params
@@ -94,7 +94,7 @@ def _loop(eqn: Eqn, where: Around) -> Planned:
     """A loop after all steps that are on for it."""
     done = Planned(eqn)
     for name, step in _STEPS:
-        if getattr(eqn.params.planning, name):
+        if name not in eqn.params.off:
             new = step(done.loop, where)
             where = where.and_then(new.after)
             done = Planned(
@@ -111,7 +111,7 @@ def _told(done: Planned) -> Planned:
     p = done.loop.params
     if p.record.operands or p.num_carry:
         return done
-    off = [Decision(name, "", False, OFF) for name in STEPS if not getattr(p.planning, name)]
+    off = [Decision(name, "", False, OFF) for name in STEPS if name in p.off]
     record = p.record.with_decisions([*done.told, *off])
     loop = done.loop.replace(params=replace(p, record=replace(record, operands=operands_of(p))))
     return replace(done, loop=loop)

@@ -73,7 +73,7 @@ def _within(eqn: Eqn, known: Integers) -> Eqn:
     """The equation with its nested jaxprs simplified; the body of a loop knows its counter and constants."""
     if eqn.primitive is for_p:
         p = eqn.params
-        if not p.planning.ranges:
+        if "ranges" in p.off:
             return eqn
         given = inside_loop(eqn, [integer(a, known) for a in eqn.invars])
         if p.record.tells:

@@ -19,7 +19,6 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.loops.common import check_params, is_count
-from fiveloop.loops.options import DEFAULT, Planning
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.unroll import AUTO
 from fiveloop.state import AbstractRef
@@ -38,9 +37,9 @@ class ForParams:
     The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents
     before the loop, and its contents after the loop are a result. Carried values are there after discharge.
     `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the
-    loop may end. `planning` are the planning steps that are on, and `record` tells what they did, if it is asked for.
-    `lanes` is not None if the steps are the lanes of a batch, which run one after the other: it says in how many
-    batches the loop has been put since.
+    loop may end. `off` are the names of the planning steps that are off; `record` tells what the others did, if that
+    is asked for. `lanes` is not None if the steps are the lanes of a batch, which run one after the other: it says
+    in how many batches the loop has been put since.
     """
 
     nsteps: int
@@ -49,7 +48,7 @@ class ForParams:
     reverse: bool = False
     unroll: int = AUTO
     end: int | None = None
-    planning: Planning = DEFAULT
+    off: frozenset[str] = frozenset()
     record: Record = field(default=EMPTY, compare=False)
     lanes: int | None = None
 

@@ -30,7 +30,7 @@ def _with_planning(jaxpr: Jaxpr, planning: Planning) -> Jaxpr:
 
     eqns = [eqn.replace(params=changed(eqn.params)) for eqn in jaxpr.eqns]
     eqns = [
-        e.replace(params=replace(e.params, planning=planning)) if e.primitive is for_p else e
+        e.replace(params=replace(e.params, off=planning.off)) if e.primitive is for_p else e
         for e in eqns
     ]
     return jaxpr.replace(eqns=eqns)
