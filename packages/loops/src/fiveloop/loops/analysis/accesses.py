@@ -4,16 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import At, Indexer, Lane, Span, is_constant, used_vars
+from fiveloop.core.engine import (
+    At,
+    Indexer,
+    Lane,
+    Span,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    gather_p,
+    is_constant,
+    scatter_p,
+    used_vars,
+)
 from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions
+from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
+from fiveloop.state import AbstractRef
 from fiveloop.state.engine import accumulate_p, addupdate_p, get_p, names_each_once, swap_p
 
-FIRST_INDEX: dict[Primitive[Any], int] = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
-"""The primitives that access a Ref at an index, and where their index operands begin."""
+
+class IndexRule(Protocol):
+    """The operands of an equation that say where it reads or writes its first one, a Ref or an array."""
+
+    def __call__(self, eqn: Eqn, /) -> Sequence[Atom]: ...
+
+
+index_rules: RuleTable[IndexRule] = RuleTable(
+    "index", default="it indexes nothing", by="define_index"
+)
+
+
+def define_index(prim: Primitive[Any], rule: IndexRule) -> None:
+    """Say which operands of a primitive's equations index the first one."""
+    index_rules.define(prim, rule)
+
+
+def _of_read(eqn: Eqn) -> Sequence[Atom]:
+    return eqn.invars[1:]
+
+
+def _of_write(eqn: Eqn) -> Sequence[Atom]:
+    return eqn.invars[2:]
+
+
+def _of_scatter(eqn: Eqn) -> Sequence[Atom]:
+    return eqn.invars[1:2]
+
+
+for _reading in (get_p, dynamic_slice_p, gather_p):
+    define_index(_reading, _of_read)
+for _writing in (swap_p, addupdate_p, accumulate_p, dynamic_update_slice_p):
+    define_index(_writing, _of_write)
+define_index(scatter_p, _of_scatter)
+
+
+def is_access(eqn: Eqn) -> bool:
+    """Whether an equation accesses a Ref at an index."""
+    return eqn.primitive in index_rules and isinstance(eqn.invars[0].aval, AbstractRef)
+
 
 Place = Affine | Var
 """An index: affine in the counter, or a constant of the body."""
@@ -30,7 +81,7 @@ class RefAccess:
     @property
     def operands(self) -> Sequence[Atom]:
         """The operands of the index."""
-        return self.eqn.invars[FIRST_INDEX[self.eqn.primitive] :]
+        return index_rules[self.eqn.primitive](self.eqn)
 
     def place(self, axis: int, numbers: Integers) -> Affine | None:
         """The single place on an axis that is accessed; None if there are others, or it is not affine."""
@@ -68,7 +119,7 @@ def accesses_of(body: Jaxpr, ref: Var) -> list[RefAccess] | None:
     for number, eqn in enumerate(body.eqns):
         places = [k for k, a in enumerate(eqn.invars) if a is ref]
         mutates = not mutated_positions(eqn.effects).isdisjoint(places)
-        if eqn.primitive in FIRST_INDEX and places == [0]:
+        if is_access(eqn) and places == [0]:
             found.append(RefAccess(number, eqn, mutates))
         elif mutates:
             return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fiveloop.core.engine import (
     Entry,
@@ -36,6 +36,7 @@ from fiveloop.core.extend import (
     mutated_positions,
     new_eqn,
 )
+from fiveloop.core.rules import RuleTable
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.state.engine import (
     AccumulateParams,
@@ -64,11 +65,27 @@ class Access:
     same: Sequence[Var] = ()
 
 
+class AccessRule(Protocol):
+    """What an equation does with its first operand, an array, on a Ref that holds it; None if that cannot be."""
+
+    def __call__(self, eqn: Eqn, ref: Var, made: Made, /) -> Access | None: ...
+
+
+access_rules: RuleTable[AccessRule] = RuleTable(
+    "access", default="it uses arrays whole", by="define_access"
+)
+
+
+def define_access(prim: Primitive[Any], rule: AccessRule) -> None:
+    """Say how an equation that accesses an array at indices accesses a Ref that holds the array."""
+    access_rules.define(prim, rule)
+
+
 def access(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | None:
     """What an equation does with an array, on a Ref that holds it; None if it does more than index it."""
     if eqn.primitive is for_p:
         return _loop(eqn, array, ref)
-    rule = _RULES.get(eqn.primitive)
+    rule = access_rules.find(eqn.primitive)
     if rule is None or eqn.invars[0] is not array or array in eqn.invars[1:]:
         return None
     return rule(eqn, ref, made)
@@ -146,17 +163,11 @@ def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars)
 
 
-_RULES: dict[Primitive, Callable[[Eqn, Var, Made], Access | None]] = {  # type: ignore[type-arg]  # of any params
-    slice_p: _slice,
-    dynamic_slice_p: _dynamic_slice,
-    dynamic_update_slice_p: _dynamic_update_slice,
-    gather_p: _gather,
-    scatter_p: _scatter,
-}
-
-
-INDEXED = tuple(_RULES)
-"""The primitives that access an array at indices."""
+define_access(slice_p, _slice)
+define_access(dynamic_slice_p, _dynamic_slice)
+define_access(dynamic_update_slice_p, _dynamic_update_slice)
+define_access(gather_p, _gather)
+define_access(scatter_p, _scatter)
 
 
 def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:

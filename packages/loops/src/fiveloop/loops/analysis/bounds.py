@@ -9,7 +9,7 @@ from typing import Any
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import Span, dynamic_slice_p, dynamic_update_slice_p
 from fiveloop.core.extend import Eqn, closed_call_p, jaxprs_in, with_jaxprs
-from fiveloop.loops.analysis.accesses import FIRST_INDEX
+from fiveloop.loops.analysis.accesses import index_rules, is_access
 from fiveloop.loops.analysis.integers import Integer, Integers, counter, integer, integers
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.primitives.for_loop import for_p
@@ -30,9 +30,9 @@ def _marked(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
 def _marked_eqn(eqn: Eqn, known: Integers) -> Eqn:
     """An equation that indexes, without dropping if all is in range; or one with nested jaxprs, these marked."""
     p, given = eqn.params, [integer(a, known) for a in eqn.invars]
-    if eqn.primitive in FIRST_INDEX and p.indexer.drops:
+    if is_access(eqn) and p.indexer.drops:
         indexer, shape = p.indexer, eqn.invars[0].aval.shape
-        index = given[FIRST_INDEX[eqn.primitive] :]
+        index = [integer(a, known) for a in index_rules[eqn.primitive](eqn)]
         pairs = zip(indexer.dynamic_axes, index, strict=True)
         if all(_fits(x, shape[k], _extent(indexer.entries[k])) for k, x in pairs):
             return eqn.replace(params=replace(p, indexer=indexer.fitting()))

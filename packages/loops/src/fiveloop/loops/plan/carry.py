@@ -39,9 +39,9 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.loops.analysis.accesses import (
-    FIRST_INDEX,
     RefAccess,
     accesses_of,
+    is_access,
     is_whole,
     is_within,
     unknown_places,
@@ -251,7 +251,7 @@ class ChainFinder:
             return Found()
         found = accesses_of(self.p.body, ref)
         if found is None or len(found) != len(users):
-            inside = next(e for e in users if e.primitive not in FIRST_INDEX)
+            inside = next(e for e in users if not is_access(e))
             kind = "an inner loop" if inside.primitive is for_p else f"`{inside.primitive}`"
             return Found(why=(f"{kind} reads or writes it", inside.source))
         whole = [a for a in found if is_whole(a.eqn.params.indexer, ref)]

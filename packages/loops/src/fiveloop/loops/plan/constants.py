@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import vars_in_order, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
-from fiveloop.loops.analysis.array_access import INDEXED, Access, Made, access
+from fiveloop.loops.analysis.array_access import Access, Made, access, access_rules
 from fiveloop.loops.analysis.array_life import Verdict, access_or_why
 from fiveloop.loops.analysis.entered import is_entered
 from fiveloop.loops.names import COMPUTED
@@ -80,13 +80,17 @@ def _used_otherwise(v: Var, ref: Var, users: Sequence[Eqn], made: Made) -> Verdi
             found = access_or_why(eqn, v, ref, made)
             if isinstance(found, Verdict):
                 return found
-        elif eqn.primitive in INDEXED and eqn.invars[0] is v and access(eqn, v, ref, made) is None:
+        elif (
+            eqn.primitive in access_rules
+            and eqn.invars[0] is v
+            and access(eqn, v, ref, made) is None
+        ):
             return Verdict("it is indexed in a way that a Ref is not", eqn.source)
-    return Verdict(_NOT_INDEXED, None)
+    return Verdict(_NOT_access_rules, None)
 
 
 _READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
-_NOT_INDEXED = "no step reads it at a traced index"
+_NOT_access_rules = "no step reads it at a traced index"
 
 
 def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:

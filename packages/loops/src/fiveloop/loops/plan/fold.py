@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import prune, vars_in_order
 from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Source, Var, add_p, new_eqn
-from fiveloop.loops.analysis.accesses import FIRST_INDEX, RefAccess, is_whole
+from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
 from fiveloop.loops.analysis.early_end import without_end
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.analysis.integers import Equal, Integers, integers_of_step
@@ -223,7 +223,7 @@ class _Search:
         if not refs:
             self._equal.note(eqn)
         for ref in refs:
-            if eqn.primitive not in FIRST_INDEX:
+            if not is_access(eqn):
                 self._between[ref] = eqn
                 continue
             if eqn.outvars and ref in self._writes and ref not in self.found:
@@ -239,8 +239,7 @@ class _Search:
         write, between = self._writes[ref], self._between.get(ref)
         ours, theirs = write.params.indexer, read.params.indexer
         operands = [
-            [self._equal.known(a) for a in e.invars[FIRST_INDEX[e.primitive] :]]
-            for e in (write, read)
+            [self._equal.known(a) for a in index_rules[e.primitive](e)] for e in (write, read)
         ]
         relation = known_relation(ours, operands[0], theirs, operands[1])
         if relation == "apart" or self._are_apart(write, read):

@@ -8,19 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import bytes_of, is_constant, select_by
+from fiveloop.core.engine import (
+    broadcast_in_dim_p,
+    bytes_of,
+    convert_p,
+    is_constant,
+    neg_p,
+    select_by,
+)
 from fiveloop.core.extend import (
     Atom,
     Eqn,
     Literal,
+    Primitive,
     Var,
+    add_p,
     jaxprs_in,
     mutated_positions,
     new_eqn,
     size_of,
 )
+from fiveloop.core.primitives.elementwise_arithmetic import (
+    maximum_p,
+    minimum_p,
+    mul_p,
+    square_p,
+    sub_p,
+)
+from fiveloop.core.primitives.elementwise_logic import (
+    bitwise_and_p,
+    bitwise_not_p,
+    bitwise_or_p,
+    equal_p,
+    greater_equal_p,
+    greater_p,
+    less_equal_p,
+    less_p,
+    not_equal_p,
+    select_p,
+)
+from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_indexer
 from fiveloop.loops.names import COMPUTED
@@ -34,13 +64,6 @@ STEP = "fuse"
 FUSED = "each step makes its slot of it, so that it is not there as a whole"
 MORE_ROOM = "what it is made of takes more room, and would have to be there all the time"
 SHARED = "something else uses it, too"
-BROADCAST = "broadcast_in_dim"
-CHEAP = frozenset(
-    {"add", "sub", "mul", "neg", "square", "maximum", "minimum", "select", "convert", BROADCAST}
-    | {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
-    | {"bitwise_and", "bitwise_or", "bitwise_not"}
-)
-"""What is done to each element alone, in an operation or none."""
 MOST_EQNS = 12
 """Equations beyond which it is not cheap to make a slot."""
 
@@ -153,7 +176,7 @@ class Slot:
         """Why it cannot be made in few operations, from what takes no more room than the array; nothing if it can."""
         if len(self.eqns) > MOST_EQNS:
             return f"a slot takes more than {MOST_EQNS} operations"
-        if self.maker.primitive.name not in CHEAP:
+        if self.maker.primitive not in slot_rules:
             return f"`{self.maker.primitive}` is not cheap enough to be run in each step"
         if self.made[self.array] is None:
             return "what it is made of is not there slot by slot, or changes in the loop"
@@ -177,7 +200,7 @@ class Slot:
         if a in self.made:
             return self.made[a]
         eqn = self.stacks.around.made.get(a)
-        if eqn is None or eqn.primitive.name not in CHEAP or self._is_at_hand(a):
+        if eqn is None or eqn.primitive not in slot_rules or self._is_at_hand(a):
             self.made[a] = self._leaf(a, self.axis)
         else:
             self._make(a, eqn)
@@ -197,18 +220,20 @@ class Slot:
     def _make(self, a: Var, eqn: Eqn) -> None:
         """Make the slot of what an equation makes, if that goes."""
         self.made[a] = None
-        if eqn.primitive.name not in CHEAP or eqn.effects or len(self.eqns) > MOST_EQNS:
-            return
-        if eqn.primitive.name == BROADCAST:
-            self.made[a] = self._spread(eqn)
-            return
+        rule = slot_rules.find(eqn.primitive)
+        if rule is not None and not eqn.effects and len(self.eqns) <= MOST_EQNS:
+            self.made[a] = rule(self, eqn)
+
+    def by_element(self, eqn: Eqn) -> Atom | None:
+        """The slot of what is made of each element alone: made of the operands' slots."""
         invars = [self._of(x) for x in eqn.invars]
         given = [x for x in invars if x is not None]
-        if len(given) == len(invars):
-            self.eqns.append(new_eqn(eqn.primitive, given, eqn.params, source=eqn.source))
-            self.made[a] = self.eqns[-1].outvars[0]
+        if len(given) < len(invars):
+            return None
+        self.eqns.append(new_eqn(eqn.primitive, given, eqn.params, source=eqn.source))
+        return self.eqns[-1].outvars[0]
 
-    def _spread(self, eqn: Eqn) -> Atom | None:
+    def spread(self, eqn: Eqn) -> Atom | None:
         """The slot of a broadcast: of an array that has the axis of steps too, or of what is the same in all steps."""
         (x,), p = eqn.invars, eqn.params
         before = p.dims.index(self.axis) if self.axis in p.dims else None
@@ -231,6 +256,31 @@ class Slot:
             new_eqn(eqn.primitive, [inside], replace(p, shape=shape, dims=dims), source=eqn.source)
         )
         return self.eqns[-1].outvars[0]
+
+
+class SlotRule(Protocol):
+    """The slot of what an equation makes, made of slots of its operands; None if that cannot be."""
+
+    def __call__(self, slot: Slot, eqn: Eqn, /) -> Atom | None: ...
+
+
+slot_rules: RuleTable[SlotRule] = RuleTable(
+    "slot", default="not cheap: made whole, before the loop", by="define_slot"
+)
+
+
+def define_slot(prim: Primitive[Any], rule: SlotRule) -> None:
+    """Say how a step makes its slot of what an equation makes, where that costs an operation an element or none."""
+    slot_rules.define(prim, rule)
+
+
+for _prim in (
+    *(add_p, sub_p, mul_p, neg_p, square_p, maximum_p, minimum_p, select_p, convert_p),
+    *(equal_p, not_equal_p, less_p, less_equal_p, greater_p, greater_equal_p),
+    *(bitwise_and_p, bitwise_or_p, bitwise_not_p),
+):
+    define_slot(_prim, Slot.by_element)
+define_slot(broadcast_in_dim_p, Slot.spread)
 
 
 def _with_slot(eqn: Eqn, ref: Var, read: Eqn, slot: Slot) -> Eqn:
@@ -285,4 +335,4 @@ def _is_by_element(eqn: Eqn) -> bool:
     is_plain = not eqn.effects and not jaxprs_in(eqn.params) and len(eqn.outvars) == 1
     by_element = all(a.aval.shape in ((), shape) for a in eqn.invars)
     has_arrays = any(a.aval.shape == shape for a in eqn.invars)
-    return is_plain and (eqn.primitive.name in CHEAP or (by_element and has_arrays))
+    return is_plain and (eqn.primitive in slot_rules or (by_element and has_arrays))

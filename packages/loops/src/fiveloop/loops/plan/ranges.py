@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import (
     broadcast_in_dim_p,
     concatenate_p,
-    dynamic_slice_p,
     dynamic_update_slice_p,
-    gather_p,
     order_p,
     reshape_p,
     resolve_index_p,
@@ -25,13 +22,13 @@ from fiveloop.core.extend import (
     Atom,
     Eqn,
     Pass,
-    Primitive,
     Source,
     Var,
     jaxprs_in,
     register_pass,
     with_jaxprs,
 )
+from fiveloop.loops.analysis.accesses import index_rules
 from fiveloop.loops.analysis.bounds import inside_loop
 from fiveloop.loops.analysis.integers import (
     Integer,
@@ -102,13 +99,6 @@ IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
 IN_A_BODY = "it is computed in a branch, a call or a loop"
 RESOLVED = "an index is resolved"
-_FIRST_INDEX: Mapping[Primitive[Any], int] = {
-    dynamic_slice_p: 1,
-    dynamic_update_slice_p: 2,
-    gather_p: 1,
-    scatter_p: 1,
-}
-"""The primitives that index an array, and where their indices begin among their operands."""
 _UPDATED = (dynamic_update_slice_p, scatter_p)
 
 
@@ -172,8 +162,8 @@ class _Story:
             for eqn in self.body.eqns:
                 if v not in eqn.invars:
                     continue
-                first = _FIRST_INDEX.get(eqn.primitive)
-                if first is not None and v in eqn.invars[first:]:
+                index = index_rules.find(eqn.primitive)
+                if index is not None and v in index(eqn):
                     name = self.arrays.get(eqn.invars[0])
                     found.update({name: None} if name is not None else {})
                 elif _is_followed(eqn):
@@ -204,7 +194,7 @@ class _Story:
                     if x in self.arrays
                     else "it comes from elsewhere"
                 )
-            if eqn.primitive in _FIRST_INDEX or eqn.primitive.name == "slice":
+            if eqn.primitive in index_rules or eqn.primitive.name == "slice":
                 name = self.arrays.get(eqn.invars[0])
                 return f"it is read from `{name}`" if name else "it is read from an array"
             unknown = [a for a in eqn.invars if isinstance(a, Var) and a not in self.known]

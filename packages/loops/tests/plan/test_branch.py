@@ -13,7 +13,7 @@ from fiveloop.core.extend import broadcast_in_dim, jaxprs_in
 from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import cond, explain, for_loop, planning, scan, switch
 from fiveloop.loops.plan.passes import plan
-from fiveloop.loops.planning import branch
+from fiveloop.loops.plan import branch
 
 STEPS, WIDTH = 6, 5000
 RNG = np.random.default_rng(0)
