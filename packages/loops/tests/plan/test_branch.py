@@ -12,8 +12,8 @@ from fiveloop.core import Jaxpr, grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import broadcast_in_dim, jaxprs_in
 from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import cond, explain, for_loop, planning, scan, switch
-from fiveloop.loops.plan.passes import plan
 from fiveloop.loops.plan import branch
+from fiveloop.loops.plan.passes import plan
 
 STEPS, WIDTH = 6, 5000
 RNG = np.random.default_rng(0)

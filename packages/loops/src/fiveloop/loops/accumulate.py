@@ -22,9 +22,9 @@ from fiveloop.core import (
 from fiveloop.core.engine import at_source, boundary, current_source, flatten_values, function_name
 from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
+from fiveloop.loops.how import How
 from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan_of
-from fiveloop.loops.scan.options import How
 from fiveloop.state import Ref
 
 P = ParamSpec("P")

@@ -18,8 +18,8 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
 from fiveloop.loops.common import NO_RETURN, as_count, as_flag, changed_places, wrong_type
+from fiveloop.loops.how import How
 from fiveloop.loops.scan.api import scan_of
-from fiveloop.loops.scan.options import How
 from fiveloop.state import Ref
 
 T = TypeVar("T")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from inspect import unwrap
 from types import FunctionType
 from typing import Any
 
 from fiveloop.core import Value, keystr, tree_flatten_with_path
+from fiveloop.core.extend import Var
 from fiveloop.loops.carried_refs import CarriedRefs
 
 COMPUTED = "computed before"
@@ -25,6 +26,12 @@ def closure_names(funs: Sequence[object], values: Sequence[Value]) -> list[str]:
         for name, x in _held(fun, _DEPTH):
             found.setdefault(id(x), name)
     return [found.get(id(x), "closed over") for x in values]
+
+
+def name_inputs(binders: Sequence[Var], names: Iterable[str]) -> None:
+    """Give the inputs of a body the names that they have in the user's program."""
+    for v, name in zip(binders, names, strict=False):
+        v.hint = name
 
 
 def _held(fun: object, depth: int) -> Iterator[tuple[str, Any]]:

@@ -54,6 +54,9 @@ DEFAULT = Planning()
 STEPS = tuple(f.name for f in fields(Planning) if f.name != "tell")
 """The names of the steps."""
 
+AUTO = 0
+"""The steps to a turn that stand for "auto" until a loop is planned; it is one where `unroll` is off."""
+
 _setting = Setting("planning", DEFAULT)
 
 

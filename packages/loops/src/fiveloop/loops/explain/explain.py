@@ -20,7 +20,6 @@ from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.explain.report import (
     Explanation,
     LoopReport,
-    OperandReport,
     SavedReport,
     StepReport,
     same_shape,
@@ -117,30 +116,24 @@ def _place(eqn: Eqn, k: int) -> str:
 
 
 def _report(found: _Found, program: InPlace | None) -> LoopReport:
-    report = _for_report if found.eqn.primitive is for_p else _while_report
-    return report(found, program)
-
-
-def _for_report(found: _Found, program: InPlace | None) -> LoopReport:
-    p = found.eqn.params
-    record = p.record
+    p, record = found.eqn.params, found.eqn.params.record
     copies = _copies(p.body, program)
+    is_for = found.eqn.primitive is for_p
+    saved = [SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved]
     return LoopReport(
         number=found.number,
-        call=record.called.call,
+        call=record.called.call if is_for or record.decisions else "while_loop",
         name=record.called.name or p.body.name or "body",
         line=shown_line(found.eqn.source),
         within=found.within,
         role=record.part,
-        steps=p.nsteps,
-        may_end=p.end is not None,
-        reverse=p.reverse,
-        unroll=max(p.unroll, 1),
-        operands=_operand_reports(record),
+        steps=p.nsteps if is_for else None,
+        may_end=not is_for or p.end is not None,
+        reverse=is_for and p.reverse,
+        unroll=max(p.unroll, 1) if is_for else 1,
+        operands=record.operands,
         decisions=tuple(map(_step_report, record.decisions)),
-        saved=tuple(
-            SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
-        ),
+        saved=tuple(saved),
         in_place=_in_place(p.body, record, copies, program),
         copies=copies,
     )
@@ -189,32 +182,6 @@ def _makes_arrays(body: Jaxpr) -> bool:
     made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
     given = [made[v] for v in body.outvars if v in made and v.aval.shape]
     return any(p not in (dynamic_update_slice_p, scatter_p) for p in given)
-
-
-def _while_report(found: _Found, program: InPlace | None) -> LoopReport:
-    p = found.eqn.params
-    record, copies = p.record, _copies(p.body, program)
-    return LoopReport(
-        number=found.number,
-        call=record.called.call if record.decisions else "while_loop",
-        name=p.body.name or "body",
-        line=shown_line(found.eqn.source),
-        within=found.within,
-        role=record.part,
-        steps=None,
-        may_end=True,
-        reverse=False,
-        unroll=1,
-        operands=_operand_reports(record),
-        decisions=tuple(map(_step_report, record.decisions)),
-        saved=(),
-        in_place=_in_place(p.body, record, copies, program),
-        copies=copies,
-    )
-
-
-def _operand_reports(record: Record) -> tuple[OperandReport, ...]:
-    return tuple(OperandReport(o.name, o.type, o.use) for o in record.operands)
 
 
 def _is_updated(record: Record) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fiveloop.core.engine import is_constant
 from fiveloop.core.extend import Dim
-from fiveloop.loops.record import ALL_OFF, OFF, PLAIN
+from fiveloop.loops.record import ALL_OFF, OFF, PLAIN, Operand
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,6 @@ class StepReport:
         mark = "+" if self.done else "-"
         what = f"{mark} {self.step}: " + (f"{self.subject}: " if self.subject else "")
         return f"{what}{self.reason}" + (f", {self.line}" if self.line else "")
-
-
-@dataclass(frozen=True)
-class OperandReport:
-    """What a loop takes: its name as far as there is one, its type, and how the steps use it."""
-
-    name: str
-    type: str
-    use: str
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class LoopReport:
     may_end: bool
     reverse: bool
     unroll: int
-    operands: tuple[OperandReport, ...]
+    operands: tuple[Operand, ...]
     decisions: tuple[StepReport, ...]
     saved: tuple[SavedReport, ...]
     in_place: str

@@ -10,10 +10,10 @@ from fiveloop.core.engine import boundary, flatten_values, python_form, traced_o
 from fiveloop.core.extend import check_callable
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.common import as_flag, strong
-from fiveloop.loops.for_loop.forms import How, counted_loop, for_loop_as_python, run_body
+from fiveloop.loops.for_loop.forms import counted_loop, for_loop_as_python, run_body
 from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
+from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
-from fiveloop.loops.unroll import Unroll, check_unroll
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")
@@ -54,20 +54,25 @@ def for_loop(
     Array([1., 2., 4., 8.], dtype=float32)
     """
     check_callable("for_loop: body", body)
-    how = How(as_flag("for_loop: reverse", reverse), unroll, as_progress("for_loop", progress))
+    bar = as_progress("for_loop", progress)
+    how = How(as_flag("for_loop: reverse", reverse), progress=bar)
     refs = carried_refs("for_loop: init_state", init_state)
     if refs is None:
-        return _for_loop(nsteps, body, init_state, how)
-    final = _for_loop(nsteps, refs.step(body, 1), refs.values, how)
+        return _for_loop(nsteps, body, init_state, how, unroll)
+    final = _for_loop(nsteps, refs.step(body, 1), refs.values, how, unroll)
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
 @python_form(for_loop_as_python)
 def _for_loop(
-    nsteps: SupportsIndex | Value, body: Callable[[Any, Any], None], init_state: T, how: How
+    nsteps: SupportsIndex | Value,
+    body: Callable[[Any, Any], None],
+    init_state: T,
+    how: How,
+    unroll: Unroll,
 ) -> T:
     """As `for_loop`, of states without Refs."""
-    reverse, unroll, bar = how.reverse, how.unroll, how.progress
+    reverse, bar = how.reverse, how.progress
     if isinstance(nsteps, Tracer):
         check_unroll("for_loop", unroll, 1)
         return counted_loop(nsteps, body, init_state, reverse, bar)  # type: ignore[no-any-return]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -14,22 +13,12 @@ from fiveloop.core.engine import at_source, current_source, flatten_values, func
 from fiveloop.core.extend import call_user, convert
 from fiveloop.loops.carry import counters
 from fiveloop.loops.for_loop.trace import check_steps
+from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, mark
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.unroll import Unroll, check_unroll
 from fiveloop.loops.while_loop.api import while_of
 from fiveloop.loops.while_loop.told import Written
 from fiveloop.state import Ref, freeze, new_ref
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """From which end, how many steps to a turn, and how it shows its progress."""
-
-    reverse: bool
-    unroll: Unroll
-    progress: Progress | None
-
 
 ADVICE = "give a number of steps that is a Python number"
 
@@ -76,13 +65,13 @@ def run_body(body: Callable[[Any, Any], None], i: Value, refs: Any) -> None:
 
 
 def for_loop_as_python(
-    nsteps: Any, body: Callable[[Any, Any], None], init_state: Any, how: How
+    nsteps: Any, body: Callable[[Any, Any], None], init_state: Any, how: How, unroll: Unroll
 ) -> Any:
     """As `for_loop`, of states without Refs."""
     if isinstance(nsteps, Tracer):
         return counted_loop(nsteps, body, init_state, how.reverse, how.progress)
     steps = check_steps("for_loop: nsteps", nsteps)
-    check_unroll("for_loop", how.unroll, steps)
+    check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
     refs = [new_ref(x) for x in values]
     with shown(how.progress, steps) as step_done:

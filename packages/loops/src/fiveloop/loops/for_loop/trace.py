@@ -17,7 +17,7 @@ from fiveloop.core.engine import (
 from fiveloop.core.extend import bind, mutated_positions, stage
 from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.common import body_name, strong
-from fiveloop.loops.names import closure_names
+from fiveloop.loops.names import closure_names, name_inputs
 from fiveloop.loops.options import current_planning
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
 from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
@@ -120,7 +120,8 @@ def loop_of(
     """
     chosen = current_planning()
     if chosen.tell:
-        _name_inputs(traced, states)
+        closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
+        name_inputs(traced.jaxpr.invars[1:], chain(closed, states, repeat("state")))
     traced = replace(traced, jaxpr=keep_in_range(traced.jaxpr, nsteps))
     for name, run in BODY_PASSES.items():
         if name not in chosen.off:
@@ -130,14 +131,6 @@ def loop_of(
     num_consts, turn = len(traced.consts), min(unroll, nsteps)
     params = ForParams(nsteps, body, num_consts, reverse, turn, off=chosen.off, record=record)
     return Loop(params, [*traced.consts, *traced.refs], traced.num_promoted)
-
-
-def _name_inputs(traced: TracedBody, states: Sequence[str]) -> None:
-    """Give the inputs of a body the names that they have in the user's program."""
-    closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
-    names = chain(closed, states, repeat("state"))
-    for v, name in zip(traced.jaxpr.invars[1:], names, strict=False):
-        v.hint = name
 
 
 class BodyPass(Protocol):

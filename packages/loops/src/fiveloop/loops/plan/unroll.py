@@ -15,9 +15,9 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import is_constant, whole_indexer
 from fiveloop.core.extend import Eqn, Primitive, Source, Var, jaxprs_in, size_of
 from fiveloop.loops.analysis.early_end import end_flag
+from fiveloop.loops.options import AUTO
 from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.loops.record import Decision, Planned
-from fiveloop.loops.unroll import AUTO
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import addupdate_p, callback_p, get_p, swap_p
 

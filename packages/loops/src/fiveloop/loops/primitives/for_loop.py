@@ -19,8 +19,8 @@ from fiveloop.core.extend import (
     stage_closed,
 )
 from fiveloop.loops.common import check_params, is_count
+from fiveloop.loops.options import AUTO
 from fiveloop.loops.record import EMPTY, Record, names_of
-from fiveloop.loops.unroll import AUTO
 from fiveloop.state import AbstractRef
 
 INDEX = ShapedArray((), np.int32)

@@ -38,14 +38,13 @@ from fiveloop.loops.carried_refs import CarriedRefs, carried_refs
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
 from fiveloop.loops.common import as_flag, body_name, check_values, handed_through, made_in, strong
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
+from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.record import Called
 from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.loops.scan.lengths import common_length, leading_axes
-from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
-from fiveloop.loops.unroll import Unroll, check_unroll
 from fiveloop.state import AbstractRef, Ref
 
 Carry = TypeVar("Carry")

@@ -12,8 +12,8 @@ from fiveloop.core.engine import as_result, flatten_values
 from fiveloop.core.extend import as_value, concatenate, reshape, zeros_of
 from fiveloop.loops.carry import check_pair, counters, next_carry
 from fiveloop.loops.common import check_values, strong
+from fiveloop.loops.how import How
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.scan.options import How
 from fiveloop.loops.scan.until import holds
 
 

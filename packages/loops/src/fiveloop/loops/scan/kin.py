@@ -30,11 +30,10 @@ from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.carry import check_carry
 from fiveloop.loops.common import as_count, strong
 from fiveloop.loops.for_loop.trace import check_steps
+from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.loops.scan.lengths import common_length, leading_axes
-from fiveloop.loops.scan.options import How
-from fiveloop.loops.unroll import Unroll, check_unroll
 from fiveloop.loops.while_loop.api import while_of
 from fiveloop.loops.while_loop.told import Written
 from fiveloop.state import Ref

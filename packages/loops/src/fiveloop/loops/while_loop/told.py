@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fiveloop.core import Jaxpr, TreeDef, leaf_paths
 from fiveloop.core.engine import current_source
 from fiveloop.loops.common import Closures
-from fiveloop.loops.names import closure_names
+from fiveloop.loops.names import closure_names, name_inputs
 from fiveloop.loops.options import current_planning
 from fiveloop.loops.record import (
     EMPTY,
@@ -41,8 +41,7 @@ class Written:
         holding = [self.held, *funs] if self.held is not None else funs
         first, last = (closure_names(holding, xs) for xs in (closures.consts, closures.refs))
         told = Decision(STEP, "", False, f"{UNKNOWN}; {self.advice}", current_source())
-        for v, name in zip(body.invars, [*first, *self.carry(tree), *last], strict=True):
-            v.hint = name
+        name_inputs(body.invars, [*first, *self.carry(tree), *last])
         return Record(Called(self.call), tells=True, decisions=(told,))
 
 

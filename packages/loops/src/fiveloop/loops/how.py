@@ -1,17 +1,33 @@
-"""How many steps of a loop are compiled into one turn of it."""
+"""How a loop runs: what its callers may choose."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from fiveloop.core.engine import at_source, current_source
 from fiveloop.loops.common import as_count
+from fiveloop.loops.options import AUTO
+from fiveloop.loops.progress.api import Progress
 
 Unroll = int | bool | Literal["auto"]
-AUTO = 0
-"""What stands for "auto" until the loop is planned; it is one step a turn where that is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """From which end a loop runs, how many steps make a turn, what ends it early, how it shows its progress.
+
+    And what the argument with the first carry is called in messages.
+    """
+
+    reverse: bool = False
+    unroll: int = AUTO
+    until: Callable[[Any], Any] | None = None
+    progress: Progress | None = None
+    init: str = "init"
 
 
 def check_unroll(what: str, unroll: Any, steps: int) -> int:
