@@ -19,7 +19,7 @@ from fiveloop.core import (
     tree_unflatten,
     value_and_grad,
 )
-from fiveloop.core.engine import at_source, boundary, current_source, flatten_values, function_name
+from fiveloop.core.engine import boundary, flatten_values, function_name
 from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
 from fiveloop.loops.how import How
@@ -81,6 +81,7 @@ def accumulate_grads(
 ) -> Callable[..., tuple[R, Pytree]]: ...
 
 
+@boundary
 def accumulate_grads(
     fun: Callable[..., Any],
     microbatches: int,
@@ -166,7 +167,7 @@ def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, ba
     if set(wanted) & set(batched):
         raise ValueError(
             f"accumulate_grads: argnums and batch_argnums must name different arguments, got {argnums!r} and "
-            f"{batch!r}{at_source(current_source())}"
+            f"{batch!r}"
         )
 
 
@@ -202,12 +203,12 @@ def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
         if isinstance(x, Ref):
             raise TypeError(
                 f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} is a batch, and must be an "
-                f"array, got a Ref of type {x.aval}; give what it holds, `ref[...]`{at_source(current_source())}"
+                f"array, got a Ref of type {x.aval}; give what it holds, `ref[...]`"
             )
         if not x.ndim or x.shape[0] % microbatches:
             raise ValueError(
                 f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} must have a first axis that "
-                f"{microbatches} microbatches cut into equal parts, got {x.aval}{at_source(current_source())}"
+                f"{microbatches} microbatches cut into equal parts, got {x.aval}"
             )
         parts.append(reshape(x, (microbatches, x.shape[0] // microbatches, *x.shape[1:])))
     return tree_unflatten(tree, parts)
@@ -225,13 +226,11 @@ def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence
         if not tree_leaves(args[k]):
             raise ValueError(
                 f"accumulate_grads of {function_name(fun)}: argument {k} is a batch, and must hold at least one array, "
-                f"got {args[k]!r}{at_source(current_source())}"
+                f"got {args[k]!r}"
             )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(
-            f"accumulate_grads of {function_name(fun)}: first axes differ: {shown}{at_source(current_source())}"
-        )
+        raise ValueError(f"accumulate_grads of {function_name(fun)}: first axes differ: {shown}")
 
 
 def _numbers(name: str, argnums: Any) -> list[int]:
@@ -242,7 +241,7 @@ def _numbers(name: str, argnums: Any) -> list[int]:
     except TypeError:
         raise wrong_type(expected, argnums) from None
     if any(k < 0 for k in numbers) or not numbers:
-        raise ValueError(f"{expected}, got {argnums!r}{at_source(current_source())}")
+        raise ValueError(f"{expected}, got {argnums!r}")
     return numbers
 
 
@@ -250,5 +249,5 @@ def _check_count(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence
     if max(numbers) >= len(args):
         raise TypeError(
             f"accumulate_grads of {function_name(fun)}: expected at least {max(numbers) + 1} positional arguments, "
-            f"got {len(args)}{at_source(current_source())}"
+            f"got {len(args)}"
         )

@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 from fiveloop.core import Tracer, TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
     as_result,
-    at_source,
     boundary,
-    current_source,
     flatten_values,
     function_source,
 )
@@ -87,7 +85,7 @@ def _combine(
         advice = NO_RETURN if out is None else ""
         raise TypeError(
             f"associative_scan: fn must keep the structure of its arguments, but in `{function_source(fn)}` "
-            f"{places}{advice}{at_source(current_source())}"
+            f"{places}{advice}"
         )
     found = [move_axis(x, at, 0) if x.ndim > at else x for x, at in zip(leaves, axes, strict=True)]
     wrong = [
@@ -99,7 +97,6 @@ def _combine(
         raise TypeError(
             f"associative_scan: fn must keep the types of its arguments, but in `{function_source(fn)}` "
             f"{'; '.join(wrong)}; work on each of the slices along the axis alone, or convert with astype"
-            f"{at_source(current_source())}"
         )
     return found
 
@@ -170,14 +167,13 @@ def _axis_of(x: Value, axis: Any, path: str) -> int:
     if isinstance(x, Ref):
         raise TypeError(
             f"associative_scan: elems{path} must be an array, got a Ref of type {x.aval}; read it: `ref[...]`"
-            f"{at_source(current_source())}"
         )
     expected = f"associative_scan: axis must be an axis of elems{path}, of type {x.aval}"
     if isinstance(axis, bool | Tracer) or not hasattr(axis, "__index__"):
         raise wrong_type(expected, axis)
     number = index(axis)
     if not -x.ndim <= number < x.ndim:
-        raise ValueError(f"{expected}, got {axis!r}{at_source(current_source())}")
+        raise ValueError(f"{expected}, got {axis!r}")
     return number % x.ndim
 
 
@@ -187,12 +183,8 @@ def _common_size(leaves: Leaves, axes: Sequence[int], tree: TreeDef) -> int:
         for path, x, at in zip(leaf_paths(tree), leaves, axes, strict=True)
     }
     if not sizes:
-        raise ValueError(
-            f"associative_scan: elems must hold at least one array, got {tree}{at_source(current_source())}"
-        )
+        raise ValueError(f"associative_scan: elems must hold at least one array, got {tree}")
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(
-            f"associative_scan: lengths along the axis differ: {shown}{at_source(current_source())}"
-        )
+        raise ValueError(f"associative_scan: lengths along the axis differ: {shown}")
     return next(iter(sizes.values()))

@@ -16,9 +16,7 @@ from fiveloop.core import (
     tree_unflatten,
 )
 from fiveloop.core.engine import (
-    at_source,
     check_mutable,
-    current_source,
     flatten_located,
     function_source,
 )
@@ -65,7 +63,6 @@ class CarriedRefs:
             advice = NO_RETURN if out is None else ""
             raise TypeError(
                 f"{self.name} must keep its structure, but in `{function_source(fun)}` {places}{advice}"
-                f"{at_source(current_source())}"
             )
         for given, x, (path, _) in zip(
             self.leaves, leaves, tree_flatten_with_path(out)[0], strict=True
@@ -75,7 +72,6 @@ class CarriedRefs:
                 raise TypeError(
                     f"{self.name}{keystr(path)} goes in as a Ref of type {given.aval}, and must come out as the same "
                     f"Ref, but `{function_source(fun)}` returns {came}; write to the Ref, and return it as it is"
-                    f"{at_source(current_source())}"
                 )
         return _without_refs(out, self.leaves)
 

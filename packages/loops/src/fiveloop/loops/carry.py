@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import TreeDef, Value, keystr, leaf_paths, tree_flatten, tree_flatten_with_path
-from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
+from fiveloop.core.engine import flatten_values, function_source
 from fiveloop.core.extend import Aval, as_value, convert, to_array
 from fiveloop.loops.common import (
     NO_RETURN,
@@ -36,7 +36,6 @@ def check_pair(what: str, f: object, out: object) -> None:
         given = f"None{NO_RETURN}" if out is None else shown(out)
     raise TypeError(
         f"{what}: the function must return a pair (carry, y), but `{function_source(f)}` returns {given}"
-        f"{at_source(current_source())}"
     )
 
 
@@ -51,7 +50,6 @@ def changed_structure(
         kept = "the body must keep the structure of the value"
     return TypeError(
         f"{what}: {kept}, but in `{function_source(f)}` {changed_places(name, tree, found, given, leaves)}{advice}"
-        f"{at_source(current_source())}"
     )
 
 
@@ -77,7 +75,7 @@ def changed_types(
     ]
     return TypeError(
         f"{what}: the carry must keep its types, but {'; '.join(wrong)}; make {init} of the type that the function "
-        f"returns, or convert in the function with astype{at_source(current_source())}"
+        f"returns, or convert in the function with astype"
     )
 
 
@@ -110,7 +108,7 @@ def next_carry(
             called = "carry" if name == "carry" else "value"
             raise TypeError(
                 f"{what}: the {called} must keep its types, but {name}{path} goes in as {a.aval} and comes out as "
-                f"{b.aval}; convert with astype{at_source(current_source())}"
+                f"{b.aval}; convert with astype"
             )
         same = b.aval.strong() is found.strong()
         carry.append(b if same else convert(b, found.dtype, found.weak_type))

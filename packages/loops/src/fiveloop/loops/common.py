@@ -17,8 +17,6 @@ from fiveloop.core.engine import (
     Staged,
     Typed,
     as_result,
-    at_source,
-    current_source,
     differences,
     function_name,
     function_source,
@@ -93,7 +91,6 @@ def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:
         if isinstance(x, Ref):
             raise TypeError(
                 f"{what}{keystr(path)} must be an array, got a Ref of type {x.aval}; what it holds is `ref[...]`"
-                f"{at_source(current_source())}"
             )
 
 
@@ -211,7 +208,7 @@ def as_count(what: str, given: Any, more: str = "", least: int = 1) -> int:
     except TypeError:
         raise wrong_type(expected, given) from None
     if number < least:
-        raise ValueError(f"{expected}, got {given!r}{at_source(current_source())}")
+        raise ValueError(f"{expected}, got {given!r}")
     return number
 
 
@@ -229,7 +226,7 @@ def as_choice(what: str, given: Any, choices: Sequence[str]) -> str:
     if not isinstance(given, str):
         raise wrong_type(expected, given)
     if given not in choices:
-        raise ValueError(f"{expected}, got {given!r}{at_source(current_source())}")
+        raise ValueError(f"{expected}, got {given!r}")
     return given
 
 
@@ -240,7 +237,7 @@ def shown(x: Any) -> str:
 
 def wrong_type(expected: str, given: Any) -> TypeError:
     """The error for an argument of a type that it cannot have."""
-    return TypeError(f"{expected}, got {shown(given)}{at_source(current_source())}")
+    return TypeError(f"{expected}, got {shown(given)}")
 
 
 def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:
@@ -254,6 +251,6 @@ def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value
         given = value.aval if value is not None else f"{out!r} of type {type(out).__name__}"
         raise TypeError(
             f"{what} must return a bool scalar, but `{function_source(fun)}` returns {given}; compare (`x > 0`), or "
-            f"reduce with `all` or `any`{at_source(current_source())}"
+            f"reduce with `all` or `any`"
         )
     return value

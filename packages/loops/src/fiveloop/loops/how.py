@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fiveloop.core.engine import at_source, current_source
 from fiveloop.loops.common import as_count
 from fiveloop.loops.options import AUTO
 from fiveloop.loops.progress.api import Progress
@@ -34,9 +33,7 @@ def check_unroll(what: str, unroll: Any, steps: int) -> int:
     """The number of steps in a turn: all if True or 0, one if False, AUTO for "auto"."""
     if isinstance(unroll, str):
         if unroll != "auto":
-            raise ValueError(
-                f"{what}: unroll must be {_EXPECTED}, got {unroll!r}{at_source(current_source())}"
-            )
+            raise ValueError(f"{what}: unroll must be {_EXPECTED}, got {unroll!r}")
         return AUTO
     if isinstance(unroll, bool | np.bool_):
         return max(steps, 1) if unroll else 1

@@ -23,12 +23,10 @@ from fiveloop.core.engine import (
     LeafText,
     Staged,
     as_result,
-    at_source,
     boundary,
     branches_as_python,
     call_as_python,
     clamp,
-    current_source,
     differences,
     flatten_arguments,
     flatten_values,
@@ -101,7 +99,7 @@ def cond(
         advice = "reduce it with `all` or `any`, or use `where` to choose element by element"
         raise TypeError(
             f"cond: pred must be a bool scalar, got {value.aval}; "
-            f"{advice if value.ndim else 'compare (`x != 0`)'}{at_source(current_source())}"
+            f"{advice if value.ndim else 'compare (`x != 0`)'}"
         )
     _check_branches("cond", (false_fun, true_fun))
     how = as_choice("cond: vmap", vmap, WAYS)
@@ -128,19 +126,15 @@ def switch(
     if not isinstance(branches, Iterable):
         raise TypeError(
             f"switch: branches must be a list or a tuple of functions, got {branches!r} of type "
-            f"{type(branches).__name__}{at_source(current_source())}"
+            f"{type(branches).__name__}"
         )
     funs = tuple(branches)
     if not funs:
-        raise ValueError(
-            f"switch: expected at least one branch, got none{at_source(current_source())}"
-        )
+        raise ValueError("switch: expected at least one branch, got none")
     _check_branches("switch", funs)
     value = _read("switch: index", index)
     if value.ndim or value.dtype.kind not in "iu":
-        raise TypeError(
-            f"switch: index must be an integer scalar, got {value.aval}{at_source(current_source())}"
-        )
+        raise TypeError(f"switch: index must be an integer scalar, got {value.aval}")
     # The bounds fit every integer dtype, once they are no larger than what it holds.
     last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
     inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
@@ -159,7 +153,6 @@ def _read(what: str, x: Any) -> Value:
     if isinstance(value, Ref):
         raise TypeError(
             f"{what} must be a scalar, got a Ref of type {value.aval}; what it holds is `ref[...]`"
-            f"{at_source(current_source())}"
         )
     return value
 
@@ -178,7 +171,7 @@ def _operands(
         first = "pred" if what == "cond" else "index"
         raise TypeError(
             f"{what}: operands are given by position, one by one, got `{name}=`; write "
-            f"`{what}({first}, {functions}, x, y)`{at_source(current_source())}"
+            f"`{what}({first}, {functions}, x, y)`"
         )
     return operands
 
@@ -324,7 +317,7 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
             raise TypeError(
                 f"{first.what}: the branches must return the same types, but from {_source(one)} and "
                 f"{_source(two)}, {'; '.join(wrong)}; convert in a branch with astype, or make the shapes "
-                f"equal{at_source(current_source())}"
+                f"equal"
             )
         avals = [a for a in found if a is not None]
     return avals
@@ -343,7 +336,7 @@ def _other_structure(one: _Branch, two: _Branch, *jaxprs: Jaxpr) -> TypeError:
     returns_none = tree_structure(None) in (one.out_tree, two.out_tree)
     return TypeError(
         f"{one.what}: the branches must return the same structure, but from {_source(one)} and {_source(two)}, "
-        f"{'; '.join(places)}{NO_RETURN if returns_none else ''}{at_source(current_source())}"
+        f"{'; '.join(places)}{NO_RETURN if returns_none else ''}"
     )
 
 

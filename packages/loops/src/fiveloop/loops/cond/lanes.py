@@ -17,10 +17,8 @@ from fiveloop.core import Jaxpr, Value, ds
 from fiveloop.core.engine import (
     Mask,
     argsort,
-    at_source,
     axes_in_front,
     clamp,
-    current_source,
     in_front,
     select_by,
 )
@@ -217,7 +215,7 @@ def _check_axes(size: int, p: CondParams) -> None:
     if any(batch_axis(size) in axes_of(b.effects) for b in p.branches):
         raise TypeError(
             "cond: under vmap, a branch that communicates along the mapped axis must run for all lanes at once; use "
-            f'vmap="select"{at_source(current_source())}'
+            'vmap="select"'
         )
 
 
@@ -230,5 +228,4 @@ def _check_writes(p: CondParams, batched: Mask) -> None:
                 raise TypeError(
                     f"cond: under vmap, lanes cannot write to one {aval} from outside, each would overwrite the "
                     "others; give each lane its own (pass the Ref with in_axes=0), or accumulate with `+=`"
-                    f"{at_source(current_source())}"
                 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Tracer, Value, tree_unflatten
-from fiveloop.core.engine import at_source, current_source, flatten_values, function_source
+from fiveloop.core.engine import flatten_values, function_source
 from fiveloop.core.extend import call_user, convert
 from fiveloop.loops.carry import counters
 from fiveloop.loops.for_loop.trace import check_steps
@@ -32,10 +32,7 @@ def counted_loop(
 ) -> Any:
     """`for_loop` for a number of steps that is not known while tracing."""
     if isinstance(nsteps, Ref) or nsteps.ndim or nsteps.dtype.kind not in "iu":
-        raise TypeError(
-            f"for_loop: nsteps must be an integer scalar, got {nsteps.aval}"
-            f"{at_source(current_source())}"
-        )
+        raise TypeError(f"for_loop: nsteps must be an integer scalar, got {nsteps.aval}")
     values, tree = flatten_values(init_state, "for_loop: init_state")
     refs = [new_ref(x) for x in values]
     # A wide number is not cut: the counter is as wide.
@@ -60,7 +57,7 @@ def run_body(body: Callable[[Any, Any], None], i: Value, refs: Any) -> None:
     if out is not None:
         raise TypeError(
             f"for_loop: the body works on its Refs and must return None, got {out!r} from "
-            f"{function_source(body)}; write results to a Ref, or use `scan`{at_source(current_source())}"
+            f"{function_source(body)}; write results to a Ref, or use `scan`"
         )
 
 

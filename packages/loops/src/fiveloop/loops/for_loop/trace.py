@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from fiveloop.core import Jaxpr, Tracer, Value
 from fiveloop.core.engine import (
     STATIC,
-    at_source,
-    current_source,
 )
 from fiveloop.core.extend import bind, mutated_positions, stage
 from fiveloop.loops.analysis.bounds import keep_in_range
@@ -73,15 +71,12 @@ def check_steps(what: str, nsteps: Any) -> int:
             advice = (
                 f"; {STATIC}, or for one that is not, use `for_loop`, `fori_loop` or `while_loop`"
             )
-        raise TypeError(
-            f"{what} must be an integer{known}, got {nsteps!r}{advice}{at_source(current_source())}"
-        ) from None
+        raise TypeError(f"{what} must be an integer{known}, got {nsteps!r}{advice}") from None
     if steps < 0:
-        raise ValueError(f"{what} must not be negative, got {steps}{at_source(current_source())}")
+        raise ValueError(f"{what} must not be negative, got {steps}")
     if steps > MOST_STEPS:
         raise ValueError(
-            f"{what} must be at most {MOST_STEPS}, which the counter holds, got {steps}; nest "
-            f"loops{at_source(current_source())}"
+            f"{what} must be at most {MOST_STEPS}, which the counter holds, got {steps}; nest loops"
         )
     return steps
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Value
-from fiveloop.core.engine import at_source, current_source
+from fiveloop.core.engine import boundary
 from fiveloop.core.extend import bind
 from fiveloop.loops.common import as_count, wrong_type
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
@@ -27,13 +27,14 @@ class Progress:
     desc: str | None = None
     every: int | None = None
 
+    @boundary
     def __init__(self, desc: str | None = None, every: int | None = None) -> None:
         # Written out, so that an error finds the line of the call.
         object.__setattr__(self, "desc", desc)
         if desc is not None and not isinstance(desc, str):
             raise TypeError(
                 f"Progress: desc must be a string, got {desc!r} of type {type(desc).__name__}; write "
-                f'`Progress("label")`{at_source(current_source())}'
+                f'`Progress("label")`'
             )
         more = ", or None for a few times a second"
         number = None if every is None else as_count("Progress: every", every, more)

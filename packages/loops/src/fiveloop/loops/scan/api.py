@@ -12,11 +12,9 @@ from fiveloop.core.engine import (
     Staged,
     Typed,
     as_result,
-    at_source,
     boundary,
     branches_as_python,
     check_mutable,
-    current_source,
     flatten_values,
     join,
     python_form,
@@ -395,7 +393,5 @@ def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
     if length is not None:
         sizes["length"] = check_steps("scan: length", length)
     if not sizes:
-        raise ValueError(
-            f"scan: without xs, length must say how many steps there are{at_source(current_source())}"
-        )
+        raise ValueError("scan: without xs, length must say how many steps there are")
     return common_length("scan", sizes)

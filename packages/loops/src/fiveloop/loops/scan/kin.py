@@ -18,10 +18,8 @@ from fiveloop.core import (
 )
 from fiveloop.core.engine import (
     Typed,
-    at_source,
     boundary,
     ceil,
-    current_source,
     flatten_values,
     join,
 )
@@ -101,16 +99,13 @@ def fori_loop(
 def _bound(name: str, given: Any) -> Value:
     """A bound, which is a number; one that is known is an integer."""
     value = as_value(given, f"fori_loop: {name}")
-    where = at_source(current_source())
     if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iufV":
-        raise TypeError(
-            f"fori_loop: {name} must be an integer or a float scalar, got {value.aval}{where}"
-        )
+        raise TypeError(f"fori_loop: {name} must be an integer or a float scalar, got {value.aval}")
     if not isinstance(value, Concrete) or value.dtype.kind in "iu":
         return value
     if not float(value).is_integer():
         raise ValueError(
-            f"fori_loop: {name} must be a whole number where it is known, got {float(value)}; round it{where}"
+            f"fori_loop: {name} must be a whole number where it is known, got {float(value)}; round it"
         )
     return as_value(int(float(value)))
 
@@ -124,14 +119,14 @@ def _counter_type(low: Value, high: Value) -> Typed:
     if counter.dtype.kind not in "iu":
         raise TypeError(
             f"fori_loop: lower and upper must have an integer dtype in common, got {low.aval} and {high.aval}; convert "
-            f"one of them with astype{at_source(current_source())}"
+            f"one of them with astype"
         )
     info = np.iinfo(counter.dtype)
     for name, bound in (("lower", low), ("upper", high)):
         if isinstance(bound, Concrete) and not info.min <= int(bound) <= info.max:
             raise OverflowError(
                 f"fori_loop: {name} must fit {counter.dtype.name}, the dtype of the other bound, got {int(bound)}; "
-                f"give the other as np.int64{at_source(current_source())}"
+                f"give the other as np.int64"
             )
     return counter
 
@@ -212,9 +207,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     check_callable("map: f", f)
     leaves, tree = flatten_values(xs, "map: xs")
     if not leaves:
-        raise ValueError(
-            f"map: xs must hold at least one array, got {tree}{at_source(current_source())}"
-        )
+        raise ValueError(f"map: xs must hold at least one array, got {tree}")
     how = How(progress=as_progress("map", progress))
     steps = common_length("map", leading_axes("map", xs, leaves))
     if batch_size is None:

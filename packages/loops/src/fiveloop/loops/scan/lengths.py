@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fiveloop.core import Value, keystr, tree_flatten_with_path
-from fiveloop.core.engine import at_source, current_source
 from fiveloop.loops.for_loop.trace import check_steps
 
 
@@ -17,7 +16,6 @@ def leading_axes(what: str, xs: Any, leaves: Sequence[Value]) -> dict[str, int]:
         if not x.ndim:
             raise ValueError(
                 f"{what}: xs{keystr(path)} has no axis to {what} over, its type is {x.aval}"
-                f"{at_source(current_source())}"
             )
         sizes[f"xs{keystr(path)}"] = x.shape[0]
     return sizes
@@ -27,5 +25,5 @@ def common_length(what: str, sizes: Mapping[str, int]) -> int:
     """The number that all of them name."""
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"{what}: leading axes differ: {shown}{at_source(current_source())}")
+        raise ValueError(f"{what}: leading axes differ: {shown}")
     return check_steps(f"{what}: the number of steps", next(iter(sizes.values())))

@@ -11,10 +11,8 @@ from fiveloop.core import Jaxpr, TreeDef, Value, leaf_paths, tree_unflatten
 from fiveloop.core.engine import (
     Staged,
     as_result,
-    at_source,
     boundary,
     branches_as_python,
-    current_source,
     flatten_values,
     function_name,
     function_source,
@@ -241,7 +239,7 @@ class _Body:
         return TypeError(
             f"while_loop: the body must keep the types of the value, but in `{function_source(self.fun)}` "
             f"{'; '.join(wrong)}; make init_val of the type that the body returns, or convert in the body with "
-            f"astype{at_source(current_source())}"
+            f"astype"
         )
 
 
