@@ -15,15 +15,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import convert_p, is_scalar, neg_p, resolve_index_p, select_p
 from fiveloop.core.extend import Atom, Eqn, Primitive, ShapedArray, Var, add_p
-from fiveloop.core.primitives.elementwise_arithmetic import (
-    clamp_p,
-    div_p,
-    maximum_p,
-    minimum_p,
-    mul_p,
-    rem_p,
-    sub_p,
-)
+from fiveloop.core.primitives import elementwise
 from fiveloop.core.rules import RuleTable
 
 
@@ -223,14 +215,14 @@ def _resolve_index(xs: Sequence[Integer], p: Any) -> Integer | None:
 
 _CELLS: dict[Primitive[Any], IntegerRule] = {
     add_p: _add,
-    sub_p: _sub,
+    elementwise.sub.prim: _sub,
     neg_p: _neg,
-    mul_p: _mul,
-    div_p: _div,
-    rem_p: _rem,
-    maximum_p: _maximum,
-    minimum_p: _minimum,
-    clamp_p: _clamp,
+    elementwise.mul.prim: _mul,
+    elementwise.div.prim: _div,
+    elementwise.rem.prim: _rem,
+    elementwise.maximum.prim: _maximum,
+    elementwise.minimum.prim: _minimum,
+    elementwise.clamp_p: _clamp,
     select_p: _select,
     convert_p: lambda xs, p: xs[0],
     resolve_index_p: _resolve_index,

@@ -31,25 +31,7 @@ from fiveloop.core.extend import (
     new_eqn,
     size_of,
 )
-from fiveloop.core.primitives.elementwise_arithmetic import (
-    maximum_p,
-    minimum_p,
-    mul_p,
-    square_p,
-    sub_p,
-)
-from fiveloop.core.primitives.elementwise_logic import (
-    bitwise_and_p,
-    bitwise_not_p,
-    bitwise_or_p,
-    equal_p,
-    greater_equal_p,
-    greater_p,
-    less_equal_p,
-    less_p,
-    not_equal_p,
-    select_p,
-)
+from fiveloop.core.primitives import elementwise
 from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_indexer
@@ -274,12 +256,14 @@ def define_slot(prim: Primitive[Any], rule: SlotRule) -> None:
     slot_rules.define(prim, rule)
 
 
-for _prim in (
-    *(add_p, sub_p, mul_p, neg_p, square_p, maximum_p, minimum_p, select_p, convert_p),
-    *(equal_p, not_equal_p, less_p, less_equal_p, greater_p, greater_equal_p),
-    *(bitwise_and_p, bitwise_or_p, bitwise_not_p),
-):
+_BY_ELEMENT = """
+    sub mul square maximum minimum equal not_equal less less_equal greater greater_equal
+    bitwise_and bitwise_or bitwise_not
+""".split()
+for _prim in (add_p, neg_p, convert_p, elementwise.select_p):
     define_slot(_prim, Slot.by_element)
+for _name in _BY_ELEMENT:
+    define_slot(getattr(elementwise, _name).prim, Slot.by_element)
 define_slot(broadcast_in_dim_p, Slot.spread)
 
 
