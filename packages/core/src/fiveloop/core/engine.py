@@ -1,5 +1,6 @@
 """What the other packages of fiveloop are built on, beside `extend`; it changes with them, in any release."""
 
+from .api.arguments import with_static
 from .api.flat_function import FlatFunction, call_as_python
 from .api.flatten import (
     argument_name,
@@ -12,7 +13,6 @@ from .api.flatten import (
 from .api.mutable import is_given
 from .api.operands import base_of, check_mutable, flatten_arguments, refuse_closed_over
 from .api.staging import aval_of, is_spec, stage_call, stage_user
-from .api.static import with_static
 from .array import InplaceNote, copied
 from .backend.lazy import optional_module
 from .closed_call.primitive import check_operands

@@ -10,8 +10,9 @@ from functools import partial, update_wrapper
 from operator import index
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from fiveloop.core.api.arguments import Chosen, of_places
 from fiveloop.core.api.flat_function import IN_RULE, FlatFunction
-from fiveloop.core.api.flatten import argument_naming, check_callable, function_name
+from fiveloop.core.api.flatten import argument_naming, check_callable, function_name, parameters
 from fiveloop.core.api.mutable import innermost
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.array import Value
@@ -56,30 +57,22 @@ class Call:
         cls, what: str, fun: Callable[..., Any], args: Sequence[Any], nums: Sequence[int]
     ) -> tuple[Call, list[Value]]:
         """The call, and the leaves of the arguments that are not static."""
-        static = {k: args[k] for k in nums}
-        numbers = [k for k in range(len(args)) if k not in static]
-        dynamic = tuple([args[k] for k in numbers])
-        values, tree = flatten_arguments((dynamic, {}), argument_naming(what, fun, numbers))
-
-        def of_dynamic(*given: Any) -> Any:
-            return fun(*_merged(static, given))
-
-        flat = FlatFunction(of_dynamic, tree, user_fun=fun)
-        return cls(fun, function_name(fun), static, tree, flat), values
+        chosen = Chosen(tuple(nums))
+        others = chosen.others(tuple(args), {})
+        values, tree = flatten_arguments(others, chosen.naming(what, fun, len(args)))
+        flat = FlatFunction(chosen.of_others(fun, args, {}), tree, user_fun=fun)
+        return cls(fun, function_name(fun), chosen.of(args, {})[0], tree, flat), values
 
     def dynamic(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
         """The arguments that are not static, from their leaves."""
         args: tuple[Any, ...] = tree_unflatten(self.tree, leaves)[0]
         return args
 
-    def every(self, leaves: Iterable[Any]) -> list[Any]:
-        """All arguments."""
-        return _merged(self.static, self.dynamic(leaves))
-
-
-def _merged(static: dict[int, Any], dynamic: Sequence[Any]) -> list[Any]:
-    rest = iter(dynamic)
-    return [static[k] if k in static else next(rest) for k in range(len(static) + len(dynamic))]
+    def with_all(self, fun: Callable[..., Any], leaves: Iterable[Any]) -> Any:
+        """A function of all arguments, called with these."""
+        args = self.dynamic(leaves)
+        places = Chosen(tuple(self.static)).other_places(len(self.static) + len(args))
+        return of_places(fun, self.static, {}, places)(*args)
 
 
 class CustomFunction(Generic[P, R]):
@@ -239,14 +232,12 @@ def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple
     for k in nums:
         if not hasattr(k, "__index__") or isinstance(k, bool):
             raise TypeError(f"{what}: nondiff_argnums must hold argument numbers, got {k!r}")
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
+    known = parameters(fun)
+    if known is None:
         return tuple(sorted(map(index, nums)))
-    count = sum(q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD) for q in parameters)
-    open_ended = any(q.kind is q.VAR_POSITIONAL for q in parameters)
+    count = len(known.placed)
     for k in nums:
-        if not -count <= k < count and not (open_ended and k >= 0):
+        if not -count <= k < count and not (known.takes_more and k >= 0):
             raise ValueError(
                 f"{what}: nondiff_argnums must name some of its {count} positional arguments by number, got {k}"
             )
@@ -258,8 +249,8 @@ def _numbers_of(what: str, fun: Callable[..., Any], names: str | Sequence[str]) 
     wanted = (names,) if isinstance(names, str) else tuple(names)
     if not wanted:
         return []
-    parameters = inspect.signature(fun).parameters.values()
-    placed = [q.name for q in parameters if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)]
+    known = parameters(fun)
+    placed = known.placed if known is not None else []
     for name in wanted:
         if name not in placed:
             raise ValueError(

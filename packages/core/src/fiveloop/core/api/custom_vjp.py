@@ -136,7 +136,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
         leaves: Sequence[Any] = values
         if symbolic_zeros:
             leaves = [CustomVJPPrimal(x, u) for x, u in zip(values, perturbed, strict=True)]
-        out, res = name.pair(fwd(*call.every(leaves)), "(result, residuals)")
+        out, res = name.pair(call.with_all(fwd, leaves), "(result, residuals)")
         outs, tree = check_outs(name, out, call.flat.out_tree, call.out_avals)
         call.flat.out_tree = tree
         res_leaves, res_tree = flatten_values(

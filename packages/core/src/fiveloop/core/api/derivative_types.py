@@ -21,7 +21,7 @@ from typing import (
     overload,
 )
 
-from fiveloop.core.api.arguments import Argnums
+from fiveloop.core.api.argnums import Argnums
 from fiveloop.core.array import Value
 from fiveloop.core.pytree import Pytree
 from fiveloop.core.trace.boundary import boundary

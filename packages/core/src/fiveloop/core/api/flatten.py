@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
@@ -100,15 +101,33 @@ def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None
 
 def argument_name(fun: object, k: int) -> str:
     """A positional argument as messages show it: by its name where the signature tells, else by its number."""
+    known = parameters(fun)
+    return f"`{known.placed[k]}`" if known is not None and k < len(known.placed) else str(k)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a signature tells: all names, those that have a place, and whether others are taken by place or by name."""
+
+    names: list[str]
+    placed: list[str]
+    takes_more: bool
+    takes_names: bool
+
+
+def parameters(fun: object) -> Parameters | None:
+    """The parameters of a function, where its signature tells."""
     try:
-        parameters = list(signature(fun).parameters.values())  # type: ignore[arg-type]  # anything may be tried
+        known = list(signature(fun).parameters.values())  # type: ignore[arg-type]  # anything may be tried
     except (TypeError, ValueError):
-        return str(k)
-    named = k < len(parameters) and parameters[k].kind in (
-        Parameter.POSITIONAL_ONLY,
-        Parameter.POSITIONAL_OR_KEYWORD,
+        return None
+    kinds = [q.kind for q in known]
+    return Parameters(
+        [q.name for q in known],
+        [q.name for q in known if q.kind in (q.POSITIONAL_ONLY, q.POSITIONAL_OR_KEYWORD)],
+        Parameter.VAR_POSITIONAL in kinds,
+        Parameter.VAR_KEYWORD in kinds,
     )
-    return f"`{parameters[k].name}`" if named else str(k)
 
 
 def as_result(x: Value) -> Value:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.api.arguments import Argnums, Differentiation
+from fiveloop.core.api.argnums import Argnums, Differentiation
 from fiveloop.core.api.derivative_types import Gradient, ValueAndGradient, public
 from fiveloop.core.api.flat_function import FlatFunction
 from fiveloop.core.api.flatten import as_result, check_callable

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.api.arguments import Argnums, Chosen, Differentiation
+from fiveloop.core.api.argnums import Argnums, Differentiated, Differentiation
 from fiveloop.core.api.derivative_types import Jacobian, SecondDerivatives, public
 from fiveloop.core.api.flat_function import FlatFunction
 from fiveloop.core.api.flatten import as_result, check_callable
@@ -247,7 +247,10 @@ def _slope(block: Value, of: Aval) -> Value:
 
 
 def _nested(
-    flat: FlatFunction, cells: Sequence[Sequence[Value]], asked: Differentiation, chosen: Chosen
+    flat: FlatFunction,
+    cells: Sequence[Sequence[Value]],
+    asked: Differentiation,
+    chosen: Differentiated,
 ) -> Any:
     """The cells, by result and argument leaf, as the result's tree of the arguments' trees."""
     assert flat.out_tree is not None, "unreachable: the function has run"

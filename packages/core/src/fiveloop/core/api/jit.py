@@ -18,24 +18,17 @@ from typing import (
     overload,
 )
 
+from fiveloop.core.api.arguments import Chosen, chosen_arguments
 from fiveloop.core.api.flat_function import FlatFunction, call_as_python
 from fiveloop.core.api.flatten import (
     Naming,
-    argument_naming,
     check_callable,
     flatten_located,
     function_name,
 )
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.staging import aval_of, is_spec
-from fiveloop.core.api.static import (
-    Chosen,
-    chosen_arguments,
-    each_static,
-    exact,
-    inexact,
-    static_key,
-)
+from fiveloop.core.api.static import exact, inexact
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
@@ -92,8 +85,7 @@ class JitFunction(Retargetable, Generic[P, R]):
     def __init__(
         self,
         fun: Callable[P, R],
-        static_argnums: int | Sequence[int],
-        static_argnames: str | Sequence[str],
+        static: Chosen,
         donated: Chosen,
         inline: bool,
     ) -> None:
@@ -102,14 +94,14 @@ class JitFunction(Retargetable, Generic[P, R]):
         self._name = function_name(fun)
         self._inline = inline
         self._donated = donated
-        if any(donated):
+        if donated:
             SPECIAL.note_donation()
-        self._nums, self._names = chosen_arguments("jit", fun, static_argnums, static_argnames)
+        self._static = static
         self._entries: dict[Any, _Entry] = {}
-        self._many = DictCall(self._miss, self._nums, self._names)
+        self._many = DictCall(self._miss, static.nums, static.names)
         # Nothing stands between the user and C++, so the boundary is where C++ asks.
         slow, first = guarded(self._call_slowly), guarded(self._first)
-        self._fast = fast_function(self._name, slow, first, self._nums, self._names)
+        self._fast = fast_function(self._name, slow, first, static.nums, static.names)
         self._best: Callable[..., Any] = self._fast
         SPECIAL.listen(self)
 
@@ -131,22 +123,18 @@ class JitFunction(Retargetable, Generic[P, R]):
             target = guarded(self._in_mode)
         elif not self._entries:
             target = guarded(self._checked)
-        elif self._nums or self._names or SPECIAL.donates:
+        elif self._static or SPECIAL.donates:
             target = self._telling(target)
-        self.retarget(self._parting(target) if any(self._donated) else target)
+        self.retarget(self._parting(target) if self._donated else target)
 
     def _parting(self, target: Callable[..., Any]) -> Callable[..., Any]:
         """The call, before which mutable values take copies of what is donated."""
 
         def parting(*args: Any, **kwargs: Any) -> Any:
-            part_from(tree_leaves(self._given_away(args, kwargs)))
+            part_from(tree_leaves(self._donated.of(args, kwargs)))
             return target(*args, **kwargs)
 
         return parting
-
-    def _given_away(self, args: Any, kwargs: Any) -> Any:
-        nums, names = self._donated
-        return [args[k] for k in nums if k < len(args)], [kwargs[k] for k in names if k in kwargs]
 
     def _take(self, best: Callable[..., Any]) -> None:
         self._best = best
@@ -161,11 +149,9 @@ class JitFunction(Retargetable, Generic[P, R]):
     def _telling(self, best: Callable[..., Any]) -> Callable[..., Any]:
         """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
 
-        chosen = self._nums, self._names
-
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                given, named = each_static(chosen, exact, args, kwargs)
+                given, named = self._static.changed(exact, args, kwargs)
                 return best(*given, **named)
             except (TypeError, ValueError, RuntimeError) as error:
                 guarded(self._tell)(error, args, kwargs)
@@ -176,11 +162,10 @@ class JitFunction(Retargetable, Generic[P, R]):
     def _tell(self, error: Exception, args: Any, kwargs: Any) -> None:
         if not isinstance(error, RuntimeError):
             self._static_key(args, kwargs)
-            flatten_located(self._dynamic(args, kwargs))
+            flatten_located(self._static.others(args, kwargs))
         if tells_donated(error):
-            given_away = self._given_away(args, kwargs)
-            naming = self._naming(len(args))
-            refuse_donated(self._dynamic(args, kwargs), given_away, naming)
+            given_away = self._donated.of(args, kwargs)
+            refuse_donated(self._static.others(args, kwargs), given_away, self._naming(args))
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -201,7 +186,7 @@ class JitFunction(Retargetable, Generic[P, R]):
     @property
     def depends_on(self) -> tuple[Any, ...]:
         """The function and how it is compiled: two that agree in these are the same function."""
-        return self._fun, self._nums, self._names, self._donated, self._inline
+        return self._fun, self._static, self._donated, self._inline
 
     @boundary
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall[R]:
@@ -213,7 +198,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         """Forget all programs."""
         self._entries.clear()
         self._fast._clear_cache()
-        self._many = DictCall(self._miss, self._nums, self._names)
+        self._many = DictCall(self._miss, self._static.nums, self._static.names)
         self._take(self._fast)
 
     def _in_mode(self, *args: Any, **kwargs: Any) -> Any:
@@ -222,7 +207,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             return self._call_as_python(args, kwargs)
         if checks_leaks():
             # Leaks are made while tracing: it is traced again.
-            again = JitFunction(self._fun, self._nums, self._names, self._donated, self._inline)
+            again = JitFunction(self._fun, self._static, self._donated, self._inline)
             return again._call_slowly(*args, **kwargs)
         if not finds_nans():
             slowly = chosen_settings()  # the fast way knows the arguments alone
@@ -232,10 +217,9 @@ class JitFunction(Retargetable, Generic[P, R]):
         )
 
     def _call_as_python(self, args: Any, kwargs: Any) -> Any:
-        naming = self._naming(len(args))
-        positional, named = self._dynamic(args, kwargs)
-        of_dynamic = self._of_dynamic(args, kwargs)
-        return call_as_python(of_dynamic, positional, named, naming, self._fun)
+        of_others = self._static.of_others(self._fun, args, kwargs)
+        others = self._static.others(args, kwargs)
+        return call_as_python(of_others, *others, self._naming(args), self._fun)
 
     def _call_slowly(self, *args: Any, **kwargs: Any) -> Any:
         return self._miss(*args, **kwargs)[0]
@@ -248,17 +232,17 @@ class JitFunction(Retargetable, Generic[P, R]):
         return result, fast, False
 
     def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        args, kwargs = each_static((self._nums, self._names), inexact, args, kwargs)
+        args, kwargs = self._static.changed(inexact, args, kwargs)
         entry, values = self._entry(args, kwargs)
         staged = entry.staged
         operands = [*staged.captured, *values]
-        refuse_closed_over(self._naming(len(args)), staged.captured, values, entry.flat.in_tree)
+        refuse_closed_over(self._naming(args), staged.captured, values, entry.flat.in_tree)
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
             outs = call_jaxpr(staged.jaxpr, operands, self._name, self._inline)
             return entry.flat.unflatten(outs), None
         program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(self._run(program, operands))
-        leaves = tree_flatten(self._dynamic(args, kwargs))[0]
+        leaves = tree_flatten(self._static.others(args, kwargs))[0]
         if (
             entry.uses_context or entry.flat.makes_refs
         ):  # the fast path knows the arguments alone, and arrays
@@ -291,13 +275,13 @@ class JitFunction(Retargetable, Generic[P, R]):
         )
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
-        dynamic = self._dynamic(args, kwargs)
+        dynamic = self._static.others(args, kwargs)
         leaves, tree = tree_flatten(dynamic, is_leaf=is_spec)
         if any(is_spec(x) for x in leaves):
             values: list[Value] = []
             avals = [aval_of(x) for x in leaves]
         else:
-            values, tree = flatten_arguments(dynamic, self._naming(len(args)))
+            values, tree = flatten_arguments(dynamic, self._naming(args))
             avals = [x.aval for x in values]
         key = (tree, *avals, self._static_key(args, kwargs), trace_context())
         entry = self._entries.get(key)
@@ -313,55 +297,33 @@ class JitFunction(Retargetable, Generic[P, R]):
         return traced_once(key, [self._fun], trace)
 
     def _trace_anew(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
-        flat = FlatFunction(
-            self._of_dynamic(args, kwargs), tree, user_fun=self._fun, returns_refs=True
-        )
+        of_others = self._static.of_others(self._fun, args, kwargs)
+        flat = FlatFunction(of_others, tree, user_fun=self._fun, returns_refs=True)
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
         uses_context = context_uses() != uses
         donated = self._donated_mask(args, kwargs, staged, tree)
         return _Entry(staged, flat, donated, uses_context)
 
-    def _of_dynamic(self, args: Any, kwargs: Any) -> Callable[..., Any]:
-        """The function of the arguments that are not static."""
-        # No more is held than must be: neither the other arguments, nor the jitted function.
-        fun, num_args = self._fun, len(args)
-        placed = {k: x for k, x in enumerate(args) if k in self._nums}
-        static = {k: v for k, v in kwargs.items() if k in self._names}
-
-        def of_dynamic(*given: Any, **named: Any) -> Any:
-            rest = iter(given)
-            full = [placed[k] if k in placed else next(rest) for k in range(num_args)]
-            return fun(*full, **named, **static)
-
-        return of_dynamic
-
     def _donated_mask(self, args: Any, kwargs: Any, staged: Staged, tree: Any) -> tuple[bool, ...]:
         """One flag an operand; nothing at all if no argument is donated."""
-        nums, names = self._donated
-        if not nums and not names:
+        nums, names = self._donated.nums, self._donated.names
+        if not self._donated:
             return ()
-        positional, named = self._dynamic(args, kwargs)
-        numbers = [k for k in range(len(args)) if k not in self._nums]
-        chosen = [(k in nums, arg) for k, arg in zip(numbers, positional, strict=True)]
+        positional, named = self._static.others(args, kwargs)
+        places = self._static.other_places(len(args))
+        chosen = [(k in nums, arg) for k, arg in zip(places, positional, strict=True)]
         chosen += [(k in names, named[k]) for k in sorted(named)]
         flags = [donated for donated, arg in chosen for _ in tree_leaves(arg, is_spec)]
         num = len(staged.captured)
         return (*[False] * num, *spread(tree, flags, len(staged.jaxpr.invars) - num, False))
 
-    def _naming(self, num_args: int) -> Naming:
+    def _naming(self, args: Any) -> Naming:
         """What the leaves of the arguments that are not static are called."""
-        numbers = [k for k in range(num_args) if k not in self._nums]
-        return argument_naming("jit", self._fun, numbers)
-
-    def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        if not self._nums and not self._names:
-            return args, kwargs
-        positional = tuple(x for k, x in enumerate(args) if k not in self._nums)
-        return positional, {k: v for k, v in kwargs.items() if k not in self._names}
+        return self._static.naming("jit", self._fun, len(args))
 
     def _static_key(self, args: Any, kwargs: Any) -> Any:
-        return static_key("jit", self._fun, (self._nums, self._names), args, kwargs)
+        return self._static.key("jit", self._fun, args, kwargs)
 
 
 class _Bound(Generic[Q, R]):
@@ -520,6 +482,7 @@ def jit(
     def compiled_at_first_call(fun: Callable[P, R], /) -> JitFunction[P, R]:
         check_callable("jit", fun)
         donated = chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
-        return JitFunction(fun, static_argnums, static_argnames, donated, inline)
+        static = chosen_arguments("jit", fun, static_argnums, static_argnames)
+        return JitFunction(fun, static, donated, inline)
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from fiveloop.core.api.arguments import with_static
 from fiveloop.core.api.flat_function import FlatFunction, call_as_python
 from fiveloop.core.api.flatten import (
     argument_naming,
@@ -18,7 +19,6 @@ from fiveloop.core.api.flatten import (
     function_name,
 )
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
-from fiveloop.core.api.static import with_static
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.ir.avals import Aval, ShapedArray
