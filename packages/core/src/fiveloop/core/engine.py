@@ -114,7 +114,7 @@ from .transforms.eval import bind_eqn, interpret
 from .transforms.replay import happens_once, replayed
 from .transforms.residuals import body_work
 from .transforms.saving import may_weigh
-from .transforms.transpose import Operand, into_aval, passed
+from .transforms.transpose import Operand, into_aval, parted, passed
 from .util import (
     Mask,
     fixpoint,
@@ -268,6 +268,7 @@ __all__ = [
     "old_outside",
     "order",
     "order_p",
+    "parted",
     "partition",
     "passed",
     "primal_jaxpr",

@@ -1,10 +1,9 @@
 """Checkpointing: what a derivative saves and what it computes again, by policies."""
 
-from . import checkpoint as _checkpoint_row
 from . import policies as policies
-from .checkpoint.api import checkpoint as checkpoint
-from .checkpoint.primitive import CheckpointParams as CheckpointParams
-from .checkpoint.primitive import checkpoint_p as checkpoint_p
+from .checkpoint import checkpoint as checkpoint
+from .checkpoint import CheckpointParams as CheckpointParams
+from .checkpoint import checkpoint_p as checkpoint_p
 from .name import NameParams as NameParams
 from .name import checkpoint_name as checkpoint_name
 from .name import name_p as name_p

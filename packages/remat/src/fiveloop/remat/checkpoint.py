@@ -1,0 +1,235 @@
+"""`checkpoint`: a call whose residuals a policy chooses; what is not saved is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, overload
+
+from fiveloop.core import Jaxpr, Policy
+from fiveloop.core.engine import (
+    Operand,
+    argument_naming,
+    body_work,
+    boundary,
+    call_as_python,
+    flatten_arguments,
+    forward_residuals,
+    function_name,
+    gives_again,
+    guarded,
+    kept_outs,
+    parted,
+    partition,
+    python_form,
+    refuse_closed_over,
+    select_by,
+    set_apart,
+    stage_call,
+    with_static,
+)
+from fiveloop.core.extend import (
+    Body,
+    Eqn,
+    EqnSplit,
+    IRValue,
+    Label,
+    Primitive,
+    SavingPlan,
+    Tangent,
+    bind,
+    call_abstract_eval,
+    call_batch,
+    call_dce,
+    call_jvp,
+    call_transpose,
+    check_callable,
+    define,
+    hlo,
+    is_linear,
+    new_eqn,
+    split,
+)
+from fiveloop.remat.name import labels_first, tell_of_unknown
+from fiveloop.remat.policies import SaveOnlyTheseNames, both_save, nothing_saveable
+from fiveloop.remat.residuals import made_by
+from fiveloop.state.extend import (
+    call_discharge,
+    call_handler,
+    call_predicate,
+    define_discharge,
+    define_handler,
+    define_predicate,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class Origin(Label):
+    """The user's checkpoint that an equation comes from: the same for all halves of it, and no other's."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class CheckpointParams:
+    """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
+
+    `recomputes` marks the half that computes again what was not saved.
+    """
+
+    jaxpr: Jaxpr
+    policy: Policy
+    origin: Origin
+    recomputes: bool = False
+
+
+checkpoint_p: Primitive[CheckpointParams] = Primitive("checkpoint")
+
+
+@overload
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[P, R]: ...
+
+
+@overload
+def checkpoint(
+    *,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+@boundary
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[..., Any]:
+    """`fun`, whose derivative saves what `policy` says and computes the rest again.
+
+    Values and derivatives are those of `fun`. Without a policy nothing but the arguments is saved. A policy is one
+    of `fiveloop.remat.policies`, or any function from an equation to whether its results are saved; it reaches into
+    calls, loops and branches. Within another checkpoint only what both policies save is saved. Static arguments are
+    hashable Python values that the function may depend on, as in `jit`. Without a function it is a decorator:
+    `@checkpoint(policy=...)`. A name in `save_only_these_names` that labels nothing in `fun` is told by a warning of
+    the logger "fiveloop.remat".
+
+    >>> import fiveloop.numpy as fnp
+    >>> from fiveloop.core import grad
+    >>> grad(checkpoint(lambda x: fnp.sin(fnp.sin(x))))(1.0)
+    Array(0.36003947, dtype=float32)
+    """
+    if fun is None:
+        how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+        return partial(checkpoint, policy=policy, **how)
+    check_callable("checkpoint", fun)
+    chosen = nothing_saveable if policy is None else policy
+    if not callable(chosen):
+        raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")
+    if static_argnums != () or static_argnames != ():
+        return with_static(
+            "checkpoint", fun, static_argnums, static_argnames, partial(checkpoint, policy=policy)
+        )
+
+    naming = argument_naming("checkpoint", fun)
+
+    @wraps(fun)
+    @guarded
+    @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        values, tree = flatten_arguments((args, kwargs), naming)
+        staged, flat = stage_call(fun, values, tree)
+        refuse_closed_over(naming, staged.captured, values, tree)
+        if isinstance(chosen, SaveOnlyTheseNames):
+            tell_of_unknown(chosen.names, staged.jaxpr, function_name(fun))
+        params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
+        return flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))
+
+    return checkpointed
+
+
+def checkpoint_lower(ctx: Any, operands: Sequence[IRValue], p: CheckpointParams) -> list[IRValue]:
+    """The operations of the jaxpr, in place, on operands that have passed a barrier if they might be merged.
+
+    A recomputation is kept apart from the first computation. Where that is not in the same loop body or function
+    body, nothing could be merged with it, and no barrier is needed.
+    """
+    if not p.recomputes:
+        ctx.note_computed(p.origin)
+    elif ctx.is_computed(p.origin) and operands:
+        operands = hlo.optimization_barrier(ctx.b, operands)
+    return list(ctx.inline(p.jaxpr, operands))
+
+
+def checkpoint_split(
+    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
+) -> EqnSplit:
+    """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
+    p: CheckpointParams = eqn.params
+    at_hand = [
+        not u and (i or not a.aval.accumulates)
+        for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
+    ]
+    inner = SavingPlan(both_save(p.policy, plan.policy)).at_boundary(body_work(p.jaxpr))
+    again = gives_again(plan, eqn)
+    cut = split(labels_first(p.jaxpr), unknown, at_hand, inner, ensure_out_inst=again)
+    known_ins, _ = partition(unknown, eqn.invars)
+    known_outs, _ = partition(cut.out_unknown, eqn.outvars)
+    known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
+    known_params = replace(p, jaxpr=known_jaxpr, recomputes=False)
+    known = new_eqn(eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source)
+    staged_ins = [*residuals, *select_by(cut.staged_in, eqn.invars)]
+    staged_params = replace(p, jaxpr=cut.staged, recomputes=True)
+    staged_outs = select_by(cut.out_staged, eqn.outvars)
+    staged = new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
+    # A result is had outside, where the outer policy alone decides.
+    saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(made_by(eqn, k)).saves}
+    kept = kept_outs([cut]) | saved_outs if again else None
+    return set_apart([known], staged, cut.out_unknown, kept)
+
+
+def checkpoint_transpose(
+    cts: Sequence[Tangent], operands: Sequence[Operand], p: CheckpointParams
+) -> list[Tangent | None]:
+    """One call that computes again what was not saved, and then goes backward.
+
+    It waits for the cotangents, so that the values computed again live no longer than they must.
+    """
+    jaxpr = parted(p.jaxpr, tuple(map(is_linear, operands)))
+    return call_transpose(checkpoint_p, cts, operands, replace(p, jaxpr=jaxpr, recomputes=True))
+
+
+def checkpoint_bodies(p: CheckpointParams) -> list[Body]:
+    """The one jaxpr, which runs once."""
+    return [Body(p.jaxpr, "checkpointed")]
+
+
+define(
+    checkpoint_p,
+    abstract_eval=call_abstract_eval,
+    lower=checkpoint_lower,
+    jvp=partial(call_jvp, checkpoint_p),
+    batch=partial(call_batch, checkpoint_p),
+    transpose=checkpoint_transpose,
+    split=checkpoint_split,
+    dce=call_dce,
+    bodies=checkpoint_bodies,
+)
+define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
+define_handler(checkpoint_p, partial(call_handler, checkpoint_p))
+define_predicate(checkpoint_p, partial(call_predicate, checkpoint_p))
