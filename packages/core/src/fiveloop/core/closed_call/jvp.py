@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fiveloop.core.array import Value
 from fiveloop.core.closed_call.bind import bind_call
-from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.rule_types import Zero
+from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, zero_like
+from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, with_zeros
 from fiveloop.core.util import split_list
 
 
@@ -28,14 +29,21 @@ def call_jvp(
     >>> [out.item() for out in outs], tangents[0].item(), tangents[1]
     ([9.0, 4.0], 6.0, Zero(aval=f32[]))
     """
-    nonzero = nonzero_mask(tangents)
-    # p.jaxpr   : [*ins]                    -> [*outs]
+    return jvp_of(
+        p.jaxpr, primals, tangents, lambda j, args: bind_call(prim, args, replace(p, jaxpr=j))
+    )
+
+
+def jvp_of(
+    jaxpr: Jaxpr,
+    primals: Sequence[Value],
+    tangents: Sequence[Tangent],
+    run: Callable[[Jaxpr, Sequence[Value]], list[Value]] = eval_jaxpr,
+) -> tuple[list[Value], list[Tangent]]:
+    """Results and tangents of a jaxpr; `run` runs the jaxpr of both."""
+    # jaxpr     : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
-    jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
+    jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero_mask(tangents))
     dots = [t for t in tangents if not isinstance(t, Zero)]
-    results = bind_call(prim, [*primals, *dots], replace(p, jaxpr=jaxpr_jvp))
-    outs, outs_dot = split_list(results, [len(out_nonzero)])
-    rest = iter(outs_dot)
-    return outs, [
-        next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)
-    ]
+    outs, outs_dot = split_list(run(jaxpr_jvp, [*primals, *dots]), [len(out_nonzero)])
+    return outs, with_zeros(out_nonzero, outs_dot, [x.aval for x in outs])

@@ -9,7 +9,7 @@ from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.masked import Masked
 from fiveloop.core.custom_rule.primitive import (
     CustomRuleParams,
-    Rule,
+    RuleAround,
     custom_rule_p,
     rule_call,
     rule_jvp,
@@ -77,7 +77,7 @@ def free_axes(p: CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, 
     return {"axes": axes, "scope": AxisScope(axes, axes)}
 
 
-class BatchedRule(Rule):
+class BatchedRule(RuleAround):
     """The rule of an equation on a batch, in axis 0 of all results and in `dims` of the operands."""
 
     def __init__(
@@ -87,15 +87,11 @@ class BatchedRule(Rule):
         dims: Sequence[int | None],
         kin: BatchTrace | None,
     ) -> None:
+        super().__init__(inner.rule)
         self.inner = inner
         self.size = size
         self.dims = tuple(dims)
         self.kin = kin
-        self.kind = inner.rule.kind
-        self.transposes = inner.rule.transposes
-        self.ignores_closed = inner.rule.ignores_closed
-        self.holds_traced = inner.rule.holds_traced
-        self.home = inner.rule.home
         # Which results are the same for all lanes, if they may be.
         self.shared = inner.jaxpr is None and all(d is None for d in dims)
         self.same: list[bool] = []

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core.array import Value
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, rule_jvp, rule_transpose
+from fiveloop.core.custom_rule.primitive import (
+    CustomRuleParams,
+    RuleAround,
+    rule_jvp,
+    rule_transpose,
+)
 from fiveloop.core.ir.graph import must_stay
 from fiveloop.core.ir.jaxpr import Eqn
 from fiveloop.core.rule_types import Zero
@@ -37,16 +42,14 @@ def custom_rule_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | N
     )
 
 
-class SelectedRule(Rule):
+class SelectedRule(RuleAround):
     """The rule of an equation of which some results are not used."""
 
     def __init__(self, inner: CustomRuleParams, used: Mask, out_avals: Sequence[object]) -> None:
+        super().__init__(inner.rule)
         self.inner = inner
         self.used = used
         self.out_avals = out_avals
-        self.kind = inner.rule.kind
-        self.transposes = inner.rule.transposes
-        self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(
         self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]

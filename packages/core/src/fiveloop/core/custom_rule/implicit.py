@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fiveloop.core.array import Value
+from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.custom_rule.linear import transposed
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
 from fiveloop.core.errors import RuleError
@@ -17,14 +19,14 @@ from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, bind
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
-from fiveloop.core.transforms.transpose import Operand, is_linear, parted, transpose_jaxpr
+from fiveloop.core.transforms.transpose import Operand, is_linear
 from fiveloop.core.transforms.zeros import (
     Tangent,
     add_tangents,
     instantiate,
     nonzero_mask,
+    with_zeros,
     zero_like,
 )
 from fiveloop.core.util import split_list
@@ -44,12 +46,7 @@ def tangent_of(
     jaxpr: Jaxpr, params: Sequence[Value], dots: Sequence[Tangent], x: Sequence[Value]
 ) -> list[Tangent]:
     """How `jaxpr : [*params, *x] -> [*y]` changes with its parameters, at fixed x."""
-    nonzero = (*nonzero_mask(dots), *(False,) * len(x))
-    jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
-    given = [t for t in dots if not isinstance(t, Zero)]
-    outs, rest = split_list(eval_jaxpr(jaxpr_jvp, [*params, *x, *given]), [len(out_nonzero)])
-    found = iter(rest)
-    return [next(found) if nz else zero_like(y) for nz, y in zip(out_nonzero, outs, strict=True)]
+    return jvp_of(jaxpr, [*params, *x], [*dots, *map(zero_like, x)])[1]
 
 
 class RootRule(UserRule):
@@ -106,11 +103,8 @@ class RootRule(UserRule):
             values: Sequence[Value], rhs: Sequence[Tangent]
         ) -> tuple[list[Value], list[Tangent]]:
             def operator(x_dot: Sequence[Value]) -> list[Value]:
-                found = iter(eval_jaxpr(linear, [*values, *x_dot]))
-                return [
-                    next(found) if nz else instantiate(zero_like(y))
-                    for nz, y in zip(out_nonzero, x_dot, strict=True)
-                ]
+                found = eval_jaxpr(linear, [*values, *x_dot])
+                return [*map(instantiate, with_zeros(out_nonzero, found, [y.aval for y in x_dot]))]
 
             return [], [*self.tangent_solve(operator, [instantiate(t) for t in rhs])]
 
@@ -138,19 +132,8 @@ class System:
 
 def transposed_operator(matvec: Jaxpr, num_params: int) -> Jaxpr:
     """The transpose of `matvec : [*params, *x] -> [*x]` in x."""
-    num = len(matvec.outvars)
-    linear = (False,) * num_params + (True,) * num
-    jaxpr_t, nonzero = transpose_jaxpr(parted(matvec, linear), linear, (True,) * num)
-
-    def run(*args: Value) -> list[Value]:
-        found = iter(eval_jaxpr(jaxpr_t, args))
-        flags = nonzero[num_params:]
-        return [
-            next(found) if nz else instantiate(zero_like(x))
-            for nz, x in zip(flags, args[num_params:], strict=True)
-        ]
-
-    return stage_closed(run, [a.strong() for a in matvec.in_avals], "vecmat")
+    linear = (False,) * num_params + (True,) * len(matvec.outvars)
+    return transposed(matvec, linear, [a.strong() for a in matvec.in_avals], "vecmat")
 
 
 class SolveRule(Rule):
@@ -236,14 +219,8 @@ class SolveRule(Rule):
         )
         if p.jaxpr is not None:
             avals = [x.aval for x in [*known, *b_bar]]
-            params = CustomRuleParams(
-                rule,
-                stage_closed(lambda *xs: rule.call(params, xs), avals, p.name),
-                name=p.name,
-                num_closed=p.num_closed,
-                axes=p.axes,
-                scope=p.scope,
-            )
+            jaxpr = stage_closed(lambda *xs: rule.call(params, xs), avals, p.name)
+            params = replace(params, jaxpr=jaxpr)
         found = bind(custom_rule_p, *known, *b_bar, params=params)[: len(b_bar)]
         return [
             *[None] * first,

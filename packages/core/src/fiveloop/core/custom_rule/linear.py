@@ -11,19 +11,20 @@ from dataclasses import replace
 import numpy as np
 
 from fiveloop.core.array import Value
+from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.graph import reachable
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, jaxprs_in
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rule_types import UndefinedPrimal
 from fiveloop.core.rules import Refusal, transpose_rules
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, running
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
+from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import PartialTrace
 from fiveloop.core.transforms.transpose import (
     Operand,
@@ -32,8 +33,8 @@ from fiveloop.core.transforms.transpose import (
     parted,
     transpose_jaxpr,
 )
-from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
-from fiveloop.core.util import select_by, split_list
+from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, with_zeros
+from fiveloop.core.util import Mask, select_by, split_list
 
 Backward = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]
 """From known values and cotangents of the results to cotangents of the linear operands."""
@@ -94,14 +95,7 @@ class LinearRule(Rule):
             return outs, list(bind(custom_rule_p, *known, *dots, params=p))
         if self._is_online():
             return jvp_flat(lambda *xs: self._now(p, xs), primals, tangents)
-        jaxpr = self.jaxpr(p, [x.aval for x in primals])
-        jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
-        given = [t for t in tangents if not isinstance(t, Zero)]
-        outs, rest = split_list(eval_jaxpr(jaxpr_jvp, [*primals, *given]), [len(out_nonzero)])
-        found = iter(rest)
-        return outs, [
-            next(found) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)
-        ]
+        return jvp_of(self.jaxpr(p, [x.aval for x in primals]), primals, tangents)
 
     def transpose(
         self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
@@ -142,7 +136,6 @@ class LinearRule(Rule):
         backward : [*known, *cts]  -> [*in_cts]
         result   : [*known, *dots] -> [*out_dots]
         """
-        num_dots = len(avals) - self.num_known
 
         def backward(*args: Value) -> list[Value]:
             in_cts = self.backward(args[: self.num_known], args[self.num_known :])
@@ -153,19 +146,9 @@ class LinearRule(Rule):
         linear = (False,) * self.num_known + (True,) * len(cts)
         self._check_linear(p, jaxpr, linear)
         try:
-            jaxpr_t, nonzero = transpose_jaxpr(parted(jaxpr, linear), linear, (True,) * num_dots)
+            return transposed(jaxpr, linear, avals, p.name)
         except RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
-
-        def forward(*args: Value) -> list[Value]:
-            found = iter(eval_jaxpr(jaxpr_t, args))
-            flags = nonzero[self.num_known :]
-            return [
-                next(found) if nz else instantiate(Zero(a))
-                for nz, a in zip(flags, cts, strict=True)
-            ]
-
-        return stage_closed(forward, avals, p.name)
 
     def _now(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
@@ -209,6 +192,23 @@ class LinearRule(Rule):
             f"{p.name} has no forward mode: it would be derived by transposing {self.bwd}, which must be linear in the "
             f"cotangent, but {why}; give it a jvp too, with `custom_derivative`"
         )
+
+
+def transposed(jaxpr: Jaxpr, linear: Mask, avals: Sequence[Aval], name: str) -> Jaxpr:
+    """The transpose in the inputs that `linear` marks, the last ones, for inputs of the types `avals`.
+
+    jaxpr  : [*known, *linear ins] -> [*outs]
+    result : [*known, *cts]        -> [*in cts]
+    """
+    jaxpr_t, nonzero = transpose_jaxpr(parted(jaxpr, linear), linear, (True,) * len(jaxpr.outvars))
+
+    def run(*args: Value) -> list[Value]:
+        found = with_zeros(
+            select_by(linear, nonzero), eval_jaxpr(jaxpr_t, args), select_by(linear, jaxpr.in_avals)
+        )
+        return [*map(instantiate, found)]
+
+    return stage_closed(run, avals, name)
 
 
 def _adds_constant(eqn: Eqn, reached: set[Var], jaxpr: Jaxpr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fiveloop.core.array import Value
 from fiveloop.core.closed_call.primitive import (
@@ -13,7 +14,6 @@ from fiveloop.core.closed_call.primitive import (
     closed_call_p,
 )
 from fiveloop.core.closed_call.transpose import call_transpose
-from fiveloop.core.custom_rule.primal_trace import PrimalTrace
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect
 from fiveloop.core.ir.effects import Effects
@@ -22,9 +22,10 @@ from fiveloop.core.ir.pretty import Names, define_printer, format_params
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
-from fiveloop.core.trace.tracer import Trace, current_trace, use_trace
+from fiveloop.core.trace.tracer import Trace, bind, current_trace, use_trace
 from fiveloop.core.transforms.batch import BatchTrace
 from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms.jvp import JvpTracer
 from fiveloop.core.transforms.transpose import Operand, is_linear, parted
 from fiveloop.core.transforms.zeros import Tangent
 
@@ -129,17 +130,24 @@ class Rule:
         return call_transpose(closed_call_p, cts, operands, ClosedCallParams(jaxpr, p.name))
 
 
-class Undifferentiated(Rule):
-    """The rule of an equation that a derivative, `trace`, has handed over: closures hold the primals of its values."""
+class RuleAround(Rule):
+    """A rule that runs another one, and is of its kind."""
 
-    def __init__(self, inner: Rule, trace: Trace) -> None:
-        self.inner = inner
-        self.trace = trace
+    def __init__(self, inner: Rule) -> None:
         self.kind = inner.kind
         self.transposes = inner.transposes
         self.ignores_closed = inner.ignores_closed
         self.holds_traced = inner.holds_traced
         self.home = inner.home
+
+
+class Undifferentiated(RuleAround):
+    """The rule of an equation that a derivative, `trace`, has handed over: closures hold the primals of its values."""
+
+    def __init__(self, inner: Rule, trace: Trace) -> None:
+        super().__init__(inner)
+        self.inner = inner
+        self.trace = trace
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """What the function gives."""
@@ -173,6 +181,30 @@ class Undifferentiated(Rule):
         trace = PrimalTrace(current_trace(), self.trace)
         with use_trace(trace):
             yield trace
+
+
+class PrimalTrace(Trace):
+    """Hands every operation on, with the primals of the values of `of`, a derivative that has handed over to a rule."""
+
+    parent: Trace
+
+    def __init__(self, parent: Trace, of: Trace) -> None:
+        super().__init__(parent)
+        self.of = of
+
+    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+        if prim.holds_functions:
+            params = params.under(self.of)
+        with use_trace(self.parent):
+            return bind(prim, *map(self.primal, args), params=params)
+
+    def knows(self, owner: Trace) -> bool:
+        """The values of the trace that has handed over."""
+        return owner is self.of
+
+    def primal(self, x: Value) -> Value:
+        """A value without its tangent."""
+        return x.primal if isinstance(x, JvpTracer) and x.owner is self.of else x
 
 
 def _plain(trace: PrimalTrace, t: Tangent) -> Tangent:

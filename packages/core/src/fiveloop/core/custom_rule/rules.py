@@ -5,19 +5,28 @@ It has no split rule: an equation of which some operands are unknown stays whole
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.custom_rule.batch import custom_rule_batch
 from fiveloop.core.custom_rule.dce import custom_rule_dce
 from fiveloop.core.custom_rule.jvp import custom_rule_jvp
-from fiveloop.core.custom_rule.lower import custom_rule_lower
 from fiveloop.core.custom_rule.primitive import (
     CustomRuleParams,
     custom_rule_abstract_eval,
     custom_rule_impl,
     custom_rule_p,
+    rule_transpose,
 )
-from fiveloop.core.custom_rule.transpose import custom_rule_transpose
 from fiveloop.core.rule_types import Body
 from fiveloop.core.rules import define
+
+
+def custom_rule_lower(ctx: Any, operands: Sequence[IRValue], p: CustomRuleParams) -> list[IRValue]:
+    """Call the function of the jaxpr, which is written once: the rule has had its say."""
+    assert p.jaxpr is not None, "unreachable: the pass `rules` has put a call in its place"
+    return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))
 
 
 def custom_rule_bodies(p: CustomRuleParams) -> list[Body]:
@@ -32,7 +41,7 @@ define(
     lower=custom_rule_lower,
     jvp=custom_rule_jvp,
     batch=custom_rule_batch,
-    transpose=custom_rule_transpose,
+    transpose=lambda cts, operands, p: rule_transpose(p, cts, operands),
     dce=custom_rule_dce,
     bodies=custom_rule_bodies,
 )

@@ -13,7 +13,7 @@ from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.stage import captured_by
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, users_lines
 from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
+from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, with_zeros, zero_like
 from fiveloop.core.util import Mask, merge, partition, select_by, split_list
 
 FlatJvp = Callable[[Sequence[Value], Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
@@ -127,10 +127,8 @@ class VjpRule(UserRule):
         given = [t for t in dots if not isinstance(t, Zero)]
         types = tuple([x.aval for x in (*known, *given)])
         params = CustomRuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
-        outs_dot = iter(bind(custom_rule_p, *known, *given, params=params))
-        return outs, [
-            next(outs_dot) if f else zero_like(x) for x, f in zip(outs, floats, strict=True)
-        ]
+        outs_dot = bind(custom_rule_p, *known, *given, params=params)
+        return outs, with_zeros(floats, outs_dot, [x.aval for x in outs])
 
     def _forward(
         self, closed: Sequence[Value], args: Sequence[Value], dots: Sequence[Tangent]

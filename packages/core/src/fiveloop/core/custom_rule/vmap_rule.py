@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from fiveloop.core.array import Value
+from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import in_front, move_batch
 from fiveloop.core.transforms.dce import dce
-from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like
-from fiveloop.core.util import Mask, select_by, split_list
+from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, with_zeros
+from fiveloop.core.util import Mask, merge, select_by, split_list
 
 FlatVmap = Callable[[int, Sequence[bool], Sequence[Value]], tuple[list[Value], list[bool]]]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
@@ -57,57 +60,40 @@ class VmapRule(Rule):
     ) -> tuple[list[Value], list[Tangent]]:
         """The function, and its tangent as one more function, which the derivative of the rule batches."""
         assert p.jaxpr is not None, "unreachable: it is always staged"
-        nonzero = nonzero_mask(tangents)
-        jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
-        dots = [instantiate(t) for t in select_by(nonzero, tangents)]
         if p.jaxpr.effects:
             # An effect happens once: it is not split in two, and the function's own batch is that of the derivative.
-            found = eval_jaxpr(jaxpr_jvp, [*primals, *dots])
-            outs, found = split_list(found, [len(out_nonzero)])
-            return outs, _with_zeros(out_nonzero, outs, found)
+            return jvp_of(p.jaxpr, primals, tangents)
+        nonzero = nonzero_mask(tangents)
+        jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
         outs = bind(custom_rule_p, *primals, params=p)
         # jaxpr_jvp : [*closed, *args, *dots] -> [*outs, *out_dots] ; jaxpr_dot : the same -> [*out_dots]
         jaxpr_dot, _ = dce(jaxpr_jvp, (*(False,) * len(outs), *(True,) * sum(out_nonzero)))
-        of_args = nonzero[p.num_closed :]
-
-        def flat_dots(
-            size: int, batched: Sequence[bool], values: Sequence[Value]
-        ) -> tuple[list[Value], list[bool]]:
-            return self._dots(size, batched, values, of_args, out_nonzero)
-
-        params = replace(p, jaxpr=jaxpr_dot, rule=VmapRule(self.closure, flat_dots))
+        dots_of = partial(self._dots, nonzero[p.num_closed :], out_nonzero)
+        params = replace(p, jaxpr=jaxpr_dot, rule=VmapRule(self.closure, dots_of))
+        dots = [t for t in tangents if not isinstance(t, Zero)]
         found = bind(custom_rule_p, *primals, *dots, params=params)
-        return outs, _with_zeros(out_nonzero, outs, found)
+        return outs, with_zeros(out_nonzero, found, [x.aval for x in outs])
 
     def _dots(
-        self, size: int, batched: Sequence[bool], values: Sequence[Value], nonzero: Mask, out: Mask
+        self, nonzero: Mask, out: Mask, size: int, batched: Sequence[bool], values: Sequence[Value]
     ) -> tuple[list[Value], list[bool]]:
         """The tangents of a batch of results; an argument has the batch where its tangent does."""
-        args, given = split_list(values, [len(nonzero)])
+        args, dots = split_list(values, [len(nonzero)])
         of_args, of_dots = split_list(batched, [len(nonzero)])
-        pairs = zip(given, of_dots, strict=True)
-        dots = [next(pairs) if nz else None for nz in nonzero]
-        both = [b or (t is not None and t[1]) for b, t in zip(of_args, dots, strict=True)]
+        none = [False] * (len(nonzero) - len(dots))
+        both = [*map(operator.or_, of_args, merge(nonzero, none, of_dots))]
 
         def lifted(x: Value, has_batch: bool, wanted: bool) -> Value:
             return move_batch(x, size, 0 if has_batch else None) if wanted else x
 
         primals = [*map(lifted, args, of_args, both)]
-        tangents = [
-            zero_like(x) if t is None else lifted(*t, w)
-            for x, t, w in zip(primals, dots, both, strict=True)
-        ]
         found: list[bool] = []
 
         def run(*xs: Value) -> list[Value]:
             outs, found[:] = self.flat_vmap(size, both, xs)
             return outs
 
-        _, out_dots = jvp_flat(run, primals, tangents)
-        return [instantiate(t) for t in select_by(out, out_dots)], select_by(out, found)
-
-
-def _with_zeros(nonzero: Mask, outs: Sequence[Value], dots: Sequence[Value]) -> list[Tangent]:
-    """The tangents of all results, from those that may not be zero."""
-    found = iter(dots)
-    return [next(found) if nz else zero_like(x) for nz, x in zip(nonzero, outs, strict=True)]
+        there = [*map(lifted, dots, of_dots, select_by(nonzero, both))]
+        tangents = with_zeros(nonzero, there, [x.aval for x in primals])
+        out_dots = select_by(out, jvp_flat(run, primals, tangents)[1])
+        return [*map(instantiate, out_dots)], select_by(out, found)

@@ -50,6 +50,14 @@ def zero_like(x: Value) -> Zero:
     return Zero(x.aval.tangent())
 
 
+def with_zeros(
+    nonzero: Sequence[bool], given: Sequence[Value], avals: Sequence[Aval]
+) -> list[Tangent]:
+    """The tangents of values of the types `avals`, from those that may not be zero."""
+    there = iter(given)
+    return [next(there) if nz else Zero(a.tangent()) for nz, a in zip(nonzero, avals, strict=True)]
+
+
 def add_tangents(x: Tangent, y: Tangent) -> Tangent:
     """The sum of two tangents or cotangents."""
     if isinstance(x, Zero):
