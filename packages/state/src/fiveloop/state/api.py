@@ -40,7 +40,7 @@ from fiveloop.core.extend import (
 )
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.masks import Masked, MaskedRead, MaskedSum, masked
-from fiveloop.state.monoids import monoid_of
+from fiveloop.state.monoids import MONOIDS, Monoid, monoid_of
 from fiveloop.state.primitives.common import (
     AccumulateParams,
     IndexParams,
@@ -180,7 +180,7 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
     base, place, layouts = through(ref, index)
-    _, at, x, _ = written(ref, index, x)
+    _, at, x = written(ref, index, x)
     if _is_now(base):
         with base.turn:
             base.turn.claim()
@@ -188,15 +188,14 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
             base.write_back(new)
         return laid(old, layouts)
     indexer, operands = normalize(base.shape, place)
-    value = _element(base, indexer, x)
-    if indexer.dynamic_axes:
-        old = bind1(get_p, base, *operands, params=IndexParams(indexer))
-        indexer, operands = _write_at(base, at)
-        _touch(base)
-        bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
-        return laid(old, layouts)
+    target, index_of_write = _write_at(base, at)
+    value = _element(base, target, x)
     _touch(base)
-    old = bind1(swap_p, base, value, params=SwapParams(indexer))
+    if not indexer.dynamic_axes and not target.dynamic_axes:
+        return laid(bind1(swap_p, base, value, params=SwapParams(indexer)), layouts)
+    old = bind1(get_p, base, *operands, params=IndexParams(indexer))
+    params = SwapParams(target, returns_old=False)
+    bind(swap_p, base, value, *index_of_write, params=params)
     return laid(old, layouts)
 
 
@@ -218,14 +217,7 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
                 base.turn.claim()
             set(chosen.part, ..., chosen.written(x))
         return
-    base, place, x, _ = written(ref, index, x)
-    if _is_now(base):
-        _write_now(base, place, x, "set")
-        return
-    indexer, operands = _write_at(base, place)
-    value = _element(base, indexer, x)
-    _touch(base)
-    bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
+    _write(ref, index, x)
 
 
 def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
@@ -238,18 +230,7 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     >>> r[...]
     Array([2., 0., 1.], dtype=float64)
     """
-    chosen = _chosen("addupdate", ref, index)
-    if chosen is not None and (not chosen.is_known or chosen.fits(x)):
-        addupdate(chosen.part, ..., chosen.or_neutral(x, monoid_of("add", ref.aval)))
-        return
-    base, place, x, _ = written(ref, index, x)
-    if _is_now(base):
-        _write_now(base, place, x, "add")
-        return
-    indexer, operands = _write_at(base, place)
-    value = _element(base, indexer, x)
-    _touch(base)
-    bind(addupdate_p, base, value, *operands, params=IndexParams(indexer))
+    _combine("addupdate", ref, index, x, MONOIDS["add"])
 
 
 def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
@@ -265,21 +246,7 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     """
     _check_ref("accumulate", ref)
     combining = monoid_of(monoid, ref.aval)
-    if monoid == "add":
-        addupdate(ref, index, x)
-        return
-    chosen = _chosen("accumulate", ref, index)
-    if chosen is not None and (not chosen.is_known or chosen.fits(x)):
-        accumulate(chosen.part, ..., chosen.or_neutral(x, combining), monoid)
-        return
-    base, place, x, _ = written(ref, index, x)
-    if _is_now(base):
-        _write_now(base, place, x, monoid)
-        return
-    indexer, operands = _write_at(base, place)
-    value = _element(base, indexer, x)
-    _touch(base)
-    bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, monoid))
+    _combine("accumulate", ref, index, x, combining)
 
 
 ACCESS.update(get=get, set=set, swap=swap, addupdate=addupdate)
@@ -433,6 +400,32 @@ def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
         old = ref.contents()
         new = put_now(old, index, x, kind, donate=not ref.is_shared)
         ref.write_back(new, shared=new is old or new is x)
+
+
+def _combine(what: str, ref: Any, index: Any, x: Any, monoid: Monoid) -> None:
+    """Combine a value with what a Ref holds, where a mask holds, if the index has one."""
+    chosen = _chosen(what, ref, index)
+    if chosen is not None and (not chosen.is_known or chosen.fits(x)):
+        ref, index, x = chosen.part, ..., chosen.or_neutral(x, monoid)
+    _write(ref, index, x, monoid)
+
+
+def _write(ref: Any, index: Any, x: Any, monoid: Monoid | None = None) -> None:
+    """Write a value at an index, or combine it with what is there by a monoid."""
+    base, place, x = written(ref, index, x, monoid)
+    kind = "set" if monoid is None else monoid.name
+    if _is_now(base):
+        _write_now(base, place, x, kind)
+        return
+    indexer, operands = _write_at(base, place)
+    value = _element(base, indexer, x)
+    _touch(base)
+    if kind == "set":
+        bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
+    elif kind == "add":
+        bind(addupdate_p, base, value, *operands, params=IndexParams(indexer))
+    else:
+        bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, kind))
 
 
 def _touch(ref: Value) -> None:

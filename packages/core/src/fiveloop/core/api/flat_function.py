@@ -7,13 +7,13 @@ from typing import Any
 
 from fiveloop.core.api.flatten import Naming, as_result, flatten_located, flatten_values
 from fiveloop.core.api.mutable import StandIn, giving, holding, is_given, stand_in
-from fiveloop.core.api.operands import base_of, check_mutable
+from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import TreeDef, keystr, leaf_paths, tree_flatten, tree_unflatten
 from fiveloop.core.rules import type_rules
-from fiveloop.core.views import View
+from fiveloop.core.views import View, base_of
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"

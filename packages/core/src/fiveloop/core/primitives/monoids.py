@@ -31,6 +31,7 @@ from fiveloop.core.primitives.elementwise import (
     maximum,
     minimum,
     mul,
+    neg,
     not_equal,
     select,
 )
@@ -62,6 +63,11 @@ class Monoid:
     def neutral(self, aval: Aval) -> Value:
         """What changes nothing, of a type."""
         return broadcast_in_dim(Scalar(hlo.identity(self.name, aval.dtype)), aval.shape, ())
+
+    def nothing(self, aval: Aval) -> Value:
+        """The same as a share: zero, added to minus zero, would change its sign; minus zero does not."""
+        neutral = self.neutral(aval)
+        return neg(neutral) if self.name == "add" else neutral
 
     def over_lanes(self, x: Value) -> Value:
         """All that stands along the first axis combined, in order."""
