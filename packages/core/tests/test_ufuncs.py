@@ -46,6 +46,14 @@ def test_integers_are_taken_where_numpy_takes_them(ufunc: np.ufunc) -> None:
     np.testing.assert_allclose(np.asarray(ufunc(as_value(I))), ufunc(I), rtol=1e-6)
 
 
+def test_rounding_of_complex_numbers_is_numpys() -> None:
+    z = X * 3 + 1j * Y * 5
+    np.testing.assert_array_equal(np.asarray(np.rint(as_value(z))), np.rint(z))
+    for ufunc in (np.floor, np.ceil):
+        with pytest.raises(TypeError, match=f"{ufunc.__name__}: expected floating point numbers"):
+            ufunc(as_value(z))
+
+
 @pytest.mark.parametrize("ufunc", REDUCTIONS, ids=lambda u: u.__name__)
 def test_reductions(ufunc: np.ufunc) -> None:
     m = np.outer(X, Y)

@@ -47,24 +47,6 @@ def copy(x: ArrayLike) -> Value:
     return to_array(value) if is_concrete(value) else value
 
 
-def real(x: ArrayLike) -> Value:
-    """The real parts; numbers that are not complex are their own."""
-    value = operand("real", "x", x)
-    return ew.real(value) if value.dtype.kind == "c" else value
-
-
-def imag(x: ArrayLike) -> Value:
-    """The imaginary parts; zeros for numbers that are not complex."""
-    value = operand("imag", "x", x)
-    return ew.imag(value) if value.dtype.kind == "c" else bc.full_like(value, 0)
-
-
-def conj(x: ArrayLike) -> Value:
-    """The complex conjugates; numbers that are not complex are their own."""
-    value = operand("conj", "x", x)
-    return ew.conj(value) if value.dtype.kind == "c" else value
-
-
 def view(x: ArrayLike, dtype: Any) -> Value:
     """The same bits read as another dtype; the last axis takes the change of width."""
     value, target = operand("view", "x", x), canonical_dtype("view", dtype)
@@ -277,20 +259,20 @@ METHODS.update(
     argsort=argsort,
     astype=op.astype,
     clip=clip,
-    conj=conj,
+    conj=ew.conj,
     copy=copy,
     cumprod=cumprod,
     cumsum=cumsum,
     diagonal=diagonal,
     dot=dot,
-    imag=imag,
+    imag=ew.imag,
     matrix_transpose=op.matrix_transpose,
     max=op.max,
     mean=op.mean,
     min=op.min,
     nonzero=nonzero,  # type: ignore[arg-type]  # the one that gives several
     prod=op.prod,
-    real=real,
+    real=ew.real,
     repeat=repeat,
     flatten=bc.reshape,
     reshape=own_method("reshape", bc.reshape),

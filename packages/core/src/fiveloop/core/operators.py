@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -174,20 +174,27 @@ def keep_axes(x: Value, shape: Shape, axes: Sequence[int]) -> Value:
     return reshape(x, [1 if k in axes else d for k, d in enumerate(shape)])
 
 
+def over_axes(
+    fun: str,
+    combine: Callable[[Value, tuple[int, ...]], Value],
+    x: Value,
+    axis: Any,
+    keepdims: bool,
+) -> Value:
+    """The elements over an axis, several, or all combined; with `keepdims` these axes are kept, at size 1."""
+    axes = canonical_axes(fun, axis, x.ndim)
+    out = combine(x, axes)
+    return keep_axes(out, x.shape, axes) if keepdims else out
+
+
 def sum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
     """The sum over `axis`, or over all; bools and narrow integers are summed as 32-bit ones."""
-    value = _widened("sum", x, dtype)
-    axes = canonical_axes("sum", axis, value.ndim)
-    out = reduce_sum(value, axes)
-    return keep_axes(out, value.shape, axes) if keepdims else out
+    return over_axes("sum", reduce_sum, _widened("sum", x, dtype), axis, keepdims)
 
 
 def prod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
     """The product over `axis`, or over all; bools and narrow integers as 32-bit ones."""
-    value = _widened("prod", x, dtype)
-    axes = canonical_axes("prod", axis, value.ndim)
-    out = reduce_prod(value, axes)
-    return keep_axes(out, value.shape, axes) if keepdims else out
+    return over_axes("prod", reduce_prod, _widened("prod", x, dtype), axis, keepdims)
 
 
 def _widened(fun: str, x: ArrayLike, dtype: Any) -> Value:
@@ -222,50 +229,37 @@ def _some(fun: str, x: ArrayLike, axis: Any) -> Value:
 def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The greatest element over `axis`, or over all."""
     value = _some("max", x, axis)
-    axes = canonical_axes("max", axis, value.ndim)
-    out = complex_max(value, axes) if value.dtype.kind == "c" else reduce_max(value, axes)
-    return keep_axes(out, value.shape, axes) if keepdims else out
+    greatest = complex_max if value.dtype.kind == "c" else reduce_max
+    return over_axes("max", greatest, value, axis, keepdims)
 
 
 def min(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The least element over `axis`, or over all."""
     value = _some("min", x, axis)
-    axes = canonical_axes("min", axis, value.ndim)
-    out = complex_min(value, axes) if value.dtype.kind == "c" else reduce_min(value, axes)
-    return keep_axes(out, value.shape, axes) if keepdims else out
+    least = complex_min if value.dtype.kind == "c" else reduce_min
+    return over_axes("min", least, value, axis, keepdims)
 
 
 def all(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """Whether all elements over `axis` are true."""
-    value = operand("all", "x", x)
-    axes = canonical_axes("all", axis, value.ndim)
-    out = reduce_and(value, axes)
-    return keep_axes(out, value.shape, axes) if keepdims else out
+    return over_axes("all", reduce_and, operand("all", "x", x), axis, keepdims)
 
 
 def any(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """Whether any element over `axis` is true."""
-    value = operand("any", "x", x)
-    axes = canonical_axes("any", axis, value.ndim)
-    out = reduce_or(value, axes)
-    return keep_axes(out, value.shape, axes) if keepdims else out
-
-
-def _arg(fun: Any, x: ArrayLike, axis: int | None, keepdims: bool) -> Value:
-    value = operand(fun.__name__, "x", x)
-    axes = canonical_axes(fun.__name__, axis, value.ndim)
-    out = fun(value, axis)
-    return keep_axes(out, value.shape, axes) if keepdims else out
+    return over_axes("any", reduce_or, operand("any", "x", x), axis, keepdims)
 
 
 def argmax_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the first greatest element."""
-    return _arg(argmax, x, axis, keepdims)
+    value = operand("argmax", "x", x)
+    return over_axes("argmax", lambda v, axes: argmax(v, axis), value, axis, keepdims)
 
 
 def argmin_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the first least element."""
-    return _arg(argmin, x, axis, keepdims)
+    value = operand("argmin", "x", x)
+    return over_axes("argmin", lambda v, axes: argmin(v, axis), value, axis, keepdims)
 
 
 def unstack(x: Value) -> Iterator[Value]:

@@ -17,7 +17,6 @@ from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.check import bad_type
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.primitives.dot import matmul
-from fiveloop.core.promotion import dtype_kind
 from fiveloop.core.trace.tracer import Tracer, current_source
 
 Function = Callable[..., Any]
@@ -77,25 +76,6 @@ def _reduced(
     return out
 
 
-def _floating(f: Function) -> Function:
-    """A function of floating point numbers, given integers too."""
-
-    def on_any(*xs: Any) -> Any:
-        return f(*promote(f.__name__, *xs, inexact=True))
-
-    return on_any
-
-
-def _whole(f: Function) -> Function:
-    """Rounding, which leaves integers as they are."""
-
-    def on_any(x: Any) -> Any:
-        value = operand(f.__name__, "x", x)
-        return f(value) if dtype_kind(value.dtype) == "f" else value
-
-    return on_any
-
-
 def _logical(f: Function) -> Function:
     def on_any(*xs: Any) -> Any:
         return f(*[ew.to_condition(x) for x in xs])
@@ -104,10 +84,8 @@ def _logical(f: Function) -> Function:
 
 
 def _is_inf(x: Any) -> Any:
-    return ew.bitwise_not(ew.bitwise_or(_is_finite(x), _is_nan(x)))
+    return ew.bitwise_not(ew.bitwise_or(ew.is_finite(x), ew.is_nan(x)))
 
-
-_is_finite, _is_nan = _floating(ew.is_finite), _floating(ew.is_nan)
 
 REDUCTIONS: dict[np.ufunc, Function] = {
     np.add: op.sum,
@@ -133,10 +111,10 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.negative: ew.neg,
     np.positive: lambda x: operand("positive", "x", x),
     np.absolute: ew.abs,
-    np.fabs: _floating(ew.abs),
+    np.fabs: lambda x: ew.abs(*promote("abs", x, inexact=True)),
     np.sign: ew.sign,
     np.square: op.square,
-    np.conjugate: me.conj,
+    np.conjugate: ew.conj,
     np.bitwise_and: ew.bitwise_and,
     np.bitwise_or: ew.bitwise_or,
     np.bitwise_xor: ew.bitwise_xor,
@@ -153,37 +131,32 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.logical_or: _logical(ew.bitwise_or),
     np.logical_xor: _logical(ew.bitwise_xor),
     np.logical_not: _logical(ew.bitwise_not),
-    np.isfinite: _is_finite,
-    np.isnan: _is_nan,
+    np.isfinite: ew.is_finite,
+    np.isnan: ew.is_nan,
     np.isinf: _is_inf,
-    np.floor: _whole(ew.floor),
-    np.ceil: _whole(ew.ceil),
-    np.rint: _whole(ew.round),
-    np.arctan2: _floating(sp.atan2),
-    **{
-        ufunc: _floating(f)
-        for ufunc, f in (
-            (np.exp, ew.exp),
-            (np.expm1, ew.expm1),
-            (np.log, ew.log),
-            (np.log1p, ew.log1p),
-            (np.sqrt, ew.sqrt),
-            (np.cbrt, ew.cbrt),
-            (np.reciprocal, ew.reciprocal),
-            (np.sin, sp.sin),
-            (np.cos, sp.cos),
-            (np.tan, sp.tan),
-            (np.arcsin, sp.asin),
-            (np.arccos, sp.acos),
-            (np.arctan, sp.atan),
-            (np.sinh, sp.sinh),
-            (np.cosh, sp.cosh),
-            (np.tanh, sp.tanh),
-            (np.arcsinh, sp.asinh),
-            (np.arccosh, sp.acosh),
-            (np.arctanh, sp.atanh),
-        )
-    },
+    np.floor: ew.floor,
+    np.ceil: ew.ceil,
+    np.rint: me.round,
+    np.arctan2: sp.atan2,
+    np.exp: ew.exp,
+    np.expm1: ew.expm1,
+    np.log: ew.log,
+    np.log1p: ew.log1p,
+    np.sqrt: ew.sqrt,
+    np.cbrt: ew.cbrt,
+    np.reciprocal: ew.reciprocal,
+    np.sin: sp.sin,
+    np.cos: sp.cos,
+    np.tan: sp.tan,
+    np.arcsin: sp.asin,
+    np.arccos: sp.acos,
+    np.arctan: sp.atan,
+    np.sinh: sp.sinh,
+    np.cosh: sp.cosh,
+    np.tanh: sp.tanh,
+    np.arcsinh: sp.asinh,
+    np.arccosh: sp.acosh,
+    np.arctanh: sp.atanh,
 }
 """NumPy's functions by the operation of core of the same meaning."""
 

@@ -10,7 +10,6 @@ from fiveloop.core import methods as me
 from fiveloop.core import operators as op
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.broadcast import full_like
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.promotion import dtype_kind
 
@@ -138,7 +137,7 @@ def reciprocal(x: ArrayLike) -> Value:
     >>> fnp.reciprocal(4)
     Array(0.25, dtype=float32, weak_type=True)
     """
-    return ew.reciprocal(_inexact("reciprocal", x))
+    return ew.reciprocal(x)
 
 
 def sin(x: ArrayLike) -> Value:
@@ -418,8 +417,7 @@ def real(x: ArrayLike) -> Value:
     >>> fnp.real(np.array([1 + 2j]))
     Array([1.], dtype=float64)
     """
-    value = operand("real", "x", x)
-    return ew.real(value) if value.dtype.kind == "c" else value
+    return ew.real(x)
 
 
 def imag(x: ArrayLike) -> Value:
@@ -428,8 +426,7 @@ def imag(x: ArrayLike) -> Value:
     >>> fnp.imag(np.array([1 + 2j]))
     Array([2.], dtype=float64)
     """
-    value = operand("imag", "x", x)
-    return ew.imag(value) if value.dtype.kind == "c" else full_like(value, 0)
+    return ew.imag(x)
 
 
 def conj(x: ArrayLike) -> Value:
@@ -438,8 +435,7 @@ def conj(x: ArrayLike) -> Value:
     >>> fnp.conj(np.array([1 + 2j]))
     Array([1.-2.j], dtype=complex128)
     """
-    value = operand("conj", "x", x)
-    return ew.conj(value) if value.dtype.kind == "c" else value
+    return ew.conj(x)
 
 
 def angle(x: ArrayLike) -> Value:

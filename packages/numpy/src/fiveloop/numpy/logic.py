@@ -164,7 +164,7 @@ def isnan(x: ArrayLike) -> Value:
     Array([False,  True], dtype=bool)
     """
     value = operand("isnan", "x", x)
-    return ew.not_equal(value, value)
+    return ew.is_nan(value)
 
 
 def isinf(x: ArrayLike) -> Value:
