@@ -1,57 +1,55 @@
-"""The derivative that a custom rule gives, as a jaxpr: for rules that change what it does."""
+"""Custom rules of equations with one more operand in front, which a form of the rule's derivative takes, too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
     AxisScope,
     CustomRuleParams,
+    Mask,
     Masked,
     Operand,
     Rule,
+    Staged,
+    custom_rule_p,
     rule_jvp,
     rule_transpose,
 )
-from fiveloop.core.extend import Tangent, stage
+from fiveloop.core.extend import Tangent, Zero, bind, stage
 
+RunJvp = Callable[[Value, Staged, Sequence[Value], Mask], list[Value]]
+"""Run a staged derivative, with the operand in front, the jaxpr's other operands, and which tangents are not zero.
 
-@dataclass(frozen=True)
-class StagedJvp:
-    """`jaxpr : [*captured, *values, *nonzero dots] -> [*outs, *nonzero outs_dot]`, and `args` for it."""
-
-    jaxpr: Jaxpr
-    captured: Sequence[Value]
-    args: Sequence[Value]
-    flat: Masked
-
-    def apart(self, results: Sequence[Value]) -> tuple[list[Value], list[Tangent]]:
-        """Results and tangents, from what a form of the jaxpr has given."""
-        outs, outs_dot = self.flat.apart(results)
-        return outs, [t for t in outs_dot if t is not None]
-
-
-def staged_jvp(
-    p: CustomRuleParams, values: Sequence[Value], tangents: Sequence[Tangent]
-) -> StagedJvp:
-    """What the rule of an equation computes at these values and tangents."""
-    flat = Masked(partial(rule_jvp, p), len(values), tangents)
-    args = [*values, *flat.dots]
-    staged = stage(flat, [x.aval for x in args], p.name)
-    return StagedJvp(staged.jaxpr, staged.captured, [*staged.captured, *args], flat)
+staged.jaxpr : [*captured, *values, *nonzero dots] -> [*outs, *nonzero outs_dot]
+"""
 
 
 class LedRule(Rule):
-    """The rule of an equation that is given one more operand, in front: what another rule does, and more."""
+    """The rule of an equation with one more operand in front: another rule, whose derivative `run_jvp` runs."""
 
-    def __init__(self, inner: CustomRuleParams) -> None:
+    def __init__(self, inner: CustomRuleParams, run_jvp: RunJvp) -> None:
         self.inner = inner
+        self.run_jvp = run_jvp
         self.kind = inner.rule.kind
         self.transposes = inner.rule.transposes
         self.ignores_closed = inner.rule.ignores_closed
+
+    def jvp(
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[Value], list[Tangent]]:
+        """What the rule gives, from a jaxpr of it that takes the operand in front."""
+        lead, *values = primals
+        flat = Masked(partial(rule_jvp, self.inner), len(values), tangents[1:])
+        args = [*values, *flat.dots]
+        staged = stage(flat, [x.aval for x in args], self.inner.name)
+        nonzero = tuple(not isinstance(t, Zero) for t in tangents[1:])
+        results = self.run_jvp(lead, staged, [*staged.captured, *args], nonzero)
+        outs, outs_dot = flat.apart(results)
+        return outs, [t for t in outs_dot if t is not None]
 
     def transpose(
         self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
@@ -60,8 +58,11 @@ class LedRule(Rule):
         return [None, *rule_transpose(self.inner, cts, operands[1:])]
 
 
-def with_lead(p: CustomRuleParams, jaxpr: Jaxpr, rule: LedRule) -> CustomRuleParams:
-    """The params of the equation with one more operand: its jaxpr, and its rule."""
-    return replace(
-        p, jaxpr=jaxpr, rule=rule, num_closed=p.num_closed + 1, scope=AxisScope(p.axes, p.axes)
-    )
+def bind_led(
+    p: CustomRuleParams, lead: Value, operands: Sequence[Value], jaxpr: Jaxpr, run_jvp: RunJvp
+) -> list[Value]:
+    """The equation with one more operand in front, which its jaxpr takes, and its derivative."""
+    scope = AxisScope(p.axes, p.axes)
+    rule = LedRule(p, run_jvp)
+    params = replace(p, jaxpr=jaxpr, rule=rule, num_closed=p.num_closed + 1, scope=scope)
+    return bind(custom_rule_p, lead, *operands, params=params)

@@ -6,13 +6,15 @@ does: an effect without a position. A jaxpr with such an effect means something 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
 from fiveloop.core.errors import UnboundAxisError
 from fiveloop.core.ir.effects import Effect, Effects
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, values_in, with_values
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,13 @@ def axes_in(params: Any) -> set[NamedAxis]:
     >>> axes_in(jaxpr.eqns[0].params)
     {NamedAxis(name='rows', size=4, level=0)}
     """
-    if not is_dataclass(params):
-        return set()
-    values = (getattr(params, f.name) for f in fields(params))
-    return {axis for value in values for axis in _axes_of_value(value)}
-
-
-def _axes_of_value(value: Any) -> Iterator[NamedAxis]:
-    if isinstance(value, NamedAxis):
-        yield value
-    elif isinstance(value, Jaxpr):
-        if value.effects:
-            yield from axes_of(value.effects)
-    elif isinstance(value, tuple):
-        for inner in value:
-            yield from _axes_of_value(inner)
+    found: set[NamedAxis] = set()
+    for value in values_in(params):
+        if isinstance(value, NamedAxis):
+            found.add(value)
+        elif isinstance(value, Jaxpr) and value.effects:
+            found.update(axes_of(value.effects))
+    return found
 
 
 def unbound(what: str, axes: Iterable[NamedAxis]) -> UnboundAxisError:
@@ -158,26 +152,15 @@ def _eqn_with_axes(eqn: Eqn, mapping: Mapping[NamedAxis, NamedAxis]) -> Eqn:
     return eqn.replace(params=params, effects=_effects_with_axes(eqn.effects, mapping))
 
 
-def params_with_axes(params: Any, mapping: Mapping[NamedAxis, NamedAxis]) -> Any:
+def params_with_axes(params: P, mapping: Mapping[NamedAxis, NamedAxis]) -> P:
     """Params with axes replaced by others, in the jaxprs among them too."""
-    changed = {}
-    for field in fields(params):
-        old = getattr(params, field.name)
-        new = _value_with_axes(old, mapping)
-        if new is not old:
-            changed[field.name] = new
-    return replace(params, **changed) if changed else params
 
+    def change(value: Any) -> Any:
+        if isinstance(value, NamedAxis):
+            return mapping.get(value, value)
+        return with_axes(value, mapping) if isinstance(value, Jaxpr) else value
 
-def _value_with_axes(value: Any, mapping: Mapping[NamedAxis, NamedAxis]) -> Any:
-    if isinstance(value, NamedAxis):
-        return mapping.get(value, value)
-    if isinstance(value, Jaxpr):
-        return with_axes(value, mapping)
-    if type(value) is tuple:
-        new = tuple(_value_with_axes(x, mapping) for x in value)
-        return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
-    return value
+    return with_values(params, change)
 
 
 def _effects_with_axes(

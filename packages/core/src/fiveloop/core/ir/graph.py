@@ -58,15 +58,30 @@ def acts(eqn: Eqn) -> bool:
     return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)
 
 
+Keep = Callable[[Eqn, set[Var]], Eqn | None]
+
+
+def needed(eqns: Sequence[Eqn], outs: Iterable[Atom], keep: Keep) -> tuple[list[Eqn], set[Var]]:
+    """The equations that `keep` leaves, asked from the last to the first, and the variables that these and `outs` use.
+
+    `keep` is given an equation and the variables used after it, and gives what is left of the equation, if anything.
+    """
+    used, kept = used_vars(outs), list[Eqn]()
+    for eqn in reversed(eqns):
+        left = keep(eqn, used)
+        if left is not None:
+            used |= used_vars(left.invars)
+            kept.append(left)
+    return kept[::-1], used
+
+
 def prune(eqns: Sequence[Eqn], outs: Sequence[Atom]) -> list[Eqn]:
     """The equations that `outs` need, and those with effects that must stay; equations stay whole."""
-    used: set[Var] = used_vars(outs)
-    kept: list[Eqn] = []
-    for eqn in reversed(eqns):
-        if not used.isdisjoint(eqn.outvars) or must_stay(eqn):
-            used |= used_vars(eqn.invars)
-            kept.append(eqn)
-    return kept[::-1]
+
+    def keep(eqn: Eqn, used: set[Var]) -> Eqn | None:
+        return eqn if not used.isdisjoint(eqn.outvars) or must_stay(eqn) else None
+
+    return needed(eqns, outs, keep)[0]
 
 
 def invariant(eqns: Iterable[Eqn], fixed: Collection[Var]) -> set[Var]:

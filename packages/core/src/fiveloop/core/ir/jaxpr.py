@@ -7,8 +7,9 @@ constants or their binders through its caller; a closed-over tracer or Ref is an
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -221,6 +222,46 @@ def _position(place: dict[Var, int], atom: Atom) -> int | None:
     return place.get(atom) if isinstance(atom, Var) else None
 
 
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple([f.name for f in fields(kind)]) if is_dataclass(kind) else ()
+
+
+def param_names(params: Any) -> tuple[str, ...]:
+    """The names of what params hold."""
+    kind: Any = type(params)
+    return _field_names(kind)
+
+
+def values_in(params: Any) -> Iterator[Any]:
+    """What params hold, directly or in tuples."""
+    waiting = [getattr(params, name) for name in param_names(params)]
+    while waiting:
+        value = waiting.pop(0)
+        if type(value) is tuple:
+            waiting[:0] = value
+        else:
+            yield value
+
+
+def with_values(params: P, change: Callable[[Any], Any]) -> P:
+    """Params with `change` of what they hold, directly or in tuples; themselves if nothing is another."""
+    changed: dict[str, Any] = {}
+    for name in param_names(params):
+        old = getattr(params, name)
+        new = _changed(old, change)
+        if new is not old:
+            changed[name] = new
+    return replace(params, **changed) if changed else params  # type: ignore[type-var]  # it is a dataclass
+
+
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    if type(value) is not tuple:
+        return change(value)
+    new = tuple([_changed(x, change) for x in value])
+    return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
+
+
 def jaxprs_in(params: Any) -> list[Jaxpr]:
     """The jaxprs that params hold, directly or in tuples.
 
@@ -230,15 +271,7 @@ def jaxprs_in(params: Any) -> list[Jaxpr]:
         b:f32*[] = mul a a
       in (b,) }
     """
-    if not is_dataclass(params):
-        return []
-    found: list[Jaxpr] = []
-    for field in fields(params):
-        value = getattr(params, field.name)
-        found += [
-            j for j in (value if isinstance(value, tuple) else (value,)) if isinstance(j, Jaxpr)
-        ]
-    return found
+    return [x for x in values_in(params) if isinstance(x, Jaxpr)]
 
 
 def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:
@@ -248,16 +281,7 @@ def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:
     >>> with_jaxprs(params, lambda jaxpr: dce(jaxpr, (True, False))[0])
     ClosedCallParams(jaxpr={ lambda a:f32*[] ; let in (a,) }, name='square', inline=False)
     """
-    if not is_dataclass(params):
-        return params
-    changed: dict[str, Any] = {}
-    for field in fields(params):
-        value = getattr(params, field.name)
-        if isinstance(value, Jaxpr):
-            changed[field.name] = fun(value)
-        elif isinstance(value, tuple) and any(isinstance(x, Jaxpr) for x in value):
-            changed[field.name] = tuple(fun(x) if isinstance(x, Jaxpr) else x for x in value)
-    return replace(params, **changed) if changed else params  # type: ignore[type-var]  # it is a dataclass
+    return with_values(params, lambda x: fun(x) if isinstance(x, Jaxpr) else x)
 
 
 def all_atoms(jaxpr: Jaxpr) -> Iterable[Atom]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.ir.graph import must_stay
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
+from fiveloop.core.ir.graph import must_stay, needed
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var
 from fiveloop.core.passes import Pass, register_pass
 from fiveloop.core.rules import dce_rules
 from fiveloop.core.util import Mask, select_by
@@ -42,18 +42,15 @@ register_pass(Pass("dce", after=("rules",), applies=lambda jaxpr: True, run=_dce
 
 def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:
     outs = select_by(used_outs, jaxpr.outvars)
-    used: set[Var] = used_vars(outs)
-    eqns: list[Eqn] = []
-    for eqn in reversed(jaxpr.eqns):
-        needed = [v in used for v in eqn.outvars]
-        rule = dce_rules.find(eqn.primitive)
-        smaller: Eqn | None = eqn
-        if rule is not None:
-            smaller = rule(needed, eqn)[1]
-        elif not any(needed) and not must_stay(eqn):
-            smaller = None
-        if smaller is not None:
-            used |= used_vars(smaller.invars)
-            eqns.append(smaller)
+    eqns, used = needed(jaxpr.eqns, outs, _smaller)
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, keep_ins, strict=True))
-    return Jaxpr(select_by(mask, jaxpr.invars), eqns[::-1], outs, jaxpr.name), mask
+    return Jaxpr(select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
+
+
+def _smaller(eqn: Eqn, used: set[Var]) -> Eqn | None:
+    """What is left of an equation of which those results are used."""
+    wanted = [v in used for v in eqn.outvars]
+    rule = dce_rules.find(eqn.primitive)
+    if rule is not None:
+        return rule(wanted, eqn)[1]
+    return eqn if any(wanted) or must_stay(eqn) else None

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from fiveloop.core import Value
-from fiveloop.core.engine import CustomRuleParams, custom_rule_p
-from fiveloop.core.extend import Primitive, Tangent, bind, closed_call_p, eval_jaxpr
+from fiveloop.core.engine import CustomRuleParams, Staged, custom_rule_p
+from fiveloop.core.extend import Primitive, bind, closed_call_p, eval_jaxpr
 from fiveloop.state.handlers.thread import Handling, define_handler
-from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
+from fiveloop.state.staged_rule import bind_led
 
 
 def call_handler(
@@ -38,25 +38,13 @@ def custom_rule_handler(
 ) -> list[Value]:
     """Call the jaxpr with the Ref, and the rule with it where it is differentiated."""
     assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
-    params = with_lead(p, handling.thread(p.jaxpr), HandledRule(p, handling))
-    return bind(custom_rule_p, ref, *operands, params=params)
 
+    def run_jvp(
+        ref: Value, staged: Staged, args: Sequence[Value], nonzero: Sequence[bool]
+    ) -> list[Value]:
+        return eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
 
-class HandledRule(LedRule):
-    """The rule of an equation whose effect is handled: what the user's rule does of it is done to the Ref, too."""
-
-    def __init__(self, inner: CustomRuleParams, handling: Handling) -> None:
-        super().__init__(inner)
-        self.handling = handling
-
-    def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
-        """What the rule gives, from a jaxpr of it through which the Ref goes."""
-        ref, *values = primals
-        staged = staged_jvp(self.inner, values, tangents[1:])
-        threaded = self.handling.thread(staged.jaxpr)
-        return staged.apart(eval_jaxpr(threaded, [ref, *staged.args]))
+    return bind_led(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
 
 
 define_handler(closed_call_p, partial(call_handler, closed_call_p))

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from fiveloop.core import Value
-from fiveloop.core.engine import CustomRuleParams, custom_rule_p
-from fiveloop.core.extend import Primitive, Tangent, Zero, bind, closed_call_p
+from fiveloop.core.engine import CustomRuleParams, Mask, Staged, custom_rule_p, select_by
+from fiveloop.core.extend import Primitive, bind, closed_call_p
 from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predicated, predicated
-from fiveloop.state.staged_rule import LedRule, staged_jvp, with_lead
+from fiveloop.state.staged_rule import bind_led
 
 
 def call_predicate(
@@ -39,30 +39,14 @@ def custom_rule_predicate(
     """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
     if p.jaxpr is None:
         return bind(custom_rule_p, *operands, params=p)
-    params = with_lead(p, predicated(p.jaxpr, guard), PredicatedRule(p, guard))
-    return bind(custom_rule_p, pred, *operands, params=params)
 
+    def run_jvp(pred: Value, staged: Staged, args: Sequence[Value], nonzero: Mask) -> list[Value]:
+        # A tangent is guarded as its value is.
+        refs, own = ((*m, *select_by(nonzero, m)) for m in (guard.refs, guard.own))
+        inner = replace(guard, refs=refs, own=own).after(len(staged.captured))
+        return eval_predicated(pred, staged.jaxpr, args, inner)
 
-class PredicatedRule(LedRule):
-    """The rule of an equation that runs on condition: what the user's rule does is done on condition, too."""
-
-    def __init__(self, inner: CustomRuleParams, guard: Guard) -> None:
-        super().__init__(inner)
-        self.guard = guard
-
-    def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
-        """What the rule gives, from a jaxpr of it that is run on condition; a tangent is guarded as its value is."""
-        pred, *values = primals
-        staged = staged_jvp(self.inner, values, tangents[1:])
-        nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
-        refs, own = (
-            (*mask, *[m for m, nz in zip(mask, nonzero, strict=True) if nz])
-            for mask in (self.guard.refs, self.guard.own)
-        )
-        guard = replace(self.guard, refs=refs, own=own).after(len(staged.captured))
-        return staged.apart(eval_predicated(pred, staged.jaxpr, staged.args, guard))
+    return bind_led(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
 
 
 define_predicate(closed_call_p, partial(call_predicate, closed_call_p))
