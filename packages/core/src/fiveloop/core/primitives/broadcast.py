@@ -6,7 +6,7 @@ Batching rules of all other files use the helpers at the end: `move_axis`, `bdim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,24 +46,27 @@ from fiveloop.core.rules import (
     define,
     pure,
 )
-from fiveloop.core.trace.tracer import bind1
+from fiveloop.core.trace.tracer import bind, bind1
 
 Tangent = Value | Zero
 
 
-def linear_jvp(prim: Primitive[Any]) -> Jvp:
-    """The jvp of a primitive that is linear in its one operand: itself."""
+def jvp_of_one(prim: Primitive[Any], tangent: Callable[[Value, Value, Value, Any], Tangent]) -> Jvp:
+    """The jvp of a primitive of one operand and one result, from `tangent(t, out, x, p)`."""
 
     def rule(
         primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
     ) -> tuple[list[Value], list[Tangent]]:
-        out = bind1(prim, *primals, params=p)
-        (t,) = tangents
-        if isinstance(t, Zero):
-            return [out], [Zero(out.aval.tangent())]
-        return [out], [bind1(prim, t, params=p)]
+        (x,), (t,) = primals, tangents
+        out = bind1(prim, x, params=p)
+        return [out], [Zero(out.aval.tangent()) if isinstance(t, Zero) else tangent(t, out, x, p)]
 
     return rule
+
+
+def linear_jvp(prim: Primitive[Any]) -> Jvp:
+    """The jvp of a primitive that is linear in its one operand: itself."""
+    return jvp_of_one(prim, lambda t, out, x, p: bind1(prim, t, params=p))
 
 
 def linear_transpose(back: Any) -> Transpose:
@@ -74,6 +77,23 @@ def linear_transpose(back: Any) -> Transpose:
         return [Zero(x.aval)] if isinstance(ct, Zero) else [back(ct, x.aval, p)]
 
     return rule
+
+
+def batch_in_front(prim: Primitive[Any], batched: Callable[[Any, Dim], Any]) -> Batch:
+    """The batching rule that puts the batch axis of all operands and results in front, under `batched(p, size)`."""
+
+    def rule(
+        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[Value], list[int | None]]:
+        outs = bind(prim, *broadcast_batch(operands, dims, size), params=batched(p, size))
+        return outs, [0] * len(outs)
+
+    return rule
+
+
+def along_next_axis(p: Any, size: Dim) -> Any:
+    """Params whose `axis` counts one more axis in front."""
+    return replace(p, axis=p.axis + 1)
 
 
 # broadcast_in_dim
@@ -139,14 +159,6 @@ def _broadcast_back(ct: Value, aval: Aval, p: BroadcastParams) -> Value:
     return reshape(reduce_sum(ct, summed), aval.shape)
 
 
-def _broadcast_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: BroadcastParams
-) -> tuple[list[Value], list[int | None]]:
-    x = bdim_at_front(operands[0], dims[0], size)
-    batched = BroadcastParams((size, *p.shape), (0, *[k + 1 for k in p.dims]))
-    return [bind1(broadcast_in_dim_p, x, params=batched)], [0]
-
-
 define(
     broadcast_in_dim_p,
     abstract_eval=pure(_broadcast_aval),
@@ -154,7 +166,10 @@ define(
     lower=lambda ctx, xs, p: [hlo.broadcast_in_dim(ctx.b, xs[0], p.shape, p.dims)],
     jvp=linear_jvp(broadcast_in_dim_p),
     transpose=linear_transpose(_broadcast_back),
-    batch=_broadcast_batch,
+    batch=batch_in_front(
+        broadcast_in_dim_p,
+        lambda p, size: BroadcastParams((size, *p.shape), (0, *[k + 1 for k in p.dims])),
+    ),
     view=True,
 )
 
@@ -256,13 +271,6 @@ def reshape_aval(avals: Sequence[Aval], p: ReshapeParams) -> list[Aval]:
     return [x.update(shape=p.shape)]
 
 
-def _reshape_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ReshapeParams
-) -> tuple[list[Value], list[int | None]]:
-    x = bdim_at_front(operands[0], dims[0], size)
-    return [bind1(reshape_p, x, params=ReshapeParams((size, *p.shape)))], [0]
-
-
 define(
     reshape_p,
     abstract_eval=pure(reshape_aval),
@@ -270,7 +278,7 @@ define(
     lower=lambda ctx, xs, p: [hlo.reshape(ctx.b, xs[0], p.shape)],
     jvp=linear_jvp(reshape_p),
     transpose=linear_transpose(lambda ct, aval, p: reshape(ct, aval.shape)),
-    batch=_reshape_batch,
+    batch=batch_in_front(reshape_p, lambda p, size: ReshapeParams((size, *p.shape))),
     view=True,
 )
 

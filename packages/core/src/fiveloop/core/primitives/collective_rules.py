@@ -19,8 +19,8 @@ from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect, axes_in, batch_axi
 from fiveloop.core.ir.effects import Effects
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
-    Tangent,
     bdim_at,
+    jvp_of_one,
     linear_jvp,
     linear_transpose,
     move_axis,
@@ -35,7 +35,6 @@ from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
 from fiveloop.core.primitives.monoids import mean_of_winners
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
 from fiveloop.core.primitives.shape import concatenate, iota
-from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import NOT_LINEAR, Jvp, Refusal, define
 from fiveloop.core.trace.tracer import bind1
 
@@ -383,19 +382,9 @@ def _without_parts(name: str, what: str, x: ShapedArray, axis: int, p: Any) -> t
 # derivatives
 
 
-def _extreme_jvp(prim: Primitive[ReduceLanesParams]) -> Jvp:
+def _extreme_tangent(t: Value, out: Value, x: Value, p: ReduceLanesParams) -> Value:
     """The mean of the tangents of the lanes that have the extreme."""
-
-    def rule(
-        primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceLanesParams
-    ) -> tuple[list[Value], list[Tangent]]:
-        (x,), (t,) = primals, tangents
-        out = bind1(prim, x, params=p)
-        if isinstance(t, Zero):
-            return [out], [Zero(out.aval.tangent())]
-        return [out], [mean_of_winners(x, out, t, lambda z: bind1(psum_p, z, params=p))]
-
-    return rule
+    return mean_of_winners(x, out, t, lambda z: bind1(psum_p, z, params=p))
 
 
 def _sum_back(ct: Value, aval: Aval, p: ReduceLanesParams) -> Value:
@@ -453,8 +442,12 @@ def _define_collective(
 
 
 _define_collective(psum_p, "iufc", _same_shape, _reduce_rows(reduce_sum), transpose=_sum_back)
-_define_collective(pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max), _extreme_jvp(pmax_p))
-_define_collective(pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min), _extreme_jvp(pmin_p))
+_define_collective(
+    pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max), jvp_of_one(pmax_p, _extreme_tangent)
+)
+_define_collective(
+    pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min), jvp_of_one(pmin_p, _extreme_tangent)
+)
 _define_collective(all_gather_p, "biufc", _gathered_shape, _gather_rows, transpose=_gather_back)
 _define_collective(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, transpose=_scatter_back)
 _define_collective(

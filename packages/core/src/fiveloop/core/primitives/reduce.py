@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     ReduceParams,
     Tangent,
+    along_next_axis,
+    batch_in_front,
     bind_reduction,
     define_reduction,
-    move_axis,
+    jvp_of_one,
     reduce_sum,
     reduced_aval,
     reshape,
@@ -41,7 +43,7 @@ from fiveloop.core.primitives.family import zero_jvp
 from fiveloop.core.primitives.monoids import mean_of_winners
 from fiveloop.core.primitives.running import CumulativeParams, cumprod, shifted
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import Jvp, Lower, define, pure
+from fiveloop.core.rules import Lower, define, pure
 from fiveloop.core.trace.tracer import bind1
 
 reduce_prod_p: Primitive[ReduceParams] = Primitive("reduce_prod")
@@ -85,35 +87,21 @@ def _reduce_some(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Valu
     return bind_reduction(prim, value, over)
 
 
-def _extreme_jvp(prim: Primitive[ReduceParams]) -> Jvp:
+def _extreme_tangent(t: Value, out: Value, x: Value, p: ReduceParams) -> Value:
     """The mean of the tangents of the elements that are equal to the extreme."""
-
-    def rule(
-        primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceParams
-    ) -> tuple[list[Value], list[Tangent]]:
-        (x,), (t,) = primals, tangents
-        out = bind1(prim, x, params=p)
-        if isinstance(t, Zero):
-            return [out], [Zero(out.aval.tangent())]
-        found = restore_axes(out, x.shape, p.axes)
-        return [out], [mean_of_winners(x, found, t, lambda z: reduce_sum(z, p.axes))]
-
-    return rule
+    found = restore_axes(out, x.shape, p.axes)
+    return mean_of_winners(x, found, t, lambda z: reduce_sum(z, p.axes))
 
 
-def _prod_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: ReduceParams
-) -> tuple[list[Value], list[Tangent]]:
+def _prod_tangent(t: Value, out: Value, x: Value, p: ReduceParams) -> Tangent:
     """Each tangent times the products before and after its element: right where elements are zero."""
-    (x,), (t,) = primals, tangents
-    out = bind1(reduce_prod_p, x, params=p)
-    if isinstance(t, Zero) or not size_of([x.shape[k] for k in p.axes]):
-        return [out], [Zero(out.aval.tangent())]
+    if not size_of([x.shape[k] for k in p.axes]):
+        return Zero(out.aval.tangent())
     rows, t_rows = _reduced_in_front(x, p.axes), _reduced_in_front(t, p.axes)
     ahead, back = CumulativeParams(0), CumulativeParams(0, reverse=True)
     before = shifted(cumprod(rows), ahead, 1)
     after = shifted(cumprod(rows, reverse=True), back, 1)
-    return [out], [reduce_sum(mul(t_rows, mul(before, after)), 0)]
+    return reduce_sum(mul(t_rows, mul(before, after)), 0)
 
 
 def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
@@ -124,9 +112,9 @@ def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
     return reshape(moved, (count, *[x.shape[k] for k in kept]))
 
 
-define_reduction(reduce_prod_p, "mul", "iufc", _prod_jvp)
-define_reduction(reduce_max_p, "max", "biuf", _extreme_jvp(reduce_max_p))
-define_reduction(reduce_min_p, "min", "biuf", _extreme_jvp(reduce_min_p))
+define_reduction(reduce_prod_p, "mul", "iufc", jvp_of_one(reduce_prod_p, _prod_tangent))
+define_reduction(reduce_max_p, "max", "biuf", jvp_of_one(reduce_max_p, _extreme_tangent))
+define_reduction(reduce_min_p, "min", "biuf", jvp_of_one(reduce_min_p, _extreme_tangent))
 define_reduction(reduce_and_p, "and", "b", zero_jvp(reduce_and_p))
 define_reduction(reduce_or_p, "or", "b", zero_jvp(reduce_or_p))
 
@@ -207,19 +195,6 @@ def _arg_lower(kind: str) -> Lower:
     return rule
 
 
-def _arg_batch(prim: Primitive[ArgParams]) -> Any:
-    def rule(
-        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ArgParams
-    ) -> tuple[list[Value], list[int | None]]:
-        (d,) = dims
-        if d is None:
-            return [bind1(prim, *operands, params=p)], [None]
-        out = bind1(prim, move_axis(operands[0], d, 0), params=replace(p, axis=p.axis + 1))
-        return [out], [0]
-
-    return rule
-
-
 for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
     define(
         _prim,
@@ -227,5 +202,5 @@ for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
         cost=reduction_cost,
         lower=_arg_lower(_kind),
         jvp=zero_jvp(_prim),
-        batch=_arg_batch(_prim),
+        batch=batch_in_front(_prim, along_next_axis),
     )

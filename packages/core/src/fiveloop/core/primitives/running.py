@@ -19,7 +19,9 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     Tangent,
-    broadcast_batch,
+    along_next_axis,
+    batch_in_front,
+    jvp_of_one,
     linear_jvp,
     linear_transpose,
 )
@@ -202,16 +204,6 @@ def _plus_log2(b: Builder, x: IRValue) -> IRValue:
     return hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
 
 
-def _batch(prim: Primitive[CumulativeParams]) -> Any:
-    def rule(
-        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CumulativeParams
-    ) -> tuple[list[Value], list[int | None]]:
-        xs = broadcast_batch(operands, dims, size)
-        return [bind1(prim, *xs, params=replace(p, axis=p.axis + 1))], [0]
-
-    return rule
-
-
 Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]
 """From an element, the result before it, the result and whether the element comes first: the derivatives by the
 result before and by the element."""
@@ -220,18 +212,12 @@ result before and by the element."""
 def _recurrent_jvp(prim: Primitive[CumulativeParams], first: Any, slopes: Slopes) -> Jvp:
     """`y_dot[i] = by_before[i] * y_dot[i-1] + by_x[i] * x_dot[i]`."""
 
-    def rule(
-        primals: Sequence[Value], tangents: Sequence[Tangent], p: CumulativeParams
-    ) -> tuple[list[Value], list[Tangent]]:
-        (x,), (t,) = primals, tangents
-        y = bind1(prim, x, params=p)
-        if isinstance(t, Zero):
-            return [y], [Zero(y.aval.tangent())]
+    def tangent(t: Value, y: Value, x: Value, p: CumulativeParams) -> Value:
         starts = equal(iota(np.int32, x.shape, p.axis), x.shape[p.axis] - 1 if p.reverse else 0)
         by_before, by_x = slopes(x, shifted(y, p, first), y, starts)
-        return [y], [linear_recurrence(by_before, mul(by_x, t), p.axis, p.reverse)]
+        return linear_recurrence(by_before, mul(by_x, t), p.axis, p.reverse)
 
-    return rule
+    return jvp_of_one(prim, tangent)
 
 
 def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
@@ -272,7 +258,7 @@ def _define(
         lower=lower,
         jvp=jvp,
         transpose=NOT_LINEAR if transpose is None else transpose,
-        batch=_batch(prim),
+        batch=batch_in_front(prim, along_next_axis),
     )
 
 

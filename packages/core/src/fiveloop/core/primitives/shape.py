@@ -18,8 +18,9 @@ from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     Tangent,
+    along_next_axis,
+    batch_in_front,
     bdim_at,
-    broadcast_batch,
     broadcast_in_dim,
     expand_dims,
     full,
@@ -386,13 +387,6 @@ def _concatenate_transpose(
     ]
 
 
-def _concatenate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ConcatenateParams
-) -> tuple[list[Value], list[int | None]]:
-    xs = broadcast_batch(operands, dims, size)
-    return [bind1(concatenate_p, *xs, params=ConcatenateParams(p.axis + 1))], [0]
-
-
 define(
     concatenate_p,
     abstract_eval=pure(_concatenate_aval),
@@ -400,7 +394,7 @@ define(
     lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
     jvp=_concatenate_jvp,
     transpose=_concatenate_transpose,
-    batch=_concatenate_batch,
+    batch=batch_in_front(concatenate_p, along_next_axis),
 )
 
 

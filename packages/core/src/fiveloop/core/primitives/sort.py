@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,12 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import Tangent, broadcast_batch, reshape
+from fiveloop.core.primitives.broadcast import (
+    Tangent,
+    along_next_axis,
+    batch_in_front,
+    reshape,
+)
 from fiveloop.core.primitives.check import array_avals, bad_value, canonical_axis
 from fiveloop.core.primitives.convert import operand
 from fiveloop.core.primitives.costs import sort_cost
@@ -99,18 +104,11 @@ def _sort_jvp(
     return outs, dots
 
 
-def _sort_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: SortParams
-) -> tuple[list[Value], list[int | None]]:
-    xs = broadcast_batch(operands, dims, size)
-    return bind(sort_p, *xs, params=replace(p, axis=p.axis + 1)), [0] * len(xs)
-
-
 define(
     sort_p,
     abstract_eval=pure(_sort_aval),
     cost=sort_cost,
     lower=_sort_lower,
     jvp=_sort_jvp,
-    batch=_sort_batch,
+    batch=batch_in_front(sort_p, along_next_axis),
 )

@@ -17,7 +17,8 @@ from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     Tangent,
-    bdim_at_front,
+    batch_in_front,
+    jvp_of_one,
     linear_jvp,
     linear_transpose,
 )
@@ -244,14 +245,10 @@ def _integer_pow_lower(ctx: Any, xs: Sequence[IRValue], p: IntegerPowParams) -> 
     return [hlo.div(b, one, done) if p.y < 0 else done]
 
 
-def _integer_pow_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: IntegerPowParams
-) -> tuple[list[Value], list[Tangent]]:
-    (x,), (t,) = primals, tangents
-    out = bind1(integer_pow_p, x, params=p)
-    if isinstance(t, Zero) or p.y == 0 or not out.aval.differentiable:
-        return [out], [Zero(out.aval.tangent())]
-    return [out], [mul(t, mul(float(p.y), integer_pow(x, p.y - 1)))]
+def _integer_pow_tangent(t: Value, out: Value, x: Value, p: IntegerPowParams) -> Tangent:
+    if p.y == 0 or not out.aval.differentiable:
+        return Zero(out.aval.tangent())
+    return mul(t, mul(float(p.y), integer_pow(x, p.y - 1)))
 
 
 def _integer_pow_cost(avals: Sequence[Aval], p: IntegerPowParams) -> Cost:
@@ -265,7 +262,7 @@ define(
     abstract_eval=pure(_integer_pow_aval),
     cost=_integer_pow_cost,
     lower=_integer_pow_lower,
-    jvp=_integer_pow_jvp,
+    jvp=jvp_of_one(integer_pow_p, _integer_pow_tangent),
     batch=same_dims_batch(integer_pow_p),
 )
 
@@ -362,20 +359,13 @@ def _bitcast_aval(avals: Sequence[Aval], p: BitcastParams) -> list[Aval]:
     return [ShapedArray(x.shape[:-1], p.dtype)]
 
 
-def _bitcast_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: BitcastParams
-) -> tuple[list[Value], list[int | None]]:
-    x = bdim_at_front(operands[0], dims[0], size)
-    return [bind1(bitcast_convert_p, x, params=p)], [0]
-
-
 define(
     bitcast_convert_p,
     abstract_eval=pure(_bitcast_aval),
     cost=moving_cost(_bitcast_aval),
     lower=lambda ctx, xs, p: [hlo.bitcast_convert(ctx.b, xs[0], p.dtype)],
     jvp=zero_jvp(bitcast_convert_p),
-    batch=_bitcast_batch,
+    batch=batch_in_front(bitcast_convert_p, lambda p, size: p),
 )
 
 
