@@ -216,7 +216,7 @@ def checkpoint_transpose(
 
 def checkpoint_bodies(p: CheckpointParams) -> list[Body]:
     """The one jaxpr, which runs once."""
-    return [Body(p.jaxpr, "checkpointed")]
+    return [Body(p.jaxpr, "checkpointed", plain=True)]
 
 
 define(

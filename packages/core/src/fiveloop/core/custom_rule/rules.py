@@ -31,7 +31,7 @@ def custom_rule_lower(ctx: Any, operands: Sequence[IRValue], p: CustomRuleParams
 
 def custom_rule_bodies(p: CustomRuleParams) -> list[Body]:
     """The jaxpr, which runs once, if there is one."""
-    return [] if p.jaxpr is None else [Body(p.jaxpr, "called")]
+    return [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)]
 
 
 define(
