@@ -1,8 +1,8 @@
 """Mutable arrays as a typed effect, checks, calls of Python and streams of keys, and their discharge into values."""
 
 from . import passes as _passes
-from .handlers import passes as _handle_pass
-from .predicate import state_rules as _state_rules
+from . import handlers as _handlers
+from .predicate import rules as _predicate_rules
 from . import pretty as _pretty
 from .io import rules as _io_rules
 from . import engine as _engine

@@ -34,7 +34,7 @@ from fiveloop.state.checks.error_value import ErrorValue
 from fiveloop.state.checks.insert import INSERTED, KINDS, USER, Checks, insert_checks
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.handlers.thread import thread_effect
+from fiveloop.state.handlers import thread_effect
 from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 
 P = ParamSpec("P")

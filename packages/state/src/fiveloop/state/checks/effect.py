@@ -13,7 +13,7 @@ from fiveloop.core.engine import equal
 from fiveloop.core.extend import Concrete, bitwise_and, select
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError, Words
-from fiveloop.state.handlers.effect import HandledEffect
+from fiveloop.state.handlers import HandledEffect
 
 MANY = 1024
 """From this many records on, those that tell of nothing are dropped."""

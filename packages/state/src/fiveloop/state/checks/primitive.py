@@ -26,7 +26,7 @@ from fiveloop.core.extend import (
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, are_deferred, report
 from fiveloop.state.checks.record import empty_record, record_aval, record_of
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.handlers.thread import Handling, define_handler
+from fiveloop.state.handlers import Handling, define_handler
 from fiveloop.state.predicate.engine import Guard, define_predicate
 
 

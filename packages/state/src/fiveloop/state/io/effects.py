@@ -10,7 +10,7 @@ import numpy as np
 
 from fiveloop.core import Scalar, Value
 from fiveloop.core.extend import Effect
-from fiveloop.state.handlers.effect import HandledEffect
+from fiveloop.state.handlers import HandledEffect
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fiveloop.core.extend import (
     move_batch,
     zero_like,
 )
-from fiveloop.state.handlers.thread import Handling, define_handler
+from fiveloop.state.handlers import Handling, define_handler
 from fiveloop.state.io.lanes import make_calls
 from fiveloop.state.io.primitive import (
     Batch,

@@ -1,0 +1,228 @@
+"""Effects without a position, each handled by giving it a Ref: the column, the engine, the pass, and core's cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, Self
+
+from fiveloop.core import Jaxpr, Value
+from fiveloop.core.engine import CustomRuleParams, Staged, bind_eqn, custom_rule_p, interpret
+from fiveloop.core.extend import (
+    NO_PARAMS,
+    Aval,
+    Effect,
+    Effects,
+    Eqn,
+    Pass,
+    Primitive,
+    RuleTable,
+    bind,
+    closed_call_p,
+    eval_jaxpr,
+    new_eqn,
+    register_pass,
+    stage_closed,
+)
+from fiveloop.state.avals import AbstractRef
+from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
+from fiveloop.state.staged_rule import bind_led
+
+
+class HandledEffect(Effect):
+    """An effect that a program has on one hidden Ref: what it writes there is for the effect to tell.
+
+    A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and, if it
+    `returns`, takes what the Ref holds when the program has run (`at_return`). What an equation with the effect does
+    with the Ref is said with `define_handler`.
+    """
+
+    @classmethod
+    def initial(cls, effects: Sequence[Self]) -> Value:
+        """What the Ref holds when a program begins that has these effects."""
+        raise TypeError(f"{cls.__name__} must say what its Ref holds at first: define `initial`")
+
+    @classmethod
+    def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
+        """What step `i` of a loop gives, which `step` runs; an effect may look at the Ref before and after it.
+
+        Steps are counted from 0, in the order in which they are made.
+        """
+        return step()
+
+    @classmethod
+    def in_lane(
+        cls, ref: Value, lane: Value, around: int, step: Callable[[], list[Value]]
+    ) -> list[Value]:
+        """What a lane gives, which `step` runs, where lanes run one after the other; `around` batches are around it."""
+        return step()
+
+
+def handled_kinds(effects: Effects) -> list[type[HandledEffect]]:
+    """The types of handled effects, in the order in which they are handled."""
+    found: set[Any] = {type(e) for e in effects if isinstance(e, HandledEffect)}
+    return sorted(found, key=lambda kind: (kind.__name__, kind.__module__))
+
+
+@dataclass(frozen=True)
+class Handling:
+    """An effect that is being handled: its type, and the type of what its Ref holds."""
+
+    effect: type[HandledEffect]
+    aval: Aval
+
+    def thread(self, jaxpr: Jaxpr) -> Jaxpr:
+        """A nested jaxpr that takes the Ref as its first operand, whether or not it has the effect.
+
+        jaxpr    : [*ins]      -> [*outs]
+        threaded : [ref, *ins] -> [*outs]
+        """
+        return thread_effect(jaxpr, self.effect, self.aval)
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the effect does something of its own in each step of a loop."""
+        return self.effect.in_step.__func__ is not HandledEffect.in_step.__func__  # type: ignore[attr-defined]  # class methods have functions
+
+    def concerns(self, holder: Eqn | Jaxpr) -> bool:
+        """Whether an equation or a jaxpr has the effect."""
+        return any(isinstance(e, self.effect) for e in holder.effects)
+
+
+class HandlerRule(Protocol):
+    def __call__(
+        self, handling: Handling, ref: Value, operands: Sequence[Value], p: Any, /
+    ) -> Sequence[Value]: ...
+
+
+handler_rules: RuleTable[HandlerRule] = RuleTable(
+    "handler", default="it has no handled effect", by="define_handler(prim, rule)"
+)
+
+
+def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
+    """Say what a primitive with a handled effect does with the effect's Ref, once; it gives the results.
+
+    A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
+    the Ref on to them: `call_handler` does so for any that calls `p.jaxpr`.
+
+    >>> class Count(HandledEffect):
+    ...     pass
+    >>> count_p, no = Primitive("count"), Refusal("handle it first")
+    >>> types = lambda avals, p: ([], frozenset([Count()]))
+    >>> define(count_p, abstract_eval=types, lower=no, jvp=no, batch=no)
+    >>> def handler(handling, ref, operands, p):
+    ...     ref[...] += operands[0]
+    ...     return []
+    >>> define_handler(count_p, handler)
+    >>> jaxpr = make_jaxpr(lambda x: bind(count_p, x))(1.0)
+    >>> print(thread_effect(jaxpr, Count, ShapedArray((), np.float32)))
+    { lambda a:Ref{f32[]} b:f32*[] ; Accum<a> ; let
+        c:f32[] = convert[dtype=f32] b
+        a[] += c
+      in () }
+    """
+    handler_rules.define(prim, rule)
+
+
+def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: Aval) -> Jaxpr:
+    """The jaxpr without an effect, which it has on a Ref of arrays of type `aval` instead.
+
+    jaxpr    : [*ins]      -> [*outs]
+    threaded : [ref, *ins] -> [*outs]
+
+    RuleError if a primitive with the effect has no handler (see `define_handler`).
+
+    >>> jaxpr = make_jaxpr(lambda x: check(x > 0, "not positive"))(1.0)
+    >>> record = CheckEffect.initial(jaxpr.effects)
+    >>> threaded = thread_effect(jaxpr, CheckEffect, record.aval)
+    >>> threaded.in_avals[0] is AbstractRef(record.aval), mutated_positions(threaded.effects)
+    (True, frozenset({0}))
+    """
+    handling = Handling(effect, aval)
+    return jaxpr.remember(("threaded", handling), lambda: _thread(jaxpr, handling))
+
+
+def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
+    def run(ref: Value, *args: Value) -> list[Value]:
+        def step(eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
+            if handling.concerns(eqn):
+                return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
+            return bind_eqn(eqn, operands)
+
+        return interpret(jaxpr, args, step)
+
+    avals = [AbstractRef(handling.aval), *jaxpr.in_avals]
+    return stage_closed(run, avals, jaxpr.name, ["an effect's", *jaxpr.hints])
+
+
+def handle_all(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without effects that are handled."""
+    for kind in handled_kinds(jaxpr.effects):
+        jaxpr = _handle(jaxpr, kind)
+    return jaxpr
+
+
+def _handle(jaxpr: Jaxpr, kind: type[HandledEffect]) -> Jaxpr:
+    """The program with a Ref of its own for the effects of one type.
+
+    jaxpr    : [*ins]      -> [*outs]
+    threaded : [ref, *ins] -> [*outs]
+    handled  : [*ins]      -> [*outs, what the Ref holds in the end, if the effect takes it]
+    """
+    effects = [e for e in jaxpr.effects if type(e) is kind]
+    # What is computed is computed in the program: an array would be one more argument of each call.
+    initial = stage_closed(lambda: [kind.initial(effects)], [])
+    threaded = thread_effect(jaxpr, kind, initial.out_avals[0])
+    ref, *invars = threaded.invars
+    made = new_eqn(new_ref_p, initial.outvars, NewRefParams(), [ref])
+    eqns, outs = [*initial.eqns, made, *threaded.eqns], list(threaded.outvars)
+    if kind.returns:
+        eqns.append(new_eqn(freeze_p, [ref], NO_PARAMS))
+        outs += eqns[-1].outvars
+    return Jaxpr(invars, eqns, outs, jaxpr.name)
+
+
+def _is_handled(jaxpr: Jaxpr) -> bool:
+    return bool(handled_kinds(jaxpr.effects))
+
+
+register_pass(Pass("handle", after=("dce", "plan"), applies=_is_handled, run=handle_all))
+
+
+def call_handler(
+    prim: Primitive[Any], handling: Handling, ref: Value, operands: Sequence[Value], p: Any
+) -> list[Value]:
+    """Call the jaxpr with the Ref as its first operand; for any primitive that calls `p.jaxpr`.
+
+    As a cell: `define_handler(prim, partial(call_handler, prim))`.
+
+    >>> p = ClosedCallParams(make_jaxpr(lambda x: check(x > 0, "not positive"))(1.0))
+    >>> ref = new_ref(CheckEffect.initial(p.jaxpr.effects))
+    >>> handling = Handling(CheckEffect, ref.aval.inner)
+    >>> outs = call_handler(closed_call_p, handling, ref, [as_value(-1.0)], p)
+    >>> CheckEffect.at_return(ref[...])
+    Traceback (most recent call last):
+    fiveloop.state.checks.site.CheckError: not positive
+      at ...
+    """
+    return bind(prim, ref, *operands, params=replace(p, jaxpr=handling.thread(p.jaxpr)))
+
+
+def custom_rule_handler(
+    handling: Handling, ref: Value, operands: Sequence[Value], p: CustomRuleParams
+) -> list[Value]:
+    """Call the jaxpr with the Ref, and the rule with it where it is differentiated."""
+    assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
+
+    def run_jvp(
+        ref: Value, staged: Staged, args: Sequence[Value], nonzero: Sequence[bool]
+    ) -> list[Value]:
+        return eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
+
+    return bind_led(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
+
+
+define_handler(closed_call_p, partial(call_handler, closed_call_p))
+define_handler(custom_rule_p, custom_rule_handler)
