@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import used_vars
+from fiveloop.core.engine import makers, used_vars
 from fiveloop.core.extend import Eqn, Var
 
 
@@ -42,6 +42,6 @@ def around(jaxpr: Jaxpr) -> Around:
     """What is around the loops of a jaxpr."""
     uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, Var))
     uses.update(a for a in jaxpr.outvars if isinstance(a, Var))
-    made = {v: e for e in jaxpr.eqns for v in e.outvars}
+    made = makers(jaxpr)
     kept = used_vars([*jaxpr.invars, *jaxpr.outvars])
     return Around({v for v in made if uses[v] == 1}, set(uses), made, kept)

@@ -9,7 +9,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import partition, select_by, select_p, used_vars, whole_indexer
+from fiveloop.core.engine import (
+    makers,
+    partition,
+    select_by,
+    select_p,
+    used_vars,
+    users,
+    whole_indexer,
+)
 from fiveloop.core.extend import (
     Atom,
     Eqn,
@@ -79,8 +87,8 @@ class Life:
 
     def follow(self, version: Sequence[Var]) -> Verdict | None:
         """Go on until nothing updates it; a reason if it is not only read at indices, and updated once a version."""
-        uses = uses_of(self.jaxpr)
-        made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}
+        uses = users(self.jaxpr)
+        made = makers(self.jaxpr)
         while version:
             found = self._version(version, uses, made)
             if isinstance(found, Verdict):
@@ -133,7 +141,7 @@ class Life:
 
     def read_too_late(self) -> Eqn | None:
         """A read of an old version that needs what comes after its update; None if none does by itself."""
-        made = {v: eqn for eqn in self.jaxpr.eqns for v in eqn.outvars}
+        made = makers(self.jaxpr)
         for read, update in self._before:
             waiting, seen = [read], set[int]()
             while waiting:
@@ -268,24 +276,11 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     whole = IndexParams(whole_indexer(array.aval.shape))
     read = new_eqn(get_p, [ref], whole, [p.cond.invars[at]])
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
-    reads = [read] if p.cond.invars[at] in uses_of(p.cond) else []
+    reads = [read] if p.cond.invars[at] in users(p.cond) else []
     cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
     told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
     return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
-
-
-def uses_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
-    """The equations that use each variable."""
-    return jaxpr.remember("uses", lambda: _uses_of(jaxpr))
-
-
-def _uses_of(jaxpr: Jaxpr) -> dict[Var, list[Eqn]]:
-    uses: dict[Var, list[Eqn]] = {}
-    for eqn in jaxpr.eqns:
-        for v in used_vars(eqn.invars):
-            uses.setdefault(v, []).append(eqn)
-    return uses
 
 
 def in_order(eqns: Sequence[Eqn], before: Sequence[tuple[Eqn, Eqn]]) -> list[Eqn] | None:

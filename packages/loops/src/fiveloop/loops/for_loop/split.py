@@ -16,6 +16,7 @@ from fiveloop.core.engine import (
     Mask,
     body_work,
     bytes_of,
+    copied_eqns,
     is_more,
     prune,
     select_by,
@@ -29,7 +30,6 @@ from fiveloop.core.extend import (
     Dim,
     Eqn,
     EqnSplit,
-    Literal,
     SavingPlan,
     Split,
     Var,
@@ -217,19 +217,12 @@ class _Loop:
     def _hoist(self, cut: Split, invariant: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
         """Equations outside the loop that compute what no step changes."""
         binders = self.p.body.invars[1 : 1 + self.p.num_consts]
-        rename: dict[Var, Var | Literal] = dict(zip(binders, self.eqn.invars, strict=False))
+        outside: dict[Var, Atom] = dict(zip(binders, self.eqn.invars, strict=False))
         eqns: list[Eqn] = []
         for eqn in prune(cut.known.eqns, invariant) if invariant else []:
-            if eqn.effects or not all(a in rename for a in used_vars(eqn.invars)):
-                continue
-            outs = [Var(v.aval) for v in eqn.outvars]
-            eqns.append(
-                eqn.replace(
-                    invars=tuple(_renamed(rename, a) for a in eqn.invars), outvars=tuple(outs)
-                )
-            )
-            rename.update(zip(eqn.outvars, outs, strict=True))
-        return eqns, [rename[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
+            if not eqn.effects and used_vars(eqn.invars) <= outside.keys():
+                eqns += copied_eqns([eqn], outside)
+        return eqns, [outside[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
     def _known(
         self, cut: Split, unknown: Mask, residuals: _Residuals
@@ -346,10 +339,6 @@ class _Loop:
         """The result that belongs to each operand, None for one that is no state."""
         outs = iter(self.eqn.outvars)
         return [next(outs) if state else None for state in self.states]
-
-
-def _renamed(rename: dict[Var, Var | Literal], atom: Var | Literal) -> Var | Literal:
-    return rename[atom] if isinstance(atom, Var) else atom
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from operator import and_
 import numpy as np
 
 from fiveloop.core import Jaxpr, Scalar, Value
-from fiveloop.core.engine import bytes_of, is_more, used_vars
+from fiveloop.core.engine import bytes_of, inlined, is_more, makers, used_vars
 from fiveloop.core.extend import (
     Atom,
     Eqn,
@@ -92,7 +92,7 @@ class _Moves:
         self.writes: list[Eqn] = []
         self._uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
         self._uses.update(a for a in body.outvars if isinstance(a, Var))
-        self._made = {v: e for e in body.eqns for v in e.outvars}
+        self._made = makers(body)
         changed = mutated_positions(body.effects)
         self._fixed = {v for k, v in enumerate(body.invars) if k not in changed}
         for eqn in body.eqns:
@@ -225,11 +225,8 @@ def _guarded(write: Eqn, index: Atom, nothing: Sequence[int]) -> list[Eqn]:
         len(avals) - 1,
     )
     made = stage_closed(run, [INDEX, *avals], "write")
-    names: dict[Atom, Atom] = dict(zip(made.invars, [index, *write.invars], strict=True))
-    return [
-        e.replace(invars=tuple(names.get(a, a) for a in e.invars), source=write.source)
-        for e in made.eqns
-    ]
+    eqns, _ = inlined(made, [index, *write.invars])
+    return [e.replace(source=write.source) for e in eqns]
 
 
 def is_guard(eqn: Eqn) -> bool:

@@ -18,8 +18,11 @@ from fiveloop.core.engine import (
     Lane,
     ReshapeParams,
     Span,
+    copied_eqns,
+    inlined,
     is_constant,
     prune,
+    rename,
     reshape_p,
     used_vars,
     whole_indexer,
@@ -49,7 +52,6 @@ from fiveloop.loops.analysis.accesses import (
 from fiveloop.loops.analysis.early_end import without_end
 from fiveloop.loops.analysis.integers import Affine, Equal, integers_of_step
 from fiveloop.loops.names import OWN
-from fiveloop.loops.plan.hoist import renamed
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
 from fiveloop.loops.record import Decision, Planned
 from fiveloop.state import AbstractRef, ReadEffect
@@ -110,15 +112,12 @@ def _first(eqn: Eqn, finder: ChainFinder, chain: Chain, later: int, before: list
         return [reshape(array[tuple(index)], chain.aval.shape)]
 
     outside: dict[Var, Atom] = dict(zip(p.body.invars[1:], eqn.invars, strict=True))
-    before += [renamed(e, outside) for e in prune(finder.fixed_eqns, operands)]
+    before += copied_eqns(prune(finder.fixed_eqns, operands), outside)
     array = eqn.invars[p.body.invars.index(chain.ref) - 1]
     read = stage_closed(element, [array.aval, *[v.aval for v in operands]])
-    inside: dict[Var, Atom] = dict(
-        zip(read.invars, [array, *[outside[v] for v in operands]], strict=True)
-    )
-    before += [renamed(e, inside) for e in read.eqns]
-    (out,) = read.outvars
-    return inside[out] if isinstance(out, Var) else out
+    eqns, (out,) = inlined(read, [array, *[outside[v] for v in operands]])
+    before += eqns
+    return out
 
 
 def _position(place: Place | None, i: int, operands: Iterator[Value]) -> Any:
@@ -155,9 +154,9 @@ def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]
         eqns += [new_eqn(get_p, [r], whole, [v]) for r, v in zip(refs, values, strict=True)]
         writes[id(chain.write.eqn)] = chain, refs, values
         reads.update({read: values[later - 1] for read, later in chain.reads.items()})
-    same: dict[Atom, Atom] = {}
+    same: dict[Var, Atom] = {}
     for old in body.eqns:
-        eqn = old.replace(invars=tuple(same.get(a, a) for a in old.invars))
+        eqn = rename(old, same)
         if id(old) in reads:
             eqns += _read(eqn, reads[id(old)], same)
         elif id(old) in writes:
@@ -167,7 +166,7 @@ def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]
     return eqns
 
 
-def _read(eqn: Eqn, value: Var, same: dict[Atom, Atom]) -> list[Eqn]:
+def _read(eqn: Eqn, value: Var, same: dict[Var, Atom]) -> list[Eqn]:
     """What takes the place of a read: the value carried, in the shape in which it was read."""
     (out,) = eqn.outvars
     if out.aval is value.aval:

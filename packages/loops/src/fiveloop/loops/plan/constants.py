@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import vars_in_order, whole_indexer
+from fiveloop.core.engine import makers, vars_in_order, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.analysis.array_access import Access, Made, access, access_rules
 from fiveloop.loops.analysis.array_life import Verdict, access_or_why
@@ -34,7 +34,7 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
     """
     i, *binders = body.invars
     consts, rest = binders[:num_consts], binders[num_consts:]
-    made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    made = makers(body)
     refs = {v: Var(AbstractRef(v.aval), v.hint) for v in consts}
     indexed = {v for eqn in body.eqns for v in _indexed(eqn, refs, made)}
     mask = [v in indexed for v in consts]
@@ -58,7 +58,7 @@ def decisions(body: Jaxpr, promoted: Sequence[bool]) -> list[Decision]:
     body : [i, *consts, *rest] -> [*outs], before any constant is promoted
     """
     consts = body.invars[1 : 1 + len(promoted)]
-    made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    made = makers(body)
     refs = {v: Var(AbstractRef(v.aval)) for v in consts}
     told = []
     for v, name, done in zip(consts, names_of(consts), promoted, strict=True):

@@ -16,7 +16,9 @@ from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
     bytes_of,
     concatenate_p,
+    inlined,
     is_scalar,
+    makers,
     real,
     static_slice,
     whole_indexer,
@@ -38,7 +40,6 @@ from fiveloop.core.extend import (
 )
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot, zeros_eqn
-from fiveloop.loops.plan.hoist import renamed
 from fiveloop.loops.primitives.for_loop import is_state
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p, swap_p
@@ -68,10 +69,9 @@ class Shifted:
 
         atoms = [stack, start, result]
         made = stage_closed(moved, [a.aval.strong() for a in atoms])
-        outside: dict[Var, Atom] = dict(zip(made.invars, atoms, strict=True))
-        after += [renamed(e, outside) for e in made.eqns]
-        (out,) = made.outvars
-        return outside[out] if isinstance(out, Var) else out
+        eqns, (out,) = inlined(made, atoms)
+        after += eqns
+        return out
 
 
 def _once_there(x: Value, other: Value, result: Value) -> Value:
@@ -175,7 +175,7 @@ class Stacks:
 
     def shifted(self, x: Var) -> Shifted | None:
         """The stack that a value is read from, one slot before the step's own; one that is not changed."""
-        made = {v: e for e in self.body.eqns for v in e.outvars}
+        made = makers(self.body)
         p = self.eqn.params
         found = shifted(x, made, self.body, p.num_consts, p.nsteps)
         if found is None or found.ref not in self.refs:

@@ -6,7 +6,6 @@ that goes backward. A producer is fused with its consumer so that what it makes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from fiveloop.core.engine import (
     convert_p,
     is_constant,
     neg_p,
+    rename,
     select_by,
 )
 from fiveloop.core.extend import (
@@ -304,12 +304,8 @@ def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eq
         new_eqn(get_p, [stacks[a], i], IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])), [v])
         for a, v in slot.leaves.items()
     ]
-    same: dict[Atom, Atom] = {read.outvars[0]: slot.result}
-    rest: Sequence[Eqn] = [
-        e.replace(invars=tuple(same.get(a, a) for a in e.invars))
-        for e in body.eqns
-        if e is not read
-    ]
+    same = {read.outvars[0]: slot.result}
+    rest = [rename(e, same) for e in body.eqns if e is not read]
     return [*reads, *slot.eqns, *rest]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import (
     bytes_of,
+    copied_eqns,
     dot_general_p,
     equation_cost,
     is_constant,
@@ -176,7 +177,7 @@ def _hoist(eqn: Eqn) -> Planned:
         return Planned(eqn, told=found.told)
     outside: dict[Var, Atom] = dict(zip(binders, eqn.invars, strict=True))
     before = _as_refs(found.eqns, outside)
-    before += [renamed(e, outside) for e in found.eqns]
+    before += copied_eqns(found.eqns, outside)
     first, num = p.num_consts, len(found.results)
     invars = [p.body.invars[0], *binders[:first], *found.results, *binders[first:]]
     body = Jaxpr(invars, found.rest, p.body.outvars, p.body.name)
@@ -195,11 +196,3 @@ def _as_refs(eqns: Sequence[Eqn], outside: dict[Var, Atom]) -> list[Eqn]:
             made.append(new_eqn(new_ref_p, [outside[ref]], NewRefParams()))
             outside[ref] = made[-1].outvars[0]
     return made
-
-
-def renamed(eqn: Eqn, outside: dict[Var, Atom]) -> Eqn:
-    """An equation in the variables outside of the loop, where its results get theirs."""
-    outs = [Var(v.aval) for v in eqn.outvars]
-    invars = tuple(outside[a] if isinstance(a, Var) else a for a in eqn.invars)
-    outside.update(zip(eqn.outvars, outs, strict=True))
-    return eqn.replace(invars=invars, outvars=tuple(outs))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import used_vars, whole_indexer
+from fiveloop.core.engine import makers, used_vars, users, whole_indexer
 from fiveloop.core.extend import NO_PARAMS, Eqn, Var, new_eqn
 from fiveloop.loops.analysis.array_life import (
     DONE,
@@ -18,7 +18,6 @@ from fiveloop.loops.analysis.array_life import (
     Life,
     Verdict,
     carried_as_ref,
-    uses_of,
 )
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.record import Decision, names_of
@@ -54,12 +53,12 @@ def promote_carried(eqn: Eqn) -> list[Eqn]:
 def _promoted(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision]]:
     """The same for a body, or for what it chooses or calls; only Refs with a name are looked at."""
     told: list[Decision] = []
-    uses = uses_of(body)
+    uses = users(body)
     for ref, name in names.items():
         whole = uses.get(ref, [])
         if isinstance(ref.aval, AbstractRef) and ref.aval.shape and _are_whole(whole, ref):
             changed, verdict = _with_indices(body, ref, *whole)
-            uses, body = uses if changed is body else uses_of(changed), changed
+            uses, body = uses if changed is body else users(changed), changed
             told.append(_decision(name, verdict, names))
         elif [eqn.primitive for eqn in whole] == [get_p, swap_p] and not _is_sized(ref):
             told.append(Decision(STEP, name, False, UNSIZED, whole[0].source))
@@ -104,7 +103,7 @@ def _why_not(life: Life, ends: Eqn) -> Verdict | None:
 
 def _not_handed_on(life: Life, ends: Eqn) -> Verdict:
     """Why what the body hands on to the next step is not the array after all its updates."""
-    made = {v: eqn for eqn in life.jaxpr.eqns for v in eqn.outvars}
+    made = makers(life.jaxpr)
     out = ends.invars[1]
     if out in life.names:
         update = made[life.last[0]]

@@ -13,7 +13,10 @@ from fiveloop.core.engine import (
     broadcast_in_dim_p,
     concatenate_p,
     dynamic_update_slice_p,
+    makers,
     order_p,
+    rename,
+    renamed,
     reshape_p,
     resolve_index_p,
     scatter_p,
@@ -54,15 +57,14 @@ def _simplified(jaxpr: Jaxpr, given: tuple[Integer | None, ...]) -> Jaxpr:
 
 def _simplify(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
     known = integers(jaxpr, given)
-    same: dict[Atom, Atom] = {}
+    same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
-        invars = [same.get(a, a) for a in eqn.invars]
         if is_resolved(eqn, known):
-            same[eqn.outvars[0]] = invars[0]
+            same[eqn.outvars[0]] = renamed(eqn.invars[0], same)
         else:
-            eqns.append(_within(eqn, known).replace(invars=tuple(invars)))
-    outvars = [same.get(a, a) for a in jaxpr.outvars]
+            eqns.append(rename(_within(eqn, known), same))
+    outvars = [renamed(a, same) for a in jaxpr.outvars]
     return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
 
 
@@ -152,7 +154,7 @@ class _Story:
         self.body = body
         self.arrays = arrays
         self.known = known
-        self.made = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+        self.made = makers(body)
 
     def indexed_by(self, resolving: Eqn) -> list[str]:
         """The arrays that a resolved index is used for."""

@@ -19,6 +19,7 @@ from fiveloop.core.engine import (
     dot_general_p,
     is_constant,
     is_more,
+    makers,
     neg_p,
     select_by,
     transpose_p,
@@ -135,7 +136,7 @@ class Products:
         self.sums = sums
         self.reuses = reuses
         body = stacks.body
-        self.made = {v: e for e in body.eqns for v in e.outvars}
+        self.made = makers(body)
         self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
         self.why = ""
         self.terms: list[Eqn] = []
@@ -315,7 +316,7 @@ def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _why_not(body: Jaxpr, ref: Var) -> tuple[str, Source | None] | None:
-    made = {v: e for e in body.eqns for v in e.outvars}
+    made = makers(body)
     users = [e for e in body.eqns if ref in e.invars]
     sums = [e for e in users if e.primitive is addupdate_p and e.params == whole(ref)]
     if not _is_large(ref):
@@ -326,7 +327,7 @@ def _why_not(body: Jaxpr, ref: Var) -> tuple[str, Source | None] | None:
     return _carried_sum(users, made)
 
 
-def _carried_sum(users: list[Eqn], made: dict[Var, Eqn]) -> tuple[str, Source | None] | None:
+def _carried_sum(users: list[Eqn], made: Mapping[Var, Eqn]) -> tuple[str, Source | None] | None:
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [get_p, swap_p]:
         return None
@@ -347,6 +348,6 @@ def _is_large(ref: Var) -> bool:
     return is_constant(size) and size >= LEAST_SUM
 
 
-def _is_product(x: Atom, made: dict[Var, Eqn]) -> bool:
+def _is_product(x: Atom, made: Mapping[Var, Eqn]) -> bool:
     eqn = made.get(x) if isinstance(x, Var) else None
     return eqn is not None and eqn.primitive is dot_general_p
