@@ -8,12 +8,7 @@ from operator import index
 from typing import Any, TypeVar
 
 from fiveloop.core import Tracer, TreeDef, Value, leaf_paths, tree_unflatten
-from fiveloop.core.engine import (
-    as_result,
-    boundary,
-    flatten_values,
-    function_source,
-)
+from fiveloop.core.engine import as_result, boundary, flatten_values, function_source
 from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
 from fiveloop.loops.common import NO_RETURN, as_count, as_flag, changed_places, wrong_type
 from fiveloop.loops.how import How

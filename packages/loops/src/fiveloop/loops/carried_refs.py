@@ -15,11 +15,7 @@ from fiveloop.core import (
     tree_map,
     tree_unflatten,
 )
-from fiveloop.core.engine import (
-    check_mutable,
-    flatten_located,
-    function_source,
-)
+from fiveloop.core.engine import check_mutable, flatten_located, function_source
 from fiveloop.core.extend import as_value
 from fiveloop.loops.common import NO_RETURN, changed_places, shown
 from fiveloop.state import Ref, empty_ref

@@ -10,15 +10,8 @@ import numpy as np
 from fiveloop.core import TreeDef, Value, keystr, leaf_paths, tree_flatten, tree_flatten_with_path
 from fiveloop.core.engine import flatten_values, function_source
 from fiveloop.core.extend import Aval, as_value, convert, to_array
-from fiveloop.loops.common import (
-    NO_RETURN,
-    changed_places,
-    check_values,
-    joined,
-    keeps_type,
-    made_at,
-    shown,
-)
+from fiveloop.loops import common
+from fiveloop.loops.common import NO_RETURN, changed_places, check_values, joined, keeps_type, shown
 
 
 def is_pair(out: object) -> bool:
@@ -88,7 +81,7 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
     check_values(f"{what}: the carry returned", out, found)
     given_avals, outs = [x.aval for x in leaves], [x.aval for x in found]
     if not all(keeps_type(a, b) for a, b in zip(given_avals, outs, strict=True)):
-        made = [made_at(getattr(x, "source", None)) for x in found]
+        made = [common.made_at(getattr(x, "source", None)) for x in found]
         raise changed_types(what, f, tree, given_avals, outs, made, "init_val")
 
 

@@ -10,30 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, TreeDef, Value, keystr, tree_flatten_with_path
-from fiveloop.core.engine import (
-    Difference,
-    LeafText,
-    Staged,
-    Typed,
-    as_result,
-    differences,
-    function_name,
-    function_source,
-    join,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Aval,
-    ShapedArray,
-    Var,
-    as_value,
-    call_user,
-    closed_call_p,
-    convert,
-    eval_jaxpr,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, keystr, tree_flatten_with_path
+from fiveloop.core.engine import Difference, LeafText, Staged, Typed, as_result, differences, join
+from fiveloop.core.extend import Atom, Aval, ShapedArray, Var, as_value, call_user, convert
 from fiveloop.state import Ref
 from fiveloop.state.extend import PREDICATE
 
@@ -75,7 +54,7 @@ def handed_through(jaxpr: Jaxpr) -> list[int | None]:
     """For each result the position of the input that it is, or None; also if a call within hands it through."""
     place: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.invars)}
     for eqn in jaxpr.eqns:
-        if eqn.primitive is closed_call_p:
+        if eqn.primitive is extend.closed_call_p:
             pairs = zip(eqn.outvars, handed_through(eqn.params.jaxpr), strict=True)
             place |= {
                 v: place[a] for v, k in pairs if k is not None and (a := eqn.invars[k]) in place
@@ -161,7 +140,7 @@ def body_name(fun: object) -> str:
     inner: Any = fun
     while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__ if hasattr(inner, "__wrapped__") else inner.func
-    return function_name(inner)
+    return engine.function_name(inner)
 
 
 def as_type(x: Value, aval: Aval) -> Value:
@@ -180,10 +159,10 @@ def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
         return jaxpr
 
     def run(*args: Value) -> list[Value]:
-        outs = eval_jaxpr(jaxpr, args)
+        outs = extend.eval_jaxpr(jaxpr, args)
         return [as_type(x, a) for x, a in zip(outs, avals, strict=True)]
 
-    return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+    return extend.stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
 
 def check_params(prim: str, *params: tuple[str, Any, bool, str]) -> None:
@@ -250,7 +229,7 @@ def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value
     if value is None or isinstance(value, Ref) or value.aval.strong() is not PREDICATE:
         given = value.aval if value is not None else f"{out!r} of type {type(out).__name__}"
         raise TypeError(
-            f"{what} must return a bool scalar, but `{function_source(fun)}` returns {given}; compare (`x > 0`), or "
-            f"reduce with `all` or `any`"
+            f"{what} must return a bool scalar, but `{engine.function_source(fun)}` returns {given}; compare "
+            "(`x > 0`), or reduce with `all` or `any`"
         )
     return value

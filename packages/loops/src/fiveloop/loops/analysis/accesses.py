@@ -6,19 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    At,
-    Indexer,
-    Lane,
-    Span,
-    dynamic_slice_p,
-    dynamic_update_slice_p,
-    gather_p,
-    is_constant,
-    scatter_p,
-    used_vars,
-)
+from fiveloop.core import Jaxpr, engine
+from fiveloop.core.engine import At, Indexer, Lane, Span, dynamic_slice_p, dynamic_update_slice_p
 from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions
 from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
@@ -54,11 +43,11 @@ def _of_scatter(eqn: Eqn) -> Sequence[Atom]:
     return eqn.invars[1:2]
 
 
-for _reading in (get_p, dynamic_slice_p, gather_p):
+for _reading in (get_p, dynamic_slice_p, engine.gather_p):
     define_index(_reading, _of_read)
 for _writing in (swap_p, addupdate_p, accumulate_p, dynamic_update_slice_p):
     define_index(_writing, _of_write)
-define_index(scatter_p, _of_scatter)
+define_index(engine.scatter_p, _of_scatter)
 
 
 def is_access(eqn: Eqn) -> bool:
@@ -109,7 +98,7 @@ class RefAccess:
         """The values that the place holds, before the access or (True) after it."""
         found, indexer = [(v, False) for v in self.eqn.outvars], self.eqn.params.indexer
         if self.eqn.primitive is swap_p and names_each_once(indexer) and not indexer.drops:
-            found += [(v, True) for v in used_vars(self.eqn.invars[1:2])]
+            found += [(v, True) for v in engine.used_vars(self.eqn.invars[1:2])]
         return found
 
 
@@ -143,7 +132,7 @@ def unknown_places(
     for axis, (entry, size) in enumerate(zip(indexer.entries, shape, strict=True)):
         if entry == Span(0, size):
             continue
-        if not is_constant(size):
+        if not engine.is_constant(size):
             return "along an axis whose size is not known"
         place = access.place(axis, numbers)
         if place is not None and not is_within(place, size, nsteps):

@@ -6,47 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fiveloop.core.engine import (
-    Entry,
-    Indexer,
-    Lane,
-    Pick,
-    Span,
-    WindowDims,
-    add_p,
-    broadcast_in_dim_p,
-    concatenate_p,
-    dynamic_slice_p,
-    dynamic_update_slice_p,
-    gather_p,
-    iota_p,
-    is_scalar,
-    reshape_p,
-    resolve_index_p,
-    scatter_p,
-    slice_p,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    Literal,
-    Primitive,
-    ShapedArray,
-    Var,
-    mutated_positions,
-    new_eqn,
-)
+from fiveloop.core import engine, extend
+from fiveloop.core.engine import Entry, Indexer, Lane, Pick, Span, WindowDims, broadcast_in_dim_p
+from fiveloop.core.extend import Atom, Eqn, Literal, Primitive, ShapedArray, Var, new_eqn
 from fiveloop.core.rules import RuleTable
 from fiveloop.loops.primitives.for_loop import for_p, is_state
-from fiveloop.state.engine import (
-    AccumulateParams,
-    IndexParams,
-    SwapParams,
-    accumulate_p,
-    addupdate_p,
-    get_p,
-    swap_p,
-)
+from fiveloop.state import engine as state_engine
+from fiveloop.state.engine import AccumulateParams, IndexParams, SwapParams, accumulate_p, swap_p
 
 Made = Mapping[Var, Eqn]
 
@@ -156,18 +122,18 @@ def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
         case "set":
             write = new_eqn(swap_p, args, SwapParams(indexer, returns_old=False), (), eqn.source)
         case "add":
-            write = new_eqn(addupdate_p, args, IndexParams(indexer), (), eqn.source)
+            write = new_eqn(state_engine.addupdate_p, args, IndexParams(indexer), (), eqn.source)
         case monoid:
             params = AccumulateParams(indexer, monoid)
             write = new_eqn(accumulate_p, args, params, (), eqn.source)
     return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars)
 
 
-define_access(slice_p, _slice)
-define_access(dynamic_slice_p, _dynamic_slice)
-define_access(dynamic_update_slice_p, _dynamic_update_slice)
-define_access(gather_p, _gather)
-define_access(scatter_p, _scatter)
+define_access(engine.slice_p, _slice)
+define_access(engine.dynamic_slice_p, _dynamic_slice)
+define_access(engine.dynamic_update_slice_p, _dynamic_update_slice)
+define_access(engine.gather_p, _gather)
+define_access(engine.scatter_p, _scatter)
 
 
 def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
@@ -182,14 +148,16 @@ def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
     invars = [ref if k == place else a for k, a in enumerate(eqn.invars)]
     outvars = [v for k, v in enumerate(eqn.outvars) if k != number]
     loop = new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
-    changes = place + 1 in mutated_positions(eqn.params.body.effects)
+    changes = place + 1 in extend.mutated_positions(eqn.params.body.effects)
     if changes:
         return Access(eqn, [loop], True, [result])
     return Access(eqn, [loop], True, same=[result])
 
 
 def _get(eqn: Eqn, ref: Var, indexer: Indexer, operands: Sequence[Atom]) -> Eqn:
-    return new_eqn(get_p, [ref, *operands], IndexParams(indexer), eqn.outvars, eqn.source)
+    return new_eqn(
+        state_engine.get_p, [ref, *operands], IndexParams(indexer), eqn.outvars, eqn.source
+    )
 
 
 def _block(
@@ -215,7 +183,7 @@ def _span(
     """A block along one axis, and the index where it starts, if that is not known."""
     if size == dim and not drops:
         return Span(0, size), []
-    if isinstance(start, Literal) and is_scalar(start):
+    if isinstance(start, Literal) and engine.is_scalar(start):
         number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
         return Span(min(max(number, 0), dim - size), size), []
     given = _unresolved(start, dim, made)
@@ -269,9 +237,9 @@ def _lane_start(column: Atom, axis: int, lead: int, wide: Sequence[int], made: M
     if not wide:
         return column
     if axis in wide:
-        column, steps = _made_by(column, add_p, made) or (column, column)
+        column, steps = _made_by(column, engine.add_p, made) or (column, column)
         (counts,) = _made_by(steps, broadcast_in_dim_p, made, (lead + wide.index(axis),)) or (None,)
-        if counts is None or _made_by(counts, iota_p, made) is None:
+        if counts is None or _made_by(counts, engine.iota_p, made) is None:
             return None
     (start,) = _made_by(column, broadcast_in_dim_p, made, tuple(range(lead))) or (None,)
     return start
@@ -290,7 +258,7 @@ def _made_by(
 def _columns(indices: Atom, made: Made) -> list[Atom]:
     """The arrays of positions that lie side by side along the last axis; none if they cannot be told."""
     eqn = made.get(indices) if isinstance(indices, Var) else None
-    joins = eqn is not None and eqn.primitive is concatenate_p
+    joins = eqn is not None and eqn.primitive is engine.concatenate_p
     parts = eqn.invars if eqn is not None and joins else [indices]
     columns = [_without_last_axis(part, made) for part in parts]
     return [c for c in columns if c is not None]
@@ -299,7 +267,7 @@ def _columns(indices: Atom, made: Made) -> list[Atom]:
 def _unresolved(start: Atom, dim: int, made: Made) -> Atom | None:
     """The index that the user gave, of which `start` is the position; a Ref resolves it in the same way."""
     eqn = made.get(start) if isinstance(start, Var) else None
-    while eqn is not None and eqn.primitive is resolve_index_p:
+    while eqn is not None and eqn.primitive is engine.resolve_index_p:
         if eqn.params.size == dim:
             return eqn.invars[0]
         inner = eqn.invars[0]  # a change of dtype
@@ -334,7 +302,7 @@ def _picks(
 def _without_last_axis(indices: Atom, made: Made) -> Atom | None:
     """An array of positions, before it was given an axis for the one number that each of them is."""
     eqn = made.get(indices) if isinstance(indices, Var) else None
-    if eqn is None or eqn.primitive is not reshape_p:
+    if eqn is None or eqn.primitive is not engine.reshape_p:
         return None
     picks = eqn.invars[0]
     return picks if (*picks.aval.shape, 1) == indices.aval.shape else None

@@ -8,25 +8,9 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    makers,
-    partition,
-    select_by,
-    select_p,
-    used_vars,
-    users,
-    whole_indexer,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    Source,
-    Var,
-    jaxprs_in,
-    new_eqn,
-    with_jaxprs,
-)
+from fiveloop.core import Jaxpr, engine
+from fiveloop.core.engine import makers, partition, select_by, select_p, used_vars, users
+from fiveloop.core.extend import Atom, Eqn, Source, Var, jaxprs_in, new_eqn, with_jaxprs
 from fiveloop.loops.analysis.array_access import Access, Made, access
 from fiveloop.loops.analysis.entered import is_entered
 from fiveloop.loops.analysis.masked import chooses, going_on, mask
@@ -273,7 +257,7 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     eqns, ref = life.eqns(), Var(life.ref.aval)
     if eqns is None:
         return None
-    whole = IndexParams(whole_indexer(array.aval.shape))
+    whole = IndexParams(engine.whole_indexer(array.aval.shape))
     read = new_eqn(get_p, [ref], whole, [p.cond.invars[at]])
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
     reads = [read] if p.cond.invars[at] in users(p.cond) else []

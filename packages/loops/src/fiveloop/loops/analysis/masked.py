@@ -6,13 +6,8 @@ enough to choose between elements: an update of a lane that has ended writes wha
 
 from __future__ import annotations
 
-from fiveloop.core.engine import (
-    BroadcastParams,
-    bitwise_and_p,
-    broadcast_in_dim_p,
-    makers,
-    select_p,
-)
+from fiveloop.core import engine
+from fiveloop.core.engine import BroadcastParams, bitwise_and_p, broadcast_in_dim_p, select_p
 from fiveloop.core.extend import Atom, Eqn, ShapedArray, Var, mutated_positions, new_eqn
 from fiveloop.loops.analysis.array_access import Access, Made
 from fiveloop.loops.primitives.while_loop import WhileParams
@@ -21,7 +16,7 @@ from fiveloop.state.engine import IndexParams, get_p, swap_p
 
 def going_on(p: WhileParams) -> Var | None:
     """The carried value that says which lanes go on, where a step leaves all else of the others as it was."""
-    made = makers(p.body)
+    made = engine.makers(p.body)
     carry = p.body.invars[p.num_consts : p.first_ref]
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
     writes = [eqn for eqn in p.body.eqns if mutated_positions(eqn.effects)]

@@ -6,13 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    concatenate_p,
-    reshape_p,
-    slice_p,
-    static_slice,
-    transpose_p,
-)
+from fiveloop.core.engine import concatenate_p, reshape_p, slice_p, static_slice, transpose_p
 from fiveloop.core.extend import Eqn, Var
 
 _CUTS = (slice_p, reshape_p, transpose_p)

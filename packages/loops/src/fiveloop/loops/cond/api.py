@@ -13,49 +13,18 @@ from fiveloop.core import (
     Jaxpr,
     TreeDef,
     Value,
+    engine,
+    extend,
     is_concrete,
     keystr,
     leaf_paths,
     tree_structure,
     tree_unflatten,
 )
-from fiveloop.core.engine import (
-    LeafText,
-    Staged,
-    as_result,
-    boundary,
-    branches_as_python,
-    call_as_python,
-    clamp,
-    differences,
-    flatten_arguments,
-    flatten_values,
-    function_name,
-    function_source,
-    python_form,
-    traced_once,
-)
-from fiveloop.core.extend import (
-    Aval,
-    as_value,
-    bind,
-    call_user,
-    check_callable,
-    convert,
-    dce,
-    stage,
-)
-from fiveloop.loops.common import (
-    NO_RETURN,
-    Closures,
-    as_choice,
-    check_values,
-    handed_through,
-    joined,
-    made_in,
-    share_captured,
-    with_results,
-)
+from fiveloop.core.engine import LeafText, Staged, as_result, boundary, clamp, function_source
+from fiveloop.core.extend import Aval, as_value, bind, call_user, check_callable, convert, stage
+from fiveloop.loops import common
+from fiveloop.loops.common import NO_RETURN, Closures, as_choice, check_values, handed_through
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
 from fiveloop.state import Ref
 from fiveloop.state.extend import PREDICATE
@@ -180,7 +149,7 @@ def _choose_as_python(
     what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any, vmap: str
 ) -> Any:
     """As `_choose`; where lanes may differ, all branches are traced."""
-    if not branches_as_python() and not is_concrete(index):
+    if not engine.branches_as_python() and not is_concrete(index):
         return _traced_choice(what, index, funs, operands, vmap)
     chosen = int(index)
     fun, count = funs[chosen], len(operands)
@@ -192,10 +161,10 @@ def _choose_as_python(
     def name(path: Any) -> str:
         return f"{what}: operands{keystr(path[1:])}"
 
-    return call_as_python(branch, operands, {}, name)
+    return engine.call_as_python(branch, operands, {}, name)
 
 
-@python_form(_choose_as_python)
+@engine.python_form(_choose_as_python)
 def _choose(
     what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
 ) -> T:
@@ -206,14 +175,16 @@ def _traced_choice(
     what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
 ) -> T:
     named = list(zip(_names(what, len(funs)), funs, strict=True))
-    leaves, tree = flatten_arguments(operands, lambda path: f"{what}: operands{keystr(path)}")
+    leaves, tree = engine.flatten_arguments(
+        operands, lambda path: f"{what}: operands{keystr(path)}"
+    )
     args = [x for x in leaves if not isinstance(x, Ref)]
     if len(args) < len(leaves):
         # The branches close over the operands that are Refs.
         plan = _plan(what, named, tree, leaves)
     else:
         key = (what, tree, *[x.aval for x in leaves])
-        plan = traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
+        plan = engine.traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
     operands = [*plan.closures.consts, *args, *plan.closures.refs]
     outs = iter(bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap)))
     found = [next(outs) if k is None else as_result(operands[k]) for k in plan.handed]
@@ -242,12 +213,12 @@ def _plan(
     branches = [_Branch(what, name, fun, tree, leaves) for name, fun in named]
     staged = [b.stage() for b in branches]
     avals = _result_avals(branches, staged)
-    closures = share_captured(staged)
-    jaxprs = [with_results(jaxpr, avals) for jaxpr in closures.jaxprs]
+    closures = common.share_captured(staged)
+    jaxprs = [common.with_results(jaxpr, avals) for jaxpr in closures.jaxprs]
     places = zip(*map(handed_through, jaxprs), strict=True)
     handed = [ks[0] if len(set(ks)) == 1 else None for ks in places]
     if handed.count(None) < len(handed):
-        jaxprs = [dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs]
+        jaxprs = [extend.dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs]
     return _Plan(CondParams(tuple(jaxprs)), handed, closures, branches[0].out_tree)
 
 
@@ -275,7 +246,9 @@ class _Branch:
 
     def stage(self) -> Staged:
         """Trace it."""
-        return stage(self._run, [x.aval for x in self.args], function_name(self.fun), self.fun)
+        return stage(
+            self._run, [x.aval for x in self.args], engine.function_name(self.fun), self.fun
+        )
 
     def _run(self, *args: Value) -> list[Value]:
         rest = iter(args)
@@ -284,7 +257,7 @@ class _Branch:
         takes = _takes(len(self.tree.children()))
         out = call_user(f"{self.what}: {self.name}", takes, self.fun, *given)
         where = f"{self.what}: the result of {function_source(self.fun)}, at result"
-        outs, self.out_tree = flatten_values(out, where)
+        outs, self.out_tree = engine.flatten_values(out, where)
         check_values(where, out, outs)
         return outs
 
@@ -309,7 +282,7 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
         if other.out_tree != first.out_tree:
             jaxprs = (s.jaxpr, staged[0].jaxpr) if one is other else (staged[0].jaxpr, s.jaxpr)
             raise _other_structure(one, two, *jaxprs)
-        found = [joined(a, b) for a, b in zip(avals, s.jaxpr.out_avals, strict=True)]
+        found = [common.joined(a, b) for a, b in zip(avals, s.jaxpr.out_avals, strict=True)]
         types = (s.jaxpr.out_avals, avals) if one is other else (avals, s.jaxpr.out_avals)
         given = zip(first.paths, found, *types, strict=True)
         wrong = [f"result{path} is {a} and {b}" for path, j, a, b in given if j is None]
@@ -326,12 +299,15 @@ def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list
 def _other_structure(one: _Branch, two: _Branch, *jaxprs: Jaxpr) -> TypeError:
     """The error for branches whose results differ in structure; `jaxprs` are what they were traced to."""
     texts = [
-        [LeafText(str(a), made) for a, made in zip(jaxpr.out_avals, made_in(jaxpr), strict=True)]
+        [
+            LeafText(str(a), made)
+            for a, made in zip(jaxpr.out_avals, common.made_in(jaxpr), strict=True)
+        ]
         for jaxpr in jaxprs
     ]
     places = [
         f"result{at} is {a or 'missing'} and {b or 'missing'}"
-        for at, a, b in differences(one.out_tree, two.out_tree, *texts)
+        for at, a, b in engine.differences(one.out_tree, two.out_tree, *texts)
     ]
     returns_none = tree_structure(None) in (one.out_tree, two.out_tree)
     return TypeError(

@@ -13,26 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ds
-from fiveloop.core.engine import (
-    Mask,
-    argsort,
-    axes_in_front,
-    clamp,
-    in_front,
-    select_by,
-)
-from fiveloop.core.extend import (
-    axes_of,
-    batch_axis,
-    batch_jaxpr,
-    bind,
-    eval_jaxpr,
-    iota,
-    mutated_positions,
-    stage_closed,
-    zeros_of,
-)
+from fiveloop.core import Jaxpr, Value, ds, extend
+from fiveloop.core.engine import Mask, argsort, axes_in_front, clamp, in_front, select_by
+from fiveloop.core.extend import axes_of, batch_axis, batch_jaxpr, bind, stage_closed, zeros_of
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.record import Called
@@ -65,7 +48,7 @@ def in_groups(
         branch, start, end = groups.block(step)
         # The lanes that are missing in the last block of a group are its last one again; what they give lies in the
         # rows of the next group, which are written later, or beyond the end.
-        wanted = start + iota(np.int32, block)
+        wanted = start + extend.iota(np.int32, block)
         lanes, is_there = order[clamp(0, wanted, end - 1)], wanted < end
         given = iter(refs[:num_in])
         ins = [
@@ -125,7 +108,7 @@ def _writing(
     num = len(branches[0].invars)
 
     def run(branch: Jaxpr, *args: Value) -> list[Value]:
-        for ref, x in zip(args[num + 1 :], eval_jaxpr(branch, args[:num]), strict=True):
+        for ref, x in zip(args[num + 1 :], extend.eval_jaxpr(branch, args[:num]), strict=True):
             ref[ds(args[num], block)] = x
         return []
 
@@ -145,7 +128,7 @@ def in_series(
     outs = [zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
     is_state = [b and not isinstance(x, Ref) for b, x in zip(batched, given, strict=True)]
     states = select_by(is_state, given)
-    written = {k for branch in p.branches for k in mutated_positions(branch.effects)}
+    written = {k for branch in p.branches for k in extend.mutated_positions(branch.effects)}
     changed = {k for k in written if batched[1 + k]}
 
     def body(lane: Value, *refs: Value) -> list[Value]:

@@ -11,28 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Jaxpr, Value
+from fiveloop.core import Jaxpr, Value, extend
 from fiveloop.core.engine import Indexer, Mask, keep_source
-from fiveloop.core.extend import (
-    Atom,
-    Aval,
-    Literal,
-    Var,
-    as_value,
-    eval_jaxpr,
-    stage_closed,
-    zeros_of,
-)
+from fiveloop.core.extend import Atom, Aval, Literal, Var, as_value, stage_closed, zeros_of
 from fiveloop.loops.primitives.cond import CondParams
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import (
-    MONOIDS,
-    CannotDefer,
-    DeferredWrites,
-    Place,
-    Write,
-    with_calls_inlined,
-)
+from fiveloop.state import engine as state_engine
+from fiveloop.state.engine import MONOIDS, CannotDefer, DeferredWrites, Place, Write
 from fiveloop.state.extend import Cell, DischargeContext, discharge_eqn
 
 
@@ -167,7 +152,7 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
     """A branch that leaves its writes waiting; or the position of a Ref for which that cannot be."""
     slots: list[Slot] = []
     given: list[tuple[int, ...] | None] = []
-    inlined = with_calls_inlined(branch)
+    inlined = state_engine.with_calls_inlined(branch)
     which = inputs.which
 
     def run(*args: Value) -> list[Value]:
@@ -275,7 +260,7 @@ def _fill(
     """A branch that fills all slots: those that it does not write to with what is not used, or changes nothing."""
 
     def run(*args: Value) -> list[Value]:
-        results = eval_jaxpr(traced.jaxpr, args)
+        results = extend.eval_jaxpr(traced.jaxpr, args)
         outs, rest = results[:num_outs], iter(results[num_outs:])
         writes = [[next(rest) for _ in (s.value, *s.index)] for s in traced.slots]
         for at, slot in enumerate(slots):

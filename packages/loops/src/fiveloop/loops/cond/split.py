@@ -10,32 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    Mask,
-    bytes_of,
-    gives_again,
-    is_more,
-    kept_outs,
-    partition,
-    select_by,
-    set_apart,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Aval,
-    Dim,
-    Eqn,
-    EqnSplit,
-    SavingPlan,
-    Split,
-    Var,
-    eval_jaxpr,
-    new_eqn,
-    split,
-    stage_closed,
-    zeros_of,
-)
+from fiveloop.core import Jaxpr, Value, engine, extend
+from fiveloop.core.engine import Mask, bytes_of, gives_again, is_more, partition, select_by
+from fiveloop.core.extend import Atom, Aval, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, split
 from fiveloop.loops.primitives.cond import CondParams
 
 
@@ -77,7 +54,7 @@ class _Halves:
         self.eqn = eqn
         self.p = p
         self.cuts = cuts
-        self.kept = kept_outs(cuts) if again else None
+        self.kept = engine.kept_outs(cuts) if again else None
         self.index, *self.operands = eqn.invars
         self.out_unknown = cuts[0].out_unknown
         self.known_outs, _ = partition(self.out_unknown, eqn.outvars)
@@ -94,7 +71,7 @@ class _Halves:
     def split(self) -> EqnSplit:
         slots = [Var(a) for a in self.slots.avals]
         known = [self._known_eqn(slots)]
-        return set_apart(known, self._staged_eqn(slots), self.out_unknown, self.kept)
+        return engine.set_apart(known, self._staged_eqn(slots), self.out_unknown, self.kept)
 
     def kept_bytes(self) -> Dim:
         """The bytes of the slots, and of what is at hand outside and has to stay there."""
@@ -121,7 +98,7 @@ class _Halves:
         known_ins, _ = partition(self.cuts[0].unknown_in, self.operands)
         params = replace(self.p, branches=tuple(branches))
         outvars = [*self.known_outs, *slots]
-        return new_eqn(
+        return extend.new_eqn(
             self.eqn.primitive, [self.index, *known_ins], params, outvars, self.eqn.source
         )
 
@@ -143,7 +120,7 @@ class _Halves:
         operands = [self.index, *slots, *taken.values()]
         params = replace(self.p, branches=branches)
         outvars = select_by(self.cuts[0].out_staged, self.eqn.outvars)
-        return new_eqn(self.eqn.primitive, operands, params, outvars, self.eqn.source)
+        return extend.new_eqn(self.eqn.primitive, operands, params, outvars, self.eqn.source)
 
     def _inputs(
         self, cut: Split, taken: dict[tuple[str, int], Atom]
@@ -197,12 +174,12 @@ def fill_slots(known: Jaxpr, num_outs: int, slots: Slots, branch: int) -> Jaxpr:
     """
 
     def run(*args: Value) -> list[Value]:
-        outs = eval_jaxpr(known, args)
+        outs = extend.eval_jaxpr(known, args)
         mine = dict(zip(slots.places[branch], outs[num_outs:], strict=True))
-        filled = [mine[k] if k in mine else zeros_of(a) for k, a in enumerate(slots.avals)]
+        filled = [mine[k] if k in mine else extend.zeros_of(a) for k, a in enumerate(slots.avals)]
         return [*outs[:num_outs], *filled]
 
-    return stage_closed(run, known.in_avals, known.name)
+    return extend.stage_closed(run, known.in_avals, known.name)
 
 
 def read_slots(
@@ -220,6 +197,6 @@ def read_slots(
     def run(*args: Value) -> list[Value]:
         mine = iter(slots.places[branch])
         given = [args[next(mine)] if k is None else args[num_slots + k] for k in ins]
-        return eval_jaxpr(staged, given)
+        return extend.eval_jaxpr(staged, given)
 
-    return stage_closed(run, [*slots.avals, *at_hand], staged.name)
+    return extend.stage_closed(run, [*slots.avals, *at_hand], staged.name)

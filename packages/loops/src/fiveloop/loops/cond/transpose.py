@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value
+from fiveloop.core import Jaxpr, Value, extend
 from fiveloop.core.engine import Mask, Operand, passed
-from fiveloop.core.extend import (
-    Tangent,
-    Zero,
-    bind,
-    eval_jaxpr,
-    is_linear,
-    nonzero_mask,
-    stage_closed,
-    transpose_jaxpr,
-    zeros_of,
-)
+from fiveloop.core.extend import Tangent, Zero, bind, eval_jaxpr, is_linear, transpose_jaxpr
 from fiveloop.loops.primitives.cond import CondParams, cond_p
 
 
@@ -28,7 +18,7 @@ def cond_transpose(
     index, *rest = operands
     assert isinstance(index, Value), "unreachable: an index is an integer and so never linear"
     linear = tuple(is_linear(x) for x in rest)
-    present = nonzero_mask(cts)
+    present = extend.nonzero_mask(cts)
     found = [transpose_jaxpr(b, linear, present, rest)[1] for b in p.branches]
     in_nonzero = tuple(any(masks) for masks in zip(*found, strict=True))
     branches = tuple(_transposed(b, linear, present, in_nonzero, rest) for b in p.branches)
@@ -57,7 +47,7 @@ def _transposed(
     def run(*args: Value) -> list[Value]:
         outs = iter(eval_jaxpr(branch_t, args))
         masks = zip(given, wanted, branch.in_avals, strict=True)
-        return [next(outs) if g else zeros_of(a) for g, w, a in masks if w]
+        return [next(outs) if g else extend.zeros_of(a) for g, w, a in masks if w]
 
     key = ("transposed branch", wanted)
-    return branch_t.remember(key, lambda: stage_closed(run, branch_t.in_avals, branch.name))
+    return branch_t.remember(key, lambda: extend.stage_closed(run, branch_t.in_avals, branch.name))

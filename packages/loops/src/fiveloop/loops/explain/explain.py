@@ -6,24 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    boundary,
-    dynamic_update_slice_p,
-    is_constant,
-    order_p,
-    scatter_p,
-    stage_user,
-)
+from fiveloop.core import Jaxpr, engine
+from fiveloop.core.engine import boundary, dynamic_update_slice_p, is_constant, order_p, scatter_p
 from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in, size_of
 from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
-from fiveloop.loops.explain.report import (
-    Explanation,
-    LoopReport,
-    SavedReport,
-    StepReport,
-    same_shape,
-)
+from fiveloop.loops.explain import report
+from fiveloop.loops.explain.report import Explanation, LoopReport, SavedReport, StepReport
 from fiveloop.loops.options import telling
 from fiveloop.loops.plan.branch import is_guard
 from fiveloop.loops.plan.operands import CARRIED
@@ -48,7 +36,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """
     check_callable("explain", f)
     with telling():
-        jaxpr = stage_user(f, args, kwargs)[0].jaxpr
+        jaxpr = engine.stage_user(f, args, kwargs)[0].jaxpr
         found = in_place(jaxpr) if _has_sizes(jaxpr) else None
         ready = ready_jaxpr(jaxpr)
     loops = tuple(_report(loop, found) for loop in _loops(ready, (), ""))
@@ -142,7 +130,7 @@ def _report(found: _Found, program: InPlace | None) -> LoopReport:
 def _copies(body: Jaxpr, program: InPlace | None) -> int:
     """How many of the copies that are left may be of what a loop carries."""
     carried = [shown_type(a) for a in body.out_avals if a.shape]
-    return sum(same_shape(copy.shape, carried) for copy in program.copies) if program else 0
+    return sum(report.same_shape(copy.shape, carried) for copy in program.copies) if program else 0
 
 
 def _num_orders(jaxpr: Jaxpr) -> int:

@@ -7,14 +7,7 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import axes_in_front, batched_vars, in_front, reduce_and, select_by
-from fiveloop.core.extend import (
-    PositionalEffect,
-    Var,
-    batch_jaxpr,
-    bind,
-    jaxprs_in,
-    move_batch,
-)
+from fiveloop.core.extend import PositionalEffect, Var, batch_jaxpr, bind, jaxprs_in, move_batch
 from fiveloop.loops.analysis.early_end import end_flag, until_all_are_set
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 

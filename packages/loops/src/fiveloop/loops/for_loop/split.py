@@ -11,34 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    Mask,
-    body_work,
-    bytes_of,
-    copied_eqns,
-    is_more,
-    prune,
-    select_by,
-    split_list,
-    used_vars,
-    whole_indexer,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Aval,
-    Dim,
-    Eqn,
-    EqnSplit,
-    SavingPlan,
-    Split,
-    Var,
-    eval_jaxpr,
-    mutated_positions,
-    new_eqn,
-    split,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, engine, extend
+from fiveloop.core.engine import Mask, body_work, bytes_of, is_more, prune, select_by, used_vars
+from fiveloop.core.extend import Atom, Aval, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, split
 from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.analysis.held import Carried, Found, Held, find_held, kept_again
 from fiveloop.loops.analysis.parts import cut_from
@@ -93,7 +68,7 @@ class _Loop:
         self.plan = plan
         self.states = is_state(p, [a.aval for a in eqn.invars])
         self.found = Found({}, {}) if "passthrough" in p.off else find_held(p)
-        mutated = mutated_positions(p.body.effects)
+        mutated = extend.mutated_positions(p.body.effects)
         self.inst = [
             k < p.num_consts or ((state or given) and k + 1 not in mutated)
             for k, (state, given) in enumerate(zip(self.states, inst, strict=True))
@@ -221,7 +196,7 @@ class _Loop:
         eqns: list[Eqn] = []
         for eqn in prune(cut.known.eqns, invariant) if invariant else []:
             if not eqn.effects and used_vars(eqn.invars) <= outside.keys():
-                eqns += copied_eqns([eqn], outside)
+                eqns += engine.copied_eqns([eqn], outside)
         return eqns, [outside[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
     def _known(
@@ -239,14 +214,14 @@ class _Loop:
         core = core.replace(eqns=prune(core.eqns, core.outvars))
 
         def run(*args: Value) -> list[Value]:
-            for ref, x in zip(args[num_ins:], eval_jaxpr(core, args[:num_ins]), strict=True):
+            for ref, x in zip(args[num_ins:], extend.eval_jaxpr(core, args[:num_ins]), strict=True):
                 ref[args[0]] = x
             return []
 
         stack_avals = [self._stack_aval(v.aval) for v in stacked]
         avals = [*core.in_avals, *map(AbstractRef, stack_avals)]
         hints = [*core.hints, *["residual"] * len(stacked)]
-        body = stage_closed(run, avals, self.p.body.name, hints)
+        body = extend.stage_closed(run, avals, self.p.body.name, hints)
         body = keep_in_range(body, self.p.nsteps)
         empties = [zeros_eqn(a) for a in stack_avals]
         operands = [*select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
@@ -256,7 +231,7 @@ class _Loop:
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,
-            new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
+            extend.new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
         ], stacks
 
     def _known_record(self, core: Jaxpr, residuals: _Residuals) -> Record:
@@ -300,14 +275,14 @@ class _Loop:
         sizes = [len(invariant), len(constants), num_consts, len(stacks), len(arrays)]
 
         def run(i: Value, *args: Value) -> list[Value]:
-            fixed, given, consts, slots, states, refs = split_list(args, sizes)
+            fixed, given, consts, slots, states, refs = engine.split_list(args, sizes)
             kept = dict(zip(residuals.stacked, slots, strict=True))
             saved = {v: ref[i] for v, ref in kept.items()}
             saved.update(zip(residuals.invariant, fixed, strict=True))
             saved.update(passed.read(i, given, states, kept))
             counter = [i] if cut.staged_in[0] else []
             values = [saved[v] for v in cut.residuals]
-            return eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
+            return extend.eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
 
         binders = [v.aval for v in select_by(taken, self.p.body.invars[1:])]
         hints = select_by(taken, self.p.body.hints[1:])
@@ -317,7 +292,7 @@ class _Loop:
         value_avals = [a.aval.strong() for a in [*invariant, *constants]]
         refs = [AbstractRef(a.aval.strong()) for a in [*stacks, *arrays]]
         avals = [INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
-        body = stage_closed(run, avals, self.p.body.name, ["", *names])
+        body = extend.stage_closed(run, avals, self.p.body.name, ["", *names])
         atoms = select_by(taken, self.eqn.invars)
         before = [*invariant, *constants, *atoms[:num_consts]]
         operands = [*before, *stacks, *arrays, *atoms[num_consts:]]
@@ -327,7 +302,7 @@ class _Loop:
                 outs.append(out if unk else Var(out.aval))
         record = self._staged_record(invariant)
         params = replace(self.p, body=body, num_consts=len(before), record=record)
-        return new_eqn(for_p, operands, params, outs, self.eqn.source)
+        return extend.new_eqn(for_p, operands, params, outs, self.eqn.source)
 
     def _stack_aval(self, aval: Aval) -> Aval:
         return aval.strong().batched(self.p.nsteps)
@@ -359,18 +334,18 @@ def with_snapshots(eqn: Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> S
     """The loop on the contents of those known Refs that it only reads and that may change later; None without any."""
     p = stateful(eqn.params)
     avals = [a.aval for a in eqn.invars]
-    states, mutated = is_state(p, avals), mutated_positions(p.body.effects)
+    states, mutated = is_state(p, avals), extend.mutated_positions(p.body.effects)
     reads: dict[int, Eqn] = {}
     for k, atom in enumerate(eqn.invars):
         is_outer = k >= p.first_ref and not states[k]
         if is_outer and not unknown[k] and not inst[k] and k + 1 not in mutated:
-            whole = IndexParams(whole_indexer(atom.aval.shape))
-            reads[k] = new_eqn(get_p, [atom], whole, source=eqn.source)
+            whole = IndexParams(engine.whole_indexer(atom.aval.shape))
+            reads[k] = extend.new_eqn(get_p, [atom], whole, source=eqn.source)
     if not reads:
         return None
     invars = [reads[k].outvars[0] if k in reads else a for k, a in enumerate(eqn.invars)]
     results = iter(eqn.outvars)
     numbers = [k for k in range(len(states)) if states[k] or k in reads]
     outvars = [Var(invars[k].aval) if k in reads else next(results) for k in numbers]
-    loop = new_eqn(for_p, invars, p, outvars, eqn.source)
+    loop = extend.new_eqn(for_p, invars, p, outvars, eqn.source)
     return Snapshots(list(reads.values()), loop, [k not in reads for k in numbers])

@@ -9,9 +9,7 @@ from operator import index
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Tracer, Value
-from fiveloop.core.engine import (
-    STATIC,
-)
+from fiveloop.core.engine import STATIC
 from fiveloop.core.extend import bind, mutated_positions, stage
 from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.common import body_name, strong

@@ -9,22 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value
+from fiveloop.core import Jaxpr, Value, extend
 from fiveloop.core.engine import Operand, partition, reachable
-from fiveloop.core.extend import (
-    Accumulator,
-    Tangent,
-    UndefinedPrimal,
-    Var,
-    Zero,
-    backward_pass,
-    bind,
-    instantiate,
-    is_linear,
-    mutated_positions,
-    stage_closed,
-    zeros_of,
-)
+from fiveloop.core.extend import Accumulator, Tangent, UndefinedPrimal, Var, Zero, backward_pass
 from fiveloop.loops.analysis.slots import sums_as_writes
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 from fiveloop.loops.record import BACKWARD
@@ -38,13 +25,13 @@ def for_transpose(
     p = stateful(p)
     out_cts = iter(cts)
     ct_of = [next(out_cts) if state else None for state in is_state(p, [x.aval for x in operands])]
-    written = mutated_positions(p.body.effects)
+    written = extend.mutated_positions(p.body.effects)
     operands = [
         _collected(x, ct, k + 1 in written)
         for k, (x, ct) in enumerate(zip(operands, ct_of, strict=True))
     ]
     states = is_state(p, [x.aval for x in operands])
-    linear = _linear_in_body(p, [is_linear(x) for x in operands], states)
+    linear = _linear_in_body(p, [extend.is_linear(x) for x in operands], states)
     body_t, num_consts = p.body.remember(
         ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
     )
@@ -52,7 +39,7 @@ def for_transpose(
     known = [x for x, lin in zip(operands, linear, strict=True) if not lin and isinstance(x, Value)]
     gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
     results = iter(
-        bind(
+        extend.bind(
             for_p,
             *known,
             *gathered,
@@ -109,7 +96,7 @@ def _initial(x: Operand, ct: Tangent | None) -> Value:
     """What a cotangent's state starts from: the cotangent of the final state, or zero; or the accumulator itself."""
     if isinstance(x, Accumulator):
         return x.value
-    return zeros_of(x.aval) if ct is None or isinstance(ct, Zero) else instantiate(ct)
+    return extend.zeros_of(x.aval) if ct is None or isinstance(ct, Zero) else extend.instantiate(ct)
 
 
 def _collected(x: Operand, ct: Tangent | None, written: bool) -> Operand:
@@ -148,5 +135,5 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
     known_hints, linear_hints = partition(linear, p.body.hints[1:])
     cotangents = [h and f"cotangent of {h.removeprefix('tangent of ')}" for h in linear_hints]
     avals = [p.body.in_avals[0], *known_avals, *as_refs]
-    body_t = stage_closed(run, avals, p.body.name, ["", *known_hints, *cotangents])
+    body_t = extend.stage_closed(run, avals, p.body.name, ["", *known_hints, *cotangents])
     return body_t, p.num_consts - num_linear_consts

@@ -15,18 +15,9 @@ from operator import and_
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Scalar, Value
+from fiveloop.core import Jaxpr, Scalar, Value, extend
 from fiveloop.core.engine import bytes_of, inlined, is_more, makers, used_vars
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    Literal,
-    Var,
-    bind,
-    mutated_positions,
-    new_eqn,
-    stage_closed,
-)
+from fiveloop.core.extend import Atom, Eqn, Literal, Var, bind, new_eqn, stage_closed
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.plan.factors import Stacks
@@ -93,7 +84,7 @@ class _Moves:
         self._uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
         self._uses.update(a for a in body.outvars if isinstance(a, Var))
         self._made = makers(body)
-        changed = mutated_positions(body.effects)
+        changed = extend.mutated_positions(body.effects)
         self._fixed = {v for k, v in enumerate(body.invars) if k not in changed}
         for eqn in body.eqns:
             if eqn.primitive is cond_p:

@@ -12,43 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    At,
-    Lane,
-    ReshapeParams,
-    Span,
-    copied_eqns,
-    inlined,
-    is_constant,
-    prune,
-    rename,
-    reshape_p,
-    used_vars,
-    whole_indexer,
-)
-from fiveloop.core.extend import (
-    NO_PARAMS,
-    Atom,
-    Aval,
-    Eqn,
-    Source,
-    Var,
-    add_p,
-    mutated_positions,
-    new_eqn,
-    reshape,
-    size_of,
-    stage_closed,
-)
-from fiveloop.loops.analysis.accesses import (
-    RefAccess,
-    accesses_of,
-    is_access,
-    is_whole,
-    is_within,
-    unknown_places,
-)
+from fiveloop.core import Jaxpr, Value, engine, extend
+from fiveloop.core.engine import At, Lane, ReshapeParams, Span, inlined, used_vars, whole_indexer
+from fiveloop.core.extend import NO_PARAMS, Atom, Aval, Eqn, Source, Var, add_p, new_eqn, reshape
+from fiveloop.loops.analysis import accesses
+from fiveloop.loops.analysis.accesses import RefAccess, accesses_of, is_access, is_whole, is_within
 from fiveloop.loops.analysis.early_end import without_end
 from fiveloop.loops.analysis.integers import Affine, Equal, integers_of_step
 from fiveloop.loops.names import OWN
@@ -112,9 +80,9 @@ def _first(eqn: Eqn, finder: ChainFinder, chain: Chain, later: int, before: list
         return [reshape(array[tuple(index)], chain.aval.shape)]
 
     outside: dict[Var, Atom] = dict(zip(p.body.invars[1:], eqn.invars, strict=True))
-    before += copied_eqns(prune(finder.fixed_eqns, operands), outside)
+    before += engine.copied_eqns(engine.prune(finder.fixed_eqns, operands), outside)
     array = eqn.invars[p.body.invars.index(chain.ref) - 1]
-    read = stage_closed(element, [array.aval, *[v.aval for v in operands]])
+    read = extend.stage_closed(element, [array.aval, *[v.aval for v in operands]])
     eqns, (out,) = inlined(read, [array, *[outside[v] for v in operands]])
     before += eqns
     return out
@@ -156,7 +124,7 @@ def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]
         reads.update({read: values[later - 1] for read, later in chain.reads.items()})
     same: dict[Var, Atom] = {}
     for old in body.eqns:
-        eqn = rename(old, same)
+        eqn = engine.rename(old, same)
         if id(old) in reads:
             eqns += _read(eqn, reads[id(old)], same)
         elif id(old) in writes:
@@ -173,7 +141,7 @@ def _read(eqn: Eqn, value: Var, same: dict[Var, Atom]) -> list[Eqn]:
         same[out] = value
         return []
     params = ReshapeParams(out.aval.shape)
-    return [new_eqn(reshape_p, [value], params, [out], eqn.source)]
+    return [new_eqn(engine.reshape_p, [value], params, [out], eqn.source)]
 
 
 def _write(eqn: Eqn, chain: Chain, refs: Sequence[Var], values: Sequence[Var]) -> list[Eqn]:
@@ -353,8 +321,8 @@ class ChainFinder:
         eqn, value = write.eqn, write.eqn.invars[1].aval
         if eqn.primitive is accumulate_p:
             return f"`{eqn.params.monoid}` accumulates there"
-        size = size_of(value.shape)
-        if not is_constant(size):
+        size = extend.size_of(value.shape)
+        if not engine.is_constant(size):
             return "the size of what is written is not known"
         if size > LARGEST:
             return f"{size:,} elements are read as fast as they are carried"
@@ -370,7 +338,7 @@ class ChainFinder:
         def is_fixed(axis: int) -> bool:
             return self.operand(access, axis) in self.fixed
 
-        return unknown_places(access, self.numbers, self.p.nsteps, is_fixed)
+        return accesses.unknown_places(access, self.numbers, self.p.nsteps, is_fixed)
 
 
 def _strides(written: int, read: int) -> str:
@@ -386,4 +354,4 @@ def _reads(eqn: Eqn, ref: Var) -> bool:
 
 
 def _writes(eqn: Eqn, ref: Var) -> bool:
-    return any(eqn.invars[k] is ref for k in mutated_positions(eqn.effects))
+    return any(eqn.invars[k] is ref for k in extend.mutated_positions(eqn.effects))

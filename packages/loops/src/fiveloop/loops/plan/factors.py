@@ -12,32 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    bytes_of,
-    concatenate_p,
-    inlined,
-    is_scalar,
-    makers,
-    real,
-    static_slice,
-    whole_indexer,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Aval,
-    Dim,
-    Eqn,
-    Literal,
-    Var,
-    bitwise_and,
-    broadcast_in_dim,
-    concatenate,
-    convert,
-    reshape,
-    select,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, engine, extend
+from fiveloop.core.engine import bytes_of, concatenate_p, inlined, is_scalar, makers, real
+from fiveloop.core.extend import Atom, Aval, Dim, Eqn, Literal, Var, bitwise_and, broadcast_in_dim
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot, zeros_eqn
 from fiveloop.loops.primitives.for_loop import is_state
@@ -65,10 +42,10 @@ class Shifted:
             start = _once_there(start, stack[0], result)
             first = broadcast_in_dim(start, (1, *start.shape), range(1, start.ndim + 1))
             parts = [stack[1:], first] if self.down else [first, stack[:-1]]
-            return [concatenate(parts)]
+            return [extend.concatenate(parts)]
 
         atoms = [stack, start, result]
-        made = stage_closed(moved, [a.aval.strong() for a in atoms])
+        made = extend.stage_closed(moved, [a.aval.strong() for a in atoms])
         eqns, (out,) = inlined(made, atoms)
         after += eqns
         return out
@@ -79,10 +56,10 @@ def _once_there(x: Value, other: Value, result: Value) -> Value:
 
     Its lowest bit is never more than one, but no compiler looks for that.
     """
-    first = reshape(static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
+    first = extend.reshape(engine.static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
     number = real(first) if first.dtype.kind == "c" else first
-    bit = bitwise_and(convert(number, np.int32), np.int32(1))
-    return select(bit > 1, other, x)
+    bit = bitwise_and(extend.convert(number, np.int32), np.int32(1))
+    return extend.select(bit > 1, other, x)
 
 
 def shifted(
@@ -296,4 +273,4 @@ def contents_type(ref: Var) -> Aval:
 
 def whole(ref: Var) -> IndexParams:
     """The index of all that a Ref holds."""
-    return IndexParams(whole_indexer(ref.aval.shape))
+    return IndexParams(engine.whole_indexer(ref.aval.shape))

@@ -9,28 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    broadcast_in_dim_p,
-    bytes_of,
-    convert_p,
-    is_constant,
-    neg_p,
-    rename,
-    select_by,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    Literal,
-    Primitive,
-    Var,
-    add_p,
-    jaxprs_in,
-    mutated_positions,
-    new_eqn,
-    size_of,
-)
+from fiveloop.core import Jaxpr, engine, extend
+from fiveloop.core.engine import broadcast_in_dim_p, bytes_of, convert_p, is_constant, select_by
+from fiveloop.core.extend import Atom, Eqn, Literal, Primitive, Var, add_p, jaxprs_in, new_eqn
 from fiveloop.core.primitives import elementwise
 from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.around import Around
@@ -163,7 +144,7 @@ class Slot:
         if self.made[self.array] is None:
             return "what it is made of is not there slot by slot, or changes in the loop"
         new = [a.aval for a in self.leaves if not self._is_at_hand(a)]
-        if not all(is_constant(size_of(a.shape)) for a in [*new, self.array.aval]):
+        if not all(is_constant(extend.size_of(a.shape)) for a in [*new, self.array.aval]):
             return "its size is not known"
         return "" if bytes_of(new) <= bytes_of([self.array.aval]) else MORE_ROOM
 
@@ -191,7 +172,7 @@ class Slot:
     def _leaf(self, a: Var, axis: int) -> Var | None:
         """A slot that is read from an array, unless the loop changes what it holds."""
         eqn = self.stacks.eqn
-        changed = mutated_positions(self.stacks.body.effects)
+        changed = extend.mutated_positions(self.stacks.body.effects)
         if any(x is a and k + 1 in changed for k, x in enumerate(eqn.invars)):
             return None
         is_other = self.axes.setdefault(a, axis) != axis
@@ -260,7 +241,7 @@ _BY_ELEMENT = """
     sub mul square maximum minimum equal not_equal less less_equal greater greater_equal
     bitwise_and bitwise_or bitwise_not
 """.split()
-for _prim in (add_p, neg_p, convert_p, elementwise.select_p):
+for _prim in (add_p, engine.neg_p, convert_p, elementwise.select_p):
     define_slot(_prim, Slot.by_element)
 for _name in _BY_ELEMENT:
     define_slot(getattr(elementwise, _name).prim, Slot.by_element)
@@ -305,7 +286,7 @@ def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eq
         for a, v in slot.leaves.items()
     ]
     same = {read.outvars[0]: slot.result}
-    rest = [rename(e, same) for e in body.eqns if e is not read]
+    rest = [engine.rename(e, same) for e in body.eqns if e is not read]
     return [*reads, *slot.eqns, *rest]
 
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    bytes_of,
-    copied_eqns,
-    dot_general_p,
-    equation_cost,
-    is_constant,
-    is_more,
-    prune,
-    used_vars,
-    vars_in_order,
-)
+from fiveloop.core import Jaxpr, engine
+from fiveloop.core.engine import bytes_of, copied_eqns, dot_general_p, is_constant, prune, used_vars
 from fiveloop.core.extend import Atom, Eqn, Var, jaxprs_in, mutated_positions, new_eqn, size_of
 from fiveloop.loops.analysis.early_end import until_set, without_end
 from fiveloop.loops.names import COMPUTED
@@ -115,7 +105,7 @@ def _chain(v: Var, movable: Mapping[Var, Eqn]) -> list[Eqn]:
         eqn = movable.get(waiting.pop())
         if eqn is not None and id(eqn) not in found:
             found[id(eqn)] = eqn
-            waiting += vars_in_order(eqn.invars)
+            waiting += engine.vars_in_order(eqn.invars)
     return list(found.values())
 
 
@@ -123,7 +113,7 @@ def _why_not(
     v: Var, chain: Sequence[Eqn], users: Sequence[Eqn], refs: Collection[Var]
 ) -> str | None:
     """Why a value stays in the body, if it does; None if it is not worth a word."""
-    costs = [equation_cost(eqn) for eqn in chain]
+    costs = [engine.equation_cost(eqn) for eqn in chain]
     work, size = sum(c.flops for c in costs), size_of(v.aval.shape)
     if not is_constant(work) or not is_constant(size):
         return "its size is not known"
@@ -136,7 +126,7 @@ def _why_not(
     given = {a for eqn in chain for a in used_vars(eqn.invars) if a not in made and a not in refs}
     read = [eqn.outvars[0] for eqn in chain if eqn.primitive is get_p]
     most = MOST_GROWTH * bytes_of(a.aval for a in [*given, *read])
-    if is_more(bytes_of([v.aval]), max(most, SMALL) if is_dear else most):
+    if engine.is_more(bytes_of([v.aval]), max(most, SMALL) if is_dear else most):
         return "it would take more room than what it is made from"
     return ""
 

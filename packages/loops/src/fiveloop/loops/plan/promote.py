@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from fiveloop.core import Jaxpr
 from fiveloop.core.engine import makers, used_vars, users, whole_indexer
 from fiveloop.core.extend import NO_PARAMS, Eqn, Var, new_eqn
-from fiveloop.loops.analysis.array_life import (
-    DONE,
-    NO_ORDER,
-    Life,
-    Verdict,
-    carried_as_ref,
-)
+from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict, carried_as_ref
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.record import Decision, names_of
 from fiveloop.state import AbstractRef

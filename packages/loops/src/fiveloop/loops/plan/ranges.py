@@ -8,29 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    broadcast_in_dim_p,
-    concatenate_p,
-    dynamic_update_slice_p,
-    makers,
-    order_p,
-    rename,
-    renamed,
-    reshape_p,
-    resolve_index_p,
-    scatter_p,
-)
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    Pass,
-    Source,
-    Var,
-    jaxprs_in,
-    register_pass,
-    with_jaxprs,
-)
+from fiveloop.core import Jaxpr, engine
+from fiveloop.core.engine import broadcast_in_dim_p, concatenate_p, makers, renamed, resolve_index_p
+from fiveloop.core.extend import Atom, Eqn, Pass, Source, Var, jaxprs_in, register_pass, with_jaxprs
 from fiveloop.loops.analysis.accesses import index_rules
 from fiveloop.loops.analysis.bounds import inside_loop
 from fiveloop.loops.analysis.integers import (
@@ -63,7 +43,7 @@ def _simplify(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
         if is_resolved(eqn, known):
             same[eqn.outvars[0]] = renamed(eqn.invars[0], same)
         else:
-            eqns.append(rename(_within(eqn, known), same))
+            eqns.append(engine.rename(_within(eqn, known), same))
     outvars = [renamed(a, same) for a in jaxpr.outvars]
     return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
 
@@ -101,7 +81,7 @@ IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
 IN_A_BODY = "it is computed in a branch, a call or a loop"
 RESOLVED = "an index is resolved"
-_UPDATED = (dynamic_update_slice_p, scatter_p)
+_UPDATED = (engine.dynamic_update_slice_p, engine.scatter_p)
 
 
 def indices_told(body: Jaxpr, names: Sequence[str], known: Integers, loop: Eqn) -> list[Decision]:
@@ -136,7 +116,7 @@ def _names_of_arrays(body: Jaxpr, names: Mapping[Var, str]) -> dict[Atom, str]:
     """What the arrays of a body are called, of whose inputs some have names: these, and what they become."""
     found: dict[Atom, str] = dict(names.items())
     for eqn in body.eqns:
-        if eqn.primitive is order_p:
+        if eqn.primitive is engine.order_p:
             given = eqn.invars[1:]
         elif eqn.primitive in _UPDATED:
             given = eqn.invars[:1]
@@ -223,7 +203,7 @@ class _Story:
                 yield from story.in_branches()
 
 
-_MOVES = (reshape_p, broadcast_in_dim_p, concatenate_p)
+_MOVES = (engine.reshape_p, broadcast_in_dim_p, concatenate_p)
 """The primitives that only move integers."""
 
 

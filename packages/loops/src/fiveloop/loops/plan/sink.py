@@ -10,31 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import (
-    ConcatenateParams,
-    TransposeParams,
-    bytes_of,
-    concatenate_p,
-    dot_general_p,
-    is_constant,
-    is_more,
-    makers,
-    neg_p,
-    select_by,
-    transpose_p,
-)
-from fiveloop.core.extend import (
-    NO_PARAMS,
-    Atom,
-    Eqn,
-    Source,
-    Var,
-    add_p,
-    mutated_positions,
-    new_eqn,
-    size_of,
-)
+from fiveloop.core import Jaxpr, engine, extend
+from fiveloop.core.engine import ConcatenateParams, TransposeParams, dot_general_p, is_constant
+from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Source, Var, add_p, new_eqn, size_of
 from fiveloop.loops.analysis.around import ALONE, Around
 from fiveloop.loops.for_loop.passed import MOST_KEPT, MOST_TERMS
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
@@ -80,7 +58,7 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
             continue
         size = size_of(ref.aval.shape)
         why = f"it has fewer than {LEAST_SUM:,} elements" if is_constant(size) else NO_SIZE
-        if is_more(size, LEAST_SUM - 1):
+        if engine.is_more(size, LEAST_SUM - 1):
             products = [
                 Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
             ]
@@ -136,7 +114,7 @@ class Products:
         self.sums = sums
         self.reuses = reuses
         body = stacks.body
-        self.made = makers(body)
+        self.made = engine.makers(body)
         self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
         self.why = ""
         self.terms: list[Eqn] = []
@@ -154,7 +132,7 @@ class Products:
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
             self.why = "what a step adds is used for something else, too, or is not made in it"
             return False
-        if eqn.primitive in (transpose_p, neg_p, add_p):
+        if eqn.primitive in (engine.transpose_p, engine.neg_p, add_p):
             taken = all(self._take(a) for a in eqn.invars)
         else:
             taken = eqn.primitive is dot_general_p and self._take_factors(eqn)
@@ -187,7 +165,7 @@ class Products:
         """Whether the factors take little room, or no more than those that have been kept anyway."""
         if self.reuses:
             return not self.places.new
-        room = max(self.places.kept_bytes, MOST_KEPT * bytes_of([self.ref.aval]))
+        room = max(self.places.kept_bytes, MOST_KEPT * engine.bytes_of([self.ref.aval]))
         return bool(self.eqn.params.nsteps > 1 and self.places.new_bytes <= room)
 
     def sink(self) -> tuple[list[Eqn], Eqn, list[Eqn]]:
@@ -220,8 +198,8 @@ class Products:
         gone = {id(e) for e in (*self.sums, *self.terms)}
         eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
         keep = [ref is not self.ref for ref in body.invars[1:]]
-        invars = [body.invars[0], *select_by(keep, body.invars[1:]), *new]
-        operands = [*select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
+        invars = [body.invars[0], *engine.select_by(keep, body.invars[1:]), *new]
+        operands = [*engine.select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
         params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name))
         outvars = [v for ref, v in results.items() if ref is not self.ref]
         return new_eqn(for_p, operands, params, outvars, eqn.source), results
@@ -231,7 +209,7 @@ class Products:
         if any(ref is e.invars[0] for e in self.places.writes):
             return results[ref]
         place = self.stacks.body.invars.index(ref)
-        if place in mutated_positions(self.stacks.body.effects) and ref in results:
+        if place in extend.mutated_positions(self.stacks.body.effects) and ref in results:
             return results[ref]
         operand = self.eqn.invars[place - 1]
         if not isinstance(operand.aval, AbstractRef):
@@ -299,14 +277,14 @@ def _steps_first(array: Atom, axis: int, after: list[Eqn]) -> Atom:
     if not axis:
         return array
     order = (axis, *[k for k in range(array.aval.ndim) if k != axis])
-    after.append(new_eqn(transpose_p, [array], TransposeParams(order)))
+    after.append(new_eqn(engine.transpose_p, [array], TransposeParams(order)))
     return after[-1].outvars[0]
 
 
 def _joined(parts: Sequence[Atom], axis: int, after: list[Eqn]) -> Atom:
     if len(parts) == 1:
         return parts[0]
-    after.append(new_eqn(concatenate_p, parts, ConcatenateParams(axis)))
+    after.append(new_eqn(engine.concatenate_p, parts, ConcatenateParams(axis)))
     return after[-1].outvars[0]
 
 
@@ -316,7 +294,7 @@ def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _why_not(body: Jaxpr, ref: Var) -> tuple[str, Source | None] | None:
-    made = makers(body)
+    made = engine.makers(body)
     users = [e for e in body.eqns if ref in e.invars]
     sums = [e for e in users if e.primitive is addupdate_p and e.params == whole(ref)]
     if not _is_large(ref):

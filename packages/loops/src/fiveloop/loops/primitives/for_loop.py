@@ -7,17 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.extend import (
-    Aval,
-    Effects,
-    Primitive,
-    ShapedArray,
-    eval_jaxpr,
-    jaxprs_in,
-    map_positions,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, extend
+from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, eval_jaxpr, jaxprs_in
 from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.options import AUTO
 from fiveloop.loops.record import EMPTY, Record, names_of
@@ -79,7 +70,9 @@ def for_abstract_eval(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], 
         operand = position - 1
         return operand if operand >= 0 and isinstance(avals[operand], AbstractRef) else None
 
-    return [*p.body.out_avals, *[a.strong() for a in states]], map_positions(p.body.effects, place)
+    return [*p.body.out_avals, *[a.strong() for a in states]], extend.map_positions(
+        p.body.effects, place
+    )
 
 
 def for_typecheck(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effects]:
@@ -149,7 +142,7 @@ def _stateful_body(p: ForParams) -> Jaxpr:
         return []
 
     avals = p.body.in_avals
-    return stage_closed(
+    return extend.stage_closed(
         run,
         [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]],
         p.body.name,

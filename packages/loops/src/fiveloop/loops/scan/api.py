@@ -7,31 +7,9 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import TreeDef, Value, leaf_paths, tree_unflatten
-from fiveloop.core.engine import (
-    Staged,
-    Typed,
-    as_result,
-    boundary,
-    branches_as_python,
-    check_mutable,
-    flatten_values,
-    join,
-    python_form,
-    split_list,
-    traced_once,
-)
-from fiveloop.core.extend import (
-    Aval,
-    ShapedArray,
-    call_user,
-    check_callable,
-    convert,
-    eval_jaxpr,
-    stage,
-    stage_closed,
-    zeros_of,
-)
+from fiveloop.core import TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
+from fiveloop.core.engine import Staged, Typed, as_result, flatten_values, join, split_list
+from fiveloop.core.extend import Aval, ShapedArray, call_user, check_callable, convert, zeros_of
 from fiveloop.loops.carried_refs import CarriedRefs, carried_refs
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
 from fiveloop.loops.common import as_flag, body_name, check_values, handed_through, made_in, strong
@@ -90,7 +68,7 @@ def scan(
 ) -> tuple[Carry, Y, Value]: ...
 
 
-@boundary
+@engine.boundary
 def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,
@@ -157,7 +135,9 @@ def scan_of(
     if sliced is not None:
         if refs is not None:
             names = [*refs.names(), *sliced.names()]
-            check_mutable(dict(names), [x for _, x in names], lambda path: f"{what}: {path[0].key}")
+            engine.check_mutable(
+                dict(names), [x for _, x in names], lambda path: f"{what}: {path[0].key}"
+            )
         f, xs = _over_slices(f, sliced), sliced.values
     if refs is None:
         return indexed_scan(what, f, init, xs, steps, how)
@@ -190,12 +170,12 @@ def _scan_as_python(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
-    is_python = steps and (branches_as_python() or how.until is None)
+    is_python = steps and (engine.branches_as_python() or how.until is None)
     run = scan_as_python if is_python else traced_scan
     return run(what, f, init, xs, steps, how)
 
 
-@python_form(_scan_as_python)
+@engine.python_form(_scan_as_python)
 def indexed_scan(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
@@ -212,7 +192,7 @@ def traced_scan(
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
-    plan = traced_once(
+    plan = engine.traced_once(
         (what, carry_tree, xs_tree, given, x_avals, steps, how.reverse, how.unroll, how.progress),
         [f] if how.until is None else [f, how.until],
         lambda: _plan(step, given, x_avals, steps),
@@ -287,7 +267,7 @@ def _as_for_body(
         captured = [next(ref_it) if r else next(const_it) for r in is_ref]
         rest = args[len(is_ref) :]
         carried, inputs, outputs, end = split_list(rest, [num_carry, num_xs, len(ys)])
-        outs = eval_jaxpr(
+        outs = extend.eval_jaxpr(
             staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]]
         )
         for ref, x, is_same in zip(carried, outs[:num_carry], same, strict=True):
@@ -306,7 +286,7 @@ def _as_for_body(
         *[x.aval for x in refs],
         *map(AbstractRef, [*carry, *xs, *ys, *[FLAG, COUNT] * has_end]),
     ]
-    body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
+    body = extend.stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
     return TracedBody(body, consts, refs, step.f, Called(step.what))
 
 
@@ -364,7 +344,7 @@ def _trace(
     avals = list(given)
     name = body_name(step.f)
     while True:
-        staged = stage(step, [INDEX, *avals, *x_avals], name, step.f)
+        staged = extend.stage(step, [INDEX, *avals, *x_avals], name, step.f)
         outs = staged.jaxpr.out_avals[: len(avals)]
         if all(a.strong() is out.strong() for a, out in zip(avals, outs, strict=True)):
             return staged, avals, step.ys_tree

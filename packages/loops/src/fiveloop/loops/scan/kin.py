@@ -16,13 +16,7 @@ from fiveloop.core import (
     tree_unflatten,
     vmap,
 )
-from fiveloop.core.engine import (
-    Typed,
-    boundary,
-    ceil,
-    flatten_values,
-    join,
-)
+from fiveloop.core.engine import Typed, boundary, ceil, flatten_values, join
 from fiveloop.core.extend import Concrete, as_value, call_user, check_callable, concatenate, convert
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.carry import check_carry

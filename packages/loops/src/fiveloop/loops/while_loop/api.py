@@ -7,44 +7,13 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, TreeDef, Value, leaf_paths, tree_unflatten
-from fiveloop.core.engine import (
-    Staged,
-    as_result,
-    boundary,
-    branches_as_python,
-    flatten_values,
-    function_name,
-    function_source,
-    python_form,
-    traced_once,
-)
-from fiveloop.core.extend import (
-    Aval,
-    ClosedCallParams,
-    bind,
-    call_user,
-    check_callable,
-    closed_call_p,
-    eval_jaxpr,
-    stage,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
+from fiveloop.core.engine import Staged, as_result, boundary, flatten_values, function_source
+from fiveloop.core.extend import Aval, ClosedCallParams, bind, check_callable, eval_jaxpr, stage
+from fiveloop.loops import common
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.carry import changed_structure
-from fiveloop.loops.common import (
-    Closures,
-    as_type,
-    body_name,
-    check_values,
-    condition,
-    handed_through,
-    joined,
-    keeps_type,
-    made_in,
-    share_captured,
-    with_results,
-)
+from fiveloop.loops.common import Closures, as_type, body_name, check_values, condition, keeps_type
 from fiveloop.loops.options import current_planning
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
@@ -63,7 +32,7 @@ def _while_as_python(
     written: Written = AS_WHILE,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
-    if branches_as_python():
+    if engine.branches_as_python():
         return while_as_python(cond_fun, body_fun, init_val, bar)
     return traced_while(cond_fun, body_fun, init_val, bar, written)
 
@@ -108,7 +77,7 @@ def while_loop(
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
-@python_form(_while_as_python)
+@engine.python_form(_while_as_python)
 def while_of(
     cond_fun: Callable[[T], Any],
     body_fun: Callable[[T], T],
@@ -130,7 +99,7 @@ def traced_while(
     """The same as one loop, traced."""
     init, tree = flatten_values(init_val, "while_loop: init_val")
     given = tuple([x.aval for x in init])
-    plan = traced_once(
+    plan = engine.traced_once(
         (written.call, tree, given, bar),
         [cond_fun, body_fun],
         lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given),
@@ -141,7 +110,7 @@ def traced_while(
     record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
     outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
     first = len(plan.closures.consts)
-    handed = enumerate(handed_through(plan.body), first)
+    handed = enumerate(common.handed_through(plan.body), first)
     outs = [as_result(x) if k == n else y for x, y, (n, k) in zip(carry, outs, handed, strict=True)]
     return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
@@ -158,9 +127,9 @@ class _Plan:
 
 def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]) -> _Plan:
     body, avals = body_fun.trace(given)
-    closures = share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
+    closures = common.share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
     cond_jaxpr, body_jaxpr = closures.jaxprs
-    return _Plan(cond_jaxpr, with_results(body_jaxpr, avals), closures, avals)
+    return _Plan(cond_jaxpr, common.with_results(body_jaxpr, avals), closures, avals)
 
 
 def _bind(
@@ -181,7 +150,11 @@ def _bind_with_pred(
     """
     first, last = len(closures.consts), len(closures.consts) + len(carry)
     (pred,) = bind(
-        closed_call_p, *closures.consts, *carry, *closures.refs, params=ClosedCallParams(cond)
+        extend.closed_call_p,
+        *closures.consts,
+        *carry,
+        *closures.refs,
+        params=ClosedCallParams(cond),
     )
 
     def step(*args: Value) -> list[Value]:
@@ -191,8 +164,8 @@ def _bind_with_pred(
 
     avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
     hints = [*body.hints[:first], "going on", *body.hints[first:]]
-    rotated = stage_closed(step, avals, body.name, hints)
-    holds = stage_closed(lambda *args: [args[first]], avals, cond.name)
+    rotated = extend.stage_closed(step, avals, body.name, hints)
+    holds = extend.stage_closed(lambda *args: [args[first]], avals, cond.name)
     return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
 
 
@@ -211,7 +184,7 @@ class _Body:
             outs = staged.jaxpr.out_avals
             grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
             if None in grown:
-                raise self._mismatch(avals, outs, made_in(staged.jaxpr))
+                raise self._mismatch(avals, outs, common.made_in(staged.jaxpr))
             if all(g is a for g, a in zip(grown, avals, strict=True)):
                 return staged, list(avals)
             avals = [a for a in grown if a is not None]
@@ -219,7 +192,7 @@ class _Body:
     def _run(self, *leaves: Value) -> list[Value]:
         mark(self.bar)
         val = tree_unflatten(self.tree, leaves)
-        out = call_user("while_loop: body_fun", "(val)", self.fun, val)
+        out = extend.call_user("while_loop: body_fun", "(val)", self.fun, val)
         where = f"while_loop: the result of {function_source(self.fun)}, at val"
         outs, tree = flatten_values(out, where)
         check_values(where, out, outs)
@@ -247,7 +220,7 @@ def _grown(given: Aval, out: Aval) -> Aval | None:
     """The type of a leaf after a step: that which it has, or a weak one's join with what the body gives; or None."""
     if not keeps_type(given, out):
         return None
-    found = joined(given, out)
+    found = common.joined(given, out)
     return given if found is None or found.strong() is given.strong() else found
 
 
@@ -255,4 +228,4 @@ def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[A
     def run(*leaves: Value) -> list[Value]:
         return [condition("while_loop: cond_fun", "(val)", fun, tree_unflatten(tree, leaves))]
 
-    return stage(run, avals, function_name(fun), fun)
+    return stage(run, avals, engine.function_name(fun), fun)

@@ -5,25 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    Mask,
-    axes_in_front,
-    batch_flat,
-    fixpoint,
-    in_front,
-    reduce_or,
-    split_list,
-)
-from fiveloop.core.extend import (
-    batch_jaxpr,
-    bind,
-    bitwise_and,
-    eval_jaxpr,
-    move_batch,
-    select,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, engine, extend
+from fiveloop.core.engine import Mask, axes_in_front, batch_flat, fixpoint, in_front, reduce_or
+from fiveloop.core.extend import batch_jaxpr, bind, bitwise_and, move_batch, select, stage_closed
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import insert_for_lanes
@@ -78,7 +62,7 @@ def _until_all_are_done(
     batched = (True, *consts, *carry, *refs)
     stepped, _ = batch_jaxpr(step, size, batched, (True, *carry), axes=axes)
     going, *binders = stepped.invars
-    first, rest = split_list(binders, [p.num_consts])
+    first, rest = engine.split_list(binders, [p.num_consts])
     body = stepped.replace(invars=[*first, going, *rest])
     cond = stage_closed(
         lambda *args: [reduce_or(args[p.num_consts])], [v.aval for v in body.invars], p.cond.name
@@ -114,7 +98,7 @@ def _first_pred(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
 ) -> Value:
     """Which lanes make a first step."""
-    (pred,), (dim,) = batch_flat(lambda *xs: eval_jaxpr(p.cond, xs), size, operands, dims)
+    (pred,), (dim,) = batch_flat(lambda *xs: extend.eval_jaxpr(p.cond, xs), size, operands, dims)
     return move_batch(pred, size, dim)
 
 

@@ -6,16 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Scalar, Value
+from fiveloop.core import Jaxpr, Scalar, Value, extend
 from fiveloop.core.engine import add
-from fiveloop.core.extend import (
-    ShapedArray,
-    bind,
-    bitwise_and,
-    eval_jaxpr,
-    mutated_positions,
-    stage_closed,
-)
+from fiveloop.core.extend import ShapedArray, bind, bitwise_and, eval_jaxpr, mutated_positions
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
@@ -89,7 +82,7 @@ def _discharged_body(
         return [*outs, bitwise_and(add(counter, _number(1)), _number(_LARGEST))]
 
     binders = [*[avals[k] for k in before], COUNTER, *[avals[k] for k in left]]
-    return stage_closed(run, binders, p.body.name)
+    return extend.stage_closed(run, binders, p.body.name)
 
 
 def _number(n: int) -> Scalar:

@@ -9,20 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, RuleError
+from fiveloop.core import Jaxpr, RuleError, extend
 from fiveloop.core.engine import Mask, at_source, happens_once, replayed, select_by, whole_indexer
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    EqnSplit,
-    SavingPlan,
-    Split,
-    Var,
-    dce,
-    mutated_positions,
-    new_eqn,
-    split,
-)
+from fiveloop.core.extend import Atom, Eqn, EqnSplit, SavingPlan, Split, Var, dce, new_eqn, split
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR
 from fiveloop.loops.while_loop.dce import while_dce
@@ -107,7 +96,7 @@ def _copies(
     None is needed for one that is at hand in the staged half and that the loop only reads.
     """
     found: dict[Atom, tuple[Eqn, Eqn]] = {}
-    changed = mutated_positions(p.body.effects)
+    changed = extend.mutated_positions(p.body.effects)
     for k in range(p.first_ref, len(eqn.invars)):
         if known[k] and (k in changed or not inst[k]):
             ref = eqn.invars[k]
