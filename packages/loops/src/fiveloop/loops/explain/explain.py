@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from fiveloop.core import Jaxpr, engine
@@ -39,7 +40,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         jaxpr = engine.stage_user(f, args, kwargs)[0].jaxpr
         found = in_place(jaxpr) if _has_sizes(jaxpr) else None
         ready = ready_jaxpr(jaxpr)
-    loops = tuple(_report(loop, found) for loop in _loops(ready, (), ""))
+    loops = tuple(_report(loop, found) for loop in _loops(ready, (), "", count(1)))
     if found is None:
         return Explanation(loops, None, None)
     return Explanation(loops, found.emission, len(found.copies))
@@ -59,35 +60,22 @@ class _Found:
     within: tuple[str, ...]
 
 
-def _loops(jaxpr: Jaxpr, within: tuple[str, ...], number: str) -> Iterator[_Found]:
-    """The loops of a jaxpr, each before those within it."""
-    count = 0
+def _loops(
+    jaxpr: Jaxpr, within: tuple[str, ...], prefix: str, numbers: Iterator[int]
+) -> Iterator[_Found]:
+    """The loops of a jaxpr, each before those within it; those of a call are counted on from those before the call."""
     for eqn in jaxpr.eqns:
-        is_loop = _is_loop(eqn)
         if is_guard(eqn):
             continue
-        inner, around = number, within
-        if is_loop:
-            count += 1
-            inner, around = f"{number}{count}", ()
-            yield _Found(eqn, inner, within)
-            inner += "."
-        for k, body in enumerate(jaxprs_in(eqn.params)):
-            place = around if is_loop else (*around, _place(eqn, k))
-            found = list(_loops(body, place, inner if is_loop else f"{number}"))
-            yield from found if is_loop else _renumbered(found, number, count)
-            count += 0 if is_loop else sum(_depth(f.number) == _depth(number) + 1 for f in found)
-
-
-def _depth(number: str) -> int:
-    return len([part for part in number.split(".") if part])
-
-
-def _renumbered(found: Sequence[_Found], number: str, count: int) -> Iterator[_Found]:
-    """Loops of a call, counted on from those before it."""
-    for f in found:
-        first, dot, rest = f.number[len(number) :].partition(".")
-        yield _Found(f.eqn, f"{number}{int(first) + count}{dot}{rest}", f.within)
+        bodies = jaxprs_in(eqn.params)
+        if _is_loop(eqn):
+            number = f"{prefix}{next(numbers)}"
+            yield _Found(eqn, number, within)
+            for body in bodies:
+                yield from _loops(body, (), f"{number}.", count(1))
+            continue
+        for k, body in enumerate(bodies):
+            yield from _loops(body, (*within, _place(eqn, k)), prefix, numbers)
 
 
 def _place(eqn: Eqn, k: int) -> str:
