@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,15 @@ from fiveloop.core import TreeDef, Value, keystr, leaf_paths, tree_flatten, tree
 from fiveloop.core.engine import flatten_values, function_source
 from fiveloop.core.extend import Aval, as_value, convert, to_array
 from fiveloop.loops import common
-from fiveloop.loops.common import NO_RETURN, changed_places, check_values, joined, keeps_type, shown
+from fiveloop.loops.common import (
+    NO_RETURN,
+    changed_places,
+    check_values,
+    condition,
+    joined,
+    keeps_type,
+    shown,
+)
 
 
 def is_pair(out: object) -> bool:
@@ -30,6 +38,11 @@ def check_pair(what: str, f: object, out: object) -> None:
     raise TypeError(
         f"{what}: the function must return a pair (carry, y), but `{function_source(f)}` returns {given}"
     )
+
+
+def has_ended(what: str, until: Callable[[Any], Any], carry: Any) -> Value:
+    """Whether a carry ends the loop, a bool scalar: what the user's condition says of it."""
+    return condition(f"{what}: until", "(carry)", until, carry)
 
 
 def changed_structure(

@@ -16,8 +16,7 @@ from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, mark
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.while_loop.api import while_of
-from fiveloop.loops.while_loop.told import Written
+from fiveloop.loops.while_loop.api import Written, while_of
 from fiveloop.state import Ref, freeze, new_ref
 
 ADVICE = "give a number of steps that is a Python number"

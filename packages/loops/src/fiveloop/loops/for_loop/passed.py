@@ -10,8 +10,7 @@ from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, new_eqn, select
 from fiveloop.core.primitives.elementwise import maximum, minimum
-from fiveloop.loops.analysis.held import Carried, Found, Held
-from fiveloop.loops.analysis.parts import Part, parts_of_wholes
+from fiveloop.loops.analysis.held import Carried, Found, Held, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef

@@ -15,8 +15,7 @@ from fiveloop.core import Jaxpr, Value, engine, extend
 from fiveloop.core.engine import Mask, body_work, bytes_of, is_more, prune, select_by, used_vars
 from fiveloop.core.extend import Atom, Aval, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, split
 from fiveloop.loops.analysis.bounds import keep_in_range
-from fiveloop.loops.analysis.held import Carried, Found, Held, find_held, kept_again
-from fiveloop.loops.analysis.parts import cut_from
+from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn
 from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state, stateful

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
+from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
 from fiveloop.core.engine import Staged, Typed, as_result, flatten_values, join, split_list
 from fiveloop.core.extend import Aval, ShapedArray, call_user, check_callable, convert, zeros_of
+from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carried_refs import CarriedRefs, carried_refs
-from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
+from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
 from fiveloop.loops.common import as_flag, body_name, check_values, handed_through, made_in, strong
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.how import How, Unroll, check_unroll
@@ -20,8 +21,8 @@ from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.record import Called
 from fiveloop.loops.scan.as_python import scan_as_python
 from fiveloop.loops.scan.lengths import common_length, leading_axes
-from fiveloop.loops.scan.until import COUNT, FLAG, holds, until_stopped
 from fiveloop.state import AbstractRef, Ref
+from fiveloop.state.extend import PREDICATE
 
 Carry = TypeVar("Carry")
 X = TypeVar("X")
@@ -199,7 +200,7 @@ def traced_scan(
     )
     carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
     stacks = [zeros_of(a) for a in plan.ys]
-    stop = [] if how.until is None else [zeros_of(FLAG), zeros_of(COUNT)]
+    stop = [] if how.until is None else [zeros_of(PREDICATE), zeros_of(INDEX)]
     if plan.loop is not None:
         finals = plan.loop.run([*carry, *slices, *stacks, *stop])
         carry, _, stacks, stop = split_list(finals, [len(carry), len(slices), len(stacks)])
@@ -228,9 +229,17 @@ def _plan(step: _Step, given: Sequence[Aval], x_avals: Sequence[Aval], steps: in
     if not steps:
         return _Plan(carry, ys, ys_tree, None)
     body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end)
-    how, stop = step.how, until_stopped if step.has_end else None
+    how, stop = step.how, _until_stopped if step.has_end else None
     loop = loop_of(steps, body, how.reverse, how.unroll, _state_names(step), stop)
     return _Plan(carry, ys, ys_tree, loop)
+
+
+def _until_stopped(body: Jaxpr) -> Jaxpr:
+    """The body as a branch that is taken as long as its flag, the last Ref but one, is not set.
+
+    body, stopped : [i, *consts, *refs, *states, flag, count] -> []
+    """
+    return until_set(body, len(body.invars) - 2)
 
 
 def _state_names(step: _Step) -> list[str]:
@@ -284,7 +293,7 @@ def _as_for_body(
     avals = [
         *[x.aval for x in consts],
         *[x.aval for x in refs],
-        *map(AbstractRef, [*carry, *xs, *ys, *[FLAG, COUNT] * has_end]),
+        *map(AbstractRef, [*carry, *xs, *ys, *[PREDICATE, INDEX] * has_end]),
     ]
     body = extend.stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
     return TracedBody(body, consts, refs, step.f, Called(step.what))
@@ -325,7 +334,7 @@ class _Step:
         check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
         until = self.how.until
-        end = [] if until is None else [holds(self.what, until, out_carry)]
+        end = [] if until is None else [has_ended(self.what, until, out_carry)]
         return [*kept, *y_leaves, *end]
 
 

@@ -10,11 +10,10 @@ import numpy as np
 from fiveloop.core import Value, tree_unflatten
 from fiveloop.core.engine import as_result, flatten_values
 from fiveloop.core.extend import as_value, concatenate, reshape, zeros_of
-from fiveloop.loops.carry import check_pair, counters, next_carry
+from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
 from fiveloop.loops.common import check_values, strong
 from fiveloop.loops.how import How
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.scan.until import holds
 
 
 def scan_as_python(
@@ -35,7 +34,7 @@ def scan_as_python(
             check_values(f"{what}: y", out[1], ys)
             rows.append(ys)
             step_done()
-            if how.until is not None and holds(what, how.until, out[0]):
+            if how.until is not None and has_ended(what, how.until, out[0]):
                 break
     taken = len(rows)
     rows += [[zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)

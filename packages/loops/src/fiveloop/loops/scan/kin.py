@@ -26,8 +26,7 @@ from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.loops.scan.lengths import common_length, leading_axes
-from fiveloop.loops.while_loop.api import while_of
-from fiveloop.loops.while_loop.told import Written
+from fiveloop.loops.while_loop.api import Written, while_of
 from fiveloop.state import Ref
 
 T = TypeVar("T")

@@ -8,18 +8,61 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
-from fiveloop.core.engine import Staged, as_result, boundary, flatten_values, function_source
+from fiveloop.core.engine import (
+    Staged,
+    as_result,
+    boundary,
+    current_source,
+    flatten_values,
+    function_source,
+)
 from fiveloop.core.extend import Aval, ClosedCallParams, bind, check_callable, eval_jaxpr, stage
 from fiveloop.loops import common
 from fiveloop.loops.carried_refs import carried_refs
 from fiveloop.loops.carry import changed_structure
 from fiveloop.loops.common import Closures, as_type, body_name, check_values, condition, keeps_type
+from fiveloop.loops.names import closure_names, name_inputs
 from fiveloop.loops.options import current_planning
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
-from fiveloop.loops.record import Record
+from fiveloop.loops.record import EMPTY, Called, Decision, Record
 from fiveloop.loops.while_loop.as_python import while_as_python
-from fiveloop.loops.while_loop.told import AS_WHILE, Written
+
+STEP = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How a user has written a `while`: as which loop, and the names of what it carries, and of some of what it holds.
+
+    `advice` says what would be planned in its place.
+    """
+
+    call: str
+    carry: Callable[[TreeDef], Sequence[str]]
+    advice: str
+    held: Callable[[], object] | None = None
+
+    def record(
+        self, funs: Sequence[object], tree: TreeDef, closures: Closures, body: Jaxpr
+    ) -> Record:
+        """The record of the loop, if it is asked for; the inputs of the body get names."""
+        if not current_planning().tell:
+            return EMPTY
+        holding = [self.held, *funs] if self.held is not None else funs
+        first, last = (closure_names(holding, xs) for xs in (closures.consts, closures.refs))
+        told = Decision(STEP, "", False, f"{UNKNOWN}; {self.advice}", current_source())
+        name_inputs(body.invars, [*first, *self.carry(tree), *last])
+        return Record(Called(self.call), tells=True, decisions=(told,))
+
+
+UNKNOWN = "only `promote` is for such loops"
+AS_WHILE = Written(
+    "while_loop",
+    lambda tree: [f"val{path}" for path in leaf_paths(tree)],
+    "`scan(until=)` has one and may end early",
+)
+
 
 T = TypeVar("T")
 
