@@ -7,12 +7,27 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, engine
-from fiveloop.core.engine import At, Indexer, Lane, Span, dynamic_slice_p, dynamic_update_slice_p
-from fiveloop.core.extend import Atom, Eqn, Primitive, Var, mutated_positions
+from fiveloop.core.engine import (
+    At,
+    Indexer,
+    Lane,
+    Span,
+    dynamic_slice_p,
+    dynamic_update_slice_p,
+    whole_indexer,
+)
+from fiveloop.core.extend import Atom, Eqn, Primitive, Source, Var, mutated_positions, new_eqn
 from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import accumulate_p, addupdate_p, get_p, names_each_once, swap_p
+from fiveloop.state.engine import (
+    IndexParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    names_each_once,
+    swap_p,
+)
 
 
 class IndexRule(Protocol):
@@ -146,6 +161,12 @@ def unknown_places(
         if place is not None and not place.step:
             return "at one place in all steps"
     return "at an array of indices"
+
+
+def read_whole(ref: Atom, out: Var | None = None, source: Source | None = None) -> Eqn:
+    """An equation that reads all that a Ref holds."""
+    whole = IndexParams(whole_indexer(ref.aval.shape))
+    return new_eqn(get_p, [ref], whole, None if out is None else [out], source)
 
 
 def is_whole(indexer: Indexer | None, ref: Var) -> bool:

@@ -31,6 +31,7 @@ from fiveloop.core.extend import (
     new_eqn,
     with_jaxprs,
 )
+from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.array_access import Access, Made, access
 from fiveloop.loops.analysis.entered import is_entered
 from fiveloop.loops.primitives.cond import cond_p
@@ -276,8 +277,7 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     eqns, ref = life.eqns(), Var(life.ref.aval)
     if eqns is None:
         return None
-    whole = IndexParams(engine.whole_indexer(array.aval.shape))
-    read = new_eqn(get_p, [ref], whole, [p.cond.invars[at]])
+    read = read_whole(ref, p.cond.invars[at])
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
     reads = [read] if p.cond.invars[at] in users(p.cond) else []
     cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from math import prod
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars, whole_indexer
-from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, new_eqn, select
+from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars
+from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, select
 from fiveloop.core.primitives.elementwise import maximum, minimum
+from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.held import Carried, Found, Held, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p
 
 STEP = "passthrough"
 MOST_TERMS = 8
@@ -158,8 +158,7 @@ class Passed:
         for operand, final in self._sources:
             atom, result = self.eqn.invars[operand], results[operand]
             if isinstance(atom.aval, AbstractRef):
-                whole = IndexParams(whole_indexer(atom.aval.shape))
-                read = new_eqn(get_p, [atom], whole, source=self.eqn.source)
+                read = read_whole(atom, source=self.eqn.source)
                 (found.after if final else found.before).append(read)
                 found.atoms.append(read.outvars[0])
             else:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fiveloop.core import Jaxpr, Value, engine, extend
 from fiveloop.core.engine import Mask, body_work, bytes_of, is_more, prune, select_by, used_vars
 from fiveloop.core.extend import Atom, Aval, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, split
+from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn
@@ -21,7 +22,6 @@ from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state, stateful
 from fiveloop.loops.record import KNOWN, LINEAR, Record, Saved, shown_type
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p
 
 
 def for_split(
@@ -338,8 +338,7 @@ def with_snapshots(eqn: Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> S
     for k, atom in enumerate(eqn.invars):
         is_outer = k >= p.first_ref and not states[k]
         if is_outer and not unknown[k] and not inst[k] and k + 1 not in mutated:
-            whole = IndexParams(engine.whole_indexer(atom.aval.shape))
-            reads[k] = extend.new_eqn(get_p, [atom], whole, source=eqn.source)
+            reads[k] = read_whole(atom, source=eqn.source)
     if not reads:
         return None
     invars = [reads[k].outvars[0] if k in reads else a for k, a in enumerate(eqn.invars)]

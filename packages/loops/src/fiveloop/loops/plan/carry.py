@@ -16,7 +16,14 @@ from fiveloop.core import Jaxpr, Value, engine, extend
 from fiveloop.core.engine import At, Lane, ReshapeParams, Span, inlined, used_vars, whole_indexer
 from fiveloop.core.extend import NO_PARAMS, Atom, Aval, Eqn, Source, Var, add_p, new_eqn, reshape
 from fiveloop.loops.analysis import accesses
-from fiveloop.loops.analysis.accesses import RefAccess, accesses_of, is_access, is_whole, is_within
+from fiveloop.loops.analysis.accesses import (
+    RefAccess,
+    accesses_of,
+    is_access,
+    is_whole,
+    is_within,
+    read_whole,
+)
 from fiveloop.loops.analysis.early_end import without_end
 from fiveloop.loops.analysis.integers import Affine, Equal, integers_of_step
 from fiveloop.loops.names import OWN
@@ -118,8 +125,7 @@ def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]
     reads: dict[int, Var] = {}
     for chain, refs in zip(chains, carried, strict=True):
         values = [Var(chain.aval) for _ in refs]
-        whole = IndexParams(whole_indexer(chain.aval.shape))
-        eqns += [new_eqn(get_p, [r], whole, [v]) for r, v in zip(refs, values, strict=True)]
+        eqns += [read_whole(r, v) for r, v in zip(refs, values, strict=True)]
         writes[id(chain.write.eqn)] = chain, refs, values
         reads.update({read: values[later - 1] for read, later in chain.reads.items()})
     same: dict[Var, Atom] = {}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import makers, vars_in_order, whole_indexer
+from fiveloop.core.engine import makers, vars_in_order
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
+from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.array_access import Access, Made, access, access_rules
 from fiveloop.loops.analysis.array_life import Verdict, access_or_why
 from fiveloop.loops.analysis.entered import is_entered
@@ -17,7 +18,6 @@ from fiveloop.loops.names import COMPUTED
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.loops.record import Decision, names_of
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p
 
 Refs = Mapping[Var, Var]
 """The Ref that takes the place of each constant."""
@@ -169,7 +169,7 @@ def _inner_loop(eqn: Eqn, refs: Refs) -> list[Eqn]:
         if isinstance(atom, Var) and atom in refs and reads.get(atom) == k:
             assert result is not None, "unreachable: a state has a result"
             operands.append(refs[atom])
-            after.append(_whole(refs[atom], result, eqn))
+            after.append(read_whole(refs[atom], result, eqn.source))
             continue
         eqns, operand = _read_whole(atom, refs)
         before += eqns
@@ -192,9 +192,4 @@ def _read_whole(atom: Atom, refs: Refs) -> tuple[list[Eqn], Atom]:
     if not isinstance(atom, Var) or atom not in refs:
         return [], atom
     out = Var(atom.aval.strong())
-    return [_whole(refs[atom], out, None)], out
-
-
-def _whole(ref: Var, out: Var, eqn: Eqn | None) -> Eqn:
-    source = eqn.source if eqn is not None else None
-    return new_eqn(get_p, [ref], IndexParams(whole_indexer(ref.aval.shape)), [out], source)
+    return [read_whole(refs[atom], out)], out

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, engine, extend
 from fiveloop.core.engine import ConcatenateParams, TransposeParams, dot_general_p, is_constant
 from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Source, Var, add_p, new_eqn, size_of
+from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.around import ALONE, Around
 from fiveloop.loops.for_loop.passed import MOST_KEPT, MOST_TERMS
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
@@ -214,7 +215,7 @@ class Products:
         operand = self.eqn.invars[place - 1]
         if not isinstance(operand.aval, AbstractRef):
             return operand
-        after.append(new_eqn(get_p, [operand], whole(ref), source=self.eqn.source))
+        after.append(read_whole(operand, source=self.eqn.source))
         return after[-1].outvars[0]
 
     def _outside(self, atom: Atom) -> Atom:

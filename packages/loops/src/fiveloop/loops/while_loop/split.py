@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, RuleError, extend
-from fiveloop.core.engine import Mask, at_source, happens_once, replayed, select_by, whole_indexer
+from fiveloop.core.engine import Mask, at_source, happens_once, replayed, select_by
 from fiveloop.core.extend import Atom, Eqn, EqnSplit, SavingPlan, Split, Var, dce, new_eqn, split
+from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR
 from fiveloop.loops.while_loop.dce import while_dce
-from fiveloop.state.engine import IndexParams, NewRefParams, get_p, new_ref_p
+from fiveloop.state.engine import NewRefParams, new_ref_p
 
 
 def while_split(
@@ -100,8 +101,7 @@ def _copies(
     for k in range(p.first_ref, len(eqn.invars)):
         if known[k] and (k in changed or not inst[k]):
             ref = eqn.invars[k]
-            whole = IndexParams(whole_indexer(ref.aval.shape))
-            read = new_eqn(get_p, [ref], whole, source=eqn.source)
+            read = read_whole(ref, source=eqn.source)
             copy = new_eqn(new_ref_p, read.outvars, NewRefParams(), source=eqn.source)
             found[ref] = (read, copy)
     return found
