@@ -20,14 +20,8 @@ from fiveloop.core.extend import Atom, Eqn, Primitive, Source, Var, mutated_posi
 from fiveloop.core.rules import RuleTable
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.state import AbstractRef
-from fiveloop.state.engine import (
-    IndexParams,
-    accumulate_p,
-    addupdate_p,
-    get_p,
-    names_each_once,
-    swap_p,
-)
+from fiveloop.state import engine as state_engine
+from fiveloop.state.engine import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
 
 
 class IndexRule(Protocol):
@@ -112,7 +106,11 @@ class RefAccess:
     def values(self) -> list[tuple[Var, bool]]:
         """The values that the place holds, before the access or (True) after it."""
         found, indexer = [(v, False) for v in self.eqn.outvars], self.eqn.params.indexer
-        if self.eqn.primitive is swap_p and names_each_once(indexer) and not indexer.drops:
+        if (
+            self.eqn.primitive is swap_p
+            and state_engine.names_each_once(indexer)
+            and not indexer.drops
+        ):
             found += [(v, True) for v in engine.used_vars(self.eqn.invars[1:2])]
         return found
 

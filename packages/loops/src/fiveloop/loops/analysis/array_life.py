@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
-from fiveloop.core import Jaxpr, engine
+from fiveloop.core import Jaxpr, engine, extend
 from fiveloop.core.engine import (
     BroadcastParams,
     bitwise_and_p,
@@ -20,17 +20,7 @@ from fiveloop.core.engine import (
     used_vars,
     users,
 )
-from fiveloop.core.extend import (
-    Atom,
-    Eqn,
-    ShapedArray,
-    Source,
-    Var,
-    jaxprs_in,
-    mutated_positions,
-    new_eqn,
-    with_jaxprs,
-)
+from fiveloop.core.extend import Atom, Eqn, ShapedArray, Source, Var, jaxprs_in, new_eqn
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.array_access import Access, Made, access
 from fiveloop.loops.analysis.entered import is_entered
@@ -194,7 +184,7 @@ def _enter(eqn: Eqn, array: Var, ref: Var, whiles: bool) -> Access | Verdict:
         late = next((read for life in lives if (read := life.read_too_late())), eqn)
         return Verdict(why, eqn.source) if why else Verdict(NO_ORDER, late.source)
     rest = iter(changed)
-    params = with_jaxprs(eqn.params, lambda _: next(rest))
+    params = extend.with_jaxprs(eqn.params, lambda _: next(rest))
     others, versions = partition(gives, eqn.outvars)
     new = new_eqn(eqn.primitive, [*select_by(keep, eqn.invars), ref], params, others, eqn.source)
     is_dynamic = any(life.is_dynamic for life in lives)
@@ -319,7 +309,7 @@ def going_on(p: WhileParams) -> Var | None:
     made = engine.makers(p.body)
     carry = p.body.invars[p.num_consts : p.first_ref]
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
-    writes = [eqn for eqn in p.body.eqns if mutated_positions(eqn.effects)]
+    writes = [eqn for eqn in p.body.eqns if extend.mutated_positions(eqn.effects)]
     for going, out in pairs:
         if _is_and(out, going, made):
             others = [pair for pair in pairs if pair[0] is not going]

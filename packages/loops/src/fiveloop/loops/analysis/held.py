@@ -16,18 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    Indexer,
-    bytes_of,
-    concatenate_p,
-    is_more,
-    reshape_p,
-    slice_p,
-    static_slice,
-    transpose_p,
-    whole_indexer,
-)
+from fiveloop.core import Jaxpr, Value, engine
+from fiveloop.core.engine import Indexer, bytes_of, concatenate_p, is_more, reshape_p, slice_p
 from fiveloop.core.extend import Eqn, Source, Var, as_value, bind1
 from fiveloop.loops.analysis.accesses import (
     Place,
@@ -43,7 +33,7 @@ from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p, swap_p
 
-_CUTS = (slice_p, reshape_p, transpose_p)
+_CUTS = (slice_p, reshape_p, engine.transpose_p)
 """The primitives that only pick or rearrange elements, at places that are the same in all steps."""
 
 
@@ -60,7 +50,7 @@ class Part:
         """The part of a whole."""
         first, last = [0] * whole.ndim, list(whole.shape)
         first[self.axis], last[self.axis] = self.start, self.start + self.size
-        return static_slice(whole, first, last)
+        return engine.static_slice(whole, first, last)
 
 
 def parts_of_wholes(body: Jaxpr) -> dict[Var, list[Part]]:
@@ -212,7 +202,7 @@ class Finder:
 
 def _carried(operand: int, accesses: Sequence[RefAccess]) -> Iterator[tuple[Var, Carried]]:
     """What is read of a Ref as a whole before it is written as a whole, once."""
-    whole = whole_indexer(accesses[0].eqn.invars[0].aval.shape)
+    whole = engine.whole_indexer(accesses[0].eqn.invars[0].aval.shape)
     (first, *others) = [k for k, a in enumerate(accesses) if a.mutates]
     write = accesses[first].eqn
     is_write = write.primitive is swap_p and not write.outvars and write.params.indexer == whole
