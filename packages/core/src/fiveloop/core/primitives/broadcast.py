@@ -65,8 +65,17 @@ def jvp_of_one(prim: Primitive[Any], tangent: Callable[[Value, Value, Value, Any
 
 
 def linear_jvp(prim: Primitive[Any]) -> Jvp:
-    """The jvp of a primitive that is linear in its one operand: itself."""
-    return jvp_of_one(prim, lambda t, out, x, p: bind1(prim, t, params=p))
+    """The jvp of a primitive that is linear in all its operands together: itself."""
+
+    def rule(
+        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
+    ) -> tuple[list[Value], list[Tangent]]:
+        outs = bind(prim, *primals, params=p)
+        if all(isinstance(t, Zero) for t in tangents):
+            return outs, [Zero(out.aval.tangent()) for out in outs]
+        return outs, [*bind(prim, *map(instantiate, tangents), params=p)]
+
+    return rule
 
 
 def linear_transpose(back: Any) -> Transpose:

@@ -160,16 +160,6 @@ def _pad_lower(ctx: Any, xs: Sequence[IRValue], p: PadParams) -> list[IRValue]:
     return [hlo.pad(ctx.b, xs[0], xs[1], p.low, p.high, p.interior)]
 
 
-def _pad_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: PadParams
-) -> tuple[list[Value], list[Tangent]]:
-    out = bind1(pad_p, *primals, params=p)
-    if all(isinstance(t, Zero) for t in tangents):
-        return [out], [Zero(out.aval.tangent())]
-    x_dot, value_dot = map(instantiate, tangents)
-    return [out], [bind1(pad_p, x_dot, value_dot, params=p)]
-
-
 def _pad_transpose(
     cts: Sequence[Tangent], operands: Sequence[Operand], p: PadParams
 ) -> list[Tangent | None]:
@@ -234,7 +224,7 @@ define(
     abstract_eval=pure(_pad_aval),
     cost=moving_cost(_pad_aval),
     lower=_pad_lower,
-    jvp=_pad_jvp,
+    jvp=linear_jvp(pad_p),
     transpose=_pad_transpose,
     batch=_pad_batch,
 )
@@ -364,15 +354,6 @@ def _concatenate_aval(avals: Sequence[Aval], p: ConcatenateParams) -> list[Aval]
     return [ShapedArray(shape, first.dtype, all(x.weak_type for x in xs))]
 
 
-def _concatenate_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: ConcatenateParams
-) -> tuple[list[Value], list[Tangent]]:
-    out = bind1(concatenate_p, *primals, params=p)
-    if all(isinstance(t, Zero) for t in tangents):
-        return [out], [Zero(out.aval.tangent())]
-    return [out], [bind1(concatenate_p, *map(instantiate, tangents), params=p)]
-
-
 def _concatenate_transpose(
     cts: Sequence[Tangent], operands: Sequence[Operand], p: ConcatenateParams
 ) -> list[Tangent | None]:
@@ -392,7 +373,7 @@ define(
     abstract_eval=pure(_concatenate_aval),
     cost=moving_cost(_concatenate_aval),
     lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
-    jvp=_concatenate_jvp,
+    jvp=linear_jvp(concatenate_p),
     transpose=_concatenate_transpose,
     batch=batch_in_front(concatenate_p, along_next_axis),
 )
@@ -439,16 +420,6 @@ def _split_lower(ctx: Any, xs: Sequence[IRValue], p: SplitParams) -> list[IRValu
     return parts
 
 
-def _split_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: SplitParams
-) -> tuple[list[Value], list[Tangent]]:
-    outs = bind(split_p, *primals, params=p)
-    (t,) = tangents
-    if isinstance(t, Zero):
-        return outs, [Zero(out.aval.tangent()) for out in outs]
-    return outs, list(bind(split_p, t, params=p))
-
-
 def _split_transpose(
     cts: Sequence[Tangent], operands: Sequence[Operand], p: SplitParams
 ) -> list[Tangent | None]:
@@ -471,7 +442,7 @@ define(
     abstract_eval=pure(_split_aval),
     cost=moving_cost(_split_aval),
     lower=_split_lower,
-    jvp=_split_jvp,
+    jvp=linear_jvp(split_p),
     transpose=_split_transpose,
     batch=_split_batch,
 )
