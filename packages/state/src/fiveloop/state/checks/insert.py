@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Value
 from fiveloop.core.engine import (
@@ -20,6 +20,7 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import (
     Eqn,
+    RuleTable,
     ShapedArray,
     Source,
     bind,
@@ -29,6 +30,8 @@ from fiveloop.core.extend import (
     stage_closed,
     with_jaxprs,
 )
+from fiveloop.core.primitives import elementwise as ew
+from fiveloop.core.primitives.special import integer_pow_p
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
 from fiveloop.state.discharge.phases import names_each_once
@@ -40,10 +43,31 @@ USER = "user"
 INSERTED: Setting[Checks] = Setting("checks that are inserted", frozenset())
 """The kinds of the checks that will be inserted into what is traced."""
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
-_FIRST_INDEX = {get_p: 1, swap_p: 2, addupdate_p: 2, accumulate_p: 2}
-_MOVES = (get_p, swap_p, freeze_p)
-"""What gives what a Ref held: a nan in it was made before."""
-_ACCUMULATES = (addupdate_p, accumulate_p)
+
+
+class Check(Protocol):
+    """Binds checks of an equation's operands, before it runs."""
+
+    def __call__(self, eqn: Eqn, operands: Sequence[Value], /) -> None: ...
+
+
+class NanCheck(Protocol):
+    """Runs an equation, and binds a check that it makes no nan."""
+
+    def __call__(self, eqn: Eqn, operands: Sequence[Value], /) -> list[Value]: ...
+
+
+index_check_rules: RuleTable[Check] = RuleTable(
+    "index_check", default="it indexes nothing", by="index_check_rules.define"
+)
+division_check_rules: RuleTable[Check] = RuleTable(
+    "division_check", default="it does not divide", by="division_check_rules.define"
+)
+nan_check_rules: RuleTable[NanCheck] = RuleTable(
+    "nan_check",
+    default="a nan is of its making if it is in no operand",
+    by="nan_check_rules.define",
+)
 
 
 def insert_checks(jaxpr: Jaxpr, kinds: Checks, *, last: bool = False) -> Jaxpr:
@@ -88,18 +112,13 @@ def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> lis
         return bind(eqn.primitive, *operands, params=params)
     if eqn.source is not None:
         kinds = kinds - eqn.source.marks
-    if "index" in kinds:
-        _check_indices(eqn, operands)
-    if "div" in kinds and eqn.primitive.name in _DIVISIONS:
-        _DIVISIONS[eqn.primitive.name](eqn, operands)
-    if "nan" not in kinds or eqn.primitive in _MOVES:
+    for kind, rules in (("index", index_check_rules), ("div", division_check_rules)):
+        check = rules.find(eqn.primitive)
+        if check is not None and kind in kinds:
+            check(eqn, operands)
+    if "nan" not in kinds:
         return bind_eqn(eqn, operands)
-    if eqn.primitive in _ACCUMULATES:
-        return _accumulate(eqn, operands)
-    outs = bind_eqn(eqn, operands)
-    for out in outs:
-        _check_nan(eqn, operands, out)
-    return outs
+    return (nan_check_rules.find(eqn.primitive) or _bind_without_nan)(eqn, operands)
 
 
 def _check(eqn: Eqn, holds: Value, message: str, *values: Value) -> None:
@@ -111,14 +130,27 @@ def _check(eqn: Eqn, holds: Value, message: str, *values: Value) -> None:
 # indices
 
 
-def _check_indices(eqn: Eqn, operands: Sequence[Value]) -> None:
-    if eqn.primitive is resolve_index_p and eqn.params.size:
+def _check_resolved(eqn: Eqn, operands: Sequence[Value]) -> None:
+    if eqn.params.size:
         window = 1 if eqn.params.window is None else eqn.params.window
         _check_index(eqn, operands[0], eqn.params.size, window, "an axis")
-    elif eqn.primitive in _FIRST_INDEX:
-        index = operands[_FIRST_INDEX[eqn.primitive] :]
-        for (axis, extent), i in zip(_extents(eqn.params.indexer), index, strict=True):
-            _check_index(eqn, i, operands[0].shape[axis], extent, f"axis {axis}")
+
+
+def _check_read(eqn: Eqn, operands: Sequence[Value]) -> None:
+    ref, *index = operands
+    for (axis, extent), i in zip(_extents(eqn.params.indexer), index, strict=True):
+        _check_index(eqn, i, ref.shape[axis], extent, f"axis {axis}")
+
+
+def _check_write(eqn: Eqn, operands: Sequence[Value]) -> None:
+    ref, _, *index = operands
+    _check_read(eqn, [ref, *index])
+
+
+index_check_rules.define(resolve_index_p, _check_resolved)
+index_check_rules.define(get_p, _check_read)
+for _writing in (swap_p, addupdate_p, accumulate_p):
+    index_check_rules.define(_writing, _check_write)
 
 
 def _extents(indexer: Indexer) -> Iterator[tuple[int, Any]]:
@@ -158,29 +190,30 @@ def _check_integer_power(eqn: Eqn, operands: Sequence[Value]) -> None:
         _check_divisor(eqn, operands)
 
 
-_DIVISIONS: dict[str, Callable[[Eqn, Sequence[Value]], None]] = {
-    "div": _check_divisor,
-    "rem": _check_divisor,
-    "rsqrt": _check_divisor,
-    "pow": _check_power,
-    "integer_pow": _check_integer_power,
-}
-"""The primitives that divide, by their names: all that is written with `/`, `//`, `%` or a power consists of them."""
+# All that is written with `/`, `//`, `%` or a power consists of these.
+for _dividing in (ew.div, ew.rem, ew.rsqrt):
+    division_check_rules.define(_dividing.prim, _check_divisor)
+division_check_rules.define(ew.pow.prim, _check_power)
+division_check_rules.define(integer_pow_p, _check_integer_power)
 
 
 # nans
 
 
-def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value) -> None:
+def _bind_without_nan(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+    outs = bind_eqn(eqn, operands)
+    for out in outs:
+        _check_nan(eqn, operands, out, in_place=eqn.primitive in by_element_rules)
+    return outs
+
+
+def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value, in_place: bool) -> None:
     """Check that a primitive makes no nan: none is in a result that is in no operand.
 
-    Of one that works element by element, none in the same place; any other may have moved it.
+    Of one that works `in_place`, element by element, none in the same place; any other may have moved it.
     """
     if not _may_hold_nan(out):
         return
-    in_place = eqn.primitive in by_element_rules or (
-        eqn.primitive in _ACCUMULATES and names_each_once(eqn.params.indexer)
-    )
     made = out != out
     for x in operands:
         if _may_hold_nan(x):
@@ -196,9 +229,16 @@ def _accumulate(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
     place = IndexParams(eqn.params.indexer)
     before = bind1(get_p, ref, *index, params=place)
     outs = bind_eqn(eqn, operands)
-    _check_nan(eqn, [before, x], bind1(get_p, ref, *index, params=place))
+    after = bind1(get_p, ref, *index, params=place)
+    _check_nan(eqn, [before, x], after, in_place=names_each_once(eqn.params.indexer))
     return outs
 
 
 def _may_hold_nan(x: Value) -> bool:
     return isinstance(x.aval, ShapedArray) and x.aval.differentiable
+
+
+for _moving in (get_p, swap_p, freeze_p):  # a nan in what a Ref held was made before
+    nan_check_rules.define(_moving, bind_eqn)
+for _accumulating in (addupdate_p, accumulate_p):
+    nan_check_rules.define(_accumulating, _accumulate)
