@@ -13,7 +13,7 @@ from . import custom_rule as _custom_rule
 from . import engine as _engine
 from . import extend as _extend
 from . import tree
-from .api.autodiff import jvp, linearize, vjp
+from .api.autodiff import jvp, linear_transpose, linearize, vjp
 from .api.batching import vmap
 from .api.closure_convert import closure_convert, custom_gradient
 from .api.custom_checks import SymbolicZero
@@ -25,8 +25,7 @@ from .api.gradient import grad, value_and_grad
 from .api.implicit import custom_linear_solve, custom_root
 from .api.jacobians import hessian, jacfwd, jacrev
 from .api.jit import JitFunction, jit
-from .api.linear import linear_transpose
-from .api.marks import named_call, optimization_barrier, platform_dependent, stop_gradient
+from .api.annotations import named_call, optimization_barrier, platform_dependent, stop_gradient
 from .api.pullback import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
 from .array import ArrayLike, Scalar, Value

@@ -3,8 +3,7 @@
 The guide "Adding a primitive" lists these names by purpose, and shows most of them at work.
 """
 
-from .api.calling import call_user
-from .api.flatten import check_callable
+from .api.flatten import call_user, check_callable
 from .array import OPS, Concrete, as_value, to_array
 from .backend import hlo
 from .backend.hlo import IRValue

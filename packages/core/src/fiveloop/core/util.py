@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import numpy as np
 
 from fiveloop.core.errors import CoreError
 
@@ -15,6 +18,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
 Mask = tuple[bool, ...]
+
+
+PLAIN = frozenset([int, bool, str, bytes, NoneType])
+"""Types whose values are equal only to the same value, once their types are."""
+
+
+def exact_key(x: Any, key: Callable[[Any], Hashable]) -> Hashable | None:
+    """A key that tells 1, 1.0 and True apart, and 0.0 and -0.0, alone or in tuples and the like; None for other types.
+
+    `key` is the key of a part.
+    """
+    kind = type(x)
+    if kind in PLAIN:
+        return (kind, x)
+    if kind is float:
+        return (kind, struct.pack("d", x))
+    if kind is complex:
+        return (kind, struct.pack("dd", x.real, x.imag))
+    if isinstance(x, np.generic):
+        return (kind, x.dtype, x.tobytes())
+    if kind is tuple:
+        return (kind, *[key(item) for item in x])
+    if kind is frozenset:
+        return (kind, frozenset([key(item) for item in x]))
+    if kind in (slice, range):
+        return (kind, key(x.start), key(x.stop), key(x.step))
+    return None
 
 
 def split_list(xs: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:

@@ -7,68 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import Jaxpr, Policy
-from fiveloop.core.engine import (
-    Operand,
-    argument_naming,
-    body_work,
-    boundary,
-    call_as_python,
-    flatten_arguments,
-    forward_residuals,
-    function_name,
-    gives_again,
-    guarded,
-    kept_outs,
-    parted,
-    partition,
-    python_form,
-    refuse_closed_over,
-    select_by,
-    set_apart,
-    stage_call,
-    with_static,
-)
-from fiveloop.core.extend import (
-    Body,
-    Eqn,
-    EqnSplit,
-    IRValue,
-    Label,
-    Primitive,
-    SavingPlan,
-    Tangent,
-    bind,
-    call_abstract_eval,
-    call_batch,
-    call_dce,
-    call_jvp,
-    call_transpose,
-    check_callable,
-    define,
-    hlo,
-    is_linear,
-    new_eqn,
-    split,
-)
+from fiveloop.core import Jaxpr, Policy, engine, extend
 from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import SaveOnlyTheseNames, both_save, nothing_saveable
 from fiveloop.remat.residuals import made_by
-from fiveloop.state.extend import (
-    call_discharge,
-    call_handler,
-    call_predicate,
-    define_discharge,
-    define_handler,
-    define_predicate,
-)
+from fiveloop.state import extend as state
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
-class Origin(Label):
+class Origin(extend.Label):
     """The user's checkpoint that an equation comes from: the same for all halves of it, and no other's."""
 
     name: str
@@ -90,7 +40,7 @@ class CheckpointParams:
     recomputes: bool = False
 
 
-checkpoint_p: Primitive[CheckpointParams] = Primitive("checkpoint")
+checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint")
 
 
 @overload
@@ -112,7 +62,7 @@ def checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-@boundary
+@engine.boundary
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
@@ -137,33 +87,35 @@ def checkpoint(
     if fun is None:
         how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
         return partial(checkpoint, policy=policy, **how)
-    check_callable("checkpoint", fun)
+    extend.check_callable("checkpoint", fun)
     chosen = nothing_saveable if policy is None else policy
     if not callable(chosen):
         raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")
     if static_argnums != () or static_argnames != ():
-        return with_static(
+        return engine.with_static(
             "checkpoint", fun, static_argnums, static_argnames, partial(checkpoint, policy=policy)
         )
 
-    naming = argument_naming("checkpoint", fun)
+    naming = engine.argument_naming("checkpoint", fun)
 
     @wraps(fun)
-    @guarded
-    @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
+    @engine.guarded
+    @engine.python_form(lambda *args, **kwargs: engine.call_as_python(fun, args, kwargs, naming))
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        values, tree = flatten_arguments((args, kwargs), naming)
-        staged, flat = stage_call(fun, values, tree)
-        refuse_closed_over(naming, staged.captured, values, tree)
+        values, tree = engine.flatten_arguments((args, kwargs), naming)
+        staged, flat = engine.stage_call(fun, values, tree)
+        engine.refuse_closed_over(naming, staged.captured, values, tree)
         if isinstance(chosen, SaveOnlyTheseNames):
-            tell_of_unknown(chosen.names, staged.jaxpr, function_name(fun))
-        params = CheckpointParams(staged.jaxpr, chosen, Origin(function_name(fun)))
-        return flat.unflatten(bind(checkpoint_p, *staged.captured, *values, params=params))
+            tell_of_unknown(chosen.names, staged.jaxpr, engine.function_name(fun))
+        params = CheckpointParams(staged.jaxpr, chosen, Origin(engine.function_name(fun)))
+        return flat.unflatten(extend.bind(checkpoint_p, *staged.captured, *values, params=params))
 
     return checkpointed
 
 
-def checkpoint_lower(ctx: Any, operands: Sequence[IRValue], p: CheckpointParams) -> list[IRValue]:
+def checkpoint_lower(
+    ctx: Any, operands: Sequence[extend.IRValue], p: CheckpointParams
+) -> list[extend.IRValue]:
     """The operations of the jaxpr, in place, on operands that have passed a barrier if they might be merged.
 
     A recomputation is kept apart from the first computation. Where that is not in the same loop body or function
@@ -172,64 +124,70 @@ def checkpoint_lower(ctx: Any, operands: Sequence[IRValue], p: CheckpointParams)
     if not p.recomputes:
         ctx.note_computed(p.origin)
     elif ctx.is_computed(p.origin) and operands:
-        operands = hlo.optimization_barrier(ctx.b, operands)
+        operands = extend.hlo.optimization_barrier(ctx.b, operands)
     return list(ctx.inline(p.jaxpr, operands))
 
 
 def checkpoint_split(
-    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
-) -> EqnSplit:
+    plan: extend.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: extend.Eqn
+) -> extend.EqnSplit:
     """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
     p: CheckpointParams = eqn.params
     at_hand = [
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
-    inner = SavingPlan(both_save(p.policy, plan.policy)).at_boundary(body_work(p.jaxpr))
-    again = gives_again(plan, eqn)
-    cut = split(labels_first(p.jaxpr), unknown, at_hand, inner, ensure_out_inst=again)
-    known_ins, _ = partition(unknown, eqn.invars)
-    known_outs, _ = partition(cut.out_unknown, eqn.outvars)
-    known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
+    inner = extend.SavingPlan(both_save(p.policy, plan.policy)).at_boundary(
+        engine.body_work(p.jaxpr)
+    )
+    again = engine.gives_again(plan, eqn)
+    cut = extend.split(labels_first(p.jaxpr), unknown, at_hand, inner, ensure_out_inst=again)
+    known_ins, _ = engine.partition(unknown, eqn.invars)
+    known_outs, _ = engine.partition(cut.out_unknown, eqn.outvars)
+    known_jaxpr, saved, residuals = engine.forward_residuals(cut, eqn, known_outs)
     known_params = replace(p, jaxpr=known_jaxpr, recomputes=False)
-    known = new_eqn(eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source)
-    staged_ins = [*residuals, *select_by(cut.staged_in, eqn.invars)]
+    known = extend.new_eqn(
+        eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source
+    )
+    staged_ins = [*residuals, *engine.select_by(cut.staged_in, eqn.invars)]
     staged_params = replace(p, jaxpr=cut.staged, recomputes=True)
-    staged_outs = select_by(cut.out_staged, eqn.outvars)
-    staged = new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
+    staged_outs = engine.select_by(cut.out_staged, eqn.outvars)
+    staged = extend.new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
     # A result is had outside, where the outer policy alone decides.
     saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(made_by(eqn, k)).saves}
-    kept = kept_outs([cut]) | saved_outs if again else None
-    return set_apart([known], staged, cut.out_unknown, kept)
+    kept = engine.kept_outs([cut]) | saved_outs if again else None
+    return engine.set_apart([known], staged, cut.out_unknown, kept)
 
 
 def checkpoint_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: CheckpointParams
-) -> list[Tangent | None]:
+    cts: Sequence[extend.Tangent], operands: Sequence[engine.Operand], p: CheckpointParams
+) -> list[extend.Tangent | None]:
     """One call that computes again what was not saved, and then goes backward.
 
     It waits for the cotangents, so that the values computed again live no longer than they must.
     """
-    jaxpr = parted(p.jaxpr, tuple(map(is_linear, operands)))
-    return call_transpose(checkpoint_p, cts, operands, replace(p, jaxpr=jaxpr, recomputes=True))
+    jaxpr = engine.parted(p.jaxpr, tuple(map(extend.is_linear, operands)))
+    return extend.call_transpose(
+        checkpoint_p, cts, operands, replace(p, jaxpr=jaxpr, recomputes=True)
+    )
 
 
-def checkpoint_bodies(p: CheckpointParams) -> list[Body]:
+def checkpoint_bodies(p: CheckpointParams) -> list[extend.Body]:
     """The one jaxpr, which runs once."""
-    return [Body(p.jaxpr, "checkpointed", plain=True)]
+    return [extend.Body(p.jaxpr, "checkpointed", plain=True)]
 
 
-define(
+extend.define(
     checkpoint_p,
-    abstract_eval=call_abstract_eval,
+    abstract_eval=extend.call_abstract_eval,
     lower=checkpoint_lower,
-    jvp=partial(call_jvp, checkpoint_p),
-    batch=partial(call_batch, checkpoint_p),
+    jvp=partial(extend.call_jvp, checkpoint_p),
+    batch=partial(extend.call_batch, checkpoint_p),
     transpose=checkpoint_transpose,
     split=checkpoint_split,
-    dce=call_dce,
+    dce=extend.call_dce,
     bodies=checkpoint_bodies,
 )
-define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
-define_handler(checkpoint_p, partial(call_handler, checkpoint_p))
-define_predicate(checkpoint_p, partial(call_predicate, checkpoint_p))
+state.define_discharge(checkpoint_p, partial(state.call_discharge, checkpoint_p))
+state.define_handler(checkpoint_p, partial(state.call_handler, checkpoint_p))
+state.define_predicate(checkpoint_p, partial(state.call_predicate, checkpoint_p))

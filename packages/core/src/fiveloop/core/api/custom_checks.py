@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import pytree
 from fiveloop.core.api.flatten import flatten_values
 from fiveloop.core.api.operands import parts_among, spread
 from fiveloop.core.array import Value, as_value
@@ -15,16 +16,6 @@ from fiveloop.core.dims import Shape
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.pytree import (
-    LEAF,
-    TreeDef,
-    broadcast_prefix,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_structure,
-    tree_unflatten,
-)
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.transforms.zeros import Tangent
 from fiveloop.core.util import Mask
@@ -97,15 +88,15 @@ def shown(x: object) -> str:
 
 
 def check_outs(
-    name: RuleName, out: Any, tree: TreeDef | None, avals: Sequence[Aval] | None
-) -> tuple[list[Value], TreeDef]:
+    name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: Sequence[Aval] | None
+) -> tuple[list[Value], pytree.TreeDef]:
     """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
-    leaves, given = flatten_values(out, lambda path: f"{name}: the result{keystr(path)}")
+    leaves, given = flatten_values(out, lambda path: f"{name}: the result{pytree.keystr(path)}")
     if tree is not None and given != tree:
         raise name.error(
             f"must give a result of the structure that {name.of} gives, {tree}, got {given}"
         )
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(out)[0]]
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(out)[0]]
     for path, x, aval in zip(paths, leaves, avals or [x.aval for x in leaves], strict=True):
         if x.aval.strong() is not aval.strong():
             raise name.error(
@@ -115,14 +106,16 @@ def check_outs(
 
 
 def check_tangents(
-    name: RuleName, dots: Any, outs: Sequence[Value], tree: TreeDef
+    name: RuleName, dots: Any, outs: Sequence[Value], tree: pytree.TreeDef
 ) -> list[Tangent]:
     """The leaves of the tangents that a rule gives, which must be like its results."""
-    pairs, given = tree_flatten_with_path(dots, is_leaf=lambda x: isinstance(x, SymbolicZero))
+    pairs, given = pytree.tree_flatten_with_path(
+        dots, is_leaf=lambda x: isinstance(x, SymbolicZero)
+    )
     if given != tree:
         full = _filled(name, "the tangent of the result", "results", dots, tree, outs)
     else:
-        full = [(keystr(path), t) for path, t in pairs]
+        full = [(pytree.keystr(path), t) for path, t in pairs]
     return [
         check_like(name, f"the tangent of the result{path}", "the result", t, x.aval)
         for (path, t), x in zip(full, outs, strict=True)
@@ -130,13 +123,13 @@ def check_tangents(
 
 
 def check_cotangents(
-    name: RuleName, cts: Any, args: Sequence[Aval], tree: TreeDef, perturbed: Mask
+    name: RuleName, cts: Any, args: Sequence[Aval], tree: pytree.TreeDef, perturbed: Mask
 ) -> list[Tangent]:
     """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros.
 
     For an argument of one leaf, the cotangent of the leaf does. `perturbed` marks what is differentiated.
     """
-    count = len(tree_unflatten(tree, args)[0])
+    count = len(pytree.tree_unflatten(tree, args)[0])
     if not isinstance(cts, (tuple, list)):
         raise name.error(
             f"must return a tuple with a cotangent for each of {count} arguments, got {shown(cts)}"
@@ -160,16 +153,16 @@ def check_cotangents(
 
 
 def _filled(
-    name: RuleName, what: str, likes: str, given: Any, tree: TreeDef, values: Sequence[Any]
+    name: RuleName, what: str, likes: str, given: Any, tree: pytree.TreeDef, values: Sequence[Any]
 ) -> list[tuple[str, Any]]:
     """Path and leaf for each of `values`, whose tree is `tree`; a None counts for all leaves at its place."""
-    skeleton = tree_unflatten(tree, values)
+    skeleton = pytree.tree_unflatten(tree, values)
     if likes == "arguments":
         skeleton = skeleton[0]
-    leaves, treedef = tree_flatten(given, is_leaf=is_zero)
-    numbers = tree_unflatten(treedef, range(len(leaves)))
+    leaves, treedef = pytree.tree_flatten(given, is_leaf=is_zero)
+    numbers = pytree.tree_unflatten(treedef, range(len(leaves)))
     try:
-        places = broadcast_prefix(numbers, skeleton)
+        places = pytree.broadcast_prefix(numbers, skeleton)
         subtrees = treedef.flatten_up_to(skeleton)
     except (ValueError, TypeError):
         differs = _difference(skeleton, given)
@@ -177,31 +170,31 @@ def _filled(
             f"must return the structure of the {likes}, which differs{differs}"
         ) from None
     for x, subtree, (path, _) in zip(
-        leaves, subtrees, tree_flatten_with_path(numbers)[0], strict=True
+        leaves, subtrees, pytree.tree_flatten_with_path(numbers)[0], strict=True
     ):
-        alone = likes == "arguments" and tree_structure(subtree).num_leaves == 1
-        if not is_zero(x) and not alone and tree_structure(subtree) != LEAF:
+        alone = likes == "arguments" and pytree.tree_structure(subtree).num_leaves == 1
+        if not is_zero(x) and not alone and pytree.tree_structure(subtree) != pytree.LEAF:
             raise name.error(
-                f"must return the structure of the {likes}; for {what}{keystr(path)} it is "
-                f"{tree_structure(subtree)}, got {shown(x)}"
+                f"must return the structure of the {likes}; for {what}{pytree.keystr(path)} it is "
+                f"{pytree.tree_structure(subtree)}, got {shown(x)}"
             )
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(skeleton)[0]]
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(skeleton)[0]]
     return [(path, leaves[k]) for path, k in zip(paths, places, strict=True)]
 
 
 def _difference(wanted: Any, given: Any) -> str:
     """Where and how a tree first differs from what is wanted."""
     try:
-        subtrees = tree_structure(wanted).flatten_up_to(given)
+        subtrees = pytree.tree_structure(wanted).flatten_up_to(given)
     except (ValueError, TypeError):
         try:
-            broadcast_prefix(wanted, given)
+            pytree.broadcast_prefix(wanted, given)
         except ValueError as error:
             return str(error).removeprefix("the tree does not fit")
         return ""
-    for (path, _), subtree in zip(tree_flatten_with_path(wanted)[0], subtrees, strict=True):
-        if not is_zero(subtree) and tree_structure(subtree) != LEAF:
-            return f" at {keystr(path)}: expected an array, got {shown(subtree)}"
+    for (path, _), subtree in zip(pytree.tree_flatten_with_path(wanted)[0], subtrees, strict=True):
+        if not is_zero(subtree) and pytree.tree_structure(subtree) != pytree.LEAF:
+            return f" at {pytree.keystr(path)}: expected an array, got {shown(subtree)}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Leaves of arguments as values, and the names of functions and arguments in messages."""
+"""Leaves of arguments as values; calls of a user's function; the names of functions and arguments in messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from inspect import Parameter, signature
 from typing import Any
 
 from fiveloop.core.array import Scalar, Value, as_value, to_array
-from fiveloop.core.errors import at_source
+from fiveloop.core.errors import add_source, at_source
+from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import (
     IsLeaf,
     KeyPath,
@@ -133,3 +134,40 @@ def parameters(fun: object) -> Parameters | None:
 def as_result(x: Value) -> Value:
     """A value as users are given it: a number on the host becomes an array."""
     return to_array(x) if isinstance(x, Scalar) else x
+
+
+def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any:
+    """`fun(*args)`; TypeError that says what it must take, `takes`, if it does not take so many.
+
+    >>> call_user("apply", "(x, y)", lambda x, y: x + y, 1, 2)
+    3
+    """
+    try:
+        return fun(*args)
+    except TypeError as error:
+        # An error from within the function has a frame of its own.
+        inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        if inside or _accepts(fun, args):
+            if not inside:  # a function of C, which has no line of its own
+                add_source(error, current_source())
+            raise
+        raise TypeError(
+            f"{what} must take {takes}, but `{function_source(fun)}` takes {_parameters(fun)}"
+            f"{at_source(current_source())}"
+        ) from None
+
+
+def _parameters(fun: Callable[..., Any]) -> str:
+    """What a function takes, without annotations."""
+    parameters = [p.replace(annotation=Parameter.empty) for p in signature(fun).parameters.values()]
+    return f"({', '.join(map(str, parameters))})"
+
+
+def _accepts(fun: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    try:
+        signature(fun).bind(*args)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # a function of C that tells no signature
+    return True

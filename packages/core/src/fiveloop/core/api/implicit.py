@@ -6,28 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
+from fiveloop.core import pytree
 from fiveloop.core.api.custom_function import Call, run_custom
 from fiveloop.core.api.flat_function import IN_RULE, FlatFunction
 from fiveloop.core.api.flatten import as_result, check_callable, flatten_values, function_name
 from fiveloop.core.array import Value
+from fiveloop.core.custom_rule import implicit as rules
 from fiveloop.core.custom_rule.closure import Closure
-from fiveloop.core.custom_rule.implicit import (
-    Operator,
-    RootRule,
-    Solver,
-    SolveRule,
-    System,
-    applied,
-    transposed_operator,
-)
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.pytree import (
-    TreeDef,
-    keystr,
-    tree_flatten_with_path,
-    tree_structure,
-    tree_unflatten,
-)
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.stage import Staged, captured_by, stage
 from fiveloop.core.trace.tracer import Trace
@@ -88,10 +74,10 @@ def custom_root(
 
     def run(*values: Value) -> list[Value]:
         held, start = values[: len(params)], values[len(params) :]
-        return solver(applied(jaxpr, held), start)
+        return solver(rules.applied(jaxpr, held), start)
 
-    def make_rule(closure: Closure, home: Trace | None) -> RootRule:
-        return RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
+    def make_rule(closure: Closure, home: Trace | None) -> rules.RootRule:
+        return rules.RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
 
     def probe(*values: Value) -> list[Value]:
         return tangent_solver(list, values[len(params) :])
@@ -153,27 +139,27 @@ def custom_linear_solve(
     call = Call(solve, function_name(matvec), {}, tree, unknown.flat)
     solver = unknown.solver(solve, "solve", has_aux, call)
     num = len(unknown.params)
-    transposed: Solver | None = None
+    transposed: rules.Solver | None = None
     vecmat = None
     if symmetric or transpose_solve is not None:
-        vecmat = unknown.jaxpr if symmetric else transposed_operator(unknown.jaxpr, num)
+        vecmat = unknown.jaxpr if symmetric else rules.transposed_operator(unknown.jaxpr, num)
         transposed = (
             solver
             if transpose_solve is None
             else unknown.solver(transpose_solve, "transpose_solve", has_aux)
         )
-    system = System(unknown.jaxpr, solver, vecmat, transposed)
+    system = rules.System(unknown.jaxpr, solver, vecmat, transposed)
 
     def run(*values: Value) -> list[Value]:
-        return solver(applied(unknown.jaxpr, values[:num]), values[num:])
+        return solver(rules.applied(unknown.jaxpr, values[:num]), values[num:])
 
-    def make_rule(closure: Closure, home: Trace | None) -> SolveRule:
-        return SolveRule(system, closure, home, num)
+    def make_rule(closure: Closure, home: Trace | None) -> rules.SolveRule:
+        return rules.SolveRule(system, closure, home, num)
 
     def probe(*values: Value) -> list[Value]:
         if transposed is None or vecmat is None:
             return []
-        return transposed(applied(vecmat, values[:num]), values[num:])
+        return transposed(rules.applied(vecmat, values[:num]), values[num:])
 
     call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_linear_solve", [solve, transpose_solve])
@@ -207,7 +193,7 @@ class _Unknown:
         what: str,
         name: str,
         fun: Callable[[Any], Any],
-        tree: TreeDef,
+        tree: pytree.TreeDef,
         like: Sequence[Value],
         likes: str,
     ) -> None:
@@ -217,8 +203,10 @@ class _Unknown:
         self.like, self.likes = like, likes
         self.checked: set[str] = set()
         self.refused: TypeError | None = None
-        self.aux_tree: TreeDef | None = None
-        self.flat = FlatFunction(lambda *xs: fun(tree_unflatten(tree, xs)), _flat_args(len(like)))
+        self.aux_tree: pytree.TreeDef | None = None
+        self.flat = FlatFunction(
+            lambda *xs: fun(pytree.tree_unflatten(tree, xs)), _flat_args(len(like))
+        )
         staged = self._staged()
         self.jaxpr, self.params = staged.jaxpr, staged.captured
 
@@ -228,7 +216,9 @@ class _Unknown:
         self.check(self.name, self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
         return staged
 
-    def check(self, name: str, fun: object, tree: TreeDef | None, avals: Sequence[Any]) -> None:
+    def check(
+        self, name: str, fun: object, tree: pytree.TreeDef | None, avals: Sequence[Any]
+    ) -> None:
         """Raise unless the argument `name` has returned the structure and types of the unknown."""
         self.checked.add(name)
         called = (
@@ -237,8 +227,8 @@ class _Unknown:
         if tree != self.tree:
             self.refused = TypeError(f"{called}, {self.tree}, got {tree}")
             raise self.refused
-        skeleton = tree_unflatten(self.tree, self.like)
-        paths = [keystr(path) for path, _ in tree_flatten_with_path(skeleton)[0]]
+        skeleton = pytree.tree_unflatten(self.tree, self.like)
+        paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(skeleton)[0]]
         for path, x, aval in zip(paths, self.like, avals, strict=True):
             if aval.strong() is not x.aval.strong():
                 self.refused = TypeError(
@@ -259,16 +249,16 @@ class _Unknown:
         name: str,
         has_aux: bool = False,
         call: Call | None = None,
-    ) -> Solver:
+    ) -> rules.Solver:
         """A user's solver on leaves."""
 
-        def run(operator: Operator, rhs: Sequence[Value]) -> list[Value]:
+        def run(operator: rules.Operator, rhs: Sequence[Value]) -> list[Value]:
             def of_tree(x: Any) -> Any:
                 leaves, _ = flatten_values(x, f"{self.what}: argument of the function solved for")
                 typed = [_typed(x, y) for x, y in zip(leaves, self.like, strict=True)]
-                return tree_unflatten(self.tree, operator(typed))
+                return pytree.tree_unflatten(self.tree, operator(typed))
 
-            out = solve(of_tree, tree_unflatten(self.tree, rhs))
+            out = solve(of_tree, pytree.tree_unflatten(self.tree, rhs))
             aux: Any = None
             if has_aux:
                 if not isinstance(out, (tuple, list)) or len(out) != 2:
@@ -294,11 +284,11 @@ class _Unknown:
         """The user's result from its leaves."""
         n = len(self.like)
         leaves = [as_result(x) for x in leaves]
-        solution = tree_unflatten(self.tree, leaves[:n])
+        solution = pytree.tree_unflatten(self.tree, leaves[:n])
         if not has_aux:
             return solution
         assert self.aux_tree is not None, "unreachable: the solver has run"
-        return solution, tree_unflatten(self.aux_tree, leaves[n:])
+        return solution, pytree.tree_unflatten(self.aux_tree, leaves[n:])
 
 
 def _typed(x: Value, like: Value) -> Value:
@@ -306,6 +296,6 @@ def _typed(x: Value, like: Value) -> Value:
     return convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x
 
 
-def _flat_args(count: int) -> TreeDef:
+def _flat_args(count: int) -> pytree.TreeDef:
     """The structure of `(args, {})` for as many leaves."""
-    return tree_structure(((0,) * count, {}))
+    return pytree.tree_structure(((0,) * count, {}))

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
+from fiveloop.core import pytree
 from fiveloop.core.api.flatten import Naming, flatten_values
 from fiveloop.core.array import Array, Value
 from fiveloop.core.errors import DonatedError
 from fiveloop.core.index_apart import overlap
 from fiveloop.core.index_layout import Layout
 from fiveloop.core.indexer import Indexer, whole_indexer
-from fiveloop.core.pytree import (
-    KeyPath,
-    TreeDef,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_unflatten,
-)
 from fiveloop.core.views import View, base_of
 
 T = TypeVar("T")
@@ -55,7 +49,7 @@ class _View:
 class OperandTree:
     """The structure of arguments some of which are views: it stands where a `TreeDef` does."""
 
-    tree: TreeDef
+    tree: pytree.TreeDef
     leaves: tuple[_Leaf, ...]
 
     def unflatten(self, operands: Iterable[Any]) -> Any:
@@ -63,12 +57,12 @@ class OperandTree:
         given = list(operands)
         return self.tree.unflatten([leaf.of(given) for leaf in self.leaves])
 
-    def children(self) -> list[TreeDef]:
+    def children(self) -> list[pytree.TreeDef]:
         """The structures of the parts."""
         return self.tree.children()
 
 
-def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], TreeDef]:
+def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.TreeDef]:
     """The operands of a call with these arguments, and their structure.
 
     Raises ValueError if one mutable value goes in twice, unless as views that lie apart.
@@ -90,7 +84,7 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], TreeDef]:
 
     places = tuple([_leaf(x, number) for x in leaves])
     # What is asked of a TreeDef is asked of this.
-    return operands, cast(TreeDef, OperandTree(treedef, places))
+    return operands, cast(pytree.TreeDef, OperandTree(treedef, places))
 
 
 def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
@@ -103,13 +97,13 @@ def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
 
 def check_places(tree: Any, naming: Naming) -> list[Value]:
     """The mutable values in a tree. ValueError if one is in two places, unless as views that lie apart."""
-    mutable = [x for x in tree_leaves(tree) if isinstance(x, Value) and x.aval.accumulates]
+    mutable = [x for x in pytree.tree_leaves(tree) if isinstance(x, Value) and x.aval.accumulates]
     if mutable:
         check_mutable(tree, flatten_values(tree, naming)[0], naming)
     return mutable
 
 
-def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
+def spread(tree: pytree.TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
     """What is given for each leaf as something for each of `num` operands: `none` for what views are made of."""
     if not isinstance(tree, OperandTree):
         return list(given)
@@ -120,14 +114,16 @@ def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
     return out
 
 
-def parts_among(tree: TreeDef, count: int, wanted: Sequence[bool]) -> list[bool]:
+def parts_among(tree: pytree.TreeDef, count: int, wanted: Sequence[bool]) -> list[bool]:
     """Which of the leaves of arguments are parts of operands that `wanted` marks."""
     if not isinstance(tree, OperandTree):
         return [False] * count
     return [bool(leaf.views) and wanted[leaf.operand] for leaf in tree.leaves]
 
 
-def with_tangents(tree: TreeDef, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+def with_tangents(
+    tree: pytree.TreeDef, primals: Sequence[Any], tangents: Sequence[Any]
+) -> list[Any]:
     """The operands that make the tangents of arguments: the index of a view is that of its tangent."""
     out = list(tangents)
     for leaf in tree.leaves if isinstance(tree, OperandTree) else ():
@@ -152,7 +148,7 @@ def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
         if found != "apart":
             nested = any(isinstance(v, View) and v.outer is not v.base for v in (x, y))
             found = "unknown" if nested else found
-            paths = [path for path, _ in tree_flatten_with_path(tree)[0]]
+            paths = [path for path, _ in pytree.tree_flatten_with_path(tree)[0]]
             raise _goes_in_twice(naming, (paths[k], x), (paths[m], y), found)
 
 
@@ -161,9 +157,9 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
 
     `donated` are the parts of the arguments that the call itself donates.
     """
-    given = {id(x.buffer) for x in tree_leaves(donated) if type(x) is Array}
+    given = {id(x.buffer) for x in pytree.tree_leaves(donated) if type(x) is Array}
     seen: set[int] = set()
-    for path, x in tree_flatten_with_path(tree)[0]:
+    for path, x in pytree.tree_flatten_with_path(tree)[0]:
         if type(x) is not Array:
             continue
         told = "has been donated, and is gone; copy it before, or use the result of that call"
@@ -183,7 +179,10 @@ def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:
 
 
 def _goes_in_twice(
-    naming: Naming, one: tuple[KeyPath, Value], other: tuple[KeyPath, Value], found: str
+    naming: Naming,
+    one: tuple[pytree.KeyPath, Value],
+    other: tuple[pytree.KeyPath, Value],
+    found: str,
 ) -> ValueError:
     what, first = naming(one[0]).split(": ", 1)
     second = naming(other[0]).split(": ", 1)[1]
@@ -212,13 +211,13 @@ def _shown(x: Value) -> str:
 
 
 def refuse_closed_over(
-    naming: Naming, captured: Sequence[Value], operands: Sequence[Value], tree: TreeDef
+    naming: Naming, captured: Sequence[Value], operands: Sequence[Value], tree: pytree.TreeDef
 ) -> None:
     """Raise ValueError if a mutable value is an argument of a function that also closes over it."""
     held = {id(x) for x in captured if x.aval.accumulates}
     if not any(id(x) in held for x in operands):
         return
-    for path, x in tree_flatten_with_path(tree_unflatten(tree, operands))[0]:
+    for path, x in pytree.tree_flatten_with_path(pytree.tree_unflatten(tree, operands))[0]:
         if id(base_of(x)) in held:
             what, name = naming(path).split(": ", 1)
             raise ValueError(

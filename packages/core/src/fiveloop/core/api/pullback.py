@@ -9,21 +9,13 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
+from fiveloop.core import pytree
 from fiveloop.core.api.flat_function import FlatFunction
 from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Literal, Var
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.pytree import (
-    TreeDef,
-    broadcast_prefix,
-    keystr,
-    register_node,
-    tree_flatten_with_path,
-    tree_map,
-    tree_unflatten,
-)
 from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.transforms.linearize import Linear, linearize_flat
@@ -44,8 +36,8 @@ class _Form:
 
     jaxpr: Jaxpr
     out_nonzero: Mask
-    in_tree: TreeDef
-    out_tree: TreeDef
+    in_tree: pytree.TreeDef
+    out_tree: pytree.TreeDef
     primals: tuple[Aval, ...]
     outs: tuple[Aval, ...]
     num_outs: int
@@ -122,7 +114,7 @@ class Pushforward(Derivative):
         pairs = zip(checked, form.primals, strict=True)
         given = [instantiate(t) for t, a in pairs if a.differentiable]
         dots = self._linear(given, form.outs)[: form.num_outs]
-        return tree_unflatten(form.out_tree, [as_result(instantiate(t)) for t in dots])
+        return pytree.tree_unflatten(form.out_tree, [as_result(instantiate(t)) for t in dots])
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +179,7 @@ class Pullback(Derivative, Generic[A]):
         if "args_res" not in self.__dict__:
             return super()._linear
         skeleton = self._arguments(range(len(self._form.primals)))
-        given = broadcast_prefix(tuple(self.args_res), skeleton, is_leaf=_is_missing)
+        given = pytree.broadcast_prefix(tuple(self.args_res), skeleton, is_leaf=_is_missing)
         rest = iter(self.opaque_residuals)
         kept = [next(rest) if k is None else self._kept(k, given[k]) for k in self._slots]
         return Linear(self._form.jaxpr, [*map(as_value, kept)], self._form.out_nonzero)
@@ -198,9 +190,10 @@ class Pullback(Derivative, Generic[A]):
         if _is_missing(x) or (as_value(x).shape, as_value(x).dtype) != (aval.shape, aval.dtype):
             skeleton = self._arguments(range(len(self._form.primals)))
             given = "nothing" if _is_missing(x) else as_value(x).aval
+            path = pytree.keystr(pytree.tree_flatten_with_path(skeleton)[0][k][0])
             raise TypeError(
-                f"vjp: args_res{keystr(tree_flatten_with_path(skeleton)[0][k][0])} must be the argument that the "
-                f"derivative needs, {aval}, got {given}; put it back before the call"
+                f"vjp: args_res{path} must be the argument that the derivative needs, {aval}, got {given}; "
+                f"put it back before the call"
             )
         return x
 
@@ -230,7 +223,7 @@ class Pullback(Derivative, Generic[A]):
             )
         skeleton = self._arguments(self._form.primals)
         try:
-            targets = broadcast_prefix(refs, skeleton, is_leaf=lambda x: x is None)
+            targets = pytree.broadcast_prefix(refs, skeleton, is_leaf=lambda x: x is None)
         except ValueError as error:
             where = str(error).removeprefix("the tree does not fit")
             raise TypeError(
@@ -265,7 +258,7 @@ class Pullback(Derivative, Generic[A]):
         return pull_back(self._linear, primals, cts, targets)
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
-        args: A = tree_unflatten(self._form.in_tree, leaves)[0]
+        args: A = pytree.tree_unflatten(self._form.in_tree, leaves)[0]
         return args
 
 
@@ -273,9 +266,9 @@ def _is_missing(x: object) -> bool:
     return x is None or isinstance(x, NotNeeded)
 
 
-register_node(NotNeeded, lambda x: ((), None), lambda aux, children: NotNeeded())
-register_node(Pullback, lambda f: f.parts, Pullback.of_parts)
-register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
+pytree.register_node(NotNeeded, lambda x: ((), None), lambda aux, children: NotNeeded())
+pytree.register_node(Pullback, lambda f: f.parts, Pullback.of_parts)
+pytree.register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
 
 
 def _check_target(target: Any, aval: Aval) -> None:
@@ -296,14 +289,14 @@ _FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 def like_values(
-    what: str, given: Any, wanted: TreeDef, avals: Sequence[Aval], likes: str
+    what: str, given: Any, wanted: pytree.TreeDef, avals: Sequence[Aval], likes: str
 ) -> list[Tangent]:
     """The leaves of tangents or cotangents, checked against the types of the values that they belong to.
 
     `wanted` is the structure of these values, and `likes` is what they are called.
     """
     if not all(aval.differentiable for aval in avals):
-        given = tree_map(_number_for_float0, given)
+        given = pytree.tree_map(_number_for_float0, given)
     leaves, tree = flatten_values(given, what)
     if tree != wanted:
         raise TypeError(f"{what} must have the structure of the {likes}, {wanted}, got {tree}")
@@ -324,7 +317,7 @@ def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) 
     if t.weak_type and not t.shape and t.dtype != aval.dtype:
         t = convert(t, aval.dtype)
     if t.shape != aval.shape or t.dtype != aval.dtype:
-        path = keystr(tree_flatten_with_path(tree)[0][k][0])
+        path = pytree.keystr(pytree.tree_flatten_with_path(tree)[0][k][0])
         raise TypeError(f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}")
     return t
 

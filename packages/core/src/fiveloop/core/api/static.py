@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from numbers import Number
-from types import FunctionType, NoneType
+from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from fiveloop.core.api.flatten import argument_name, function_name
 from fiveloop.core.array import Value
 from fiveloop.core.trace.tracer import Tracer
+from fiveloop.core.util import PLAIN, exact_key
 
 
 def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | str, Any]]) -> Any:
@@ -33,18 +32,14 @@ def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | s
 
 def _exact(x: Any) -> Any:
     """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
+    found = exact_key(x, _exact)
+    if found is not None:
+        return found
     kind = type(x)
-    if isinstance(x, (float, complex, np.generic)):
-        host = np.asarray(x)
-        return kind, host.dtype, host.tobytes()
-    if isinstance(x, Number) and kind not in _PLAIN:
+    if isinstance(x, Number):
         return kind, x, repr(x)
-    if isinstance(x, tuple):
+    if isinstance(x, tuple):  # a named one
         return kind, *map(_exact, x)
-    if isinstance(x, frozenset):
-        return kind, frozenset(map(_exact, x))
-    if isinstance(x, (range, slice)):
-        return kind, *map(_exact, (x.start, x.stop, x.step))
     if is_dataclass(kind):
         held = [_exact(getattr(x, field.name, None)) for field in fields(kind) if field.compare]
         return kind, x, *filter(_has_hash, held)
@@ -59,7 +54,7 @@ def _has_hash(x: object) -> bool:
     return True
 
 
-_PLAIN = frozenset([int, bool, str, bytes, NoneType, FunctionType])
+_AS_IS = PLAIN | {FunctionType}
 
 
 class Exact:
@@ -81,7 +76,7 @@ class Exact:
 
 def exact(x: Any) -> Any:
     """A static argument as C++ and dictionaries may compare it."""
-    return x if type(x) in _PLAIN else Exact(x)
+    return x if type(x) in _AS_IS else Exact(x)
 
 
 def inexact(x: Any) -> Any:

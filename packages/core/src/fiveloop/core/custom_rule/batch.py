@@ -6,16 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core.array import Value
+from fiveloop.core.custom_rule import primitive
 from fiveloop.core.custom_rule.masked import Masked
-from fiveloop.core.custom_rule.primitive import (
-    CustomRuleParams,
-    RuleAround,
-    custom_rule_p,
-    rule_call,
-    rule_jvp,
-    rule_transpose,
-    rule_types,
-)
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, batch_axis
 from fiveloop.core.primitives.broadcast import reduce_sum
@@ -23,22 +15,14 @@ from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.trace.tracer import bind
-from fiveloop.core.transforms.batch import (
-    SAME,
-    BatchTrace,
-    axes_in_front,
-    batch_flat,
-    batch_jaxpr,
-    in_front,
-    move_batch,
-)
+from fiveloop.core.transforms import batch
 from fiveloop.core.transforms.transpose import Operand
 from fiveloop.core.transforms.zeros import Tangent, zero_like
 from fiveloop.core.util import select_by
 
 
 def custom_rule_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CustomRuleParams
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: primitive.CustomRuleParams
 ) -> tuple[list[Value], list[int | None]]:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
@@ -48,14 +32,14 @@ def custom_rule_batch(
     batched = tuple(d is not None for d in dims)
     if p.rule.batches and any(batched):
         return p.rule.batch(size, operands, dims, p)
-    axes = axes_in_front(operands, dims)
-    moved = in_front(size, operands, dims)
+    axes = batch.axes_in_front(operands, dims)
+    moved = batch.in_front(size, operands, dims)
     places = [d if b else None for b, d in zip(batched, axes, strict=True)]
     rule = BatchedRule(p, size, places, p.caller)
     jaxpr = None
     if p.jaxpr is not None:
-        jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
-    params = CustomRuleParams(
+        jaxpr, _ = batch.batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
+    params = primitive.CustomRuleParams(
         rule,
         jaxpr,
         name=p.name,
@@ -63,27 +47,27 @@ def custom_rule_batch(
         in_avals=tuple([x.aval for x in moved]),
         **free_axes(p, batch_axis(size)),
     )
-    outs = bind(custom_rule_p, *moved, params=params)
+    outs = bind(primitive.custom_rule_p, *moved, params=params)
     same, differ = rule.same or [False] * len(outs), rule.differ or [True] * len(outs)
     found = zip(same, differ, outs, strict=False)
-    return outs, [None if s else 0 if d else SAME for s, d, _ in found]
+    return outs, [None if s else 0 if d else batch.SAME for s, d, _ in found]
 
 
-def free_axes(p: CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, Any]:
+def free_axes(p: primitive.CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, Any]:
     """The named axes of an equation whose rule runs that of another one, all but the one that it binds."""
     axes = tuple(axis for axis in p.axes if axis != bound)
     return {"axes": axes, "scope": AxisScope(axes, axes)}
 
 
-class BatchedRule(RuleAround):
+class BatchedRule(primitive.RuleAround):
     """The rule of an equation on a batch, in axis 0 of all results and in `dims` of the operands."""
 
     def __init__(
         self,
-        inner: CustomRuleParams,
+        inner: primitive.CustomRuleParams,
         size: int,
         dims: Sequence[int | None],
-        kin: BatchTrace | None,
+        kin: batch.BatchTrace | None,
     ) -> None:
         super().__init__(inner.rule)
         self.inner = inner
@@ -96,22 +80,22 @@ class BatchedRule(RuleAround):
         # Which results differ between lanes, known when the function has run.
         self.differ: Sequence[bool] = ()
 
-    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(self, p: primitive.CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        outs, dims = self._batch(lambda *xs: rule_call(self.inner, xs), values, self.dims)
+        outs, dims = self._batch(lambda *xs: primitive.rule_call(self.inner, xs), values, self.dims)
         self.same = [self.shared and d is None for d in dims]
         return self._placed(outs, dims, self.same)
 
-    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+    def types(self, p: primitive.CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
         """The types of one example's results, with the batch: what is asked for types will run later."""
         self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
-        return [a.batched(self.size) for a in rule_types(self.inner, one)]
+        return [a.batched(self.size) for a in primitive.rule_types(self.inner, one)]
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
+        self, p: primitive.CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[list[Value], list[Tangent]]:
         """The rule of one example on the whole batch."""
         flat = Masked(self._jvp_of_one, len(primals), tangents)
@@ -140,10 +124,10 @@ class BatchedRule(RuleAround):
             zero_like(x) if isinstance(t, Zero) else t
             for x, t in zip(primals, tangents, strict=True)
         ]
-        return rule_jvp(self.inner, primals, given)
+        return primitive.rule_jvp(self.inner, primals, given)
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
+        self, p: primitive.CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
     ) -> list[Tangent | None]:
         """The transpose for one example on the whole batch; what all examples share gets the sum of its cotangents."""
         if not self.transposes:
@@ -184,20 +168,20 @@ class BatchedRule(RuleAround):
             rest = iter(values)
             one = [next(rest) if u is None else u for u in unknown]
             given = [Zero(ct.aval.unbatched(0)) if isinstance(ct, Zero) else ct for ct in cts]
-            return [], rule_transpose(self.inner, given, one)
+            return [], primitive.rule_transpose(self.inner, given, one)
 
         return run
 
     def _fit(self, batched: bool, ct: Value, dim: int | None) -> Value:
         """A cotangent for an operand that has the batch or not."""
         if batched:
-            return move_batch(ct, self.size, dim)
+            return batch.move_batch(ct, self.size, dim)
         return mul(ct, self.size) if dim is None else reduce_sum(ct, (dim,))
 
     def _batch(  # type: ignore[no-untyped-def]
         self, fun, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], list[int | None]]:
-        outs, out_dims = batch_flat(fun, self.size, values, dims, kin=self.kin)
+        outs, out_dims = batch.batch_flat(fun, self.size, values, dims, kin=self.kin)
         # Tangents come after the results.
         self.differ = [type(d) is int for d in out_dims]
         return outs, out_dims
@@ -207,4 +191,4 @@ class BatchedRule(RuleAround):
     ) -> list[Value]:
         """Results with the batch in front, those aside that are the same for all lanes."""
         found = zip(values, dims, same, strict=True)
-        return [x if s else move_batch(x, self.size, d) for x, d, s in found]
+        return [x if s else batch.move_batch(x, self.size, d) for x, d, s in found]

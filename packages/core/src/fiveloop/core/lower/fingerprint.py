@@ -6,7 +6,6 @@ each call is compiled once, whatever the body closes over.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Label, Var, is_scalar
+from fiveloop.core.util import exact_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,9 @@ class _Writer:
     def param(self, x: Any) -> Hashable:
         """A param such that equal keys mean equal programs: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
         kind = type(x)
-        if kind in _PLAIN:
-            return (kind, x)
-        if kind is float:
-            return struct.pack("d", x)
-        if kind is complex:
-            return struct.pack("dd", x.real, x.imag)
-        if kind is tuple:
-            return tuple([self.param(item) for item in x])
+        found = exact_key(x, self.param)
+        if found is not None:
+            return found
         if isinstance(x, Jaxpr):
             return self.jaxpr(x)
         if isinstance(x, Label):
@@ -102,9 +97,6 @@ class _Writer:
         if is_dataclass(kind) and kind.__eq__ is not object.__eq__:
             return (kind, *[self.param(getattr(x, name)) for name in _field_names(kind)])
         return (kind, x)
-
-
-_PLAIN = frozenset([int, bool, str, bytes, type(None)])
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import dis
-import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -31,7 +30,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.tracer import ended_traces, is_eager
-from fiveloop.core.util import FORGET, BoundedTable, remembered
+from fiveloop.core.util import FORGET, BoundedTable, exact_key, remembered
 
 R = TypeVar("R")
 
@@ -107,15 +106,16 @@ class _Reader:
     def key(self, x: Any) -> Hashable:
         """A key that is equal for what is equal and of equal type, or `_MayChange`."""
         kind = type(x)
-        if kind in _PLAIN:
-            return (kind, x)
+        found = exact_key(x, self.key)
+        if found is not None:
+            return found
+        if kind in _SINGLE:
+            return x  # type: ignore[no-any-return]  # there is one of each type
         read = _READERS.get(kind)
         if read is not None:
             return read(self, x)
         if isinstance(x, (Aval, Primitive, np.dtype, np.ufunc)):
             return x
-        if isinstance(x, np.generic):
-            return (kind, x.tobytes())
         if isinstance(x, type) or kind is _NUMPY_FUNCTION:
             return _trusted(x)
         if _root(kind.__module__) == "fiveloop":
@@ -263,14 +263,8 @@ _SETS_CELL = frozenset(["STORE_DEREF", "DELETE_DEREF"])
 _NUMPY_FUNCTION = type(np.sum)
 _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
-_PLAIN = frozenset([int, bool, str, bytes, NoneType, EllipsisType, NotImplementedType])
+_SINGLE = frozenset([EllipsisType, NotImplementedType])
 _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
-    float: lambda _, x: struct.pack("d", x),
-    complex: lambda _, x: struct.pack("dd", x.real, x.imag),
-    tuple: _Reader.items,
-    slice: lambda reader, x: (slice, reader.items((x.start, x.stop, x.step))),
-    range: lambda _, x: (range, x.start, x.stop, x.step),
-    frozenset: lambda reader, x: (frozenset, frozenset([reader.key(item) for item in x])),
     Array: _Reader.array,
     Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
     partial: _Reader.partial,

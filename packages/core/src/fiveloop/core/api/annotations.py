@@ -1,4 +1,4 @@
-"""What marks a part of a program: where no derivative flows, what it is called, what is not merged, where it runs."""
+"""Annotations of a program: stopped gradients, named calls, optimization barriers, code for one platform."""
 
 from __future__ import annotations
 
