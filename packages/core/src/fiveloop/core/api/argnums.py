@@ -1,4 +1,4 @@
-"""Which arguments of a function a transform is about: `argnums`, and the function of these alone."""
+"""Arguments that a derivative is taken in: `argnums`, and the function of these alone."""
 
 from __future__ import annotations
 

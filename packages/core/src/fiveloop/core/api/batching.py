@@ -1,4 +1,4 @@
-"""`vmap`: a function of one example made a function of a batch."""
+"""`vmap`: batches a function over an axis of its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What custom rules return, checked: structure, shapes and dtypes, with the leaf and the rule in the message."""
+"""Checks of the results of custom rules: structure, shapes and dtypes, with the leaf and the rule in the message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.rule_types import Zero
-from fiveloop.core.transforms.zeros import Tangent
+from fiveloop.core.transforms.zeros import Tangent, instantiate
 from fiveloop.core.util import Mask
 
 
@@ -55,6 +55,13 @@ class SymbolicZero:
 def is_zero(x: object) -> bool:
     """Whether a leaf that a rule returns stands for zero."""
     return x is None or isinstance(x, SymbolicZero)
+
+
+def as_given(t: Tangent, symbolic_zeros: bool) -> Any:
+    """A tangent or cotangent as a rule gets it: zeros as arrays, unless the rule asked for `SymbolicZero`."""
+    if symbolic_zeros and isinstance(t, Zero):
+        return SymbolicZero(t.aval)
+    return instantiate(t)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What all functions with custom rules share: arguments by place, static ones, and the call."""
+"""Base of all functions with custom rules: arguments by place, static arguments, and the call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ class CustomFunction(Generic[P, R]):
     """A function with a rule of its own for derivatives; the base of `custom_jvp` and `custom_vjp`."""
 
     what = "custom rule"
+    given_by = "its decorator"
     staged = False
+    rule: Callable[..., Any] | None = None
 
     @boundary
     def __init__(
@@ -115,11 +117,16 @@ class CustomFunction(Generic[P, R]):
         return out
 
     def closed_parts(self) -> list[Any]:
-        """The functions of which this one is made, which may close over traced values."""
-        return [self.fun]
+        """The function and its rule, which may close over traced values."""
+        return [self.fun, self.rule]
 
     def check_rule(self) -> None:
         """Raise if there is no rule yet."""
+        if self.rule is None:
+            raise TypeError(
+                f"{self.what} of {self.name}: expected a rule before the first call, got none; give one with "
+                f"`{self.name}.{self.given_by}`"
+            )
 
     def static_argument(self, k: int, x: Any) -> Any:
         """An argument that is not differentiated, as the function and its rules get it."""

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 from fiveloop.core.api.custom_checks import (
     RuleName,
     SymbolicZero,
+    as_given,
     check_outs,
     check_tangents,
 )
@@ -19,7 +20,6 @@ from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
 from fiveloop.core.primitives.elementwise import add, stop_gradient
 from fiveloop.core.pytree import tree_map
-from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.tracer import Trace
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
@@ -48,16 +48,8 @@ class custom_jvp(CustomFunction[P, R]):
     """
 
     what = "custom_jvp"
-
-    def __init__(
-        self,
-        fun: Callable[P, R],
-        nondiff_argnums: int | Sequence[int] = (),
-        nondiff_argnames: str | Sequence[str] = (),
-    ) -> None:
-        super().__init__(fun, nondiff_argnums, nondiff_argnames)
-        self.rule: Callable[..., Any] | None = None
-        self.symbolic_zeros = False
+    given_by = "defjvp(rule)"
+    symbolic_zeros = False
 
     def defjvp(self, rule: JvpFunction, symbolic_zeros: bool = False) -> JvpFunction:
         """Give the rule: `rule(*static, primals, tangents)` returns the result and its tangent.
@@ -101,18 +93,6 @@ class custom_jvp(CustomFunction[P, R]):
 
         self.rule, self.symbolic_zeros = rule_of_all, False
 
-    def closed_parts(self) -> list[Any]:
-        """The function and its rule."""
-        return [self.fun, self.rule]
-
-    def check_rule(self) -> None:
-        """Raise if there is no rule yet."""
-        if self.rule is None:
-            raise TypeError(
-                f"custom_jvp of {self.name}: expected a rule before the first call, got none; give one with "
-                f"`{self.name}.defjvp(rule)`"
-            )
-
     def static_argument(self, k: int, x: Any) -> Any:
         """Arrays among static arguments have no derivative."""
         return tree_map(lambda leaf: stop_gradient(leaf) if isinstance(leaf, Value) else leaf, x)
@@ -151,7 +131,7 @@ def flat_jvp(rule: Any, call: Call, symbolic_zeros: bool) -> FlatJvp:
     def flat(
         primals: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[list[Value], list[Tangent]]:
-        given = [_given(t, symbolic_zeros) for t in tangents]
+        given = [as_given(t, symbolic_zeros) for t in tangents]
         dots = with_tangents(call.tree, primals, given)
         result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(dots))
         out, dots = name.pair(result, "(result, tangent of the result)")
@@ -160,9 +140,3 @@ def flat_jvp(rule: Any, call: Call, symbolic_zeros: bool) -> FlatJvp:
         return outs, check_tangents(name, dots, outs, tree)
 
     return flat
-
-
-def _given(t: Tangent, symbolic_zeros: bool) -> Any:
-    if symbolic_zeros and isinstance(t, Zero):
-        return SymbolicZero(t.aval)
-    return instantiate(t)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fiveloop.core.api.custom_checks import (
     RuleName,
-    SymbolicZero,
+    as_given,
     check_cotangents,
     check_outs,
 )
@@ -19,7 +19,6 @@ from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpR
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
-from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import Trace, Tracer
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 from fiveloop.core.util import Mask
@@ -56,17 +55,9 @@ class custom_vjp(CustomFunction[P, R]):
     """
 
     what = "custom_vjp"
-
-    def __init__(
-        self,
-        fun: Callable[P, R],
-        nondiff_argnums: int | Sequence[int] = (),
-        nondiff_argnames: str | Sequence[str] = (),
-    ) -> None:
-        super().__init__(fun, nondiff_argnums, nondiff_argnames)
-        self.fwd: Callable[..., Any] | None = None
-        self.bwd: Callable[..., Any] | None = None
-        self.symbolic_zeros = False
+    fwd: Callable[..., Any] | None = None
+    bwd: Callable[..., Any] | None = None
+    symbolic_zeros = False
 
     def defvjp(
         self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False
@@ -145,7 +136,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
         _refuse_new_refs(name, res, res_leaves, values)
 
         def back(res: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
-            given = [_given(ct, symbolic_zeros) for ct in cts]
+            given = [as_given(ct, symbolic_zeros) for ct in cts]
             residuals, ct = tree_unflatten(res_tree, res), tree_unflatten(tree, given)
             result = bwd(*call.static.values(), residuals, ct)
             return check_cotangents(bwd_name, result, arg_avals, call.tree, perturbed)
@@ -175,9 +166,3 @@ def _refuse_new_refs(
                 f"that is not: each pull would find what the one before it wrote; keep what it holds, `ref[...]`, "
                 f"or pass the Ref as an argument"
             )
-
-
-def _given(ct: Tangent, symbolic_zeros: bool) -> Any:
-    if symbolic_zeros and isinstance(ct, Zero):
-        return SymbolicZero(ct.aval)
-    return instantiate(ct)

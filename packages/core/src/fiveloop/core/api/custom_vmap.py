@@ -41,29 +41,17 @@ class custom_vmap(CustomFunction[P, R]):
     """
 
     what = "custom_vmap"
+    given_by = "def_vmap(rule)"
     staged = True
 
     def __init__(self, fun: Callable[P, R]) -> None:
         super().__init__(fun)
-        self.rule: Callable[..., Any] | None = None
 
     def def_vmap(self, vmap_rule: VmapFunction) -> VmapFunction:
         """Give the rule: `vmap_rule(axis_size, in_batched, *args)` returns the result and what of it is batched."""
         check_callable(f"def_vmap of {self.name}", vmap_rule)
         self.rule = vmap_rule
         return vmap_rule
-
-    def closed_parts(self) -> list[Any]:
-        """The function and its rule."""
-        return [self.fun, self.rule]
-
-    def check_rule(self) -> None:
-        """Raise if there is no rule yet."""
-        if self.rule is None:
-            raise TypeError(
-                f"custom_vmap of {self.name}: expected a rule before the first call, got none; give one with "
-                f"`{self.name}.def_vmap(rule)`"
-            )
 
     def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
         """The rule for one call, and a trial of it on a batch of one."""

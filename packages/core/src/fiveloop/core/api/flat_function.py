@@ -1,4 +1,4 @@
-"""User functions of pytrees as functions of flat lists of values; Refs go in and come out."""
+"""`FlatFunction`: a function of pytrees as a function of a flat list of values; takes and returns Refs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutable values that a function is given: what stands for them during its call, and that they are not its own."""
+"""Ref arguments of a transformed function: the Refs that replace them during the call, and which may be returned."""
 
 from __future__ import annotations
 

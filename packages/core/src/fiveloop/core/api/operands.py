@@ -1,4 +1,4 @@
-"""The arguments of a call as operands: a mutable value goes in once, and a view as its base and its index."""
+"""Arguments of a call as operands: a Ref is one operand, a part of a Ref is its base and its index."""
 
 from __future__ import annotations
 

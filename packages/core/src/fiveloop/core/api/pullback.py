@@ -1,4 +1,4 @@
-"""What `vjp` and `linearize` give: derivatives at a point, as functions that are pytrees of what they keep."""
+"""Pushforwards and pullbacks: the derivatives that `linearize` and `vjp` return, as pytrees of their residuals."""
 
 from __future__ import annotations
 

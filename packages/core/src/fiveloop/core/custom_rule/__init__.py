@@ -1,4 +1,4 @@
-"""`custom_rule`: a call whose derivative somebody has said."""
+"""`custom_rule`: a call with a derivative rule of its own."""
 
 from . import erase as erase
 from . import rules as rules

@@ -1,4 +1,4 @@
-"""Batching: the batched jaxpr with the batched rule, which runs the rule of one example on all at once."""
+"""Batching: the jaxpr is batched, and so is its rule, which runs on all lanes at once."""
 
 from __future__ import annotations
 

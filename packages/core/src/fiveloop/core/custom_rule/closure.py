@@ -1,4 +1,4 @@
-"""What the user's functions close over: found when a function is staged, and operands of its equation from then on."""
+"""Values that user functions close over: found by staging, and operands of the equation from then on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass that turns custom rules into plain calls: once a program is lowered, nobody will differentiate it."""
+"""The pass that replaces custom rules by plain calls: a lowered program is never differentiated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of what solves equations: a root, by the implicit function theorem, and a linear system."""
+"""Rules of `custom_root` (implicit function theorem) and `custom_linear_solve`."""
 
 from __future__ import annotations
 

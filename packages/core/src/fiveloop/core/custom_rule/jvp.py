@@ -1,4 +1,4 @@
-"""Forward mode: what the rule says; of what the user's functions close over, it says nothing."""
+"""Forward mode: runs the rule; refuses tangents of values that the user functions close over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of values and tangents, some of them zero, as functions of those values and tangents that are there."""
+"""Functions of values and tangents as flat functions of the values and the nonzero tangents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive: a call with a rule of its own for the derivative, the transpose, or both."""
+"""The primitive: a call with a custom jvp, a custom transpose, or both."""
 
 from __future__ import annotations
 

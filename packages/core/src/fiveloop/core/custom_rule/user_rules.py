@@ -1,4 +1,4 @@
-"""The rules that users write: a jvp, or fwd and bwd, or both."""
+"""Rules given by the user: a jvp, or fwd and bwd, or both."""
 
 from __future__ import annotations
 

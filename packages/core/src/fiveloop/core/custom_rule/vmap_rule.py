@@ -1,4 +1,4 @@
-"""The rule of a function that says itself what it is on a batch."""
+"""Rule of `custom_vmap`: batching is given by the user."""
 
 from __future__ import annotations
 
