@@ -59,7 +59,7 @@ from .primitives.broadcast import (
     reshape_p,
     transpose_p,
 )
-from .primitives.check import array_aval, canonical_dtype, canonical_shape
+from .primitives.check import array_aval, canonical_dtype, canonical_shape, check_count
 from .primitives.convert import convert_p
 from .primitives.costs import bytes_of
 from .primitives.dot import dot_general_p

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import RuleError, Value
-from fiveloop.core.engine import changed_by, factor_of_share, mul, winning_shares
+from fiveloop.core.engine import changed_by, check_count, factor_of_share, mul, winning_shares
 from fiveloop.core.extend import (
     Accumulator,
     Aval,
@@ -47,6 +47,7 @@ def accumulate_abstract_eval(
     avals: Sequence[Aval], p: AccumulateParams
 ) -> tuple[list[Aval], Effects]:
     """No result; the Ref is accumulated into by the monoid."""
+    check_count("accumulate", avals, 2, or_more=True)
     ref, value, *operands = avals
     element = element_aval(ref, p.indexer)
     monoid_of(p.monoid, ref)
