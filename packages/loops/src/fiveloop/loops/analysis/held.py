@@ -17,8 +17,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fiveloop.core import Jaxpr, Value, engine
-from fiveloop.core.engine import Indexer, bytes_of, concatenate_p, is_more, reshape_p, slice_p
+from fiveloop.core.engine import Indexer, bytes_of, concatenate_p, is_more
 from fiveloop.core.extend import Eqn, Source, Var, as_value, bind1
+from fiveloop.core.rules import view_rules
 from fiveloop.loops.analysis.accesses import (
     Place,
     RefAccess,
@@ -32,9 +33,6 @@ from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef
 from fiveloop.state.engine import IndexParams, get_p, swap_p
-
-_CUTS = (slice_p, reshape_p, engine.transpose_p)
-"""The primitives that only pick or rearrange elements, at places that are the same in all steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,9 @@ def cut_from(body: Jaxpr, wholes: Collection[Var], values: Collection[Var]) -> s
     """Those of the wholes that some of the values are cut from, or are themselves."""
     roots: dict[Var, Var] = {v: v for v in wholes}
     for eqn in body.eqns:
-        source = eqn.invars[0] if eqn.primitive in _CUTS else None
+        # With other operands they say where, which may change from step to step.
+        is_cut = eqn.primitive in view_rules and len(eqn.invars) == 1
+        source = eqn.invars[0] if is_cut else None
         if isinstance(source, Var) and source in roots:
             roots.update((v, roots[source]) for v in eqn.outvars if v not in roots)
     return {roots[v] for v in values if v in roots}
