@@ -45,7 +45,7 @@ from .indexing import (
     take,
 )
 from .ir.effects import effects_text
-from .ir.graph import acts, makers, must_stay, prune, reachable, users
+from .ir.graph import acts, makers, must_stay, mutated, prune, reachable, users
 from .ir.interpret import Environment
 from .ir.jaxpr import is_scalar, used_vars, vars_in_order
 from .ir.rewrite import copied_eqns, inlined, rename, renamed, replaced

@@ -42,6 +42,11 @@ def changed_refs(eqn: Eqn) -> set[Var]:
     return used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
 
 
+def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
+    """The Refs that some equation changes, those made inside included. Remembered on the jaxpr."""
+    return jaxpr.remember("mutated", lambda: frozenset().union(*map(changed_refs, jaxpr.eqns)))
+
+
 def touched_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation has an effect on, if only that of reading."""
     positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]

@@ -11,13 +11,12 @@ from typing import Any
 
 from fiveloop.core.array import Value
 from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.interpret import Environment
 from fiveloop.core.ir.jaxpr import Eqn, Primitive, Var, jaxprs_in
 from fiveloop.core.rules import abstract_eval_rules, new_eqn, split_rules
 from fiveloop.core.trace.leaks import leak_checked
-from fiveloop.core.trace.tracer import current_trace, use_trace
+from fiveloop.core.trace.tracer import current_trace
 from fiveloop.core.transforms.batch import BatchDim, BatchTrace, run_batch
-from fiveloop.core.transforms.eval import bind_eqn
+from fiveloop.core.transforms.eval import run_halves
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING
 
 
@@ -36,15 +35,10 @@ class DirectionTrace(BatchTrace):
     def _in_two(
         self, prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
     ) -> list[Value]:
-        invars = [Var(x.aval) for x in args]
-        eqn = new_eqn(prim, invars, params)
-        inst = [not a.aval.accumulates for a in invars]
+        eqn = new_eqn(prim, [Var(x.aval) for x in args], params)
+        inst = [not x.aval.accumulates for x in args]
         cut = split_rules[prim](SAVE_EVERYTHING, unknown, inst, eqn)
-        env = Environment[Value](zip(invars, args, strict=True))
-        with use_trace(self.parent):
-            env.run(cut.known, bind_eqn)
-        env.run(cut.staged, self._in_all)
-        return [env[v] for v in eqn.outvars]
+        return run_halves(eqn, cut, args, self.parent, self._in_all)
 
     def _in_all(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
         return super().process(eqn.primitive, operands, eqn.params)

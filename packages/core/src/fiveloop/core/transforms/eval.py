@@ -8,7 +8,8 @@ from typing import Any
 from fiveloop.core.array import Value
 from fiveloop.core.ir.interpret import Environment, Step
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
-from fiveloop.core.trace.tracer import bind, keep_source
+from fiveloop.core.rule_types import EqnSplit
+from fiveloop.core.trace.tracer import Trace, bind, keep_source, use_trace
 
 
 def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
@@ -35,6 +36,17 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any], step: Step) -> list[Any]:
     with keep_source() as set_source:
         env.run(jaxpr.eqns, step, set_source)
     return [env.read(a) for a in jaxpr.outvars]
+
+
+def run_halves(
+    eqn: Eqn, cut: EqnSplit, args: Sequence[Value], parent: Trace, staged: Step
+) -> list[Value]:
+    """What an equation gives that is cut in two: its known half under `parent`, the other one as `staged` says."""
+    env = Environment[Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
+    with use_trace(parent):
+        env.run(cut.known, bind_eqn)
+    env.run(cut.staged, staged)
+    return [env[v] for v in eqn.outvars]
 
 
 def bind_eqn(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.interpret import Environment
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var
 from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import Split, new_eqn, split_rules
@@ -28,7 +27,7 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.dce import dce
-from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
+from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.saving import DEFAULT_PLAN, SavingPlan
@@ -139,14 +138,9 @@ class PartialTrace(StageTrace):
         params: Any,
         unknown: list[bool],
     ) -> list[Value]:
-        invars = [Var(x.aval) for x in args]
-        eqn = new_eqn(prim, invars, params, source=current_source())
+        eqn = new_eqn(prim, [Var(x.aval) for x in args], params, source=current_source())
         cut = rule(self.plan, unknown, [False] * len(args), eqn)
-        env = Environment[Value](zip(invars, args, strict=True))
-        with use_trace(self.parent):
-            env.run(cut.known, bind_eqn)
-        env.run(cut.staged, self._record)
-        return [env[v] for v in eqn.outvars]
+        return run_halves(eqn, cut, args, self.parent, self._record)
 
     def _record(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
         return super().process(eqn.primitive, operands, eqn.params)

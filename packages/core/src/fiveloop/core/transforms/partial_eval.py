@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.graph import changed_refs, invariant, must_stay, prune, touched_refs
+from fiveloop.core.ir.graph import changed_refs, invariant, must_stay, mutated, prune, touched_refs
 from fiveloop.core.ir.jaxpr import (
     Atom,
     Eqn,
@@ -142,7 +142,7 @@ class _Splitter:
         self.fixed_in = set(select_by(fixed_in, jaxpr.invars))
         self.kept_out = used_vars(select_by(kept_out, jaxpr.outvars))
         self.kept: set[Var] = set()
-        self.mutated = set[Var]().union(*map(changed_refs, jaxpr.eqns))
+        self.mutated = mutated(jaxpr)
         self.lost = self._lost_refs()
         self.unknown: set[Var] = set()
         self.forced: set[Var] = set()

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Environment, bind_eqn, keep_source
+from fiveloop.core.engine import Environment, bind_eqn, keep_source, mutated
 from fiveloop.core.extend import (
     Aval,
     Eqn,
     Var,
     jaxprs_in,
-    mutated_positions,
     stage_closed,
 )
 from fiveloop.state.avals import AbstractRef
@@ -115,7 +114,7 @@ class _Discharger:
         )
         self.parts = PartReads() if once else None
         self.apart = Apart() if counter is not None else None
-        self.changing = _changing(jaxpr)
+        self.changing = mutated(jaxpr)
         for v, x, w in zip(jaxpr.invars, args, which, strict=True):
             self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x
 
@@ -207,11 +206,6 @@ def discharge_eqn(
 def _last_uses(jaxpr: Jaxpr) -> dict[Var, int]:
     uses = {a: k for k, eqn in enumerate(jaxpr.eqns) for a in eqn.invars if isinstance(a, Var)}
     return {**uses, **{a: len(jaxpr.eqns) for a in jaxpr.outvars if isinstance(a, Var)}}
-
-
-def _changing(jaxpr: Jaxpr) -> set[Any]:
-    """The Refs that some equation changes."""
-    return {eqn.invars[k] for eqn in jaxpr.eqns for k in mutated_positions(eqn.effects)}
 
 
 def holds_state(params: Any) -> bool:
