@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fiveloop.core.api.flatten import Naming, as_result, flatten_located, flatten_values
-from fiveloop.core.api.mutable import StandIn, giving, holding, is_given, stand_in
+from fiveloop.core.api.mutable import giving, holding, is_given, stand_in
 from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
@@ -59,13 +59,17 @@ class FlatFunction:
         self.made: list[Aval | None] = []
 
     def __call__(self, *leaves: Value) -> list[Value]:
-        pairs = zip(leaves, self.lenders, strict=bool(self.lenders))
-        lent = {k: stand_in(x, ref.aval) for k, (x, ref) in enumerate(pairs) if ref is not None}
-        outs = self._run([lent[k].value if k in lent else x for k, x in enumerate(leaves)])
-        self._refuse_lent(outs, lent)
+        pairs = enumerate(zip(leaves, self.lenders, strict=True)) if self.lenders else ()
+        lent = {k: stand_in(x, ref.aval) for k, (x, ref) in pairs if ref is not None}
+        if lent:
+            leaves = tuple([lent[k].value if k in lent else x for k, x in enumerate(leaves)])
+        outs = self._run(leaves)
         if self.returns_refs:
             self.made = [x.aval if x.aval.accumulates else None for x in outs]
             outs = [self._held(k, x, outs) if x.aval.accumulates else x for k, x in enumerate(outs)]
+        if not lent:
+            return outs
+        self._refuse_lent(outs, [each.value for each in lent.values()])
         self.changed = [k for k, each in lent.items() if each.is_changed]
         return [*outs, *[lent[k].value[...] for k in self.changed]]
 
@@ -121,9 +125,8 @@ class FlatFunction:
             if lender is not None:
                 lender[...] = x
 
-    def _refuse_lent(self, outs: Sequence[Value], lent: dict[int, StandIn]) -> None:
-        own = [each.value for each in lent.values()]
-        for k, x in enumerate(outs if own else ()):
+    def _refuse_lent(self, outs: Sequence[Value], own: Sequence[Value]) -> None:
+        for k, x in enumerate(outs):
             if any(base_of(x) is each for each in own):
                 raise self.returned(k, x, IS_PART if isinstance(x, View) else IS_GIVEN)
 
@@ -184,6 +187,8 @@ def lending(
     user_fun: object = None,
 ) -> tuple[FlatFunction, list[Value]]:
     """A function to be differentiated, and its arguments, with the contents of Refs in their place."""
+    if not any(x.aval.accumulates for x in values):
+        return FlatFunction(fun, tree, has_aux, user_fun), list(values)
     lenders = [x if x.aval.accumulates else None for x in values]
     contents = [x[...] if x.aval.accumulates else x for x in values]
     return FlatFunction(fun, tree, has_aux, user_fun, lenders), contents
