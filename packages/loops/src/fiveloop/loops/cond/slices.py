@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fiveloop.core import Jaxpr, Value, extend
-from fiveloop.core.engine import Indexer, Mask, keep_source
-from fiveloop.core.extend import Atom, Aval, Literal, Var, as_value, stage_closed, zeros_of
+from fiveloop.core.engine import Indexer, Mask, interpret
+from fiveloop.core.extend import Aval, stage_closed, zeros_of
 from fiveloop.loops.primitives.cond import CondParams
 from fiveloop.state import AbstractRef
 from fiveloop.state import engine as state_engine
@@ -165,7 +166,7 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
         for waiting, write in zip(inputs.waiting, around, strict=True):
             operands[waiting.ref].writes.append(write)  # type: ignore[union-attr]  # it is a Cell
         try:
-            outs = _eval(ctx, inlined, operands)
+            outs = interpret(inlined, operands, partial(discharge_eqn, ctx))
         except CannotDefer as error:
             raise _Whole(next(k for k, x in enumerate(operands) if x is error.cell)) from None
         for k in whole:
@@ -206,20 +207,6 @@ def _cell(
     ctx: DeferredWrites, k: int, contents: Value, changes: bool, whole: Sequence[int]
 ) -> Cell:
     return ctx.new_cell(contents, changes) if k in whole else ctx.deferred(contents, changes)
-
-
-def _eval(ctx: DeferredWrites, branch: Jaxpr, operands: Sequence[Value | Cell]) -> list[Value]:
-    env: dict[Var, Value | Cell] = dict(zip(branch.invars, operands, strict=True))
-
-    def read(a: Atom) -> Value | Cell:
-        return as_value(a.value) if isinstance(a, Literal) else env[a]
-
-    with keep_source() as set_source:
-        for eqn in branch.eqns:
-            set_source(eqn.source)
-            results = discharge_eqn(ctx, eqn, [read(a) for a in eqn.invars])
-            env.update(zip(eqn.outvars, results, strict=True))
-    return [read(a) for a in branch.outvars]  # type: ignore[misc]  # a branch does not return Refs
 
 
 def _inputs(index: Sequence[Value], args: Sequence[Value], which: Mask) -> tuple[int, ...] | None:
