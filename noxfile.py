@@ -40,7 +40,7 @@ NEWEST_TESTS = (
     *(f"packages/core/tests/{name}" for name in ("backend", "lower", "primitives")),
     "packages/core/tests/laws/test_primitives.py",
     *(f"packages/state/tests/test_{name}.py" for name in ("in_place", "eager_in_place", "monoids")),
-    "packages/loops/tests/for_loop",
+    *(f"packages/loops/tests/{name}" for name in ("for_loop", "analysis", "plan/test_ranges.py")),
     *(
         f"tests/integration/test_{name}.py"
         for name in ("discharge", "six_loops", "cube", "donation")
