@@ -38,11 +38,12 @@ if __package__ in (None, ""):
 from tests.integration import random_gate
 
 from fiveloop.core.passes import run_passes
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.cube import TRANSFORMS, jvp_of, vjp_of
-from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
-from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.laws import (
+from fiveloop.loops.options import STEPS, planning
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.cube import TRANSFORMS, jvp_of, vjp_of
+from fiveloop.testing.core.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
+from fiveloop.testing.core.lanes import lanes
+from fiveloop.testing.core.laws import (
     check_law_batch,
     check_law_dce,
     check_law_jvp,
@@ -53,26 +54,25 @@ from fiveloop.core.testing.laws import (
     check_law_type,
     float_inputs,
 )
-from fiveloop.core.testing.program_steps import CORE_KINDS, with_custom_rules, with_transforms
-from fiveloop.core.testing.programs import Kinds, Program, programs
-from fiveloop.core.testing.samples import Sample
-from fiveloop.loops.options import STEPS, planning
-from fiveloop.loops.testing.laws import check_law_planning
-from fiveloop.loops.testing.program_steps import (
+from fiveloop.testing.core.program_steps import CORE_KINDS, with_custom_rules, with_transforms
+from fiveloop.testing.core.programs import Kinds, Program, programs
+from fiveloop.testing.core.samples import Sample
+from fiveloop.testing.loops.laws import check_law_planning
+from fiveloop.testing.loops.program_steps import (
     CARRIED_KINDS,
     LOOP_KINDS,
     WHILE_KINDS,
     with_planned,
     with_progress,
 )
-from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state.testing.laws import (
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.laws import (
     check_law_discharge,
     check_law_lower_discharged,
     check_law_partial_discharge,
     discharged,
 )
-from fiveloop.state.testing.program_steps import STATE_KINDS, read_all, with_followed, with_refs
+from fiveloop.testing.state.program_steps import STATE_KINDS, read_all, with_followed, with_refs
 
 Law = Callable[[Sample, int], None]
 

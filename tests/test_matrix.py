@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from fiveloop.core.inspect import Row, matrix
 from fiveloop.core.rules import COLUMNS
-from fiveloop.core.testing.oracle import reference_rules
+from fiveloop.testing.core.oracle import reference_rules
 
 PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
 
@@ -99,10 +99,10 @@ def test_every_rule_has_a_place() -> None:
 
 def test_the_oracle_knows_every_primitive() -> None:
     for portion in PORTIONS:
-        if find_spec(f"fiveloop.{portion}.testing") is not None:
-            testing = import_module(f"fiveloop.{portion}.testing")
+        if find_spec(f"fiveloop.testing.{portion}") is not None:
+            testing = import_module(f"fiveloop.testing.{portion}")
             if hasattr(testing, "__path__"):
-                import_module(f"fiveloop.{portion}.testing.references")
+                import_module(f"fiveloop.testing.{portion}.references")
     assert sorted({row.name for row in rows()} - reference_rules.keys()) == []
 
 

@@ -16,8 +16,8 @@ import pytest
 import fiveloop.core
 
 ROOT = Path(__file__).parent.parent
-PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn", "api")
-DISTRIBUTIONS = ("core", "state", "loops", "remat", "numpy", "fiveloop")
+PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn", "api", "testing")
+DISTRIBUTIONS = ("core", "state", "loops", "remat", "numpy", "fiveloop", "testing")
 
 FILE_LIMIT = 600
 FUNCTION_LIMIT = 60

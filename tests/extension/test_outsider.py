@@ -12,10 +12,10 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, hessian, jit, jvp, make_jaxpr, vmap
-from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import for_loop, scan
 from fiveloop.remat import checkpoint, saved_residuals
 from fiveloop.state import freeze, new_ref
+from fiveloop.testing.core.gradcheck import check_grads
 
 HERE = Path(__file__).parent
 X = np.array([-2.0, 0.5, 3.0])

@@ -23,10 +23,10 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import typecheck
 from fiveloop.core.inspect import stages
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import discharge_state, freeze, new_ref
+from fiveloop.testing.core.misuse import assert_misuse
 
 from .smooth import SmoothEffect, smooth
 

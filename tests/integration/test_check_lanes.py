@@ -11,10 +11,10 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import closed_call, grad, jit, jvp, make_jaxpr, vmap
-from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import CheckError, check, checked, checkify, div_checks, index_checks
+from fiveloop.testing.core.misuse import raised
 
 XS = np.arange(6, dtype=np.float32)
 

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 
 from fiveloop.core import jit, vmap
-from fiveloop.core.testing.programs import (
+from fiveloop.state import check, checkify, index_checks, user_checks
+from fiveloop.testing.core.programs import (
     Draw,
     Env,
     Kinds,
@@ -21,10 +22,9 @@ from fiveloop.core.testing.programs import (
     draw_use,
     programs,
 )
-from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
-from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state import check, checkify, index_checks, user_checks
-from fiveloop.state.testing.program_steps import read_all
+from fiveloop.testing.loops.program_steps import LOOP_KINDS, WHILE_KINDS
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.program_steps import read_all
 
 LANES = 3
 

@@ -21,9 +21,9 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import jaxprs_in
-from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+from fiveloop.testing.core.compare import assert_all_close
 
 LAYERS, ROWS, WIDTH = 12, 64, 32
 WEIGHTS = np.random.default_rng(0).normal(size=(LAYERS, WIDTH, WIDTH)).astype(np.float32) * 0.2

@@ -21,7 +21,6 @@ from fiveloop.core import (
     make_jaxpr,
     vmap,
 )
-from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint, saved_residuals
 from fiveloop.state import (
@@ -35,6 +34,7 @@ from fiveloop.state import (
     nan_checks,
     new_ref,
 )
+from fiveloop.testing.core.misuse import raised
 
 
 def message(call: Callable[[], object]) -> str:

@@ -11,14 +11,14 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import closed_call, eval_shape, grad, jit, jvp, linearize, make_jaxpr, vjp, vmap
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.laws import check_laws
-from fiveloop.core.testing.misuse import assert_misuse
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, scan, switch, while_loop
-from fiveloop.loops.testing import references
 from fiveloop.state import freeze, new_ref
-from fiveloop.state.testing.laws import check_law_discharge
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.laws import check_laws
+from fiveloop.testing.core.misuse import assert_misuse
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops import references
+from fiveloop.testing.state.laws import check_law_discharge
 
 assert references.__name__
 

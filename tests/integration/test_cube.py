@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fiveloop.loops.testing.references
 import fiveloop.numpy as fnp
-import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a loop and a checkpoint are
+import fiveloop.testing.loops.references
+import fiveloop.testing.remat.references  # noqa: F401  # the oracle learns what a loop and a checkpoint are
 from fiveloop.core import Jaxpr, closed_call, custom_jvp
 from fiveloop.core.extend import ShapedArray, jaxprs_in, stage_closed
-from fiveloop.core.testing import cube
-from fiveloop.core.testing.cube import Transform
-from fiveloop.core.testing.laws import (
+from fiveloop.loops import cond, for_loop, scan, while_loop
+from fiveloop.remat import checkpoint
+from fiveloop.state import AbstractRef
+from fiveloop.testing.core import cube
+from fiveloop.testing.core.cube import Transform
+from fiveloop.testing.core.laws import (
     check_law_batch,
     check_law_dce,
     check_law_eval,
@@ -31,12 +34,9 @@ from fiveloop.core.testing.laws import (
     check_law_type,
     float_inputs,
 )
-from fiveloop.core.testing.oracle import Cell
-from fiveloop.core.testing.samples import Sample
-from fiveloop.loops import cond, for_loop, scan, while_loop
-from fiveloop.remat import checkpoint
-from fiveloop.state import AbstractRef
-from fiveloop.state.testing.laws import check_law_discharge, check_law_partial_discharge, discharged
+from fiveloop.testing.core.oracle import Cell
+from fiveloop.testing.core.samples import Sample
+from fiveloop.testing.state.laws import check_law_discharge, check_law_partial_discharge, discharged
 
 HELD, OTHER, X = np.array([0.4, -0.7]), np.array([0.2, 0.9]), np.array([1.1, 0.3])
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
+import fiveloop.testing.remat.references  # noqa: F401  # the oracle learns what a checkpoint is
 from fiveloop.core import (
     custom_derivative,
     custom_jvp,
@@ -24,15 +24,15 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.compare import assert_all_near, assert_near
-from fiveloop.core.testing.cube import TRANSFORMS, check_chain
-from fiveloop.core.testing.golden import assert_prints
-from fiveloop.core.testing.misuse import raised
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, fori_loop, scan, while_loop
-from fiveloop.loops.testing.laws import check_function
 from fiveloop.remat import checkpoint, everything_saveable, policies, saved_residuals
 from fiveloop.state import discharge_state, freeze, new_ref
+from fiveloop.testing.core.compare import assert_all_near, assert_near
+from fiveloop.testing.core.cube import TRANSFORMS, check_chain
+from fiveloop.testing.core.golden import assert_prints
+from fiveloop.testing.core.misuse import raised
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops.laws import check_function
 
 Function = Callable[..., Any]
 X = np.array([0.3, -0.7, 1.1])

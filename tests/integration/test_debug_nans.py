@@ -13,10 +13,10 @@ import fiveloop.numpy as fnp
 from fiveloop import random
 from fiveloop.core import NanError, debug_nans, grad, jit, make_jaxpr
 from fiveloop.core.extend import to_array
-from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import KeyStream, new_ref, swap
+from fiveloop.testing.core.misuse import assert_within, raised
 
 X = fnp.asarray(np.array([1.0, 0.0, -1.0], np.float32))
 

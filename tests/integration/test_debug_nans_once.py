@@ -10,10 +10,10 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import NanError, ShapeDtype, debug_nans, jit, vmap
-from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import callback, debug_callback, debug_print, new_ref
+from fiveloop.testing.core.misuse import raised
 
 X = fnp.asarray(np.array([1.0, 2.0, 3.0], np.float32))
 seen: list[str] = []

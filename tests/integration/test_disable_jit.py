@@ -23,11 +23,11 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import Concrete
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import freeze, new_ref
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.misuse import raised
 
 X = fnp.asarray(np.linspace(0.5, 2.0, 4))
 H = np.asarray(X)

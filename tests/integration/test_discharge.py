@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 
 import fiveloop.numpy as fnp
-import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
+import fiveloop.testing.remat.references  # noqa: F401  # the oracle learns what a checkpoint is
 from fiveloop.core import Value, closed_call, custom_jvp
 from fiveloop.core.extend import ShapedArray, jaxprs_in, stage_closed
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.oracle import Cell
-from fiveloop.core.testing.programs import Program, programs
-from fiveloop.core.testing.samples import Sample
 from fiveloop.loops import cond, for_loop, scan, while_loop
-from fiveloop.loops.testing import references
-from fiveloop.loops.testing.program_steps import LOOP_KINDS
 from fiveloop.remat import checkpoint
-from fiveloop.remat.testing.program_steps import with_checkpoints
 from fiveloop.state import AbstractRef, accumulate, discharge_state, freeze, new_ref, swap
-from fiveloop.state.testing.laws import (
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.oracle import Cell
+from fiveloop.testing.core.programs import Program, programs
+from fiveloop.testing.core.samples import Sample
+from fiveloop.testing.loops import references
+from fiveloop.testing.loops.program_steps import LOOP_KINDS
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.laws import (
     check_law_discharge,
     check_law_discharge_commutes,
     check_law_partial_discharge,
     discharged,
 )
-from fiveloop.state.testing.program_steps import with_refs
+from fiveloop.testing.state.program_steps import with_refs
 
 assert references.__name__
 Run = Callable[[Any], Any]

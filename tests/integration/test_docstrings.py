@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fiveloop import core, loops, remat
-from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
+from fiveloop.testing.core.docstrings import assert_example_runs, public_functions
 
 NAMES = {**vars(core), "np": np}
 FUNCTIONS = {

@@ -11,8 +11,8 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, vmap
 from fiveloop.core.engine import DonatedError
-from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_within, raised
 
 
 def numbers(count: int = 5) -> Any:

@@ -24,10 +24,10 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import dce
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import callback, debug_callback
+from fiveloop.testing.core.misuse import assert_misuse
 
 FLOAT = ShapeDtype((), "float32")
 X = np.float32(0.5)

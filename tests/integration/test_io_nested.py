@@ -22,10 +22,10 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.testing.misuse import raised
 from fiveloop.loops import cond, fori_loop, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import callback, debug_callback
+from fiveloop.testing.core.misuse import raised
 
 FLOAT = ShapeDtype((), "float32")
 XS = np.array([1, -2, 3], np.float32)

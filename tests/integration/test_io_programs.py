@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from fiveloop.core.testing.laws import check_laws
-from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
-from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state.testing.io import check_law_once, check_law_once_compiled, with_calls
-from fiveloop.state.testing.laws import check_law_discharge
-from fiveloop.state.testing.program_steps import read_all, with_refs
+from fiveloop.testing.core.laws import check_laws
+from fiveloop.testing.core.programs import Program, programs
+from fiveloop.testing.loops.program_steps import LOOP_KINDS, WHILE_KINDS
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.io import check_law_once, check_law_once_compiled, with_calls
+from fiveloop.testing.state.laws import check_law_discharge
+from fiveloop.testing.state.program_steps import read_all, with_refs
 
 EVERYTHING = with_checkpoints(with_calls(LOOP_KINDS))
 

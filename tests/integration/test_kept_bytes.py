@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from fiveloop.core import Jaxpr, MinimumCut
 from fiveloop.core.engine import bytes_of
 from fiveloop.core.extend import DEFAULT_PLAN, SAVE_EVERYTHING, SavingPlan, linearize_jaxpr
-from fiveloop.core.testing.laws import float_inputs
-from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops.testing.program_steps import LOOP_KINDS
-from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state.testing.program_steps import read_all, with_refs
+from fiveloop.testing.core.laws import float_inputs
+from fiveloop.testing.core.programs import Program, programs
+from fiveloop.testing.loops.program_steps import LOOP_KINDS
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.program_steps import read_all, with_refs
 
 DEAR_MEMORY = SavingPlan(MinimumCut(memory_cost=1e4, share=1e4))
 

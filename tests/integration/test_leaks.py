@@ -29,10 +29,10 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.ir.source import function_source
-from fiveloop.core.testing.misuse import assert_within, raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import freeze, new_ref
+from fiveloop.testing.core.misuse import assert_within, raised
 
 X = np.array([1.0, 2.0, 3.0])
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
+import fiveloop.testing.remat.references  # noqa: F401  # the oracle learns what a checkpoint is
 from fiveloop.core import grad, jit, jvp, vmap
 from fiveloop.core.extend import as_value
-from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.loops import cond, for_loop, while_loop
-from fiveloop.loops.testing.laws import check_function
 from fiveloop.remat import checkpoint
 from fiveloop.state import accumulate, freeze, new_ref
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.loops.laws import check_function
 
 STEPS = 2000
 SMOOTH = ["add", "mul", "max", "min"]

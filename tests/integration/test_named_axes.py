@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 
-import fiveloop.loops.testing
 import fiveloop.numpy as fnp
-import fiveloop.remat.testing
-import fiveloop.state.testing
+import fiveloop.testing.loops
+import fiveloop.testing.remat
+import fiveloop.testing.state
 from fiveloop import loops, random
 from fiveloop.core import (
     all_gather,
@@ -33,10 +33,13 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import axes_of, rename_axes
 from fiveloop.core.ir.axes import NamedAxis
-from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
-from fiveloop.core.testing.lanes import LanesError, lanes
-from fiveloop.core.testing.laws import (
+from fiveloop.loops import cond, for_loop, fori_loop, scan, switch, while_loop
+from fiveloop.remat import checkpoint
+from fiveloop.state import freeze, new_ref
+from fiveloop.testing.core.compare import assert_all_close, assert_close
+from fiveloop.testing.core.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
+from fiveloop.testing.core.lanes import LanesError, lanes
+from fiveloop.testing.core.laws import (
     check_law_dce,
     check_law_eval,
     check_law_jvp,
@@ -46,17 +49,14 @@ from fiveloop.core.testing.laws import (
     check_law_transpose,
     check_law_type,
 )
-from fiveloop.core.testing.oracle import run_jaxpr
-from fiveloop.core.testing.programs import Program, programs
-from fiveloop.loops import cond, for_loop, fori_loop, scan, switch, while_loop
-from fiveloop.loops.testing.program_steps import LOOP_KINDS
-from fiveloop.remat import checkpoint
-from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state import freeze, new_ref
-from fiveloop.state.testing.program_steps import read_all
+from fiveloop.testing.core.oracle import run_jaxpr
+from fiveloop.testing.core.programs import Program, programs
+from fiveloop.testing.loops.program_steps import LOOP_KINDS
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.program_steps import read_all
 
 # The oracle knows the primitives of each package from its `testing`.
-TESTING = (fiveloop.loops.testing, fiveloop.remat.testing, fiveloop.state.testing)
+TESTING = (fiveloop.testing.loops, fiveloop.testing.remat, fiveloop.testing.state)
 
 HostArray = np.ndarray[Any, Any]
 Function = Callable[..., Any]

@@ -12,11 +12,11 @@ import fiveloop.numpy as fnp
 from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, pmean, psum, vmap
 from fiveloop.core.extend import axes_of, rename_axes
 from fiveloop.core.ir.axes import batch_axis, with_axes
-from fiveloop.core.testing.compare import assert_close
-from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.core.transforms.batch import batch_jaxpr
 from fiveloop.loops import cond, scan
 from fiveloop.remat import checkpoint
+from fiveloop.testing.core.compare import assert_close
+from fiveloop.testing.core.oracle import run_jaxpr
 
 Function = Callable[[Any], Any]
 X = np.arange(1.0, 5.0)

@@ -27,10 +27,10 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.testing.compare import assert_close
 from fiveloop.loops import cond, for_loop, fori_loop, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import KeyStream, new_ref
+from fiveloop.testing.core.compare import assert_close
 
 Function = Callable[..., Any]
 X = np.array([0.5, 1.25, -0.75])

@@ -30,10 +30,10 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import as_value
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = as_value(np.array([0.5, -1.0, 2.0]))
 

@@ -27,10 +27,10 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import accumulate, addupdate, freeze, new_ref, swap
+from fiveloop.testing.core.misuse import assert_misuse
 
 H = np.array([1.0, 2.0, 3.0])
 X = fnp.asarray(np.array([0.5, -1.0, 2.0]))

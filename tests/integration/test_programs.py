@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiveloop.core.passes import run_passes
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.cube import TRANSFORMS, check_chain, jvp_of, vjp_of
-from fiveloop.core.testing.laws import (
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.cube import TRANSFORMS, check_chain, jvp_of, vjp_of
+from fiveloop.testing.core.laws import (
     check_law_batch,
     check_law_dce,
     check_law_eval,
@@ -20,21 +20,21 @@ from fiveloop.core.testing.laws import (
     check_law_type,
     check_laws,
 )
-from fiveloop.core.testing.oracle import Cell
-from fiveloop.core.testing.program_steps import with_transforms
-from fiveloop.core.testing.programs import Program, programs
-from fiveloop.core.testing.samples import Sample
-from fiveloop.loops.testing.program_steps import LOOP_KINDS, WHILE_KINDS
-from fiveloop.remat.testing.program_steps import with_checkpoints
-from fiveloop.state.testing.check_steps import with_checks
-from fiveloop.state.testing.laws import (
+from fiveloop.testing.core.oracle import Cell
+from fiveloop.testing.core.program_steps import with_transforms
+from fiveloop.testing.core.programs import Program, programs
+from fiveloop.testing.core.samples import Sample
+from fiveloop.testing.loops.program_steps import LOOP_KINDS, WHILE_KINDS
+from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.state.check_steps import with_checks
+from fiveloop.testing.state.laws import (
     check_law_discharge,
     check_law_lower_discharged,
     check_law_partial_discharge,
     discharged,
 )
-from fiveloop.state.testing.noise_steps import with_noise
-from fiveloop.state.testing.program_steps import read_all, with_refs
+from fiveloop.testing.state.noise_steps import with_noise
+from fiveloop.testing.state.program_steps import read_all, with_refs
 
 EVERYTHING = with_checkpoints(LOOP_KINDS)
 DIFFERENCES = 1e5

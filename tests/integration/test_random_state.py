@@ -26,15 +26,15 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import typecheck
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.misuse import raised
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, scan, while_loop
-from fiveloop.loops.testing import references as _references  # noqa: F401
 from fiveloop.remat import checkpoint
 from fiveloop.remat.policies import everything_saveable
 from fiveloop.state import discharge_state, freeze, new_ref
-from fiveloop.state.testing.laws import discharged
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.misuse import raised
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops import references as _references  # noqa: F401
+from fiveloop.testing.state.laws import discharged
 
 KEY = random.key(7)
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-import fiveloop.remat.testing.references  # noqa: F401  # the oracle learns what a checkpoint is
+import fiveloop.testing.remat.references  # noqa: F401  # the oracle learns what a checkpoint is
 from fiveloop.core import Jaxpr, closed_call, custom_jvp, jit, vmap
 from fiveloop.core.extend import ShapedArray, stage_closed, typecheck
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.oracle import Cell
-from fiveloop.core.testing.samples import run_purely
 from fiveloop.loops import cond, for_loop, scan, while_loop
-from fiveloop.loops.testing import references
 from fiveloop.remat import checkpoint
 from fiveloop.state import AbstractRef, accumulate, new_ref, swap
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.oracle import Cell
+from fiveloop.testing.core.samples import run_purely
+from fiveloop.testing.loops import references
 
 Array = np.ndarray[Any, Any]
 LANES = 3

@@ -22,10 +22,10 @@ from fiveloop.core import (
     make_jaxpr,
     vmap,
 )
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import accumulate, addupdate, freeze, new_ref, swap
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.linspace(0.2, 0.9, 4)
 Way = Callable[[Callable[[Any], Any]], Callable[[Any], Any]]

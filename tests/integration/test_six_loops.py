@@ -16,11 +16,11 @@ from fiveloop.core import Jaxpr, jit, tree_leaves, tree_map
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.inspect import Stages, stages
 from fiveloop.core.passes import all_passes
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.oracle import run_jaxpr
-from fiveloop.core.testing.samples import run_purely
-from fiveloop.loops.testing import references as loops_references
-from fiveloop.state.testing import references as state_references
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.oracle import run_jaxpr
+from fiveloop.testing.core.samples import run_purely
+from fiveloop.testing.loops import references as loops_references
+from fiveloop.testing.state import references as state_references
 
 REFERENCES = (state_references, loops_references)
 """What the oracle knows of Refs and loops."""

@@ -22,12 +22,8 @@ from fiveloop.core.extend import (
     transpose_jaxpr,
     typecheck,
 )
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.oracle import Cell, run_jaxpr
 from fiveloop.loops import for_loop, scan
-from fiveloop.loops.testing import references as loop_references
 from fiveloop.remat import checkpoint, policies
-from fiveloop.remat.testing import references as remat_references
 from fiveloop.state import (
     AbstractRef,
     AccumEffect,
@@ -39,6 +35,10 @@ from fiveloop.state import (
     new_ref,
     swap,
 )
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.oracle import Cell, run_jaxpr
+from fiveloop.testing.loops import references as loop_references
+from fiveloop.testing.remat import references as remat_references
 
 assert loop_references.__name__ != remat_references.__name__
 

@@ -10,13 +10,13 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import RuleError, closed_call, grad, jit, jvp, linearize, make_jaxpr, vmap
-from fiveloop.core.testing import laws
-from fiveloop.core.testing.gradcheck import check_jvp
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, for_loop, while_loop
-from fiveloop.loops.testing import references
 from fiveloop.state import freeze, new_ref
-from fiveloop.state.testing.laws import check_law_discharge
+from fiveloop.testing.core import laws
+from fiveloop.testing.core.gradcheck import check_jvp
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops import references
+from fiveloop.testing.state.laws import check_law_discharge
 
 assert references.__name__
 

@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit
 from fiveloop.core.extend import as_value
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.misuse import assert_misuse
 
 HOST = np.arange(1.0, 13.0).reshape(4, 3)
 PICKS = np.asarray([1, 3, 1])

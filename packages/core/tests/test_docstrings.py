@@ -7,7 +7,7 @@ import pytest
 
 from fiveloop import core
 from fiveloop.core import extend
-from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
+from fiveloop.testing.core.docstrings import assert_example_runs, public_functions
 
 NAMES = {**vars(core), **vars(extend), "np": np}
 FUNCTIONS = public_functions(core, extend)

@@ -28,7 +28,7 @@ from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.elementwise import select, shift_left
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
+from fiveloop.testing.core.misuse import assert_misuse, assert_within, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))

@@ -19,8 +19,8 @@ from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.passes import Pass, all_passes, register_pass
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.rules import COLUMNS
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.oracle import run_jaxpr
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.oracle import run_jaxpr
 
 X = np.array([0.5, 1.0, 2.0], np.float32)
 

@@ -14,7 +14,7 @@ from fiveloop.core import ConcretizationError, Value, grad, jit, vmap
 from fiveloop.core.array import Array
 from fiveloop.core.array_methods import ABSENT, METHODS, Methods
 from fiveloop.core.extend import Concrete, as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.array([[3.0, -1.5, 2.25], [0.5, 7.0, -4.0]])
 Z = np.array([[1 + 2j, 3 - 1j]])

@@ -12,8 +12,8 @@ import pytest
 
 from fiveloop.core import Array, ConcretizationError, Value, grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.core.ufuncs import FUNCTIONS, REDUCTIONS
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.array([0.3, 0.75, 0.5], np.float64)
 Y = np.array([2.0, 0.25, 3.0], np.float64)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fiveloop.core import jit, vjp
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import accumulate_grads, scan
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_misuse
 
 XS = np.arange(4.0)
 

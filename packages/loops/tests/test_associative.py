@@ -10,9 +10,9 @@ import pytest
 import fiveloop.loops as loops
 from fiveloop.core import grad, jit, tree_leaves, value_and_grad, vmap
 from fiveloop.core.engine import function_source
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import accumulate_grads, associative_scan
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.misuse import assert_misuse
 
 RNG = np.random.default_rng(0)
 BLOCKS = [None, 1, 3, 4, 100]

@@ -11,9 +11,9 @@ import fiveloop.state as st
 from fiveloop.core import Array, grad, jit, jvp, make_jaxpr, psum, vmap
 from fiveloop.core.primitives.elementwise import exp, log, sqrt
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, explain, for_loop, switch, while_loop
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.misuse import assert_misuse
 
 RNG = np.random.default_rng(0)
 WAYS = ["select", "serial", "group"]

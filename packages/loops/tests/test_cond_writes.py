@@ -11,7 +11,7 @@ import pytest
 from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.loops import cond, for_loop, fori_loop, switch
-from fiveloop.loops.testing.laws import check_function
+from fiveloop.testing.loops.laws import check_function
 
 N = 40
 X = np.random.default_rng(0).uniform(-1, 1, N)

@@ -11,9 +11,9 @@ import pytest
 from fiveloop.core import EscapedTracerError, RuleError, grad, jit
 from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse, assert_within, place_in, raised
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_misuse, assert_within, place_in, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))

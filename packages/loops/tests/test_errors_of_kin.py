@@ -10,7 +10,6 @@ import pytest
 
 from fiveloop.core import jit
 from fiveloop.core.engine import function_source
-from fiveloop.core.testing.misuse import assert_misuse, place_in
 from fiveloop.loops import (
     Progress,
     accumulate_grads,
@@ -25,6 +24,7 @@ from fiveloop.loops import (
     while_loop,
 )
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_misuse, place_in
 
 X = np.arange(4, dtype=np.float32)
 M = np.ones((3, 2), np.float32)

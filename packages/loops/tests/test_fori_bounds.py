@@ -11,8 +11,8 @@ import pytest
 
 from fiveloop.core import grad, jit, vmap
 from fiveloop.core.errors import RuleError
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import for_loop, fori_loop
+from fiveloop.testing.core.misuse import assert_misuse
 
 FAR = 2**40
 BOUNDS = {

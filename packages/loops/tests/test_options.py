@@ -10,8 +10,8 @@ import pytest
 
 from fiveloop import loops
 from fiveloop.core import disable_jit, jit, make_jaxpr
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.arange(4, dtype=np.float32)
 CUMULATIVE = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fiveloop.core import disable_jit, grad, jacrev, jit, jvp, make_jaxpr, vmap
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import (
     Progress,
     accumulate_grads,
@@ -25,8 +24,9 @@ from fiveloop.loops import (
     while_loop,
 )
 from fiveloop.loops.progress import bars
-from fiveloop.loops.testing.laws import check_function
 from fiveloop.state import callback, debug_callback
+from fiveloop.testing.core.misuse import assert_misuse
+from fiveloop.testing.loops.laws import check_function
 
 X = np.arange(1, 8, dtype=np.float32)
 STEPS = len(X) - 1

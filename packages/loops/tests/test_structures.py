@@ -10,9 +10,9 @@ import pytest
 
 from fiveloop.core import disable_jit, jit
 from fiveloop.core.engine import function_source
-from fiveloop.core.testing.misuse import assert_misuse, place_in
 from fiveloop.loops import associative_scan, cond, fori_loop, scan, switch, while_loop
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_misuse, place_in
 
 X = np.arange(4, dtype=np.float32)
 INIT = {"a": X, "b": [X, X]}

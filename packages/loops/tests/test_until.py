@@ -11,9 +11,9 @@ import pytest
 import fiveloop.state as st
 from fiveloop.core import disable_jit, grad, jit, jvp, vmap
 from fiveloop.core.engine import function_source
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.misuse import assert_misuse
 
 BASES = np.asarray([2.0, 3.0, 1.1, 9.0], np.float32)
 

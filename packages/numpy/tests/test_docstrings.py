@@ -7,7 +7,7 @@ import pytest
 
 from fiveloop import nn, random
 from fiveloop import numpy as fnp
-from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
+from fiveloop.testing.core.docstrings import assert_example_runs, public_functions
 
 NAMES = {"fnp": fnp, "nn": nn, "np": np, "random": random}
 OURS = ("fiveloop.numpy", "fiveloop.random", "fiveloop.nn")

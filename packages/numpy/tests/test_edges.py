@@ -12,8 +12,8 @@ import pytest
 from fiveloop import nn
 from fiveloop import numpy as fnp
 from fiveloop.core import grad, jit, jvp
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import new_ref
+from fiveloop.testing.core.misuse import assert_misuse
 
 NP: Any = np  # its types are called with lists
 F = NP.float32

@@ -12,7 +12,7 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop import nn, random
 from fiveloop.core import ConcretizationError, jit
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = fnp.asarray(np.arange(4, dtype=np.float32))
 M = fnp.asarray(np.ones((3, 2), np.float32))

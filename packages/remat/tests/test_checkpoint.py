@@ -24,9 +24,9 @@ from fiveloop.core import (
 from fiveloop.core.extend import Eqn, jaxprs_in
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
-from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import freeze, new_ref
+from fiveloop.testing.core.compare import assert_all_close
 
 Function = Callable[..., Any]
 

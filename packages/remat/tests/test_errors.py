@@ -11,7 +11,6 @@ import pytest
 from fiveloop.core import ConcretizationError, grad, jit
 from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.remat import (
     checkpoint,
     checkpoint_name,
@@ -19,6 +18,7 @@ from fiveloop.remat import (
     save_only_these_names,
     saved_residuals,
 )
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))

@@ -7,8 +7,8 @@ import pytest
 
 from fiveloop import core, state
 from fiveloop.core import extend as core_extend
-from fiveloop.core.testing.docstrings import assert_example_runs, public_functions
 from fiveloop.state import extend
+from fiveloop.testing.core.docstrings import assert_example_runs, public_functions
 
 NAMES = {**vars(core), **vars(core_extend), **vars(state), **vars(extend), "np": np}
 FUNCTIONS = public_functions(state, extend)

@@ -13,8 +13,8 @@ import pytest
 from fiveloop.core import FrozenRefError, grad, jit, vmap
 from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
+from fiveloop.testing.core.misuse import assert_misuse, assert_within, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))

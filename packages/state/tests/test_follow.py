@@ -10,11 +10,11 @@ import pytest
 
 from fiveloop.core import grad, jit, jvp, linear_transpose, make_jaxpr, vmap
 from fiveloop.core.extend import as_value, select, zeros_of
-from fiveloop.core.testing.laws import check_laws
-from fiveloop.core.testing.samples import sample
 from fiveloop.state.extend import follow, gate
-from fiveloop.state.testing import references
-from fiveloop.state.testing.laws import check_law_discharge
+from fiveloop.testing.core.laws import check_laws
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.state import references
+from fiveloop.testing.state.laws import check_law_discharge
 
 assert references.__name__
 

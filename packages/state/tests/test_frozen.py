@@ -19,8 +19,8 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.testing.misuse import assert_misuse, raised
 from fiveloop.state import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, swap
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = np.arange(3.0)
 Use = Callable[[Any], object]

@@ -22,8 +22,8 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import freeze, new_ref
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.array([1.0, 2.0, 3.0])
 AFTER = [3.0, 5.0, 6.0]

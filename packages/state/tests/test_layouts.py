@@ -10,8 +10,8 @@ import pytest
 
 from fiveloop.core import ds, grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import Ref, freeze, new_ref, swap
+from fiveloop.testing.core.misuse import assert_misuse
 
 BASE = np.arange(24.0).reshape(2, 3, 4)
 TWO = to_array(as_value(np.int32(2)))

@@ -11,8 +11,8 @@ import pytest
 
 from fiveloop.core import grad, hessian, jit, vmap
 from fiveloop.core.extend import as_value
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import accumulate, freeze, new_ref, swap
+from fiveloop.testing.core.misuse import assert_misuse
 
 RNG = np.random.default_rng(0)
 HOST = RNG.normal(size=(3, 4, 5))

@@ -10,10 +10,10 @@ import pytest
 
 from fiveloop.core import RuleError, ds, grad, jit, jvp, linear_transpose, make_jaxpr, vmap
 from fiveloop.core.extend import as_value
-from fiveloop.core.testing.golden import assert_prints
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import accumulate, addupdate, freeze, new_ref
-from fiveloop.state.testing.laws import check_function, check_law_lower_discharged
+from fiveloop.testing.core.golden import assert_prints
+from fiveloop.testing.core.misuse import assert_misuse
+from fiveloop.testing.state.laws import check_function, check_law_lower_discharged
 
 Array = np.ndarray[Any, Any]
 UFUNCS = {

@@ -10,8 +10,8 @@ import pytest
 
 from fiveloop.core import closed_call, custom_vjp, grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import Ref, ds, freeze, new_ref, swap
+from fiveloop.testing.core.misuse import assert_misuse
 
 BASE = np.arange(60.0).reshape(5, 4, 3)
 TWO = to_array(as_value(np.int32(2)))

@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, jvp, make_jaxpr, optimization_barrier, platform_dependent, vmap
 from fiveloop.core.primitives import special as sp
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.linspace(0.1, 1.0, 4)
 

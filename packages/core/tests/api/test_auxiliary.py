@@ -21,7 +21,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.testing.compare import assert_close
+from fiveloop.testing.core.compare import assert_close
 
 X = np.array([0.5, -1.0, 2.0])
 

@@ -9,7 +9,7 @@ import numpy as np
 from fiveloop.core import ConcretizationError, ensure_compile_time_eval, grad, jit, make_jaxpr, vmap
 from fiveloop.core.array import Array, as_value, to_array
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.misuse import assert_within, raised
+from fiveloop.testing.core.misuse import assert_within, raised
 
 X = to_array(as_value(np.arange(3, dtype=np.float32)))
 

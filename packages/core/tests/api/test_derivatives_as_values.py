@@ -21,8 +21,8 @@ from fiveloop.core import (
 )
 from fiveloop.core.engine import is_spec
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.compare import assert_all_close, assert_all_near, assert_close
-from fiveloop.core.testing.misuse import assert_misuse, raised
+from fiveloop.testing.core.compare import assert_all_close, assert_all_near, assert_close
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = np.array([0.5, -1.0, 2.0])
 CT = np.array([1.0, 2.0, 3.0])

@@ -12,7 +12,7 @@ from fiveloop.core import RuleError, closed_call, grad, jit, jvp, linearize, mak
 from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))

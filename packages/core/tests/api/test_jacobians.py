@@ -11,8 +11,8 @@ import pytest
 from fiveloop.core import hessian, jacfwd, jacrev, jit, vmap
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
-from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.compare import assert_all_close, assert_close
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.array([0.5, -1.0, 2.0])
 M = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])

@@ -17,7 +17,7 @@ from fiveloop.core import ShapeDtype, Tracer, disable_jit, grad, jit, vmap
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
-from fiveloop.core.testing.compare import assert_all_close, assert_close
+from fiveloop.testing.core.compare import assert_all_close, assert_close
 
 X = np.arange(3, dtype=np.float32)
 

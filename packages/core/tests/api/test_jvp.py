@@ -10,7 +10,7 @@ from fiveloop.core import jit, jvp, vjp, vmap
 from fiveloop.core.extend import convert
 from fiveloop.core.primitives.special import cos, sin
 from fiveloop.core.pytree import tree_leaves, tree_structure
-from fiveloop.core.testing.compare import assert_all_close, assert_close
+from fiveloop.testing.core.compare import assert_all_close, assert_close
 
 X = np.arange(1, 4, dtype=np.float32)
 

@@ -10,8 +10,8 @@ import pytest
 from fiveloop.core import RuleError, ShapeDtype, grad, jit, linear_transpose, vmap
 from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.misuse import assert_misuse
+from fiveloop.testing.core.compare import assert_all_close, assert_close
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.array([1.0, 2.0, 3.0])
 M = np.arange(6.0).reshape(2, 3)

@@ -9,7 +9,7 @@ import numpy as np
 from fiveloop.core import grad, jit, linearize, vmap
 from fiveloop.core.extend import convert
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.compare import assert_all_close, assert_close
+from fiveloop.testing.core.compare import assert_all_close, assert_close
 
 X = np.arange(1, 4, dtype=np.float32)
 

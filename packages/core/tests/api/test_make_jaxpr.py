@@ -10,7 +10,7 @@ import numpy as np
 from fiveloop.core import ShapeDtype, closed_call, eval_shape, grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import typecheck
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.compare import assert_all_close, assert_close
+from fiveloop.testing.core.compare import assert_all_close, assert_close
 
 X = np.arange(3, dtype=np.float32)
 

@@ -32,10 +32,10 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.ir.axes import NamedAxis
-from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.golden import assert_prints
-from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.oracle import run_jaxpr
+from fiveloop.testing.core.compare import assert_all_close, assert_close
+from fiveloop.testing.core.golden import assert_prints
+from fiveloop.testing.core.lanes import lanes
+from fiveloop.testing.core.oracle import run_jaxpr
 
 HostArray = np.ndarray[Any, Any]
 Function = Callable[..., Any]

@@ -11,7 +11,7 @@ from fiveloop.core import Array, grad, jit, jvp, vmap
 from fiveloop.core.extend import as_value
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.pytree import tree_leaves
-from fiveloop.core.testing.compare import assert_all_close, assert_close
+from fiveloop.testing.core.compare import assert_all_close, assert_close
 
 X = np.arange(3, dtype=np.float32)
 M = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -39,8 +39,8 @@ from fiveloop.core.extend import (
 )
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
-from fiveloop.core.testing.compare import assert_all_close, assert_close
-from fiveloop.core.testing.oracle import run_jaxpr
+from fiveloop.testing.core.compare import assert_all_close, assert_close
+from fiveloop.testing.core.oracle import run_jaxpr
 
 Function = Callable[..., Any]
 X = np.array([0.4, -0.7, 1.1])

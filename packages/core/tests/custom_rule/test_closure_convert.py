@@ -12,8 +12,8 @@ import pytest
 import fiveloop.core as core
 from fiveloop.core import closed_call, closure_convert, custom_gradient, custom_vjp, jit, vjp
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.compare import assert_all_near, assert_near
-from fiveloop.core.testing.misuse import assert_misuse, raised
+from fiveloop.testing.core.compare import assert_all_near, assert_near
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]

@@ -19,8 +19,8 @@ from fiveloop.core import (
     make_jaxpr,
 )
 from fiveloop.core.extend import linearize_jaxpr
-from fiveloop.core.testing.compare import assert_near
-from fiveloop.core.testing.misuse import raised
+from fiveloop.testing.core.compare import assert_near
+from fiveloop.testing.core.misuse import raised
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]

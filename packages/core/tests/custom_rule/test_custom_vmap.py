@@ -11,8 +11,8 @@ import pytest
 import fiveloop.core as core
 from fiveloop.core import closed_call, custom_vjp, custom_vmap, jit, jvp, make_jaxpr
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.compare import assert_all_near, assert_near
-from fiveloop.core.testing.misuse import assert_misuse, raised
+from fiveloop.testing.core.compare import assert_all_near, assert_near
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]

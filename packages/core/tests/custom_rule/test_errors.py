@@ -22,7 +22,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.misuse import assert_misuse, assert_within, raised
+from fiveloop.testing.core.misuse import assert_misuse, assert_within, raised
 
 X = np.arange(3, dtype=np.float32)
 Case = tuple[Callable[[], object], str]

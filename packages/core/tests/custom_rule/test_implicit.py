@@ -21,8 +21,8 @@ from fiveloop.core.extend import (
 )
 from fiveloop.core.primitives.dot import dot_general
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.compare import assert_all_near, assert_near
-from fiveloop.core.testing.gradcheck import check_grads
+from fiveloop.testing.core.compare import assert_all_near, assert_near
+from fiveloop.testing.core.gradcheck import check_grads
 
 Function = Callable[..., Any]
 grad: Function = core.grad

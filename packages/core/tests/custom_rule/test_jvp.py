@@ -21,7 +21,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import typecheck
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.compare import assert_all_near, assert_near
+from fiveloop.testing.core.compare import assert_all_near, assert_near
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]

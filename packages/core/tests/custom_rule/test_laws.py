@@ -25,18 +25,18 @@ from fiveloop.core import (
 )
 from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.cube import TRANSFORMS, check_chain
-from fiveloop.core.testing.golden import assert_prints
-from fiveloop.core.testing.laws import check_law_eval, check_law_lower, check_laws
-from fiveloop.core.testing.program_steps import (
+from fiveloop.testing.core.cube import TRANSFORMS, check_chain
+from fiveloop.testing.core.golden import assert_prints
+from fiveloop.testing.core.laws import check_law_eval, check_law_lower, check_laws
+from fiveloop.testing.core.program_steps import (
     CORE_KINDS,
     Apply,
     Custom,
     Integer,
     with_custom_rules,
 )
-from fiveloop.core.testing.programs import Block, Program, Use, programs
-from fiveloop.core.testing.samples import sample
+from fiveloop.testing.core.programs import Block, Program, Use, programs
+from fiveloop.testing.core.samples import sample
 
 A, B = np.array([0.3, -0.7, 1.1]), np.array([0.5, 0.2, -0.4])
 

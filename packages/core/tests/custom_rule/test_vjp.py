@@ -23,8 +23,8 @@ from fiveloop.core import (
 )
 from fiveloop.core.primitives.shape import reverse
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.compare import assert_all_near, assert_near
-from fiveloop.core.testing.gradcheck import check_grads
+from fiveloop.testing.core.compare import assert_all_near, assert_near
+from fiveloop.testing.core.gradcheck import check_grads
 
 X = np.arange(1, 4, dtype=np.float64)
 Function = Callable[..., Any]

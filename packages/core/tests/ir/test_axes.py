@@ -21,8 +21,8 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import NamedAxis, axes_in, axes_of, rename_axes, typecheck
-from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.oracle import run_jaxpr
+from fiveloop.testing.core.lanes import lanes
+from fiveloop.testing.core.oracle import run_jaxpr
 
 I, J, K = NamedAxis("i", 2), NamedAxis("j", 3), NamedAxis("k", 2)
 ENV = [("i", 2), ("j", 3)]

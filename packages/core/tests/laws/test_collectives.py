@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from fiveloop.core.testing.collective_samples import CollectiveCase, collective_cases
-from fiveloop.core.testing.cube import TRANSFORMS, check_chain
-from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.laws import check_law_lanes, check_laws
+from fiveloop.testing.core.collective_samples import CollectiveCase, collective_cases
+from fiveloop.testing.core.cube import TRANSFORMS, check_chain
+from fiveloop.testing.core.lanes import lanes
+from fiveloop.testing.core.laws import check_law_lanes, check_laws
 
 CASES = collective_cases()
 IDS = [f"{case.name}-{k}" for k, case in enumerate(CASES)]

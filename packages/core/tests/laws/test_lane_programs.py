@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from fiveloop.core.testing.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
-from fiveloop.core.testing.lanes import lanes
-from fiveloop.core.testing.laws import check_law_eval, check_law_lanes, check_laws
-from fiveloop.core.testing.program_steps import CORE_KINDS
-from fiveloop.core.testing.programs import Program, programs
+from fiveloop.testing.core.lane_steps import AXIS, lane_sample, lane_twin, with_collectives
+from fiveloop.testing.core.lanes import lanes
+from fiveloop.testing.core.laws import check_law_eval, check_law_lanes, check_laws
+from fiveloop.testing.core.program_steps import CORE_KINDS
+from fiveloop.testing.core.programs import Program, programs
 
 
 @pytest.mark.oracle

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from fiveloop.core.testing.collective_samples import collective_cases
-from fiveloop.core.testing.laws import check_law_lower, check_laws
-from fiveloop.core.testing.oracle import reference_rules
-from fiveloop.core.testing.primitive_samples import NOT_QUOTIENTS, Case, core_cases
-from fiveloop.core.testing.samples import sample
+from fiveloop.testing.core.collective_samples import collective_cases
+from fiveloop.testing.core.laws import check_law_lower, check_laws
+from fiveloop.testing.core.oracle import reference_rules
+from fiveloop.testing.core.primitive_samples import NOT_QUOTIENTS, Case, core_cases
+from fiveloop.testing.core.samples import sample
 
 CASES = core_cases()
 IDS = [f"{name}-{k}" for k, (name, _, _) in enumerate(CASES)]

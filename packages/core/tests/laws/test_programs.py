@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from fiveloop.core.testing.laws import check_law_eval, check_law_lower, check_laws
-from fiveloop.core.testing.program_steps import CORE_KINDS
-from fiveloop.core.testing.programs import Program, programs
+from fiveloop.testing.core.laws import check_law_eval, check_law_lower, check_laws
+from fiveloop.testing.core.program_steps import CORE_KINDS
+from fiveloop.testing.core.programs import Program, programs
 
 
 @pytest.mark.oracle

@@ -16,8 +16,8 @@ from fiveloop.core.primitives import elementwise as e
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.promotion import dtype_kind
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.primitive_samples import elementwise
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.primitive_samples import elementwise
 
 INF, NAN = np.inf, np.nan
 BF16 = ml_dtypes.bfloat16

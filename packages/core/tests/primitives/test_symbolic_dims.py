@@ -34,8 +34,8 @@ from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.shape import iota, split
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.misuse import raised
-from fiveloop.core.testing.primitive_samples import Case, core_cases
+from fiveloop.testing.core.misuse import raised
+from fiveloop.testing.core.primitive_samples import Case, core_cases
 
 grad: Any = core.grad
 vmap: Any = core.vmap

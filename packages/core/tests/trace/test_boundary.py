@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fiveloop.core import custom_jvp, grad, jvp
-from fiveloop.core.testing.misuse import assert_misuse, raised
 from fiveloop.core.trace.boundary import boundary
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 
 def test_an_error_of_the_library_gets_the_line_of_the_call() -> None:

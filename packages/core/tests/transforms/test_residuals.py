@@ -30,8 +30,8 @@ from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.reduce import reduce_max
 from fiveloop.core.primitives.running import cumsum
 from fiveloop.core.primitives.sort import sort
-from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.core.transforms.residuals import Known, minimum_cut, work_of
+from fiveloop.testing.core.oracle import run_jaxpr
 
 X = np.linspace(0.1, 0.9, 8).astype(np.float32)
 SQUARE = np.ones((8, 8), np.float32)

@@ -35,7 +35,7 @@ from fiveloop.core.extend import (
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import broadcast_in_dim
-from fiveloop.core.testing.oracle import run_jaxpr
+from fiveloop.testing.core.oracle import run_jaxpr
 
 X = np.array([0.4, -0.7, 1.1])
 Y = np.array([1.5, 0.5, -2.0])

@@ -10,8 +10,8 @@ from fiveloop.core import Jaxpr
 from fiveloop.core.engine import vars_in_order
 from fiveloop.core.errors import TypecheckError
 from fiveloop.core.extend import Eqn, Primitive, typecheck
-from fiveloop.core.testing.primitive_samples import core_cases
-from fiveloop.core.testing.samples import sample
+from fiveloop.testing.core.primitive_samples import core_cases
+from fiveloop.testing.core.samples import sample
 
 ANY_NUMBER = {"concatenate", "sort", "barrier", "order"}
 

@@ -10,9 +10,9 @@ import pytest
 
 from fiveloop.core import jit, vmap
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import explain, for_loop, fori_loop, scan
 from fiveloop.state import ds
+from fiveloop.testing.core.gradcheck import check_grads
 
 K, L = (to_array(as_value(np.int32(1))) for _ in range(2))
 P, Q = (to_array(as_value(np.array([0, 2], np.int32))) for _ in range(2))

@@ -15,8 +15,8 @@ from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import zeros
 from fiveloop.core.primitives.shape import concatenate
-from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, for_loop, planning, scan
+from fiveloop.testing.core.gradcheck import check_grads
 
 STEPS, WIDTH = 5, 8
 DRAW = np.random.default_rng(0)

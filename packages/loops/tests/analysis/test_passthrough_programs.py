@@ -12,14 +12,14 @@ import fiveloop.state as st
 from fiveloop.core import grad, jit
 from fiveloop.core.extend import as_value
 from fiveloop.core.primitives import special as sp
-from fiveloop.core.testing.laws import (
+from fiveloop.loops import cond, for_loop
+from fiveloop.testing.core.laws import (
     check_law_dce,
     check_law_linearize,
     check_law_transpose,
 )
-from fiveloop.core.testing.samples import Sample, sample
-from fiveloop.loops import cond, for_loop
-from fiveloop.loops.testing import references
+from fiveloop.testing.core.samples import Sample, sample
+from fiveloop.testing.loops import references
 
 SIZE, LANES = 5, 2
 Rng = np.random.Generator

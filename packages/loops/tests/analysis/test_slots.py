@@ -10,10 +10,10 @@ import pytest
 
 from fiveloop.core import grad
 from fiveloop.core.extend import dce
-from fiveloop.core.testing.laws import check_law_dce
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import for_loop
-from fiveloop.loops.testing import references
+from fiveloop.testing.core.laws import check_law_dce
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops import references
 
 N = 6
 X = np.linspace(-1.0, 1.0, N)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import disable_jit, jit, jvp
-from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.loops import explain, for_loop, planning
+from fiveloop.testing.core.compare import assert_all_close
 
 N = 64
 X = np.linspace(-1.0, 1.0, N)

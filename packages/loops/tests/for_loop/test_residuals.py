@@ -21,9 +21,9 @@ from fiveloop.core.extend import (
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import zeros
-from fiveloop.core.testing.compare import assert_all_close
-from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, for_loop, scan
+from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.gradcheck import check_grads
 
 STEPS, ROWS, WIDTH = 5, 3, 8
 DRAW = np.random.default_rng(0)

@@ -12,12 +12,12 @@ from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.elementwise import minimum
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import explain, for_loop, planning
 from fiveloop.loops.plan.passes import plan
-from fiveloop.loops.testing.laws import check_law_planning
 from fiveloop.state import ds, new_ref
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops.laws import check_law_planning
 
 N = 9
 RNG = np.random.default_rng(0)

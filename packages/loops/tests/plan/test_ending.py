@@ -13,12 +13,12 @@ from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.special import sin, tanh
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, explain, for_loop, planning, scan
 from fiveloop.loops.options import DEFAULT
-from fiveloop.loops.testing.laws import check_function, check_law_planning, with_planning
 from fiveloop.state import debug_print, new_ref
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops.laws import check_function, check_law_planning, with_planning
 
 N, STEPS = 12, 6
 RNG = np.random.default_rng(0)

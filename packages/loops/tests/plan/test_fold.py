@@ -10,12 +10,12 @@ import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import cond, explain, for_loop, planning
 from fiveloop.loops.options import DEFAULT
 from fiveloop.loops.plan.passes import plan
-from fiveloop.loops.testing.laws import check_function, check_law_planning, with_planning
 from fiveloop.state import swap
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.loops.laws import check_function, check_law_planning, with_planning
 
 N = 6
 X = np.linspace(0.2, 0.9, N)

@@ -12,11 +12,11 @@ from fiveloop.core import debug_nans, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.special import sin, tanh
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import explain, for_loop, fori_loop, planning, scan
-from fiveloop.loops.testing.laws import check_function, check_law_planning
 from fiveloop.state import check, checkify, debug_print, new_ref
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops.laws import check_function, check_law_planning
 
 N, STEPS = 12, 5
 RNG = np.random.default_rng(0)

@@ -11,10 +11,10 @@ import pytest
 from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.special import tanh
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import Planning, fori_loop, planning, scan
 from fiveloop.loops.options import STEPS
-from fiveloop.loops.testing.laws import check_function, check_law_planning
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops.laws import check_function, check_law_planning
 
 N = 40
 RNG = np.random.default_rng(0)

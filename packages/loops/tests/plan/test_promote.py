@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr, vmap
-from fiveloop.core.testing.gradcheck import check_grads
 from fiveloop.loops import fori_loop, scan
+from fiveloop.testing.core.gradcheck import check_grads
 
 N = 40
 RNG = np.random.default_rng(0)

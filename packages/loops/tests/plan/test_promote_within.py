@@ -12,10 +12,10 @@ import pytest
 from fiveloop.core import disable_jit, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
-from fiveloop.core.testing.gradcheck import check_grads
-from fiveloop.core.testing.samples import sample
 from fiveloop.loops import cond, explain, for_loop, fori_loop, planning, scan, switch
-from fiveloop.loops.testing.laws import check_function, check_law_planning
+from fiveloop.testing.core.gradcheck import check_grads
+from fiveloop.testing.core.samples import sample
+from fiveloop.testing.loops.laws import check_function, check_law_planning
 
 N = 40
 RNG = np.random.default_rng(0)

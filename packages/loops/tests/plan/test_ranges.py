@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fiveloop.loops.testing  # noqa: F401  # what the oracle knows of loops
+import fiveloop.testing.loops  # noqa: F401  # what the oracle knows of loops
 from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
 from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
-from fiveloop.core.testing.oracle import run_jaxpr
 from fiveloop.loops import cond, for_loop, fori_loop
 from fiveloop.loops.plan.ranges import drop_resolving
 from fiveloop.state import discharge_state
+from fiveloop.testing.core.oracle import run_jaxpr
 
 X = np.arange(6, dtype=np.float32)
 

@@ -24,7 +24,6 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import select, typecheck
-from fiveloop.core.testing.misuse import raised
 from fiveloop.state import (
     CheckError,
     ErrorValue,
@@ -43,6 +42,7 @@ from fiveloop.state import (
     swap,
     user_checks,
 )
+from fiveloop.testing.core.misuse import raised
 
 
 def root(x: Any) -> Any:

@@ -26,8 +26,8 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import as_value
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.core.testing.compare import assert_all_close
 from fiveloop.state import callback, debug_callback, freeze, new_ref, pure_callback
+from fiveloop.testing.core.compare import assert_all_close
 
 FLOAT = ShapeDtype((), "float32")
 X = np.float32(0.5)

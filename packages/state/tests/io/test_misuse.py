@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import RuleError, ShapeDtype, custom_jvp, grad, jit, vmap
-from fiveloop.core.testing.misuse import assert_misuse, raised
 from fiveloop.state import callback, debug_callback, new_ref, pure_callback
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 FLOAT = ShapeDtype((), "float32")
 X = np.float32(0.5)

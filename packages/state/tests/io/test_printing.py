@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, vmap
-from fiveloop.core.testing.misuse import assert_misuse
 from fiveloop.state import debug_print, new_ref
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.float32(0.5)
 ROWS = np.arange(4.0, dtype="float32").reshape(2, 2)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn")
+_PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn", "testing")
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 # The namespace lies in several folders where packages run from their sources.
 _INTERNAL = tuple(

@@ -1,3 +1,0 @@
-"""Tools for tests of state: references for the oracle, the law of discharge, random stateful programs."""
-
-from fiveloop.state.testing import references

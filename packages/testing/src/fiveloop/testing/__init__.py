@@ -1,0 +1,1 @@
+"""Tools for tests of programs and primitives: the oracle, laws, checks of derivatives, random programs."""

@@ -1,0 +1,55 @@
+"""References of the loop primitives: plain Python loops over Cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.testing.core.oracle import (
+    Cell,
+    OracleError,
+    Run,
+    define_nested_reference,
+    define_reference,
+)
+
+MOST_STEPS = 1000
+"""After how many steps a `while` counts as one that does not end."""
+
+
+def _for(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    first = p.num_consts + len(p.body.outvars)
+    consts, carry = list(values[: p.num_consts]), list(values[p.num_consts : first])
+    given = values[first:]
+    # A value among the last operands is the contents of a Ref of the loop's own.
+    refs = [x if isinstance(x, Cell) else Cell(np.array(x)) for x in given]
+    steps = range(p.nsteps)
+    for i in reversed(steps) if p.reverse else steps:
+        carry = run(p.body, [np.asarray(i, np.int32), *consts, *carry, *refs])
+    states = [ref.array for ref, x in zip(refs, given, strict=True) if not isinstance(x, Cell)]
+    return [*carry, *states]
+
+
+define_nested_reference("for", _for)
+
+
+def _cond(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    index, *operands = values
+    return run(p.branches[int(index)], operands)
+
+
+def _while(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    first = p.num_consts + len(p.body.outvars)
+    consts, carry, refs = values[: p.num_consts], list(values[p.num_consts : first]), values[first:]
+    for _ in range(MOST_STEPS):
+        if not run(p.cond, [*consts, *carry, *refs])[0]:
+            return carry
+        carry = run(p.body, [*consts, *carry, *refs])
+    raise OracleError(f"a while loop has not ended after {MOST_STEPS} steps")
+
+
+define_reference("progress", lambda values, p: [])
+define_nested_reference("cond", _cond)
+define_nested_reference("while", _while)
