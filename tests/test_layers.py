@@ -26,9 +26,9 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 
 # The layers of core, lowest first: a module imports its own layer and those before it.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("util", "errors", "version", "dims", "pytree", "tree", "structure", "backend"),
+    ("util", "errors", "version", "pytree", "tree", "structure", "backend"),
     ("ir",),
-    ("array", "array_methods", "fixed", "promotion", "rule_types", "rules", "passes", "sharing"),
+    ("array", "array_methods", "fixed", "promotion", "rules", "passes", "sharing"),
     ("lower",),
     ("trace",),
     ("primitives",),

@@ -28,8 +28,8 @@ from fiveloop.core import (
     psum_scatter,
     tree_leaves,
 )
-from fiveloop.core.dims import SymbolicDim
 from fiveloop.core.extend import ShapedArray, as_value, stage, typecheck
+from fiveloop.core.ir.dims import SymbolicDim
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.shape import iota, split

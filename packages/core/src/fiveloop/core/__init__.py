@@ -72,7 +72,7 @@ from .pytree import (
     tree_structure,
     tree_unflatten,
 )
-from .rule_types import RECOMPUTE, SAVE, Verdict
+from .rules import RECOMPUTE, SAVE, Verdict
 from .trace.boundary import full_tracebacks
 from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile_time_eval
 from .trace.same_function import forget_traces

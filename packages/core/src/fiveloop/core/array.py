@@ -11,9 +11,9 @@ from fiveloop.core.array_methods import Methods
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import register_array_class
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
-from fiveloop.core.dims import Shape
 from fiveloop.core.errors import STATIC, DonatedError, TracerError, add_source, at_source, no_array
 from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
+from fiveloop.core.ir.dims import Shape
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.rules import type_rules
 

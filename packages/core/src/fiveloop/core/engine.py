@@ -26,7 +26,6 @@ from .custom_rule.primitive import (
     rule_jvp,
     rule_transpose,
 )
-from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
 from .fixed import Fixed, setter
 from .index_bounds import can_be_masked, old_outside, zero_outside
@@ -44,6 +43,7 @@ from .indexing import (
     resolve,
     take,
 )
+from .ir.dims import is_constant, is_more
 from .ir.effects import effects_text
 from .ir.graph import acts, makers, must_stay, mutated, prune, reachable, users
 from .ir.interpret import Environment
@@ -91,7 +91,7 @@ from .primitives.reduce import reduce_and, reduce_max, reduce_or
 from .primitives.shape import ConcatenateParams, concatenate_p, iota_p
 from .primitives.sort import argsort
 from .promotion import Typed, join
-from .rules import bodies_rules, by_element_rules
+from .rules import Operand, bodies_rules, by_element_rules
 from .sharing import Turn, note_sharer
 from .structure import Difference, LeafText, differences
 from .trace.axes import AxisScope
@@ -108,7 +108,7 @@ from .transforms.eval import bind_eqn, interpret
 from .transforms.replay import happens_once, replayed
 from .transforms.residuals import body_work
 from .transforms.saving import may_weigh
-from .transforms.transpose import Operand, parted, passed
+from .transforms.transpose import parted, passed
 from .util import (
     Mask,
     fixpoint,

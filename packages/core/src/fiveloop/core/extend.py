@@ -14,11 +14,11 @@ from .closed_call.jvp import call_jvp
 from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
 from .closed_call.split import call_split
 from .closed_call.transpose import call_transpose
-from .dims import Dim, broadcast_shapes, size_of
 from .index_parse import normalize
 from .indexer import Indexer
 from .ir.avals import Aval, ShapedArray
 from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
+from .ir.dims import Dim, broadcast_shapes, size_of
 from .ir.effects import (
     NO_EFFECTS,
     Effect,
@@ -48,8 +48,24 @@ from .primitives.convert import convert
 from .primitives.elementwise import bitwise_and, select
 from .primitives.family import add_p
 from .primitives.shape import concatenate, iota
-from .rule_types import Accumulator, Body, Cost, EqnSplit, UndefinedPrimal, Weigh, Zero
-from .rules import Refusal, RuleTable, TypeRules, define, define_type, new_eqn, pure, type_rules
+from .rules import (
+    Accumulator,
+    Body,
+    Cost,
+    EqnSplit,
+    Refusal,
+    RuleTable,
+    Tangent,
+    TypeRules,
+    UndefinedPrimal,
+    Weigh,
+    Zero,
+    define,
+    define_type,
+    new_eqn,
+    pure,
+    type_rules,
+)
 from .trace.stage import stage, stage_closed
 from .trace.tracer import bind, bind1
 from .transforms.batch import batch_jaxpr, move_batch
@@ -61,7 +77,7 @@ from .transforms.partial_eval import Split, split
 from .transforms.saving import DEFAULT_PLAN, SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
 from .transforms.transpose import backward_pass, is_linear, transpose_jaxpr
 from .transforms.typecheck import typecheck
-from .transforms.zeros import Tangent, instantiate, nonzero_mask, zero_like, zeros_of
+from .transforms.zeros import instantiate, nonzero_mask, zero_like, zeros_of
 
 __all__ = [
     "Accumulator",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value
-from fiveloop.core.dims import Dim, Shape, is_empty, same_shape
 from fiveloop.core.indexer import At, Indexer, Lane, Span, is_dynamic
+from fiveloop.core.ir.dims import Dim, Shape, is_empty, same_shape
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, transpose
 from fiveloop.core.primitives.elementwise import select
 from fiveloop.core.primitives.index import dynamic_slice, dynamic_update_slice, static_slice

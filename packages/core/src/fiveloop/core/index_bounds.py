@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 from fiveloop.core.array import Value
-from fiveloop.core.dims import Shape
 from fiveloop.core.indexer import Entry, Indexer, Span, is_dynamic
 from fiveloop.core.indexing import put, resolve, take
+from fiveloop.core.ir.dims import Shape
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, zeros_of
 from fiveloop.core.primitives.elementwise import bitwise_and, equal, select, sub
 

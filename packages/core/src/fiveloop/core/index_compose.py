@@ -9,10 +9,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value
-from fiveloop.core.dims import Dim, Shape, same_dim
 from fiveloop.core.index_parse import bad_index
 from fiveloop.core.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
 from fiveloop.core.indexing import take
+from fiveloop.core.ir.dims import Dim, Shape, same_dim
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, full
 from fiveloop.core.primitives.elementwise import (
     add,

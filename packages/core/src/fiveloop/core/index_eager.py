@@ -13,10 +13,10 @@ import numpy as np
 
 from fiveloop.core.array import Array, Scalar, Value, as_value, to_array
 from fiveloop.core.backend.client import Buffer
-from fiveloop.core.dims import Shape, same_dim
 from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexer import At, Entry, Indexer, Span, around_block
 from fiveloop.core.indexing import check_kind, check_write, put_kind, take
+from fiveloop.core.ir.dims import Shape, same_dim
 from fiveloop.core.lower.dispatch import eager_program, explain
 from fiveloop.core.promotion import Typed, check_narrowing, host_scalar
 from fiveloop.core.trace.stage import stage_closed

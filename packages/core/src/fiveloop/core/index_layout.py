@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.dims import Shape, is_empty
 from fiveloop.core.index_compose import NEW, PICK, Axis, Placed, Position, positions
 from fiveloop.core.indexer import At, Entry, Indexer, Pick, Span
 from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.ir.dims import Shape, is_empty
 from fiveloop.core.primitives.broadcast import (
     ReshapeParams,
     fill_in,

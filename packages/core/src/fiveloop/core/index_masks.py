@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.dims import Shape, broadcast_shapes, same_shape
 from fiveloop.core.errors import shape_str
 from fiveloop.core.index_block import permuted
 from fiveloop.core.index_parse import Normal, bad_index, expand_ellipsis, normalize
 from fiveloop.core.indexer import DynamicSpan
 from fiveloop.core.indexing import cast_for_write, put_kind, take
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.dims import Shape, broadcast_shapes, same_shape
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, full, reshape
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.elementwise import select

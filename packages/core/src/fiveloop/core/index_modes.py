@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value, as_value, to_array
-from fiveloop.core.dims import Shape
 from fiveloop.core.index_parse import expand_ellipsis, normalize
 from fiveloop.core.indexer import DynamicSpan
 from fiveloop.core.indexing import take
+from fiveloop.core.ir.dims import Shape
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, full
 from fiveloop.core.primitives.check import bad_value
 from fiveloop.core.primitives.elementwise import select

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core.array import Concrete, Scalar, Value, as_value
-from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_empty, same_dim
 from fiveloop.core.errors import STATIC, at_source, shape_str
 from fiveloop.core.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
+from fiveloop.core.ir.dims import Dim, Shape, broadcast_shapes, is_empty, same_dim
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.primitives.broadcast import broadcast_in_dim
 from fiveloop.core.primitives.check import bad_type, bad_value

@@ -9,10 +9,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value
-from fiveloop.core.dims import Dim, Shape, is_empty
 from fiveloop.core.index_block import inverse, permuted
 from fiveloop.core.indexer import At, Entry, Indexer, Lane, Pick, Span, is_dynamic
 from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.ir.dims import Dim, Shape, is_empty
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, zeros_of
 from fiveloop.core.primitives.elementwise import add, mul
 from fiveloop.core.primitives.gather import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from fiveloop.core.dims import Dim, Shape, same_dim
 from fiveloop.core.errors import STATIC, at_source
+from fiveloop.core.ir.dims import Dim, Shape, same_dim
 from fiveloop.core.ir.source import user_source
 
 

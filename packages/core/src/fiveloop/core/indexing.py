@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.array import Scalar, Value, as_value
-from fiveloop.core.dims import Dim, Shape, broadcast_shapes, same_shape
 from fiveloop.core.errors import shape_str
 from fiveloop.core.index_block import put_block, take_block
 from fiveloop.core.index_parse import normalize
@@ -32,6 +31,7 @@ from fiveloop.core.indexer import (
     is_dynamic,
 )
 from fiveloop.core.ir.avals import Aval, short_dtype
+from fiveloop.core.ir.dims import Dim, Shape, broadcast_shapes, same_shape
 from fiveloop.core.primitives.broadcast import bdim_at, broadcast_in_dim
 from fiveloop.core.primitives.check import bad_type, bad_value
 from fiveloop.core.primitives.convert import convert

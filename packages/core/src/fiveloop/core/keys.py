@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.array import ArrayLike, Scalar, Value, device_put
-from fiveloop.core.dims import Shape, size_of
+from fiveloop.core.ir.dims import Shape, size_of
 from fiveloop.core.primitives.broadcast import expand_dims, reshape
 from fiveloop.core.primitives.check import bad_type, bad_value, canonical_dtype, canonical_shape
 from fiveloop.core.primitives.convert import convert, operand

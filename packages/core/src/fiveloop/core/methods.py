@@ -11,7 +11,7 @@ from fiveloop.core import operators as op
 from fiveloop.core.array import ArrayLike, Value, as_value, to_array
 from fiveloop.core.array_methods import METHODS
 from fiveloop.core.complex_order import maximum, minimum
-from fiveloop.core.dims import same_dim, size_of
+from fiveloop.core.ir.dims import same_dim, size_of
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as dt
 from fiveloop.core.primitives import elementwise as ew

@@ -9,8 +9,8 @@ import numpy as np
 
 from fiveloop.core.array import OPS, ArrayLike, Value, to_array
 from fiveloop.core.complex_order import complex_max, complex_min
-from fiveloop.core.dims import Shape, size_of
 from fiveloop.core.ir.avals import ShapedArray
+from fiveloop.core.ir.dims import Shape, size_of
 from fiveloop.core.primitives.broadcast import reduce_sum, reshape, transpose, zeros_of
 from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_dtype
 from fiveloop.core.primitives.convert import convert, counted, operand, promote

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fiveloop.core import ArrayLike, Value
-from fiveloop.core.dims import size_of
 from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.ir.dims import size_of
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.check import bad_value, canonical_axes
 from fiveloop.numpy import creation

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import operators as op
-from fiveloop.core.dims import is_one
+from fiveloop.core.ir.dims import is_one
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as dt
 from fiveloop.core.primitives.check import bad_type, bad_value

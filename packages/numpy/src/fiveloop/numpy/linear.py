@@ -10,7 +10,7 @@ import numpy as np
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.dims import same_dim
+from fiveloop.core.ir.dims import same_dim
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as dt
 from fiveloop.core.primitives import elementwise as ew

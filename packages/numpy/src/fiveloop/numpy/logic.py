@@ -6,8 +6,8 @@ import math
 
 from fiveloop.core import ArrayLike, Value, complex_order
 from fiveloop.core import operators as op
-from fiveloop.core.dims import broadcast_shapes
 from fiveloop.core.extend import as_value
+from fiveloop.core.ir.dims import broadcast_shapes
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.promotion import dtype_kind

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ArrayLike, Value, jit
-from fiveloop.core.dims import Shape
+from fiveloop.core.ir.dims import Shape
 from fiveloop.core.keys import as_key, random_bits
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew

@@ -8,7 +8,7 @@ import numpy as np
 
 from fiveloop.core import ArrayLike, Value, jit
 from fiveloop.core import operators as op
-from fiveloop.core.dims import Shape, size_of
+from fiveloop.core.ir.dims import Shape, size_of
 from fiveloop.core.keys import as_key, random_bits
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as ew

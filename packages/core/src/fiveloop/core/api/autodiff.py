@@ -22,13 +22,13 @@ from fiveloop.core.pytree import (
     tree_structure,
     tree_unflatten,
 )
-from fiveloop.core.rule_types import UndefinedPrimal
+from fiveloop.core.rules import Operand, UndefinedPrimal
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING
-from fiveloop.core.transforms.transpose import Operand, backward_pass
+from fiveloop.core.transforms.transpose import backward_pass
 from fiveloop.core.transforms.zeros import instantiate
 
 Ts = TypeVarTuple("Ts")

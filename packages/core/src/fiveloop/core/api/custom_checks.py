@@ -12,12 +12,12 @@ from fiveloop.core import pytree
 from fiveloop.core.api.flatten import flatten_values
 from fiveloop.core.api.operands import parts_among, spread
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.dims import Shape
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.dims import Shape
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.transforms.zeros import Tangent, instantiate
+from fiveloop.core.rules import Tangent, Zero
+from fiveloop.core.transforms.zeros import instantiate
 from fiveloop.core.util import Mask
 
 

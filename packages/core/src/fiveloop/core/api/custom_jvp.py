@@ -20,9 +20,10 @@ from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
 from fiveloop.core.primitives.elementwise import add, stop_gradient
 from fiveloop.core.pytree import tree_map
+from fiveloop.core.rules import Tangent
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.tracer import Trace
-from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+from fiveloop.core.transforms.zeros import instantiate, zero_like
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -19,8 +19,9 @@ from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpR
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+from fiveloop.core.rules import Tangent
 from fiveloop.core.trace.tracer import Trace, Tracer
-from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+from fiveloop.core.transforms.zeros import instantiate, zero_like
 from fiveloop.core.util import Mask
 from fiveloop.core.views import base_of
 

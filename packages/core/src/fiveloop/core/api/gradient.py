@@ -15,8 +15,9 @@ from fiveloop.core.api.flatten import as_result, check_callable
 from fiveloop.core.api.pullback import linearized, pull_back
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.rules import Tangent
 from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+from fiveloop.core.transforms.zeros import instantiate, zero_like
 
 
 @public(ValueAndGradient)  # type: ignore[type-abstract]  # it is a type alone

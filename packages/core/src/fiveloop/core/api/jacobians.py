@@ -14,19 +14,20 @@ from fiveloop.core.api.flat_function import FlatFunction
 from fiveloop.core.api.flatten import as_result, check_callable
 from fiveloop.core.api.pullback import linearized, pull_back
 from fiveloop.core.array import Value
-from fiveloop.core.dims import size_of
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import size_of
 from fiveloop.core.primitives.broadcast import reshape
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import equal
 from fiveloop.core.primitives.shape import concatenate, iota
 from fiveloop.core.pytree import tree_unflatten
+from fiveloop.core.rules import Tangent
 from fiveloop.core.trace.boundary import guarded
 from fiveloop.core.trace.tracer import current_trace
 from fiveloop.core.transforms.batch import BatchTracer, move_batch
 from fiveloop.core.transforms.directions import batch_directions
 from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like, zeros_of
+from fiveloop.core.transforms.zeros import instantiate, zero_like, zeros_of
 
 Pushed = Callable[..., Sequence[Value]]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""

@@ -16,11 +16,11 @@ from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Literal, Var
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import Tangent, UndefinedPrimal, Zero
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.transforms.linearize import Linear, linearize_flat
 from fiveloop.core.transforms.transpose import add_into, backward_pass
-from fiveloop.core.transforms.zeros import Tangent, instantiate
+from fiveloop.core.transforms.zeros import instantiate
 from fiveloop.core.util import Mask
 from fiveloop.core.views import View
 

@@ -9,10 +9,10 @@ from typing import Any
 from fiveloop.core.array import Value
 from fiveloop.core.closed_call.bind import bind_call
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
-from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Tangent, Zero
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, with_zeros
+from fiveloop.core.transforms.zeros import nonzero_mask, with_zeros
 from fiveloop.core.util import split_list
 
 

@@ -11,8 +11,7 @@ from fiveloop.core.closed_call.lower import closed_call_lower
 from fiveloop.core.closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
 from fiveloop.core.closed_call.split import call_split
 from fiveloop.core.closed_call.transpose import call_transpose
-from fiveloop.core.rule_types import Body
-from fiveloop.core.rules import define
+from fiveloop.core.rules import Body, define
 
 
 def closed_call_bodies(p: ClosedCallParams) -> list[Body]:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from fiveloop.core.closed_call.primitive import ClosedCallParams
 from fiveloop.core.ir.graph import must_stay
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
-from fiveloop.core.rule_types import EqnSplit
-from fiveloop.core.rules import dce_rules, new_eqn
+from fiveloop.core.rules import EqnSplit, dce_rules, new_eqn
 from fiveloop.core.transforms.partial_eval import Split, split
 from fiveloop.core.transforms.saving import SavingPlan
 from fiveloop.core.util import Mask, partition, select_by

@@ -8,9 +8,9 @@ from typing import Any
 
 from fiveloop.core.closed_call.bind import bind_call
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.transforms.transpose import Operand, is_linear, passed, transpose_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
+from fiveloop.core.rules import Operand, Tangent, Zero
+from fiveloop.core.transforms.transpose import is_linear, passed, transpose_jaxpr
+from fiveloop.core.transforms.zeros import nonzero_mask
 
 
 def call_transpose(

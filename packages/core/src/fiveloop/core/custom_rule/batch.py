@@ -12,12 +12,11 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, batch_axis
 from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
+from fiveloop.core.rules import Accumulator, Operand, Tangent, UndefinedPrimal, Zero
 from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms import batch
-from fiveloop.core.transforms.transpose import Operand
-from fiveloop.core.transforms.zeros import Tangent, zero_like
+from fiveloop.core.transforms.zeros import zero_like
 from fiveloop.core.util import select_by
 
 

@@ -15,10 +15,11 @@ from fiveloop.core.custom_rule.masked import Masked, OfTangents
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core.rules import Tangent
 from fiveloop.core.trace.stage import captured_by, stage
 from fiveloop.core.trace.tracer import users_lines
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, nonzero_mask
+from fiveloop.core.transforms.zeros import nonzero_mask
 
 
 @dataclass(frozen=True, eq=False)

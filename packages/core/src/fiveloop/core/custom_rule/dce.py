@@ -14,12 +14,9 @@ from fiveloop.core.custom_rule.primitive import (
 )
 from fiveloop.core.ir.graph import must_stay
 from fiveloop.core.ir.jaxpr import Eqn
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import new_eqn
+from fiveloop.core.rules import Operand, Tangent, Zero, new_eqn
 from fiveloop.core.trace.axes import AxisScope
 from fiveloop.core.transforms.dce import dce
-from fiveloop.core.transforms.transpose import Operand
-from fiveloop.core.transforms.zeros import Tangent
 from fiveloop.core.util import Mask, select_by
 
 

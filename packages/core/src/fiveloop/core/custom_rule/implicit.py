@@ -15,14 +15,13 @@ from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.primitives.elementwise import neg
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
+from fiveloop.core.rules import Operand, Tangent, UndefinedPrimal, Zero
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, bind
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
-from fiveloop.core.transforms.transpose import Operand, is_linear
+from fiveloop.core.transforms.transpose import is_linear
 from fiveloop.core.transforms.zeros import (
-    Tangent,
     add_tangents,
     instantiate,
     nonzero_mask,

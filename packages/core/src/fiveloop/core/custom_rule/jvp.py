@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
 from fiveloop.core.ir.jaxpr import all_atoms
-from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Tangent, Zero
 from fiveloop.core.trace.tracer import bind
-from fiveloop.core.transforms.zeros import Tangent, nonzero_mask, zero_like
+from fiveloop.core.transforms.zeros import nonzero_mask, zero_like
 
 
 def custom_rule_jvp(

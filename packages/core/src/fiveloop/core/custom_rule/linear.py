@@ -18,22 +18,15 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import mutated_positions
 from fiveloop.core.ir.graph import reachable
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, jaxprs_in
-from fiveloop.core.rule_types import UndefinedPrimal
-from fiveloop.core.rules import Refusal, transpose_rules
+from fiveloop.core.rules import Operand, Refusal, Tangent, UndefinedPrimal, transpose_rules
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, running
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import jvp_flat
 from fiveloop.core.transforms.linearize import PartialTrace
-from fiveloop.core.transforms.transpose import (
-    Operand,
-    backward_pass,
-    is_linear,
-    parted,
-    transpose_jaxpr,
-)
-from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, with_zeros
+from fiveloop.core.transforms.transpose import backward_pass, is_linear, parted, transpose_jaxpr
+from fiveloop.core.transforms.zeros import instantiate, nonzero_mask, with_zeros
 from fiveloop.core.util import Mask, select_by, split_list
 
 Backward = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fiveloop.core.array import Value
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.transforms.zeros import Tangent
+from fiveloop.core.rules import Tangent, Zero
 from fiveloop.core.util import split_list
 
 OfTangents = Callable[

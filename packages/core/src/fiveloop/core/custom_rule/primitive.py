@@ -19,15 +19,14 @@ from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect
 from fiveloop.core.ir.effects import Effects
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive
 from fiveloop.core.ir.pretty import Names, define_printer, format_params
-from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Operand, Tangent, Zero
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, use_trace
 from fiveloop.core.transforms.batch import BatchTrace
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.jvp import JvpTracer
-from fiveloop.core.transforms.transpose import Operand, is_linear, parted
-from fiveloop.core.transforms.zeros import Tangent
+from fiveloop.core.transforms.transpose import is_linear, parted
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from fiveloop.core.custom_rule.primitive import (
     custom_rule_p,
     rule_transpose,
 )
-from fiveloop.core.rule_types import Body
-from fiveloop.core.rules import define
+from fiveloop.core.rules import Body, define
 
 
 def custom_rule_lower(ctx: Any, operands: Sequence[IRValue], p: CustomRuleParams) -> list[IRValue]:

@@ -9,11 +9,11 @@ from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import LinearRule
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Tangent, Zero
 from fiveloop.core.trace.stage import captured_by
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, users_lines
 from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, with_zeros, zero_like
+from fiveloop.core.transforms.zeros import instantiate, nonzero_mask, with_zeros, zero_like
 from fiveloop.core.util import Mask, merge, partition, select_by, split_list
 
 FlatJvp = Callable[[Sequence[Value], Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]

@@ -11,12 +11,12 @@ from fiveloop.core.array import Value
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.rule_types import Zero
+from fiveloop.core.rules import Tangent, Zero
 from fiveloop.core.trace.tracer import bind
 from fiveloop.core.transforms.batch import in_front, move_batch
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, instantiate, nonzero_mask, with_zeros
+from fiveloop.core.transforms.zeros import instantiate, nonzero_mask, with_zeros
 from fiveloop.core.util import Mask, merge, select_by, split_list
 
 FlatVmap = Callable[[int, Sequence[bool], Sequence[Value]], tuple[list[Value], list[bool]]]

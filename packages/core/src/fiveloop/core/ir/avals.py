@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import ml_dtypes
 import numpy as np
 
-from fiveloop.core.dims import Dim, Shape
+from fiveloop.core.ir.dims import Dim, Shape
 
 _SHORT_KINDS = {"f": "f", "i": "i", "u": "u", "c": "c"}
 

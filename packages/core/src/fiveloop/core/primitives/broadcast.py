@@ -15,9 +15,9 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, is_constant, is_one, same_dim, same_shape, size_of
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import Dim, Shape, is_constant, is_one, same_dim, same_shape, size_of
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.check import (
     array_avals,
@@ -27,7 +27,7 @@ from fiveloop.core.primitives.check import (
     canonical_shape,
     check_kind,
 )
-from fiveloop.core.primitives.convert import Operand, convert, counted, operand
+from fiveloop.core.primitives.convert import convert, counted, operand
 from fiveloop.core.primitives.costs import moving_cost, reduction_cost
 from fiveloop.core.promotion import (
     Typed,
@@ -36,19 +36,19 @@ from fiveloop.core.promotion import (
     python_typed,
     wide_for_sums,
 )
-from fiveloop.core.rule_types import Zero
 from fiveloop.core.rules import (
     NOT_LINEAR,
     Batch,
     Jvp,
+    Operand,
     Refusal,
+    Tangent,
     Transpose,
+    Zero,
     define,
     pure,
 )
 from fiveloop.core.trace.tracer import bind, bind1
-
-Tangent = Value | Zero
 
 
 def jvp_of_one(prim: Primitive[Any], tangent: Callable[[Value, Value, Value, Any], Tangent]) -> Jvp:

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core.array import Value
-from fiveloop.core.dims import Dim, Shape, broadcast_shapes, is_constant, is_dim
 from fiveloop.core.errors import STATIC, ConcretizationError, RuleError, at_source, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import Dim, Shape, broadcast_shapes, is_constant, is_dim
 from fiveloop.core.promotion import dtype_kind
 from fiveloop.core.trace.tracer import Tracer, check_live, current_source
 

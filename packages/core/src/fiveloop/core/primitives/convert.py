@@ -24,11 +24,9 @@ from fiveloop.core.promotion import (
     python_typed,
     to_inexact,
 )
-from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Operand, Zero, define, pure
 from fiveloop.core.trace.tracer import bind1
 
-Operand = Value | UndefinedPrimal | Accumulator
 """What a transpose rule is given: a known value, or what stands for a linear operand."""
 
 

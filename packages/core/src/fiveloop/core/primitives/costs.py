@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from fiveloop.core.dims import Dim, is_constant, size_of
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.rule_types import Cost
-from fiveloop.core.rules import CostRule
+from fiveloop.core.ir.dims import Dim, is_constant, size_of
+from fiveloop.core.rules import Cost, CostRule
 
 P = TypeVar("P")
 

@@ -11,10 +11,10 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import is_one, same_dim, size_of
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import is_one, same_dim, size_of
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import Tangent, squeeze, transpose
+from fiveloop.core.primitives.broadcast import squeeze, transpose
 from fiveloop.core.primitives.check import (
     array_avals,
     bad_type,
@@ -24,10 +24,9 @@ from fiveloop.core.primitives.check import (
     common_shape,
     known_factor,
 )
-from fiveloop.core.primitives.convert import Operand, convert_back, promote
+from fiveloop.core.primitives.convert import convert_back, promote
 from fiveloop.core.primitives.elementwise import add
-from fiveloop.core.rule_types import Cost, UndefinedPrimal, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Cost, Operand, Tangent, UndefinedPrimal, Zero, define, pure
 from fiveloop.core.trace.tracer import bind1
 
 Axes = tuple[int, ...]

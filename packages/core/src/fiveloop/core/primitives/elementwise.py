@@ -18,7 +18,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import Builder, IRValue
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import Tangent, full_like
+from fiveloop.core.primitives.broadcast import full_like
 from fiveloop.core.primitives.check import array_avals, bad_type, known_factor
 from fiveloop.core.primitives.convert import convert, operand, promote, real_p
 from fiveloop.core.primitives.costs import DIVISION, EXP, SLOW, moving_cost
@@ -41,8 +41,7 @@ from fiveloop.core.primitives.family import (
     unary,
 )
 from fiveloop.core.promotion import complex_dtype, real_dtype
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import Jvp, define, pure
+from fiveloop.core.rules import Jvp, Tangent, Zero, define, pure
 from fiveloop.core.trace.tracer import bind1
 
 NUMBERS = "biufc"  # bools too: their sum is `or`, their product `and`, as in NumPy

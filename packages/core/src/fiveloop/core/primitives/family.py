@@ -17,30 +17,27 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import Binary as WriteBinary
 from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.backend.hlo import Unary as WriteUnary
-from fiveloop.core.dims import Shape, same_shape
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import Shape, same_shape
 from fiveloop.core.ir.effects import NO_EFFECTS, Effects
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    Tangent,
-    bdim_at,
-    broadcast_in_dim,
-    broadcast_to,
-    reduce_sum,
-)
+from fiveloop.core.primitives.broadcast import bdim_at, broadcast_in_dim, broadcast_to, reduce_sum
 from fiveloop.core.primitives.check import array_avals, bad_type, check_kind, common_shape
-from fiveloop.core.primitives.convert import Operand, operand, promote
+from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.primitives.costs import elementwise_cost
 from fiveloop.core.promotion import DType, Typed, dtype_kind, join, python_number, python_typed
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
 from fiveloop.core.rules import (
     NOT_LINEAR,
     AbstractEval,
     Batch,
     Jvp,
     Lower,
+    Operand,
+    Tangent,
     Transpose,
+    UndefinedPrimal,
+    Zero,
     define,
 )
 from fiveloop.core.trace.tracer import bind1

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from fiveloop.core.array import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, is_more
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import Dim, Shape, is_more
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     instantiate,
@@ -22,11 +22,9 @@ from fiveloop.core.primitives.broadcast import (
     zeros_of,
 )
 from fiveloop.core.primitives.check import array_avals
-from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Operand, Zero, define, pure
 from fiveloop.core.trace.tracer import bind1
 
-Operand: TypeAlias = Value | UndefinedPrimal | Accumulator
 KINDS = ("set", *hlo.COMBINERS)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, is_constant, is_more, same_dim, strided_size
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import Dim, Shape, is_constant, is_more, same_dim, strided_size
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     bdim_at,
@@ -32,15 +32,13 @@ from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.primitives.elementwise import add, clamp
 from fiveloop.core.primitives.gather import (
     GatherParams,
-    Operand,
     ScatterParams,
     WindowDims,
     gather_p,
     scatter_p,
 )
 from fiveloop.core.primitives.shape import concatenate, iota, pad
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import Refusal, define, pure, type_rules
+from fiveloop.core.rules import Operand, Refusal, UndefinedPrimal, Zero, define, pure, type_rules
 from fiveloop.core.trace.tracer import bind1
 
 _NO_TANGENT = Refusal("its result is an integer; integers have no tangents")

@@ -15,8 +15,8 @@ import numpy as np
 
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.dims import size_of
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.dims import size_of
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reduce_sum, reshape
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.elementwise import (

@@ -13,12 +13,11 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
-from fiveloop.core.primitives.broadcast import Tangent, move_axis, reshape
+from fiveloop.core.primitives.broadcast import move_axis, reshape
 from fiveloop.core.primitives.check import array_avals, bad_type
-from fiveloop.core.primitives.convert import Operand, operand
+from fiveloop.core.primitives.convert import operand
 from fiveloop.core.primitives.index import static_slice
-from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Accumulator, Operand, Tangent, UndefinedPrimal, Zero, define, pure
 from fiveloop.core.trace.tracer import bind
 
 barrier_p: Primitive[Any] = Primitive("barrier")

@@ -11,12 +11,11 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import Builder, IRValue
-from fiveloop.core.dims import is_more, size_of
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import is_more, size_of
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
     ReduceParams,
-    Tangent,
     along_next_axis,
     batch_in_front,
     bind_reduction,
@@ -42,8 +41,7 @@ from fiveloop.core.primitives.elementwise import mul, to_condition
 from fiveloop.core.primitives.family import zero_jvp
 from fiveloop.core.primitives.monoids import mean_of_winners
 from fiveloop.core.primitives.running import CumulativeParams, cumprod, shifted
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import Lower, define, pure
+from fiveloop.core.rules import Lower, Tangent, Zero, define, pure
 from fiveloop.core.trace.tracer import bind1
 
 reduce_prod_p: Primitive[ReduceParams] = Primitive("reduce_prod")

@@ -18,7 +18,6 @@ from fiveloop.core.backend.hlo import Builder, IRValue
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
-    Tangent,
     along_next_axis,
     batch_in_front,
     jvp_of_one,
@@ -33,7 +32,7 @@ from fiveloop.core.primitives.check import (
     check_kind,
     known_bool,
 )
-from fiveloop.core.primitives.convert import Operand, convert, counted, operand, promote
+from fiveloop.core.primitives.convert import convert, counted, operand, promote
 from fiveloop.core.primitives.costs import reduction_cost
 from fiveloop.core.primitives.elementwise import (
     abs,
@@ -49,8 +48,18 @@ from fiveloop.core.primitives.elementwise import (
 )
 from fiveloop.core.primitives.shape import iota, pad
 from fiveloop.core.promotion import wide_for_sums
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import NOT_LINEAR, Jvp, Lower, Transpose, define, pure
+from fiveloop.core.rules import (
+    NOT_LINEAR,
+    Jvp,
+    Lower,
+    Operand,
+    Tangent,
+    Transpose,
+    UndefinedPrimal,
+    Zero,
+    define,
+    pure,
+)
 from fiveloop.core.trace.tracer import bind1
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import same_shape, size_of
 from fiveloop.core.errors import RuleError
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.dims import same_shape, size_of
 from fiveloop.core.primitives.broadcast import (
     bdim_at,
     broadcast_in_dim,
@@ -28,7 +28,6 @@ from fiveloop.core.primitives.elementwise import add, equal, mul, select
 from fiveloop.core.primitives.gather import (
     KINDS,
     GatherParams,
-    Operand,
     ScatterParams,
     batched_dims,
     block_sizes,
@@ -44,8 +43,7 @@ from fiveloop.core.primitives.monoids import (
     winning_shares,
 )
 from fiveloop.core.primitives.shape import iota
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Operand, UndefinedPrimal, Zero, define, pure
 
 
 def _scatter_aval(avals: Sequence[Aval], p: ScatterParams) -> list[Aval]:

@@ -12,12 +12,11 @@ import numpy as np
 from fiveloop.core.array import ArrayLike, Scalar, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.dims import Dim, Shape, is_more, same_dim
 from fiveloop.core.errors import shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
+from fiveloop.core.ir.dims import Dim, Shape, is_more, same_dim
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
-    Tangent,
     along_next_axis,
     batch_in_front,
     bdim_at,
@@ -40,11 +39,10 @@ from fiveloop.core.primitives.check import (
     canonical_shape,
     check_kind,
 )
-from fiveloop.core.primitives.convert import Operand, operand, promote
+from fiveloop.core.primitives.convert import operand, promote
 from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.primitives.elementwise import select, sub
-from fiveloop.core.rule_types import UndefinedPrimal, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Operand, Tangent, UndefinedPrimal, Zero, define, pure
 from fiveloop.core.trace.tracer import bind, bind1
 
 # reverse

@@ -13,19 +13,13 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import IRValue
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    Tangent,
-    along_next_axis,
-    batch_in_front,
-    reshape,
-)
+from fiveloop.core.primitives.broadcast import along_next_axis, batch_in_front, reshape
 from fiveloop.core.primitives.check import array_avals, bad_value, canonical_axis
 from fiveloop.core.primitives.convert import operand
 from fiveloop.core.primitives.costs import sort_cost
 from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
 from fiveloop.core.primitives.shape import iota
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Tangent, Zero, define, pure
 from fiveloop.core.trace.tracer import bind
 
 

@@ -16,7 +16,6 @@ from fiveloop.core.errors import RuleError, shape_str
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Primitive
 from fiveloop.core.primitives.broadcast import (
-    Tangent,
     batch_in_front,
     jvp_of_one,
     linear_jvp,
@@ -39,8 +38,7 @@ from fiveloop.core.primitives.family import (
     zero_jvp,
 )
 from fiveloop.core.promotion import dtype_kind
-from fiveloop.core.rule_types import Cost, Zero
-from fiveloop.core.rules import define, pure
+from fiveloop.core.rules import Cost, Tangent, Zero, define, pure
 from fiveloop.core.trace.tracer import bind, bind1
 
 sin: Unary = unary(

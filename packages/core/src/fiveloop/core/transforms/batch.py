@@ -15,8 +15,14 @@ from fiveloop.core.ir.graph import changed_refs, reachable
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, used_vars, vars_in_order
 from fiveloop.core.ir.source import Source, function_source
 from fiveloop.core.primitives.broadcast import bdim_at, zeros_of
-from fiveloop.core.rule_types import Body
-from fiveloop.core.rules import abstract_eval_rules, batch_rules, bodies_rules, is_pure, new_eqn
+from fiveloop.core.rules import (
+    Body,
+    abstract_eval_rules,
+    batch_rules,
+    bodies_rules,
+    is_pure,
+    new_eqn,
+)
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import stage_closed

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.dims import Dim, size_of
 from fiveloop.core.ir.avals import Aval
+from fiveloop.core.ir.dims import Dim, size_of
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
 from fiveloop.core.primitives.costs import bytes_of
-from fiveloop.core.rule_types import Body, Cost
-from fiveloop.core.rules import bodies_rules, cost_rules
+from fiveloop.core.rules import Body, Cost, bodies_rules, cost_rules
 
 
 def equation_cost(eqn: Eqn) -> Cost:

@@ -8,7 +8,7 @@ from typing import Any
 from fiveloop.core.array import Value
 from fiveloop.core.ir.interpret import Environment, Step
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
-from fiveloop.core.rule_types import EqnSplit
+from fiveloop.core.rules import EqnSplit
 from fiveloop.core.trace.tracer import Trace, bind, keep_source, use_trace
 
 

@@ -9,8 +9,7 @@ from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
 from fiveloop.core.ir.source import Source
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import jvp_rules
+from fiveloop.core.rules import Tangent, Zero, jvp_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
@@ -26,7 +25,7 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
+from fiveloop.core.transforms.zeros import instantiate, zero_like
 from fiveloop.core.util import Mask, select_by
 
 

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import Split, new_eqn, split_rules
+from fiveloop.core.rules import Split, Tangent, Zero, new_eqn, split_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.modes import is_staging
 from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
@@ -31,7 +30,7 @@ from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
 from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.saving import DEFAULT_PLAN, SavingPlan
-from fiveloop.core.transforms.zeros import Tangent, zero_like
+from fiveloop.core.transforms.zeros import zero_like
 from fiveloop.core.util import Mask, select_by
 
 

@@ -28,9 +28,8 @@ from fiveloop.core.ir.jaxpr import (
     vars_in_order,
 )
 from fiveloop.core.primitives.broadcast import broadcast_in_dim_p
-from fiveloop.core.rule_types import EqnSplit
+from fiveloop.core.rules import EqnSplit, bodies_rules, split_rules, view_rules
 from fiveloop.core.rules import Split as SplitRule
-from fiveloop.core.rules import bodies_rules, split_rules, view_rules
 from fiveloop.core.transforms.replay import replayed
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 from fiveloop.core.transforms.saving import SavingPlan

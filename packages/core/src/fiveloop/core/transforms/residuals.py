@@ -24,10 +24,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fiveloop.core.backend.lazy import csgraph, scipy_sparse
-from fiveloop.core.dims import is_constant, size_of
+from fiveloop.core.ir.dims import is_constant, size_of
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars, vars_in_order
 from fiveloop.core.primitives.costs import bytes_of
-from fiveloop.core.rule_types import Verdict, Weigh
+from fiveloop.core.rules import Verdict, Weigh
 from fiveloop.core.transforms.cost import equation_cost
 
 INFINITE = 2**30

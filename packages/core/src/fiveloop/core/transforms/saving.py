@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in
-from fiveloop.core.rule_types import RECOMPUTE, SAVE, Verdict, Weigh
+from fiveloop.core.rules import RECOMPUTE, SAVE, Verdict, Weigh
 from fiveloop.core.transforms.replay import happens_once
 from fiveloop.core.util import Mask
 

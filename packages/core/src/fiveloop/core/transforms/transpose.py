@@ -14,18 +14,23 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.graph import changed_refs, reachable
 from fiveloop.core.ir.interpret import Environment
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
-from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
-from fiveloop.core.rules import transpose_rules, type_rules
+from fiveloop.core.rules import (
+    Accumulator,
+    Operand,
+    Tangent,
+    UndefinedPrimal,
+    Zero,
+    transpose_rules,
+    type_rules,
+)
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import MISUSE, keep_source, locate
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 from fiveloop.core.transforms.partial_eval import split
 from fiveloop.core.transforms.replay import happens_once
 from fiveloop.core.transforms.saving import SAVE_EVERYTHING
-from fiveloop.core.transforms.zeros import Tangent, add_tangents, instantiate
+from fiveloop.core.transforms.zeros import add_tangents, instantiate
 from fiveloop.core.util import Mask, select_by
-
-Operand = Value | UndefinedPrimal | Accumulator
 
 
 def is_linear(x: Operand) -> bool:

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from fiveloop.core.array import Value
 from fiveloop.core.ir.avals import Aval
-from fiveloop.core.rule_types import Zero
-from fiveloop.core.rules import type_rules
+from fiveloop.core.rules import Tangent, Zero, type_rules
 from fiveloop.core.util import Mask
-
-Tangent = Value | Zero
 
 
 def zeros_of(aval: Aval) -> Value:

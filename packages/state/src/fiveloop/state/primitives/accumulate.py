@@ -20,6 +20,7 @@ from fiveloop.core.extend import (
     select,
     zeros_of,
 )
+from fiveloop.core.rules import Tangent
 from fiveloop.state.discharge.phases import names_each_once
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import AccumEffect
@@ -29,7 +30,6 @@ from fiveloop.state.primitives.common import (
     AccumulateParams,
     IndexParams,
     SwapParams,
-    Tangent,
     accumulate_p,
     accumulator,
     addupdate_p,

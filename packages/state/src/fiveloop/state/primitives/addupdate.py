@@ -16,13 +16,13 @@ from fiveloop.core.extend import (
     bind1,
     define,
 )
+from fiveloop.core.rules import Tangent
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import AccumEffect
 from fiveloop.state.errors import not_differentiated
 from fiveloop.state.monoids import MONOIDS
 from fiveloop.state.primitives.common import (
     IndexParams,
-    Tangent,
     accumulator,
     addupdate_p,
     batched_shares,

@@ -13,14 +13,12 @@ from fiveloop.core.extend import (
     Aval,
     Primitive,
     ShapedArray,
-    Zero,
     move_axis,
     move_batch,
 )
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.monoids import Monoid
 
-Tangent = Value | Zero
 P = TypeVar("P", bound="IndexParams")
 
 

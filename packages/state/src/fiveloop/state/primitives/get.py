@@ -18,11 +18,11 @@ from fiveloop.core.extend import (
     define,
     zero_like,
 )
+from fiveloop.core.rules import Tangent
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import ReadEffect
 from fiveloop.state.primitives.common import (
     IndexParams,
-    Tangent,
     accumulator,
     addupdate_p,
     batched_index,

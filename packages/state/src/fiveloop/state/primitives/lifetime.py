@@ -24,10 +24,11 @@ from fiveloop.core.extend import (
     move_batch,
     zero_like,
 )
+from fiveloop.core.rules import Tangent
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import ReadEffect
-from fiveloop.state.primitives.common import IndexParams, Tangent, accumulator, addupdate_p
+from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p
 from fiveloop.state.refs import EagerRef
 
 

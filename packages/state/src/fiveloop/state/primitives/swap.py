@@ -32,6 +32,7 @@ from fiveloop.core.extend import (
     zero_like,
     zeros_of,
 )
+from fiveloop.core.rules import Tangent
 from fiveloop.state.discharge.phases import names_each_once
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
 from fiveloop.state.effects import ReadEffect, WriteEffect
@@ -39,7 +40,6 @@ from fiveloop.state.errors import not_batched, not_differentiated
 from fiveloop.state.primitives.common import (
     IndexParams,
     SwapParams,
-    Tangent,
     accumulator,
     addupdate_p,
     batched_index,
