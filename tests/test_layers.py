@@ -31,7 +31,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("array", "array_methods", "fixed", "promotion", "rules", "passes", "sharing"),
     ("lower",),
     ("trace",),
-    ("primitives",),
+    ("primitives", "prims"),
     (
         "index_apart",
         "index_bounds",

@@ -10,7 +10,6 @@ from . import operator_frames as _operator_frames
 from . import operators as _operators
 from . import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
-from . import engine as _engine
 from . import extend as _extend
 from . import tree
 from .api.autodiff import jvp, linear_transpose, linearize, vjp
@@ -58,9 +57,8 @@ from .primitives.collectives import (
     psum_scatter,
     pswapaxes,
 )
-from .pytree import (
+from fiveloop.core.pytree import (
     Pytree,
-    TreeDef,
     keystr,
     leaf_paths,
     register_dataclass,
@@ -72,6 +70,7 @@ from .pytree import (
     tree_structure,
     tree_unflatten,
 )
+from fiveloop.core.backend.tree import TreeDef
 from .rules import RECOMPUTE, SAVE, Verdict
 from .trace.boundary import full_tracebacks
 from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile_time_eval

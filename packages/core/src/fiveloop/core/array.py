@@ -7,15 +7,9 @@ from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from fiveloop.core.array_methods import Methods
-from fiveloop.core.backend import client
-from fiveloop.core.backend.call import register_array_class
+from fiveloop.core import array_methods, errors, ir, rules
+from fiveloop.core.backend import call, client
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
-from fiveloop.core.errors import STATIC, DonatedError, TracerError, add_source, at_source, no_array
-from fiveloop.core.ir.avals import Aval, ShapedArray, short_dtype
-from fiveloop.core.ir.dims import Shape
-from fiveloop.core.ir.source import user_source
-from fiveloop.core.rules import type_rules
 
 OPS: dict[str, Callable[..., Any]] = {}
 """The functions behind operators, filled in by `operators` above the primitives."""
@@ -34,19 +28,19 @@ class InplaceNote(Protocol):
     def handed_on(self, value: Value, /) -> InplaceNote | None: ...
 
 
-class Value(Methods):
+class Value(array_methods.Methods):
     """Anything that a program computes with: an array, a tracer, a Ref. It has NumPy's operators and methods."""
 
     __slots__ = ("_note",)
     _note: InplaceNote | None
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         """The type of this value."""
         raise TypeError(f"{type(self).__name__} has no type")
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ir.Shape:
         """The size along each axis."""
         return self.aval.shape
 
@@ -86,27 +80,27 @@ class Value(Methods):
     def __len__(self) -> int:
         if not self.aval.shape:
             raise TypeError(
-                f"len: expected a value with axes, got {self.aval}{at_source(user_source())}"
+                f"len: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
             )
         return self.aval.shape[0]
 
     def __iter__(self) -> Iterator[Value]:
         if not self.aval.shape:
             raise TypeError(
-                f"iter: expected a value with axes, got {self.aval}{at_source(user_source())}"
+                f"iter: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
             )
         if self.aval.accumulates:
             raise TypeError(
                 f"iter: expected an array, got {self.aval}; go over what it holds, `for row in ref[...]`, or over its "
-                f"parts, `for i in range(len(ref)): ref.at[i]`{at_source(user_source())}"
+                f"parts, `for i in range(len(ref)): ref.at[i]`{errors.at_source(ir.user_source())}"
             )
         return iter(OPS["unstack"](self))
 
     def __getitem__(self, index: Any) -> Value:
-        return type_rules(self.aval).getitem(self, index)  # type: ignore[no-any-return]
+        return rules.type_rules(self.aval).getitem(self, index)  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, x: Any) -> None:
-        type_rules(self.aval).setitem(self, index, x)
+        rules.type_rules(self.aval).setitem(self, index, x)
 
     def __add__(self, other: Any) -> Value:
         return OPS["add"](self, other)  # type: ignore[no-any-return]
@@ -120,7 +114,7 @@ class Value(Methods):
         if self.aval.accumulates:
             raise TypeError(
                 f"`+=` on a Ref of type {self.aval} would give its name to a sum: write `ref[...] += x`, or "
-                f"`ref[index] += x`{at_source(user_source())}"
+                f"`ref[index] += x`{errors.at_source(ir.user_source())}"
             )
         return OPS["add"](self, other)  # type: ignore[no-any-return]
 
@@ -244,7 +238,7 @@ class Value(Methods):
     def __hash__(self) -> int:
         raise TypeError(
             f"a value of type {self.aval} has no hash, as its elements are what is compared; as a key use "
-            f"`x.item()`, `np.asarray(x).tobytes()` or `id(x)`{at_source(user_source())}"
+            f"`x.item()`, `np.asarray(x).tobytes()` or `id(x)`{errors.at_source(ir.user_source())}"
         )
 
     def __copy__(self) -> Self:
@@ -261,7 +255,7 @@ class Value(Methods):
         """Refuse to be a host value: this is neither an array nor traced, so it holds an array."""
         raise TypeError(
             f"expected an array to be made {what}, got {self.aval}; read a Ref first: `ref[...]`"
-            f"{at_source(user_source())}"
+            f"{errors.at_source(ir.user_source())}"
         )
 
     def __bool__(self) -> bool:
@@ -272,11 +266,13 @@ class Value(Methods):
     def __int__(self) -> int:
         self._refuse(
             "an int",
-            f"sizes and bounds must be known while tracing: {STATIC}; else keep it an array",
+            f"sizes and bounds must be known while tracing: {errors.STATIC}; else keep it an array",
         )
 
     def __float__(self) -> float:
-        self._refuse("a float", f"keep it an array; if it must be known while tracing: {STATIC}")
+        self._refuse(
+            "a float", f"keep it an array; if it must be known while tracing: {errors.STATIC}"
+        )
 
     def __complex__(self) -> complex:
         self._refuse("a complex number", "keep it an array")
@@ -284,7 +280,7 @@ class Value(Methods):
     def __index__(self) -> int:
         self._refuse(
             "an index or a size",
-            f"sizes and bounds must be known while tracing: {STATIC}; to index a NumPy array or a list with it, "
+            f"sizes and bounds must be known while tracing: {errors.STATIC}; to index a NumPy array or a list with it, "
             "`fiveloop.numpy.asarray(table)[i]`; to slice at it, `x[ds(start, size)]`; to loop, `fori_loop`",
         )
 
@@ -337,7 +333,7 @@ class Concrete(Value):
         if not index and self.size != 1:
             raise ValueError(
                 f"item: expected a value of one element, got {self.aval}; give an index, or use `x.tolist()`"
-                f"{at_source(user_source())}"
+                f"{errors.at_source(ir.user_source())}"
             )
         return self.numpy().item(*index)
 
@@ -354,7 +350,7 @@ class Concrete(Value):
         if self.size != 1:
             raise ValueError(
                 f"bool: expected a value of one element, got {self.aval}; reduce it with `x.any()` or `x.all()`"
-                f"{at_source(user_source())}"
+                f"{errors.at_source(ir.user_source())}"
             )
         return bool(self.numpy().item())
 
@@ -377,7 +373,7 @@ class Concrete(Value):
         if host.ndim or kind not in kinds:
             wanted = {"iu": "an integer", "biuf": "a real number"}.get(kinds, "a number")
             raise TypeError(
-                f"{what}: expected {wanted} without axes, got {self.aval}{at_source(user_source())}"
+                f"{what}: expected {wanted} without axes, got {self.aval}{errors.at_source(ir.user_source())}"
             )
         return host.item()
 
@@ -385,7 +381,7 @@ class Concrete(Value):
         if spec and self.shape:
             raise TypeError(
                 f"format: expected a value without axes for the format {spec!r}, got {self.aval}; format its "
-                f"elements, `x.tolist()`, or use np.array2string{at_source(user_source())}"
+                f"elements, `x.tolist()`, or use np.array2string{errors.at_source(ir.user_source())}"
             )
         return format(self.item(), spec) if spec else str(self)
 
@@ -405,22 +401,22 @@ class Array(Concrete):
         return self._a
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self._a.aval  # type: ignore[no-any-return]  # the buffer gives back the aval that it was made with
 
     def numpy(self) -> np.ndarray[Any, Any]:
         try:
             return client.to_numpy(self._a)
-        except DonatedError as error:
-            add_source(error, user_source())
+        except errors.DonatedError as error:
+            errors.add_source(error, ir.user_source())
             raise
 
     def block_until_ready(self) -> Array:
         """Wait until the elements have been computed, and raise what went wrong."""
         try:
             client.wait_for(self._a)
-        except DonatedError as error:
-            add_source(error, user_source())
+        except errors.DonatedError as error:
+            errors.add_source(error, ir.user_source())
             raise
         return self
 
@@ -448,7 +444,7 @@ class Array(Concrete):
         return str(self.numpy())
 
 
-register_array_class(Array)
+call.register_array_class(Array)
 
 
 class Scalar(Concrete):
@@ -467,12 +463,12 @@ class Scalar(Concrete):
     ) -> None:
         self.host = host
         self.number = number
-        self._aval = ShapedArray((), host.dtype, weak_type)
+        self._aval = ir.ShapedArray((), host.dtype, weak_type)
         self._on_device: Array | None = None
         self._note = None
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self._aval
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -490,7 +486,7 @@ class Scalar(Concrete):
         return self._on_device
 
     def __repr__(self) -> str:
-        return f"Scalar({self.host.item()}, dtype={short_dtype(self.host.dtype)})"
+        return f"Scalar({self.host.item()}, dtype={ir.short_dtype(self.host.dtype)})"
 
     def __str__(self) -> str:
         return str(self.host.item())
@@ -502,7 +498,7 @@ def _unpickle(host: np.ndarray[Any, Any], weak_type: bool) -> Array:
 
 def device_put(x: np.ndarray[Any, Any], weak_type: bool = False) -> Array:
     """A NumPy array's copy on the device, with the same shape and dtype."""
-    return Array(client.put(x, ShapedArray(x.shape, x.dtype, weak_type)))
+    return Array(client.put(x, ir.ShapedArray(x.shape, x.dtype, weak_type)))
 
 
 def copied(x: Array) -> Array:
@@ -518,7 +514,7 @@ def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
         if not _INT64.min <= x <= _INT64.max:
             named = f"{what}: " if what else ""
             raise OverflowError(
-                f"{named}the integer {x} does not fit int64{at_source(user_source())}"
+                f"{named}the integer {x} does not fit int64{errors.at_source(ir.user_source())}"
             )
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
@@ -552,10 +548,10 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
     if isinstance(x, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(x), what)
     if any(c.__name__ == "Tracer" and c.__module__.startswith("jax.") for c in type(x).__mro__):
-        raise TracerError(
+        raise errors.TracerError(
             f"{what} must be a value of fiveloop, got {x!r}, which a transform of jax is tracing; use fiveloop's "
             "`jit`, `grad` and `vmap` around functions of fiveloop, or call them from jax by `jax.pure_callback`"
-            f"{at_source(user_source())}"
+            f"{errors.at_source(ir.user_source())}"
         )
     if isinstance(x, HasJaxArray):
         return as_value(x.__jax_array__(), what)
@@ -563,7 +559,7 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
         return _from_numpy(np.asarray(x), what)
     if hasattr(x, "__dlpack__"):
         return _from_numpy(np.from_dlpack(x), what)
-    raise no_array(what, x, user_source())
+    raise errors.no_array(what, x, ir.user_source())
 
 
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
@@ -571,14 +567,14 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
     if is_record or x.dtype.kind in "OSUMm" or x.dtype.char in "gG":
         raise TypeError(
             f"{what} must hold numbers of at most 64 bits a part, got a NumPy array of dtype {x.dtype}"
-            f"{at_source(user_source())}"
+            f"{errors.at_source(ir.user_source())}"
         )
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if x.dtype not in ELEMENT_TYPES:
         raise TypeError(
             f"{what} must be of a dtype that arrays can have, got a NumPy array of dtype {x.dtype}; convert it first, "
-            f"to int8 or float32 for example{at_source(user_source())}"
+            f"to int8 or float32 for example{errors.at_source(ir.user_source())}"
         )
     return Scalar(x.copy()) if x.ndim == 0 else device_put(x)
 
@@ -596,4 +592,4 @@ def to_array(x: Value) -> Array:
         return x
     if isinstance(x, Scalar):
         return x.on_device()
-    raise TracerError(f"expected a concrete array, got a traced value of type {x.aval}")
+    raise errors.TracerError(f"expected a concrete array, got a traced value of type {x.aval}")

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fiveloop.core.errors import at_source
-from fiveloop.core.ir.source import user_source
-from fiveloop.core.rules import type_rules
+from fiveloop.core import errors, ir, rules
 
 if TYPE_CHECKING:
     from fiveloop.core.array import ArrayLike, Value
@@ -107,16 +105,19 @@ class Methods:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # which Python and NumPy ask for, and do without
                 raise AttributeError(name, name=name, obj=self)
-            if name in (methods := type_rules(self.aval).methods):
+            if name in (methods := rules.type_rules(self.aval).methods):
                 return partial(methods[name], self)
             if name in ABSENT:
                 raise AttributeError(
-                    f"a value of type {self.aval} has no attribute {name!r}: {ABSENT[name]}{at_source(user_source())}",
+                    (
+                        f"a value of type {self.aval} has no attribute {name!r}: {ABSENT[name]}"
+                        f"{errors.at_source(ir.user_source())}"
+                    ),
                     name=name,
                     obj=self,
                 )
             raise AttributeError(
-                f"a value of type {self.aval} has no attribute {name!r}{at_source(user_source())}",
+                f"a value of type {self.aval} has no attribute {name!r}{errors.at_source(ir.user_source())}",
                 name=name,
                 obj=self,
             )
@@ -200,7 +201,8 @@ class Methods:
         _no_out("take", out)
         if mode != "raise":
             raise ValueError(
-                f"take: expected no mode but 'raise', got {mode!r}; clip or wrap the indices{at_source(user_source())}"
+                f"take: expected no mode but 'raise', got {mode!r}; clip or wrap the indices"
+                f"{errors.at_source(ir.user_source())}"
             )
         return METHODS["take"](self, indices, axis)
 
@@ -341,5 +343,5 @@ def _no_out(fun: str, out: object) -> None:
     if out is not None:
         raise TypeError(
             f"{fun}: expected no `out`, got one of type {type(out).__name__}; results are new arrays, to be copied "
-            f"by the caller: `out[...] = x.{fun}()`{at_source(user_source())}"
+            f"by the caller: `out[...] = x.{fun}()`{errors.at_source(ir.user_source())}"
         )

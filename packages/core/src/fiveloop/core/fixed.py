@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
-from fiveloop.core.ir.source import user_source
+from fiveloop.core import array, errors, ir
 
 
-def setter(kind: type[Value], name: str) -> Callable[[Any, Any], None]:
+def setter(kind: type[array.Value], name: str) -> Callable[[Any, Any], None]:
     """What sets an attribute of a class, without asking its `__setattr__`."""
     return vars(kind)[name].__set__  # type: ignore[no-any-return]  # of a slot, by definition
 
 
-class Fixed(Value):
+class Fixed(array.Value):
     """A value whose class is no name that users know: it says itself that it takes no attributes.
 
     That takes time: what is made often sets its own by `setter`.
@@ -32,7 +30,7 @@ class Fixed(Value):
             )
             raise AttributeError(
                 f"a value of type {self.aval} has no attribute {name!r} that can be set{told}"
-                f"{at_source(user_source())}",
+                f"{errors.at_source(ir.user_source())}",
                 name=name,
                 obj=self,
             ) from None

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fiveloop.core import ir, prims
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.indexer import At, Indexer, Lane, Span, is_dynamic
-from fiveloop.core.ir.dims import Dim, Shape, is_empty, same_shape
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, transpose
-from fiveloop.core.primitives.elementwise import select
-from fiveloop.core.primitives.index import dynamic_slice, dynamic_update_slice, static_slice
-from fiveloop.core.primitives.monoids import MONOIDS
-from fiveloop.core.primitives.shape import pad, reverse
 
 
 @dataclass
@@ -22,7 +17,7 @@ class _Block:
     """One block of an array: where it starts and ends, and the order of its axes in the result."""
 
     starts: list[Value | int]
-    extents: list[Dim]
+    extents: list[ir.Dim]
     strides: list[int]
     reversed: list[int]
     perm: list[int]
@@ -32,18 +27,18 @@ class _Block:
     def is_static(self) -> bool:
         return all(isinstance(s, int) for s in self.starts)
 
-    def sizes(self, indexer: Indexer) -> Shape:
+    def sizes(self, indexer: Indexer) -> ir.Shape:
         """The block's shape after strides, in the order of the array's axes."""
         pairs = zip(indexer.entries, self.extents, strict=True)
         return tuple(e.size if isinstance(e, Span) else n for e, n in pairs)
 
 
-def _block(shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Block:
+def _block(shape: ir.Shape, indexer: Indexer, operands: Sequence[Value]) -> _Block:
     block = _Block([], [], [], [], [], indexer.dynamic_axes if indexer.drops else ())
     given = iter(operands)
     for axis, e in enumerate(indexer.entries):
         start: Value | int = next(given) if is_dynamic(e) else 0
-        extent: Dim = 1
+        extent: ir.Dim = 1
         match e:
             case At(int(low)):
                 start = low
@@ -74,8 +69,8 @@ def _read(x: Value, block: _Block) -> Value:
     """The block's whole extent, strides not yet taken."""
     if block.is_static:
         low = [s for s in block.starts if isinstance(s, int)]
-        return static_slice(x, low, [s + n for s, n in zip(low, block.extents, strict=True)])
-    return dynamic_slice(x, _dynamic_starts(block), block.extents, block.drops)
+        return prims.static_slice(x, low, [s + n for s, n in zip(low, block.extents, strict=True)])
+    return prims.dynamic_slice(x, _dynamic_starts(block), block.extents, block.drops)
 
 
 def _dynamic_starts(block: _Block) -> list[Value]:
@@ -87,23 +82,23 @@ def _dynamic_starts(block: _Block) -> list[Value]:
 def take_block(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
     """What a block indexer reads from `x`."""
     if _names_nothing(x, indexer):
-        return broadcast_in_dim(Scalar(np.zeros((), x.dtype)), indexer.result_shape, ())
+        return prims.broadcast_in_dim(Scalar(np.zeros((), x.dtype)), indexer.result_shape, ())
     block = _block(x.shape, indexer, operands)
     if block.is_static:
         low = [s for s in block.starts if isinstance(s, int)]
         limit = [s + n for s, n in zip(low, block.extents, strict=True)]
-        out = static_slice(x, low, limit, block.strides)
+        out = prims.static_slice(x, low, limit, block.strides)
     else:
         out = _read(x, block)
-        out = static_slice(out, [0] * x.ndim, block.extents, block.strides)
+        out = prims.static_slice(out, [0] * x.ndim, block.extents, block.strides)
     if block.reversed:
-        out = reverse(out, tuple(block.reversed))
-    return reshape(permuted(out, block.perm), indexer.result_shape)
+        out = prims.reverse(out, tuple(block.reversed))
+    return prims.reshape(permuted(out, block.perm), indexer.result_shape)
 
 
 def _names_nothing(x: Value, indexer: Indexer) -> bool:
     """Whether it is a mask without axes that is False, of an array without axes."""
-    return not x.ndim and is_empty(indexer.result_shape)
+    return not x.ndim and ir.is_empty(indexer.result_shape)
 
 
 def put_block(x: Value, indexer: Indexer, operands: Sequence[Value], v: Value, kind: str) -> Value:
@@ -112,35 +107,35 @@ def put_block(x: Value, indexer: Indexer, operands: Sequence[Value], v: Value, k
         return x
     block = _block(x.shape, indexer, operands)
     sizes = block.sizes(indexer)
-    v = reshape(v, tuple(sizes[axis] for axis in block.perm))
+    v = prims.reshape(v, tuple(sizes[axis] for axis in block.perm))
     v = permuted(v, inverse(block.perm))
     if block.reversed:
-        v = reverse(v, tuple(block.reversed))
-    whole = same_shape(block.extents, x.shape) and not block.drops
+        v = prims.reverse(v, tuple(block.reversed))
+    whole = ir.same_shape(block.extents, x.shape) and not block.drops
     if kind != "set" or any(by != 1 for by in block.strides):
         old = x if whole else _read(x, block)
         v = _combined(old, v, block, kind)
     if whole:
         return v
-    return dynamic_update_slice(x, v, _dynamic_starts(block), block.drops)
+    return prims.dynamic_update_slice(x, v, _dynamic_starts(block), block.drops)
 
 
 def _combined(old: Value, v: Value, block: _Block, kind: str) -> Value:
     """The new contents of the block's whole extent."""
     if all(by == 1 for by in block.strides):
-        return MONOIDS[kind].combine_evenly(old, v)
+        return prims.MONOIDS[kind].combine_evenly(old, v)
     nothing = [0] * old.ndim
     between = [by - 1 for by in block.strides]
-    holes = broadcast_in_dim(Scalar(np.asarray(True)), v.shape, ())
-    mask = pad(holes, Scalar(np.asarray(False)), nothing, nothing, between)
-    spread = pad(v, Scalar(np.zeros((), v.dtype)), nothing, nothing, between)
-    new = spread if kind == "set" else MONOIDS[kind].combine_evenly(old, spread)
-    return select(mask, new, old)
+    holes = prims.broadcast_in_dim(Scalar(np.asarray(True)), v.shape, ())
+    mask = prims.pad(holes, Scalar(np.asarray(False)), nothing, nothing, between)
+    spread = prims.pad(v, Scalar(np.zeros((), v.dtype)), nothing, nothing, between)
+    new = spread if kind == "set" else prims.MONOIDS[kind].combine_evenly(old, spread)
+    return prims.select(mask, new, old)
 
 
 def permuted(x: Value, perm: Sequence[int]) -> Value:
     """The axes of `x` in another order."""
-    return x if list(perm) == list(range(len(perm))) else transpose(x, tuple(perm))
+    return x if list(perm) == list(range(len(perm))) else prims.transpose(x, tuple(perm))
 
 
 def inverse(perm: Sequence[int]) -> list[int]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from fiveloop.core import indexing, ir, prims
 from fiveloop.core.array import Value
 from fiveloop.core.indexer import Entry, Indexer, Span, is_dynamic
-from fiveloop.core.indexing import put, resolve, take
-from fiveloop.core.ir.dims import Shape
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, zeros_of
-from fiveloop.core.primitives.elementwise import bitwise_and, equal, select, sub
 
 
 def can_be_masked(indexer: Indexer) -> bool:
@@ -21,35 +18,37 @@ def can_be_masked(indexer: Indexer) -> bool:
     return not indexer.pick_shape
 
 
-def zero_outside(shape: Shape, indexer: Indexer, index: Sequence[Value], found: Value) -> Value:
+def zero_outside(shape: ir.Shape, indexer: Indexer, index: Sequence[Value], found: Value) -> Value:
     """What an index reads that drops, of what is found where it fits."""
     fits, moves = _apart(shape, indexer, index)
-    moved = take(found, _within(indexer).dropping(), moves, resolved=True) if moves else found
-    return _where(fits, moved, zeros_of(moved.aval), indexer)
+    moved = (
+        indexing.take(found, _within(indexer).dropping(), moves, resolved=True) if moves else found
+    )
+    return _where(fits, moved, prims.zeros_of(moved.aval), indexer)
 
 
 def old_outside(
-    shape: Shape, indexer: Indexer, index: Sequence[Value], new: Value, old: Value
+    shape: ir.Shape, indexer: Indexer, index: Sequence[Value], new: Value, old: Value
 ) -> Value:
     """What to write where an index fits, that drops: what is new, and the old elements that it does not name."""
     fits, moves = _apart(shape, indexer, index)
     if moves:
-        new = put(old, _within(indexer).dropping(), moves, new, resolved=True)
+        new = indexing.put(old, _within(indexer).dropping(), moves, new, resolved=True)
     return _where(fits, new, old, indexer)
 
 
 def _apart(
-    shape: Shape, indexer: Indexer, index: Sequence[Value]
+    shape: ir.Shape, indexer: Indexer, index: Sequence[Value]
 ) -> tuple[list[Value], list[Value]]:
     """Whether each single position fits, and how far each span is from where it does."""
-    given = resolve(shape, indexer.dropping(), index)
-    fitting = resolve(shape, indexer.fitting(), index)
+    given = indexing.resolve(shape, indexer.dropping(), index)
+    fitting = indexing.resolve(shape, indexer.fitting(), index)
     fits, moves = [], []
     for axis, i, k in zip(indexer.dynamic_axes, given, fitting, strict=True):
         if _is_wide(indexer.entries[axis]):
-            moves.append(sub(i, k))
+            moves.append(prims.sub(i, k))
         else:
-            fits.append(equal(i, k))
+            fits.append(prims.equal(i, k))
     return fits, moves
 
 
@@ -70,6 +69,6 @@ def _where(fits: Sequence[Value], x: Value, y: Value, indexer: Indexer) -> Value
     """`x` where all positions fit, and `y` elsewhere."""
     if not fits:
         return x
-    flag = reduce(bitwise_and, fits)
+    flag = reduce(prims.bitwise_and, fits)
     lanes = [k for k, paired in enumerate(indexer.paired) if paired]
-    return select(broadcast_in_dim(flag, x.shape, lanes), x, y)
+    return prims.select(prims.broadcast_in_dim(flag, x.shape, lanes), x, y)

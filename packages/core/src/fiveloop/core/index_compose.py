@@ -8,25 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core.array import Scalar, Value
-from fiveloop.core.index_parse import bad_index
+from fiveloop.core import array, index_parse, indexing, ir, prims
 from fiveloop.core.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
-from fiveloop.core.indexing import take
-from fiveloop.core.ir.dims import Dim, Shape, same_dim
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, full
-from fiveloop.core.primitives.elementwise import (
-    add,
-    bitwise_and,
-    bitwise_not,
-    less,
-    mul,
-    select,
-    sub,
-)
-from fiveloop.core.primitives.index import common_index_dtype, index_dtype, resolve_index
-from fiveloop.core.primitives.shape import iota
 
-Position: TypeAlias = Value | int
+Position: TypeAlias = array.Value | int
 Label: TypeAlias = int | str
 """An axis of what is selected: the axis of the array that it walks along, a new one, or one of the picks."""
 NEW, PICK = "new", "pick"
@@ -36,9 +21,9 @@ NEW, PICK = "new", "pick"
 class Placed:
     """An index into an array of a shape, with its operands."""
 
-    shape: Shape
+    shape: ir.Shape
     indexer: Indexer
-    operands: Sequence[Value]
+    operands: Sequence[array.Value]
     drops: bool = False
 
     def axes(self) -> list[Axis]:
@@ -64,15 +49,18 @@ class Axis:
     """One axis of an array: the entry of an index for it, and its operand, if it has one."""
 
     entry: Entry
-    operand: Value | None
-    size: Dim
+    operand: array.Value | None
+    size: ir.Dim
     drops: bool
 
     @property
     def is_whole(self) -> bool:
         e = self.entry
         return (
-            isinstance(e, Span) and e.start == 0 and e.stride == 1 and same_dim(e.size, self.size)
+            isinstance(e, Span)
+            and e.start == 0
+            and e.stride == 1
+            and ir.same_dim(e.size, self.size)
         )
 
     @property
@@ -82,19 +70,19 @@ class Axis:
             assert isinstance(self.entry, At | Span), "unreachable: picks have operands"
             return self.entry.start or 0
         window = self.entry.extent if isinstance(self.entry, Span) else 1
-        dtype = index_dtype(self.operand.dtype)
-        return resolve_index(self.operand, self.size, None if self.drops else window, dtype)
+        dtype = prims.index_dtype(self.operand.dtype)
+        return prims.resolve_index(self.operand, self.size, None if self.drops else window, dtype)
 
 
 def compose(
-    shape: Shape,
+    shape: ir.Shape,
     outer: Indexer,
-    outer_operands: Sequence[Value],
+    outer_operands: Sequence[array.Value],
     inner: Indexer,
-    inner_operands: Sequence[Value],
+    inner_operands: Sequence[array.Value],
     *,
     drops: bool = False,
-) -> tuple[Indexer, list[Value]]:
+) -> tuple[Indexer, list[array.Value]]:
     """The index into an array of `shape` that selects what `inner` selects of what `outer` selects.
 
     An operand of `inner` is in bounds of what `outer` selects, or is clamped to that; or, if the index is to be one
@@ -105,7 +93,7 @@ def compose(
     return _axis_by_axis(first, second) or _by_positions(first, second)
 
 
-def composes_alike(shape: Shape, outer: Indexer, inner: Indexer) -> bool:
+def composes_alike(shape: ir.Shape, outer: Indexer, inner: Indexer) -> bool:
     """Whether the composed index is one for a read and a write: no run-time position is counted in a part of an axis.
 
     A read clamps such a position to the part, and a write leaves out what lies outside of the part.
@@ -124,14 +112,14 @@ def composes_alike(shape: Shape, outer: Indexer, inner: Indexer) -> bool:
     )
 
 
-def _is_separate(outer: Axis, entry: Entry, size: Dim) -> bool:
+def _is_separate(outer: Axis, entry: Entry, size: ir.Dim) -> bool:
     """Whether one of two entries selects all of an axis, or both are known."""
     inner = Axis(entry, None, size, False)
     known = not is_dynamic(outer.entry) and not is_dynamic(entry)
     return known or outer.is_whole or inner.is_whole
 
 
-def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] | None:
+def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[array.Value]] | None:
     """The entries of both indices combined; None where no entry stands for both."""
     places = inner.indexer.pick_shape and not any(
         isinstance(e, Pick) for e in inner.indexer.entries
@@ -144,13 +132,13 @@ def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] |
         return None
     inside = dict(within)
     entries: list[Entry] = []
-    operands: list[Value] = []
+    operands: list[array.Value] = []
     for k, axis in enumerate(outer.axes()):
         found = _combined(axis, inside[k]) if k in inside else (axis.entry, axis.operand)
         if found is None:
             return None
         entries.append(found[0])
-        operands += [found[1]] if isinstance(found[1], Value) else []
+        operands += [found[1]] if isinstance(found[1], array.Value) else []
     layout = [labels[k] if isinstance(k, int) else k for k in inner.labels()]
     new_axes = tuple(k for k, label in enumerate(layout) if label == NEW)
     before = layout[: layout.index(PICK)] if PICK in layout else []
@@ -176,7 +164,7 @@ def _combined(outer: Axis, inner: Axis) -> tuple[Entry, Position | None] | None:
     if inner.drops and isinstance(entry, Span) and entry.start is None:
         return None  # what lies in the array, but outside of the span, is left out one by one
     position = _affine(outer.position, span.stride, inner.position)
-    if inner.drops and isinstance(position, Value):
+    if inner.drops and isinstance(position, array.Value):
         position = _not_from_end(position, outer.size)
         if inner.operand is not None:
             position = _or_behind(inner, position, outer.size)
@@ -196,29 +184,29 @@ def _affine(start: Position, stride: int, k: Position) -> Position:
     """`start + stride * k`."""
     if isinstance(start, int) and isinstance(k, int):
         return start + stride * k
-    first, count, by = common_index_dtype([start, k, stride])
-    steps = count if stride == 1 else mul(count, by)
-    return add(broadcast_in_dim(first, steps.shape, ()), steps)
+    first, count, by = prims.common_index_dtype([start, k, stride])
+    steps = count if stride == 1 else prims.mul(count, by)
+    return prims.add(prims.broadcast_in_dim(first, steps.shape, ()), steps)
 
 
-def _not_from_end(position: Value, size: Dim) -> Value:
+def _not_from_end(position: array.Value, size: ir.Dim) -> array.Value:
     """The index that means a position, also one before the first element."""
-    zero, count = (full(position.shape, n, position.dtype) for n in (0, size))
-    return select(less(position, zero), sub(position, count), position)
+    zero, count = (prims.full(position.shape, n, position.dtype) for n in (0, size))
+    return prims.select(prims.less(position, zero), prims.sub(position, count), position)
 
 
-def _or_behind(axis: Axis, position: Value, size: Dim) -> Value:
+def _or_behind(axis: Axis, position: array.Value, size: ir.Dim) -> array.Value:
     """A position where what it was made of is in bounds of an axis, and elsewhere the first behind the end."""
-    k, zero, count = common_index_dtype([axis.position, 0, axis.size])
-    zero, count = (broadcast_in_dim(n, k.shape, ()) for n in (zero, count))
-    inside = bitwise_and(less(k, count), bitwise_not(less(k, zero)))
-    return select(inside, position, full(position.shape, size, position.dtype))
+    k, zero, count = prims.common_index_dtype([axis.position, 0, axis.size])
+    zero, count = (prims.broadcast_in_dim(n, k.shape, ()) for n in (zero, count))
+    inside = prims.bitwise_and(prims.less(k, count), prims.bitwise_not(prims.less(k, zero)))
+    return prims.select(inside, position, prims.full(position.shape, size, position.dtype))
 
 
-def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
+def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[array.Value]]:
     """The index as arrays of positions, one for each axis of the array."""
     if not outer.shape:
-        bad_index(
+        index_parse.bad_index(
             f"expected an integer or a slice for a new axis of a view, got [{inner.indexer}]; index the Ref "
             "without `None` first"
         )
@@ -226,33 +214,33 @@ def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
     found = [positions(axis, k, labels, inner.shape) for k, axis in enumerate(outer.axes())]
     shape = inner.indexer.result_shape
     if not inner.shape:  # one element, perhaps several times
-        operands = [broadcast_in_dim(x, shape, ()) for x in found]
+        operands = [prims.broadcast_in_dim(x, shape, ()) for x in found]
     elif inner.drops:
         operands = [_or_behind_all(x, n, inner) for x, n in zip(found, outer.shape, strict=True)]
     else:
-        operands = [take(x, inner.indexer, inner.operands) for x in found]
+        operands = [indexing.take(x, inner.indexer, inner.operands) for x in found]
     picks = tuple(Pick() for _ in operands)
     return Indexer(picks, shape), operands
 
 
-def _or_behind_all(x: Value, size: Dim, inner: Placed) -> Value:
+def _or_behind_all(x: array.Value, size: ir.Dim, inner: Placed) -> array.Value:
     """What an index reads of positions along an axis; where it lies outside, the first behind the end."""
-    count = full((), size, x.dtype)
-    x = sub(x, broadcast_in_dim(count, x.shape, ()))
-    found = take(x, inner.indexer.dropping(), inner.operands)
-    return add(found, broadcast_in_dim(count, found.shape, ()))
+    count = prims.full((), size, x.dtype)
+    x = prims.sub(x, prims.broadcast_in_dim(count, x.shape, ()))
+    found = indexing.take(x, inner.indexer.dropping(), inner.operands)
+    return prims.add(found, prims.broadcast_in_dim(count, found.shape, ()))
 
 
-def positions(axis: Axis, k: int, labels: Sequence[Label], shape: Shape) -> Value:
+def positions(axis: Axis, k: int, labels: Sequence[Label], shape: ir.Shape) -> array.Value:
     """For each element that is selected, where it stands along an axis of the array."""
     position, entry = axis.position, axis.entry
     along = [at for at, label in enumerate(labels) if label == PICK]
     if isinstance(entry, Span):
-        position = _affine(position, entry.stride, iota(np.int32, entry.size))
+        position = _affine(position, entry.stride, prims.iota(np.int32, entry.size))
         along = [labels.index(k)]
     elif isinstance(entry, At):
         along = []
-    value = Scalar(np.asarray(position, np.int32)) if isinstance(position, int) else position
+    value = array.Scalar(np.asarray(position, np.int32)) if isinstance(position, int) else position
     if axis.drops and axis.operand is not None:
         value = _not_from_end(value, axis.size)
-    return broadcast_in_dim(value, shape, along)
+    return prims.broadcast_in_dim(value, shape, along)

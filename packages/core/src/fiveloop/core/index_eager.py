@@ -11,17 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fiveloop.core.array import Array, Scalar, Value, as_value, to_array
+from fiveloop.core import array, index_parse, indexing, ir, promotion, trace, util
 from fiveloop.core.backend.client import Buffer
-from fiveloop.core.index_parse import normalize
 from fiveloop.core.indexer import At, Entry, Indexer, Span, around_block
-from fiveloop.core.indexing import check_kind, check_write, put_kind, take
-from fiveloop.core.ir.dims import Shape, same_dim
 from fiveloop.core.lower.dispatch import eager_program, explain
-from fiveloop.core.promotion import Typed, check_narrowing, host_scalar
-from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import is_concrete
-from fiveloop.core.util import remembered
 
 Flags: TypeAlias = tuple[bool, bool]
 LARGE = 2**18
@@ -36,27 +29,27 @@ class _Plan:
     """
 
     indexer: Indexer
-    result_shape: Shape
+    result_shape: ir.Shape
     positions: tuple[Buffer, ...]
     read: Any
     is_checked: bool = False
 
 
-def take_now(x: Array, index: Any) -> Value:
+def take_now(x: array.Array, index: Any) -> array.Value:
     """`x[index]` of a concrete array."""
     plan = _plan(x.shape, index)
     if isinstance(plan, _Plan):
         try:
-            return Array(plan.read(x.buffer, *plan.positions))
+            return array.Array(plan.read(x.buffer, *plan.positions))
         except Exception as error:
             explain(error, [x.buffer], "index")
             raise
     indexer, operands = plan
-    return take(x, indexer, operands)
+    return indexing.take(x, indexer, operands)
 
 
 def put_now(
-    x: Array,
+    x: array.Array,
     index: Any,
     v: Any,
     kind: str,
@@ -64,18 +57,20 @@ def put_now(
     *,
     donate: bool = False,
     drops: bool = True,
-) -> Value:
+) -> array.Value:
     """A concrete array with a value combined into it at an index; with `donate`, in the same memory.
 
     Where an index that is not checked lies outside, nothing is written if it `drops`; else it is clamped.
     """
     plan = _plan(x.shape, index)
-    value = as_value(v, "the value written")
-    check_kind(x.aval, kind)
-    if not isinstance(plan, _Plan) or not is_concrete(value):
-        indexer, operands = plan if isinstance(plan, tuple) else normalize(x.shape, index)
+    value = array.as_value(v, "the value written")
+    indexing.check_kind(x.aval, kind)
+    if not isinstance(plan, _Plan) or not trace.is_concrete(value):
+        indexer, operands = (
+            plan if isinstance(plan, tuple) else index_parse.normalize(x.shape, index)
+        )
         unique, ascending = flags
-        return put_kind(
+        return indexing.put_kind(
             x,
             indexer.dropping() if drops else indexer,
             operands,
@@ -91,7 +86,7 @@ def put_now(
         return _put_in_steps(x, plan, written, kind)
     write = _writer(plan.indexer, kind, flags, donate)
     try:
-        return Array(write(x.buffer, written, *plan.positions))
+        return array.Array(write(x.buffer, written, *plan.positions))
     except Exception as error:
         explain(error, [x.buffer, written], "update at an index")
         raise
@@ -104,39 +99,43 @@ def _keeps_some(indexer: Indexer, kind: str) -> bool:
     return indexer.is_block and several and (strided or kind != "set")
 
 
-def _put_in_steps(x: Array, plan: _Plan, written: Buffer, kind: str) -> Value:
+def _put_in_steps(x: array.Array, plan: _Plan, written: Buffer, kind: str) -> array.Value:
     """Read a block, combine, write the block: one program that does it all would copy the array."""
     around, within = around_block(plan.indexer)
     block = _reader(around)(x.buffer, *plan.positions)
     new = _writer(within, kind, (False, False), False)(block, written)
-    return Array(_writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions))
+    return array.Array(_writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions))
 
 
-def swap_now(x: Array, index: Any, at: Any, v: Any, *, donate: bool = False) -> tuple[Value, Value]:
+def swap_now(
+    x: array.Array, index: Any, at: Any, v: Any, *, donate: bool = False
+) -> tuple[array.Value, array.Value]:
     """What a concrete array holds at an index, and the array with a value `at` one, in the same memory if `donate`."""
     # One program that reads and writes would copy the array, since what it reads is a result.
     old = take_now(x, index)
     return old, put_now(x, at, v, "set", donate=donate)
 
 
-def _written(x: Array, plan: _Plan, value: Value) -> Buffer:
+def _written(x: array.Array, plan: _Plan, value: array.Value) -> Buffer:
     """What is written, on the device, after checks."""
-    check_write(x.aval, plan.result_shape, value.aval)
-    if isinstance(value, Scalar):
-        value = host_scalar(value.exact, Typed(x.dtype), "the value written")
-    check_narrowing(Typed(value.dtype, value.weak_type), x.dtype, "the value written")
-    return to_array(value).buffer
+    indexing.check_write(x.aval, plan.result_shape, value.aval)
+    if isinstance(value, array.Scalar):
+        value = promotion.host_scalar(value.exact, promotion.Typed(x.dtype), "the value written")
+    promotion.check_narrowing(
+        promotion.Typed(value.dtype, value.weak_type), x.dtype, "the value written"
+    )
+    return array.to_array(value).buffer
 
 
-def _plan(shape: Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:
+def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[array.Value]]:
     """What to run, or the normal form where a position is traced."""
-    if type(index) is Array and index.dtype.kind in "iu" and shape:
+    if type(index) is array.Array and index.dtype.kind in "iu" and shape:
         return _one_array(shape, index.shape, index.buffer)
     key = _static_key(index)
     if key is not None:
         return _static_plan(shape, key)
-    indexer, operands = normalize(shape, index)
-    if not all(map(is_concrete, operands)):
+    indexer, operands = index_parse.normalize(shape, index)
+    if not all(map(trace.is_concrete, operands)):
         return indexer, operands
     return _device_plan(shape, indexer, operands)
 
@@ -157,77 +156,78 @@ def _static_key(index: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-@remembered(8192)
-def _static_plan(shape: Shape, key: tuple[Any, ...]) -> _Plan:
+@util.remembered(8192)
+def _static_plan(shape: ir.Shape, key: tuple[Any, ...]) -> _Plan:
     index = tuple(slice(*item) if isinstance(item, tuple) else item for item in key)
-    return _device_plan(shape, *normalize(shape, index))
+    return _device_plan(shape, *index_parse.normalize(shape, index))
 
 
-def _device_plan(shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Plan:
+def _device_plan(shape: ir.Shape, indexer: Indexer, operands: Sequence[array.Value]) -> _Plan:
     is_checked = not indexer.dynamic_axes
     indexer, operands = _at_run_time(shape, indexer, operands)
     buffers = tuple(
-        _position(int(i.host)) if isinstance(i, Scalar) else to_array(i).buffer for i in operands
+        _position(int(i.host)) if isinstance(i, array.Scalar) else array.to_array(i).buffer
+        for i in operands
     )
     return _Plan(indexer, indexer.result_shape, buffers, _reader(indexer), is_checked)
 
 
-def _one_array(shape: Shape, index_shape: Shape, index: Buffer) -> _Plan:
+def _one_array(shape: ir.Shape, index_shape: ir.Shape, index: Buffer) -> _Plan:
     plan = _one_array_form(shape, index_shape)
     return _Plan(plan.indexer, plan.result_shape, (index,), plan.read)
 
 
-@remembered(4096)
-def _one_array_form(shape: Shape, index_shape: Shape) -> _Plan:
+@util.remembered(4096)
+def _one_array_form(shape: ir.Shape, index_shape: ir.Shape) -> _Plan:
     at = np.zeros(index_shape, np.int32)
-    indexer, _ = normalize(shape, to_array(as_value(at)))
+    indexer, _ = index_parse.normalize(shape, array.to_array(array.as_value(at)))
     return _Plan(indexer, indexer.result_shape, (), _reader(indexer))
 
 
-@remembered(4096)
+@util.remembered(4096)
 def _reader(indexer: Indexer) -> Any:
-    def read(x: Value, *operands: Value) -> list[Value]:
-        return [take(x, indexer, operands)]
+    def read(x: array.Value, *operands: array.Value) -> list[array.Value]:
+        return [indexing.take(x, indexer, operands)]
 
-    return eager_program("take", lambda avals: stage_closed(read, avals, "take"))
+    return eager_program("take", lambda avals: trace.stage_closed(read, avals, "take"))
 
 
-@remembered(4096)
+@util.remembered(4096)
 def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     unique, ascending = flags
 
-    def write(x: Value, v: Value, *operands: Value) -> list[Value]:
-        out = put_kind(
+    def write(x: array.Value, v: array.Value, *operands: array.Value) -> list[array.Value]:
+        out = indexing.put_kind(
             x, indexer, operands, v, kind, unique_indices=unique, indices_are_sorted=ascending
         )
         return [out]
 
     return eager_program(
-        "put", lambda avals: stage_closed(write, avals, "put"), donates_first=donate
+        "put", lambda avals: trace.stage_closed(write, avals, "put"), donates_first=donate
     )
 
 
-@remembered(4096)
+@util.remembered(4096)
 def _position(i: int) -> Buffer:
     """A number on the device, kept: positions recur."""
     wide = not -(2**31) <= i < 2**31
-    return to_array(Scalar(np.asarray(i, np.int64 if wide else np.int32))).buffer
+    return array.to_array(array.Scalar(np.asarray(i, np.int64 if wide else np.int32))).buffer
 
 
 def _at_run_time(
-    shape: Shape, indexer: Indexer, operands: Sequence[Value]
-) -> tuple[Indexer, list[Value]]:
+    shape: ir.Shape, indexer: Indexer, operands: Sequence[array.Value]
+) -> tuple[Indexer, list[array.Value]]:
     """The same index with static positions as operands, save where all of an axis is meant."""
     entries: list[Entry] = []
-    values: list[Value] = []
+    values: list[array.Value] = []
     given = iter(operands)
     for axis, e in enumerate(indexer.entries):
         if isinstance(e, (At, Span)) and e.start is not None:
-            whole = isinstance(e, Span) and (not e.size or same_dim(e.size, shape[axis]))
+            whole = isinstance(e, Span) and (not e.size or ir.same_dim(e.size, shape[axis]))
             if whole or (isinstance(e, Span) and e.stride != 1):
                 entries.append(e)
                 continue
-            values.append(Scalar(np.asarray(e.start)))
+            values.append(array.Scalar(np.asarray(e.start)))
             entries.append(replace(e, start=None))
         else:
             values.append(next(given))

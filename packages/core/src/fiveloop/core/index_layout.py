@@ -10,23 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fiveloop.core import ir, prims
 from fiveloop.core.array import Value, as_value
 from fiveloop.core.index_compose import NEW, PICK, Axis, Placed, Position, positions
 from fiveloop.core.indexer import At, Entry, Indexer, Pick, Span
-from fiveloop.core.ir.avals import ShapedArray
-from fiveloop.core.ir.dims import Shape, is_empty
-from fiveloop.core.primitives.broadcast import (
-    ReshapeParams,
-    fill_in,
-    full,
-    inverse,
-    reshape,
-    reshape_aval,
-    transpose,
-)
-from fiveloop.core.primitives.check import canonical_axes
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import bitwise_and, div, greater_equal, less, rem, select
 
 Found: TypeAlias = tuple[Entry, Position | None]
 
@@ -35,22 +22,22 @@ Found: TypeAlias = tuple[Entry, Position | None]
 class Layout:
     """An array of shape `old` with its axes in the order `perm`, and that in the shape `new`."""
 
-    old: Shape
+    old: ir.Shape
     perm: tuple[int, ...]
-    new: Shape
+    new: ir.Shape
 
     @property
-    def between(self) -> Shape:
+    def between(self) -> ir.Shape:
         """The shape with the axes in their new order."""
         return tuple(self.old[k] for k in self.perm)
 
     def of(self, x: Value) -> Value:
         """An array in this layout."""
-        return reshape(transpose(x, self.perm), self.new)
+        return prims.reshape(prims.transpose(x, self.perm), self.new)
 
     def undone(self, x: Value) -> Value:
         """What has this layout, as it was before."""
-        return transpose(reshape(x, self.between), inverse(self.perm))
+        return prims.transpose(prims.reshape(x, self.between), prims.inverse(self.perm))
 
     def before(
         self, indexer: Indexer, operands: Sequence[Value], drops: bool = False
@@ -76,16 +63,20 @@ class Layout:
         return turned if self.between == self.new else f"{turned}.reshape{self.new}"
 
 
-def reshaped(shape: Shape, new: Any) -> Layout:
+def reshaped(shape: ir.Shape, new: Any) -> Layout:
     """An array of a shape in another; one dim may be -1."""
-    (aval,) = reshape_aval([ShapedArray(shape, np.bool_)], ReshapeParams(fill_in(shape, new)))
+    (aval,) = prims.reshape_aval(
+        [ir.ShapedArray(shape, np.bool_)], prims.ReshapeParams(prims.fill_in(shape, new))
+    )
     return Layout(shape, tuple(range(len(shape))), aval.shape)
 
 
-def transposed(shape: Shape, axes: Sequence[int] | None = None) -> Layout:
+def transposed(shape: ir.Shape, axes: Sequence[int] | None = None) -> Layout:
     """An array of a shape with its axes in another order; reversed if None."""
     order = tuple(range(len(shape)))
-    perm = order[::-1] if axes is None else canonical_axes("transpose", axes, len(shape), "axes")
+    perm = (
+        order[::-1] if axes is None else prims.canonical_axes("transpose", axes, len(shape), "axes")
+    )
     return Layout(shape, perm, tuple(shape[k] for k in perm))
 
 
@@ -102,7 +93,7 @@ def before_layouts(
 
 def _before_transpose(layout: Layout, placed: Placed) -> tuple[Placed, Layout]:
     """The index with its entries in the old order; its picks come first in what it selects."""
-    axes = [placed.axes()[k] for k in inverse(layout.perm)]
+    axes = [placed.axes()[k] for k in prims.inverse(layout.perm)]
     indexer = Indexer(tuple(axis.entry for axis in axes), placed.indexer.pick_shape)
     before = Placed(layout.old, indexer, [x.operand for x in axes if x.operand is not None])
     at, picks = before.labels(), iter(range(len(indexer.pick_shape)))
@@ -111,16 +102,16 @@ def _before_transpose(layout: Layout, placed: Placed) -> tuple[Placed, Layout]:
     return before, Layout(indexer.result_shape, perm, placed.indexer.result_shape)
 
 
-def _before_reshape(old: Shape, placed: Placed) -> tuple[Indexer, Sequence[Value]]:
+def _before_reshape(old: ir.Shape, placed: Placed) -> tuple[Indexer, Sequence[Value]]:
     """The index into an array of shape `old` that selects the same elements in the same order."""
     shape = placed.indexer.result_shape
-    if is_empty(shape) or (placed.indexer.pick_shape and not old):
+    if ir.is_empty(shape) or (placed.indexer.pick_shape and not old):
         picks = Indexer((Pick(),) * len(old), shape)
         return picks, [as_value(np.zeros(shape, np.int32))] * len(old)
     return _group_by_group(old, placed) or _by_positions(old, placed)
 
 
-def _group_by_group(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]] | None:
+def _group_by_group(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[Value]] | None:
     """Entries for the axes that are merged or split together; None where no entries stand for an index."""
     axes, labels, picked = placed.axes(), placed.labels(), placed.indexer.pick_shape
     before = labels[: labels.index(PICK)] if PICK in labels else []
@@ -142,7 +133,7 @@ def _group_by_group(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]] |
     return Indexer(tuple(e for e, _ in found), picked, pick_axis), operands
 
 
-def _groups(old: Shape, new: Shape) -> Iterator[tuple[range, range]]:
+def _groups(old: ir.Shape, new: ir.Shape) -> Iterator[tuple[range, range]]:
     """The runs of axes of both shapes that hold the same elements; axes of size one between them are left out."""
     k = m = 0
     while True:
@@ -183,9 +174,9 @@ def _group(sizes: Sequence[int], axes: Sequence[Axis]) -> list[Found] | None:
 def _guarded(found: list[Found], axes: Sequence[Axis], size: int) -> list[Found] | None:
     """The entries of one element, the first of them behind its axis where an index is out of bounds."""
     (entry, row), *rest = found
-    inside = reduce(bitwise_and, [_is_inside(as_value(a.position), a.size) for a in axes])
+    inside = reduce(prims.bitwise_and, [_is_inside(as_value(a.position), a.size) for a in axes])
     row = as_value(row)
-    return [(entry, select(inside, row, full(row.shape, size, row.dtype))), *rest]
+    return [(entry, prims.select(inside, row, prims.full(row.shape, size, row.dtype))), *rest]
 
 
 def _spread(sizes: Sequence[int], at: Position, count: int, step: int) -> list[Found] | None:
@@ -213,7 +204,7 @@ def _number(sizes: Sequence[int], places: Sequence[Position]) -> Position:
     wide = prod(sizes) > np.iinfo(np.int32).max
     number: Position = 0
     for k, (size, place) in enumerate(zip(sizes, places, strict=True)):
-        place = convert(place, np.int64) if wide and isinstance(place, Value) else place
+        place = prims.convert(place, np.int64) if wide and isinstance(place, Value) else place
         number = number * size + place if k else place
     return number
 
@@ -224,12 +215,12 @@ def _rows(sizes: Sequence[int], number: Position) -> tuple[list[Position], list[
     places: list[Position] = []
     for weight in weights[:-1]:
         known = isinstance(number, int)
-        places.append(number // weight if known else div(number, weight))
-        number = number % weight if known else rem(number, weight)
+        places.append(number // weight if known else prims.div(number, weight))
+        number = number % weight if known else prims.rem(number, weight)
     return [*places, number], weights
 
 
-def _by_positions(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
+def _by_positions(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each old axis."""
     shape, labels = placed.indexer.result_shape, placed.labels()
     along = [positions(axis, k, labels, shape) for k, axis in enumerate(placed.axes())]
@@ -239,13 +230,13 @@ def _by_positions(old: Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
         )
     rows = [as_value(row) for row in _rows(old, _number(placed.shape, along))[0]]
     if placed.drops:
-        inside = reduce(bitwise_and, map(_is_inside, along, placed.shape))
-        behind = [full(shape, n, row.dtype) for n, row in zip(old, rows, strict=True)]
-        rows = [select(inside, row, n) for row, n in zip(rows, behind, strict=True)]
+        inside = reduce(prims.bitwise_and, map(_is_inside, along, placed.shape))
+        behind = [prims.full(shape, n, row.dtype) for n, row in zip(old, rows, strict=True)]
+        rows = [prims.select(inside, row, n) for row, n in zip(rows, behind, strict=True)]
     return Indexer((Pick(),) * len(old), shape), rows
 
 
 def _is_inside(place: Value, size: int) -> Value:
     """Whether a place lies along an axis of a size."""
-    zero, count = (full(place.shape, n, place.dtype) for n in (0, size))
-    return bitwise_and(greater_equal(place, zero), less(place, count))
+    zero, count = (prims.full(place.shape, n, place.dtype) for n in (0, size))
+    return prims.bitwise_and(prims.greater_equal(place, zero), prims.less(place, count))

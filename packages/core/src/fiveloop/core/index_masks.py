@@ -13,18 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import Value, as_value
-from fiveloop.core.errors import shape_str
-from fiveloop.core.index_block import permuted
+from fiveloop.core import array, errors, index_block, indexing, ir, prims
 from fiveloop.core.index_parse import Normal, bad_index, expand_ellipsis, normalize
 from fiveloop.core.indexer import DynamicSpan
-from fiveloop.core.indexing import cast_for_write, put_kind, take
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.dims import Shape, broadcast_shapes, same_shape
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, full, reshape
-from fiveloop.core.primitives.check import bad_value
-from fiveloop.core.primitives.elementwise import select
-from fiveloop.core.primitives.monoids import MONOIDS
 
 _PLAIN = frozenset({int, slice, type(None), type(...), DynamicSpan})
 
@@ -38,60 +29,64 @@ class MaskedPlace:
     """
 
     normal: Normal
-    mask: Value
+    mask: array.Value
     axis: int
     at: int
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ir.Shape:
         """The shape of all that the mask chooses from."""
         return self.normal.indexer.result_shape
 
     @property
-    def _others(self) -> Shape:
+    def _others(self) -> ir.Shape:
         return (*self.shape[: self.axis], *self.shape[self.axis + self.mask.ndim :])
 
     @cached_property
-    def laid_shape(self) -> Shape:
+    def laid_shape(self) -> ir.Shape:
         """The same shape in NumPy's order: the mask's axes stand where the chosen elements would."""
         return (*self._others[: self.at], *self.mask.shape, *self._others[self.at :])
 
     @cached_property
-    def shared_shape(self) -> Shape:
+    def shared_shape(self) -> ir.Shape:
         """The shape of what all chosen elements share: one along the axis of the chosen elements."""
         return (*self._others[: self.at], 1, *self._others[self.at :])
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: ir.Shape) -> bool:
         """Whether a value has an element for each that the mask chooses from, or is shared by all chosen."""
-        return same_shape(shape, self.laid_shape) or (
-            broadcast_shapes(shape, self.shared_shape) == self.shared_shape
+        return ir.same_shape(shape, self.laid_shape) or (
+            ir.broadcast_shapes(shape, self.shared_shape) == self.shared_shape
         )
 
-    def laid(self, part: Value) -> Value:
+    def laid(self, part: array.Value) -> array.Value:
         """What has the order of `shape`, in the order of `laid_shape`."""
-        return permuted(part, [self._order.index(k) for k in range(part.ndim)])
+        return index_block.permuted(part, [self._order.index(k) for k in range(part.ndim)])
 
-    def spread(self, x: Any, like: Aval) -> Value:
+    def spread(self, x: Any, like: ir.Aval) -> array.Value:
         """A value as it is written into an array of a type, for each element that the mask chooses from."""
-        value = as_value(x, "the value written")
+        value = array.as_value(x, "the value written")
         if not self.fits(value.shape):
-            bad_value(
-                f"cannot write a value of shape {shape_str(value.shape)} where a mask that is known only at run time "
-                f"chooses from shape {shape_str(self.laid_shape)}: expected a shape that broadcasts to "
-                f"{shape_str(self.shared_shape)}, for what all chosen elements share, or {shape_str(self.laid_shape)}, "
+            prims.bad_value(
+                f"cannot write a value of shape {errors.shape_str(value.shape)} where a mask "
+                f"that is known only at run time "
+                f"chooses from shape {errors.shape_str(self.laid_shape)}: expected a shape that broadcasts to "
+                f"{errors.shape_str(self.shared_shape)}, for what all chosen elements share, or "
+                f"{errors.shape_str(self.laid_shape)}, "
                 "of which the elements at the mask are written"
             )
-        if not same_shape(value.shape, self.laid_shape):
+        if not ir.same_shape(value.shape, self.laid_shape):
             value = self._aligned(value)
-        wide = cast_for_write(like, self.laid_shape, value)
-        return permuted(wide, self._order)
+        wide = indexing.cast_for_write(like, self.laid_shape, value)
+        return index_block.permuted(wide, self._order)
 
-    def _aligned(self, value: Value) -> Value:
+    def _aligned(self, value: array.Value) -> array.Value:
         """A value that broadcasts to `shared_shape`, as one that broadcasts to `laid_shape`."""
         if not value.ndim:
             return value
         shape = (*[1] * (len(self.shared_shape) - value.ndim), *value.shape)
-        return reshape(value, (*shape[: self.at], *[1] * self.mask.ndim, *shape[self.at + 1 :]))
+        return prims.reshape(
+            value, (*shape[: self.at], *[1] * self.mask.ndim, *shape[self.at + 1 :])
+        )
 
     @property
     def _order(self) -> list[int]:
@@ -100,10 +95,10 @@ class MaskedPlace:
         others = [k if k < self.at else k + count for k in range(len(self._others))]
         return [*others[: self.axis], *range(self.at, self.at + count), *others[self.axis :]]
 
-    def wide(self) -> Value:
+    def wide(self) -> array.Value:
         """The mask for each element that it chooses from, in the order of `shape`."""
         axes = range(self.axis, self.axis + self.mask.ndim)
-        return broadcast_in_dim(self.mask, self.shape, tuple(axes))
+        return prims.broadcast_in_dim(self.mask, self.shape, tuple(axes))
 
 
 def has_mask(index: Any) -> bool:
@@ -116,7 +111,7 @@ def has_mask(index: Any) -> bool:
     return False
 
 
-def masked_place(shape: Shape, index: Any) -> MaskedPlace | None:
+def masked_place(shape: ir.Shape, index: Any) -> MaskedPlace | None:
     """What an index with one mask chooses from; None if the normal form is all there is to it.
 
     That is so without a mask, and for known masks that go along with other arrays or have no axes.
@@ -125,14 +120,14 @@ def masked_place(shape: Shape, index: Any) -> MaskedPlace | None:
         return None
     items = expand_ellipsis(shape, index)
     masks = [k for k, i in enumerate(items) if _is_mask(i)]
-    arrays = [i for i in items if isinstance(i, (Value, np.ndarray)) and i.ndim]
+    arrays = [i for i in items if isinstance(i, (array.Value, np.ndarray)) and i.ndim]
     if len(masks) > 1 or any(not _is_mask(i) for i in arrays):
         _check_known(items)
         return None
     (k,) = masks
     if isinstance(items[k], bool):
         return None
-    mask = as_value(items[k], "the mask")
+    mask = array.as_value(items[k], "the mask")
     _check_shape(shape, items, k, mask)
     whole = (*items[:k], *[slice(None)] * mask.ndim, *items[k + 1 :])
     kinds = ["mask" if n == k else _kind(i) for n, i in enumerate(items)]
@@ -143,25 +138,25 @@ def masked_place(shape: Shape, index: Any) -> MaskedPlace | None:
 
 
 def put_masked(
-    x: Value, place: MaskedPlace, v: Any, kind: str = "set", drops: bool = True
-) -> Value:
+    x: array.Value, place: MaskedPlace, v: Any, kind: str = "set", drops: bool = True
+) -> array.Value:
     """`x` with `v` combined in where the mask of an index holds."""
     indexer, operands = place.normal.indexer, place.normal.operands
     indexer = indexer.dropping() if drops else indexer
-    old, mask = take(x, indexer, operands), place.wide()
+    old, mask = indexing.take(x, indexer, operands), place.wide()
     new = place.spread(v, x.aval)
     if kind != "set":
-        new = MONOIDS[kind].combine_evenly(one_outside(mask, old), one_outside(mask, new))
-    new = select(mask, new, old)
-    return put_kind(x, indexer, operands, new, "set")
+        new = prims.MONOIDS[kind].combine_evenly(one_outside(mask, old), one_outside(mask, new))
+    new = prims.select(mask, new, old)
+    return indexing.put_kind(x, indexer, operands, new, "set")
 
 
-def one_outside(mask: Value, x: Value) -> Value:
+def one_outside(mask: array.Value, x: array.Value) -> array.Value:
     """A value where a mask holds, and one elsewhere.
 
     What is computed there is not used; but from a division by zero, say, its derivative would be nan.
     """
-    return select(mask, x, full(x.shape, 1, x.dtype))
+    return prims.select(mask, x, prims.full(x.shape, 1, x.dtype))
 
 
 def _is_mask(item: Any) -> bool:
@@ -174,7 +169,7 @@ def _kind(item: Any) -> str:
 
 
 def _check_known(items: Sequence[Any]) -> None:
-    traced = [i for i in items if isinstance(i, Value) and i.dtype == np.bool_]
+    traced = [i for i in items if isinstance(i, array.Value) and i.dtype == np.bool_]
     if traced:
         bad_index(
             f"expected a mask that is known only at run time to be the only array in an index, got {traced[0]!r} "
@@ -183,11 +178,12 @@ def _check_known(items: Sequence[Any]) -> None:
         )
 
 
-def _check_shape(shape: Shape, items: Sequence[Any], k: int, mask: Value) -> None:
+def _check_shape(shape: ir.Shape, items: Sequence[Any], k: int, mask: array.Value) -> None:
     axis = sum(i is not None for i in items[:k])
     given = shape[axis : axis + mask.ndim]
-    if not same_shape(mask.shape, given):
+    if not ir.same_shape(mask.shape, given):
         bad_index(
-            f"expected a mask of shape {shape_str(given)} for axis {axis} of an array of shape {shape_str(shape)}, got "
-            f"{shape_str(mask.shape)}"
+            f"expected a mask of shape {errors.shape_str(given)} for axis {axis} of an array of "
+            f"shape {errors.shape_str(shape)}, got "
+            f"{errors.shape_str(mask.shape)}"
         )

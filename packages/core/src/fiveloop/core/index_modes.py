@@ -11,47 +11,40 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import Scalar, Value, as_value, to_array
-from fiveloop.core.index_parse import expand_ellipsis, normalize
+from fiveloop.core import array, index_parse, indexing, ir, prims, promotion
 from fiveloop.core.indexer import DynamicSpan
-from fiveloop.core.indexing import take
-from fiveloop.core.ir.dims import Shape
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, full
-from fiveloop.core.primitives.check import bad_value
-from fiveloop.core.primitives.elementwise import select
-from fiveloop.core.promotion import DType
 
 AS_ALWAYS = (None, "promise_in_bounds")
 CLAMPED = ("clip", "promise_in_bounds")
 MODES = (*AS_ALWAYS, "clip", "drop", "fill")
 
 
-def by_mode(shape: Shape, index: Any, mode: str | None) -> Any:
+def by_mode(shape: ir.Shape, index: Any, mode: str | None) -> Any:
     """An index as a mode takes it: with positions that are not checked, unless that is asked for."""
     if mode not in MODES:
-        bad_value(f"x.at[index]: expected a mode in {MODES}, got {mode!r}")
+        prims.bad_value(f"x.at[index]: expected a mode in {MODES}, got {mode!r}")
     if mode in AS_ALWAYS:
         return index
-    return tuple(_at_run_time(item) for item in expand_ellipsis(shape, index))
+    return tuple(_at_run_time(item) for item in index_parse.expand_ellipsis(shape, index))
 
 
-def take_or_fill(x: Value, index: Any, filler: Value | None) -> Value:
+def take_or_fill(x: array.Value, index: Any, filler: array.Value | None) -> array.Value:
     """What stands at an index, and `filler`, zero if there is none, where it lies outside."""
-    indexer, operands = normalize(x.shape, index)
-    out = take(x, indexer.dropping(), operands)
+    indexer, operands = index_parse.normalize(x.shape, index)
+    out = indexing.take(x, indexer.dropping(), operands)
     if filler is None:
         return out
-    inside = take(full(x.shape, True, np.bool_), indexer.dropping(), operands)
-    return select(inside, out, broadcast_in_dim(filler, out.shape, ()))
+    inside = indexing.take(prims.full(x.shape, True, np.bool_), indexer.dropping(), operands)
+    return prims.select(inside, out, prims.broadcast_in_dim(filler, out.shape, ()))
 
 
-def filler_of(dtype: DType) -> Value:
+def filler_of(dtype: promotion.DType) -> array.Value:
     """What "fill" reads out of bounds: NaN, the least integer, the largest without a sign, or True."""
     if dtype.kind == "u":
-        return Scalar(np.asarray(np.iinfo(dtype).max, dtype))
+        return array.Scalar(np.asarray(np.iinfo(dtype).max, dtype))
     if dtype.kind == "i":
-        return Scalar(np.asarray(np.iinfo(dtype).min, dtype))
-    return Scalar(np.asarray(True if dtype.kind == "b" else np.nan).astype(dtype))
+        return array.Scalar(np.asarray(np.iinfo(dtype).min, dtype))
+    return array.Scalar(np.asarray(True if dtype.kind == "b" else np.nan).astype(dtype))
 
 
 def _at_run_time(item: Any) -> Any:
@@ -62,4 +55,4 @@ def _at_run_time(item: Any) -> Any:
         wide = not -(2**31) <= item < 2**31
         item = np.asarray(item, np.int64 if wide else np.int32)
     is_known = isinstance(item, np.ndarray) and item.dtype.kind in "iu"
-    return to_array(as_value(item)) if is_known else item
+    return array.to_array(array.as_value(item)) if is_known else item

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from fiveloop.core import index_masks, index_parse, indexing, ir, prims, rules, trace
 from fiveloop.core.array import OPS, Array, ArrayLike, Value, as_value
 from fiveloop.core.array_methods import METHODS
 from fiveloop.core.errors import at_source
 from fiveloop.core.index_eager import put_now, take_now
-from fiveloop.core.index_masks import masked_place, put_masked
 from fiveloop.core.index_modes import CLAMPED, by_mode, filler_of, take_or_fill
-from fiveloop.core.index_parse import normalize
-from fiveloop.core.indexing import cast_for_write, put_kind, take
-from fiveloop.core.ir.avals import ShapedArray
-from fiveloop.core.primitives.broadcast import full
-from fiveloop.core.primitives.check import bad_type
-from fiveloop.core.rules import own_method, type_rules
-from fiveloop.core.trace.tracer import current_source, is_concrete, is_eager
 
 
 def read_array(x: Value, index: Any) -> Value:
     """`x[index]` of an array or a traced value."""
-    if type(x) is Array and is_eager():
+    if type(x) is Array and trace.is_eager():
         return take_now(x, index)
-    indexer, operands = normalize(x.shape, index)
-    return take(x, indexer, operands)
+    indexer, operands = index_parse.normalize(x.shape, index)
+    return indexing.take(x, indexer, operands)
 
 
 def write_array(x: Value, index: Any, v: Any) -> NoReturn:
     """Refuse `x[index] = v`: arrays are immutable."""
-    bad_type(
+    prims.bad_type(
         f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
         "`x[index] = v`"
     )
@@ -50,7 +43,9 @@ class AtView:
             message = (
                 f"`x.at` has no attribute {name!r}; choose a place first: `x.at[index].set(v)`"
             )
-            raise AttributeError(f"{message}{at_source(current_source())}", name=name, obj=self)
+            raise AttributeError(
+                f"{message}{at_source(trace.current_source())}", name=name, obj=self
+            )
 
     def __getitem__(self, index: Any) -> Place:
         return Place(self._x, index)
@@ -82,7 +77,7 @@ class Place:
             return read_array(x, index)
         if fill_value is None:
             return take_or_fill(x, index, filler_of(x.dtype))
-        return take_or_fill(x, index, cast_for_write(x.aval, (), fill_value))
+        return take_or_fill(x, index, indexing.cast_for_write(x.aval, (), fill_value))
 
     def set(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
@@ -105,7 +100,7 @@ class Place:
     def divide(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the elements there divided by `v`; one named several times by every share."""
         if self._x.dtype.kind in "biu":
-            bad_type(
+            prims.bad_type(
                 f"x.at[index].divide: expected floating point numbers, got {self._x.aval}; convert it first: "
                 "`x.astype('float32')`"
             )
@@ -120,15 +115,15 @@ class Place:
     ) -> Value:
         """The array with a function of elements applied there, once also to an element named several times."""
         if not callable(fun):
-            bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
-        place = masked_place(self._x.shape, self._index)
-        if place is not None and not is_concrete(place.mask):
+            prims.bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
+        place = index_masks.masked_place(self._x.shape, self._index)
+        if place is not None and not trace.is_concrete(place.mask):
             old = place.laid(take_or_fill(self._x, place.normal, None))
-            return put_masked(self._x, place, fun(old))
+            return index_masks.put_masked(self._x, place, fun(old))
         if mode in CLAMPED:
             old = self.get(mode=mode)
         else:  # one outside, where what is computed is left out, but has a derivative
-            one = full((), 1, self._x.dtype)
+            one = prims.full((), 1, self._x.dtype)
             old = take_or_fill(self._x, by_mode(self._x.shape, self._index, mode), one)
         return self._put(fun(old), "set", mode=mode, **flags)
 
@@ -142,7 +137,7 @@ class Place:
 
     def _factors(self, v: ArrayLike, options: dict[str, Any]) -> Value:
         """Ones, and the product of all shares of each element there."""
-        ones = full(self._x.shape, 1, self._x.dtype)
+        ones = prims.full(self._x.shape, 1, self._x.dtype)
         return Place(ones, self._index).multiply(v, **options)
 
     def _put(
@@ -156,14 +151,14 @@ class Place:
     ) -> Value:
         x, flags = self._x, (unique_indices, indices_are_sorted)
         index, drops = by_mode(x.shape, self._index, mode), mode not in CLAMPED
-        place = masked_place(x.shape, index)
-        if place is not None and not is_concrete(place.mask):
-            return put_masked(x, place, v, kind, drops)
-        if type(x) is Array and is_eager():
+        place = index_masks.masked_place(x.shape, index)
+        if place is not None and not trace.is_concrete(place.mask):
+            return index_masks.put_masked(x, place, v, kind, drops)
+        if type(x) is Array and trace.is_eager():
             return put_now(x, index, v, kind, flags, drops=drops)
-        indexer, operands = normalize(x.shape, index)
+        indexer, operands = index_parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
-        return put_kind(
+        return indexing.put_kind(
             x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
         )
 
@@ -171,24 +166,24 @@ class Place:
 def _check_flags(flags: dict[str, bool]) -> None:
     unknown = [name for name in flags if name not in ("unique_indices", "indices_are_sorted")]
     if unknown:
-        bad_type(
+        prims.bad_type(
             f"x.at[index].get: expected `mode`, `fill_value`, `unique_indices` or `indices_are_sorted`, got "
             f"{unknown[0]!r}"
         )
 
 
 def _getitem(x: Value, index: Any) -> Any:
-    if isinstance(x.aval, ShapedArray):
+    if isinstance(x.aval, ir.ShapedArray):
         return read_array(x, index)
-    return type_rules(x.aval).getitem(x, index)
+    return rules.type_rules(x.aval).getitem(x, index)
 
 
 def _setitem(x: Value, index: Any, v: Any) -> None:
-    if isinstance(x.aval, ShapedArray):
+    if isinstance(x.aval, ir.ShapedArray):
         write_array(x, index, v)
-    type_rules(x.aval).setitem(x, index, v)
+    rules.type_rules(x.aval).setitem(x, index, v)
 
 
 OPS["getitem"] = _getitem
 OPS["setitem"] = _setitem
-METHODS["at"] = own_method("at", AtView)
+METHODS["at"] = rules.own_method("at", AtView)

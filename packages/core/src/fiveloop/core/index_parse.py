@@ -9,13 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from fiveloop.core import errors, ir, prims
 from fiveloop.core.array import Concrete, Scalar, Value, as_value
-from fiveloop.core.errors import STATIC, at_source, shape_str
 from fiveloop.core.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
-from fiveloop.core.ir.dims import Dim, Shape, broadcast_shapes, is_empty, same_dim
-from fiveloop.core.ir.source import user_source
-from fiveloop.core.primitives.broadcast import broadcast_in_dim
-from fiveloop.core.primitives.check import bad_type, bad_value
 
 HostArray = np.ndarray[Any, Any]
 
@@ -28,7 +24,7 @@ class Normal:
     operands: list[Value]
 
 
-def normalize(shape: Shape, index: Any) -> tuple[Indexer, list[Value]]:
+def normalize(shape: ir.Shape, index: Any) -> tuple[Indexer, list[Value]]:
     """The normal form of an index into an array of the given shape, and the values of its dynamic parts.
 
     The operands are integers, one for each entry that takes one, in the order of the entries.
@@ -45,13 +41,13 @@ def normalize(shape: Shape, index: Any) -> tuple[Indexer, list[Value]]:
     return parser.finish()
 
 
-def expand_ellipsis(shape: Shape, index: Any) -> list[Any]:
+def expand_ellipsis(shape: ir.Shape, index: Any) -> list[Any]:
     """The items of an index, `...` written out, so that they consume all axes; masks as integer arrays."""
     items = [_item(i) for i in (index if isinstance(index, tuple) else (index,))]
     used = sum(_consumed(i) for i in items)
     if used > len(shape):
         bad_index(
-            f"expected at most {len(shape)} indices for an array of shape {shape_str(shape)}, "
+            f"expected at most {len(shape)} indices for an array of shape {errors.shape_str(shape)}, "
             f"got {used} in {index!r}"
         )
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
@@ -64,7 +60,7 @@ def expand_ellipsis(shape: Shape, index: Any) -> list[Any]:
 
 def bad_index(message: str) -> NoReturn:
     """Raise an IndexError that ends with the user's line."""
-    raise IndexError(f"{message}{at_source(user_source())}")
+    raise IndexError(f"{message}{errors.at_source(ir.user_source())}")
 
 
 def _item(i: Any) -> Any:
@@ -76,18 +72,20 @@ def _item(i: Any) -> Any:
     if isinstance(i, (int, np.integer)):
         return int(i)
     if isinstance(i, (list, float, complex, str, bytes, dict, set)):
-        bad_type(
+        prims.bad_type(
             f"expected an index to be an integer, a slice, an array of integers, `...` or None, got "
             f"{type(i).__name__} {i!r}"
             + ("; use a tuple for several axes, or numpy.array(...)" if isinstance(i, list) else "")
         )
     x = i if isinstance(i, (Value, np.ndarray)) else _converted(i)
     if isinstance(x, Value) and x.aval.accumulates:
-        bad_type(f"expected an index, got {x.aval}; read a Ref first: `ref[...]`")
+        prims.bad_type(f"expected an index, got {x.aval}; read a Ref first: `ref[...]`")
     if isinstance(x, Scalar) or (isinstance(x, np.ndarray) and not x.ndim):
         return _item(_host_scalar(np.asarray(x)))
     if x.dtype != np.bool_ and x.dtype.kind not in "iu":
-        bad_type(f"expected an index array of integers or bools, got {x.dtype.name}{list(x.shape)}")
+        prims.bad_type(
+            f"expected an index array of integers or bools, got {x.dtype.name}{list(x.shape)}"
+        )
     if x.dtype == np.bool_ and isinstance(x, Concrete):
         return np.asarray(x) if x.ndim else bool(x)
     return x
@@ -113,7 +111,7 @@ def _consumed(item: Any) -> int:
 class _Parser:
     """The entries so far, and the order in which spans, picks and new axes come in the result."""
 
-    shape: Shape
+    shape: ir.Shape
     entries: list[Entry] = field(default_factory=list)
     operands: dict[int, Value | HostArray] = field(default_factory=dict)
     layout: list[str] = field(default_factory=list)
@@ -137,14 +135,14 @@ class _Parser:
         elif isinstance(item, np.ndarray):
             self._pick(_checked(item, self._size, self._axis))
         elif item.dtype == np.bool_:
-            bad_type(
+            prims.bad_type(
                 f"expected a mask whose elements are known, got the traced mask {item!r}: the size of the "
                 "result must be static; use `where`, or write with `x.at[mask].set(v)`"
             )
-        elif not is_empty(item.shape) and same_dim(self._size, 0):
+        elif not ir.is_empty(item.shape) and ir.same_dim(self._size, 0):
             bad_index(
                 f"expected an axis that has elements for an index, got axis {self._axis}, of size 0, of an array of "
-                f"shape {shape_str(self.shape)}; leave the code out for empty arrays"
+                f"shape {errors.shape_str(self.shape)}; leave the code out for empty arrays"
             )
         elif not item.ndim:
             self._dynamic(At(None), item, "at")
@@ -156,7 +154,7 @@ class _Parser:
         return len(self.entries)
 
     @property
-    def _size(self) -> Dim:
+    def _size(self) -> ir.Dim:
         return self.shape[self._axis]
 
     def _entry(self, entry: Entry, kind: str) -> None:
@@ -174,8 +172,8 @@ class _Parser:
         given = self.shape[self._axis : self._axis + mask.ndim]
         if mask.shape != given:
             bad_index(
-                f"expected a mask of shape {shape_str(given)} for axis {self._axis} of an array of shape "
-                f"{shape_str(self.shape)}, got {shape_str(mask.shape)}"
+                f"expected a mask of shape {errors.shape_str(given)} for axis {self._axis} of an array of shape "
+                f"{errors.shape_str(self.shape)}, got {errors.shape_str(mask.shape)}"
             )
         for positions in mask.nonzero():
             self._pick(positions.astype(np.int32))
@@ -198,13 +196,13 @@ class _Parser:
         elif isinstance(start, Value) and not start.ndim and start.dtype != np.bool_:
             self._dynamic(span, start, "span")
         else:
-            bad_type(f"ds: expected the start to be one integer, got {start!r}")
+            prims.bad_type(f"ds: expected the start to be one integer, got {start!r}")
 
     def finish(self) -> tuple[Indexer, list[Value]]:
         """The normal form, with the picks broadcast to one shape."""
         picks = [self.operands[k] for k, e in enumerate(self.entries) if isinstance(e, Pick)]
         # A mask without axes is an array of one position, or of none, that takes no axis.
-        flags: list[Shape] = [(int(flag),) for flag in self.flags]
+        flags: list[ir.Shape] = [(int(flag),) for flag in self.flags]
         pick_shape = _pick_shape([*[tuple(x.shape) for x in picks], *flags])
         if flags and not picks:
             return self._flagged(pick_shape)
@@ -218,7 +216,7 @@ class _Parser:
         ]
         return indexer, operands
 
-    def _flagged(self, pick_shape: Shape) -> tuple[Indexer, list[Value]]:
+    def _flagged(self, pick_shape: ir.Shape) -> tuple[Indexer, list[Value]]:
         """The normal form where masks without axes are the only arrays: they make a new axis, or choose nothing."""
         pick_axis, new_axes = _result_layout(self.layout, 1)
         if all(self.flags):
@@ -233,31 +231,31 @@ class _Parser:
         return Indexer(tuple([Pick()] * count), shape), [nothing] * count
 
 
-def _static(i: int, size: Dim, axis: int) -> int:
+def _static(i: int, size: ir.Dim, axis: int) -> int:
     if not -size <= i < size:
         bad_index(f"index {i} is out of bounds for axis {axis} of size {size}")
     return i + size if i < 0 else i
 
 
-def _slice(s: slice, size: Dim, axis: int) -> Span:
+def _slice(s: slice, size: ir.Dim, axis: int) -> Span:
     if s.start is s.stop is s.step is None:
         return Span(0, size, 1)  # also of an axis whose size is no number
     for name, bound in (("start", s.start), ("stop", s.stop), ("step", s.step)):
         if bound is not None and not hasattr(bound, "__index__"):
-            bad_type(f"expected the {name} of a slice to be an int, got {bound!r}")
+            prims.bad_type(f"expected the {name} of a slice to be an int, got {bound!r}")
         if name == "step" and bound is not None and not isinstance(bound, Value) and bound == 0:
-            bad_value(f"expected the step of a slice of axis {axis} not to be 0")
+            prims.bad_value(f"expected the step of a slice of axis {axis} not to be 0")
         if isinstance(bound, Value) and not isinstance(bound, Concrete):
-            bad_type(
+            prims.bad_type(
                 f"expected the {name} of a slice of axis {axis} to be known, got the traced value {bound!r}; "
-                f"use `ds(start, size)` for a run-time start, or {STATIC}"
+                f"use `ds(start, size)` for a run-time start, or {errors.STATIC}"
             )
     start, stop, step = s.indices(size)
     count = len(range(start, stop, step))
     return Span(start if count else 0, count, step if count > 1 else 1)
 
 
-def _checked(i: HostArray, size: Dim, axis: int) -> HostArray:
+def _checked(i: HostArray, size: ir.Dim, axis: int) -> HostArray:
     """An integer array on the host, with its bounds checked and negatives counted from the end."""
     outside = i[(i < -size) | (i >= size)]
     if outside.size:
@@ -267,10 +265,10 @@ def _checked(i: HostArray, size: Dim, axis: int) -> HostArray:
     )
 
 
-def _pick_shape(shapes: Sequence[Shape]) -> Shape:
-    out = broadcast_shapes(*shapes)
+def _pick_shape(shapes: Sequence[ir.Shape]) -> ir.Shape:
+    out = ir.broadcast_shapes(*shapes)
     if out is None:
-        listed = ", ".join(map(shape_str, shapes))
+        listed = ", ".join(map(errors.shape_str, shapes))
         bad_index(f"expected index arrays whose shapes broadcast together, got {listed}")
     return out
 
@@ -296,10 +294,10 @@ def _axis_of_picks(layout: Sequence[str]) -> int:
     return advanced[0] if advanced[-1] - advanced[0] == len(advanced) - 1 else 0
 
 
-def _operand(x: Value | HostArray, shape: Shape) -> Value:
+def _operand(x: Value | HostArray, shape: ir.Shape) -> Value:
     if isinstance(x, np.ndarray):
         return as_value(np.broadcast_to(x, shape) if shape != x.shape else x)
     if x.shape == shape:
         return x
     dims = tuple(range(len(shape) - x.ndim, len(shape)))
-    return broadcast_in_dim(x, shape, dims)
+    return prims.broadcast_in_dim(x, shape, dims)

@@ -8,22 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core.array import Scalar, Value
-from fiveloop.core.index_block import inverse, permuted
+from fiveloop.core import array, index_block, ir, prims
 from fiveloop.core.indexer import At, Entry, Indexer, Lane, Pick, Span, is_dynamic
-from fiveloop.core.ir.avals import ShapedArray
-from fiveloop.core.ir.dims import Dim, Shape, is_empty
-from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape, zeros_of
-from fiveloop.core.primitives.elementwise import add, mul
-from fiveloop.core.primitives.gather import (
-    GatherParams,
-    ScatterParams,
-    WindowDims,
-    gather,
-    scatter,
-)
-from fiveloop.core.primitives.index import common_index_dtype
-from fiveloop.core.primitives.shape import concatenate, iota
 
 Label: TypeAlias = tuple[str, int]
 
@@ -32,11 +18,11 @@ Label: TypeAlias = tuple[str, int]
 class _Windows:
     """A gather or scatter: its indices, its axes, and how the axes of blocks become those of the result."""
 
-    indices: Value
-    dims: WindowDims
-    sizes: Shape
+    indices: array.Value
+    dims: prims.WindowDims
+    sizes: ir.Shape
     perm: list[int]
-    shape: Shape
+    shape: ir.Shape
     separate: bool
 
 
@@ -51,7 +37,7 @@ def _result_labels(indexer: Indexer) -> list[Label]:
     return [*lead, *inner]
 
 
-def _label_size(indexer: Indexer, label: Label) -> Dim:
+def _label_size(indexer: Indexer, label: Label) -> ir.Dim:
     kind, k = label
     if kind == "lead":
         return indexer.lead[k]
@@ -78,7 +64,7 @@ def _is_window(e: Span, indexer: Indexer) -> bool:
     return e.stride == 1 and not (indexer.drops and e.start is None and e.size != 1)
 
 
-def _windows(x_shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Windows:
+def _windows(x_shape: ir.Shape, indexer: Indexer, operands: Sequence[array.Value]) -> _Windows:
     labels = _result_labels(indexer)
     axis_of = {label: _window_axis(indexer, label) for label in labels}
     # Blocks have their own axes in the order of the array's axes, in the places of the result's.
@@ -101,7 +87,7 @@ def _windows(x_shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Wi
     sizes = [1] * len(x_shape)
     for label in kept:
         sizes[axis_of[label] or 0] = _label_size(indexer, label)
-    dims = WindowDims(
+    dims = prims.WindowDims(
         tuple(places), tuple(collapsed), tuple(lanes), tuple(k for _, k in paired), tuple(index_map)
     )
     return _Windows(
@@ -115,27 +101,27 @@ def _windows(x_shape: Shape, indexer: Indexer, operands: Sequence[Value]) -> _Wi
 
 
 def _components(
-    indexer: Indexer, operands: Sequence[Value], batch: Sequence[Label]
-) -> tuple[list[Value], list[int]]:
+    indexer: Indexer, operands: Sequence[array.Value], batch: Sequence[Label]
+) -> tuple[list[array.Value], list[int]]:
     """One array of start positions, over the axes of indices, for each array axis that needs one."""
     given = iter(operands)
     dtype = operands[0].dtype if operands else np.dtype(np.int32)
     shape = tuple(_label_size(indexer, label) for label in batch)
     leads: list[Label] = [("lead", k) for k, paired in enumerate(indexer.paired) if paired]
     picks: list[Label] = [("pick", k) for k in range(len(indexer.pick_shape))]
-    components: list[Value] = []
+    components: list[array.Value] = []
     index_map: list[int] = []
     for axis, e in enumerate(indexer.entries):
         if isinstance(e, Lane) or (isinstance(e, Span) and e.start == 0 and e.stride == 1):
             continue
         own = [*leads, *picks] if isinstance(e, Pick) else leads
-        start = next(given) if is_dynamic(e) else Scalar(np.asarray(_start(e), dtype))
+        start = next(given) if is_dynamic(e) else array.Scalar(np.asarray(_start(e), dtype))
         own = own if is_dynamic(e) else []
-        wide = broadcast_in_dim(start, shape, tuple(batch.index(label) for label in own))
+        wide = prims.broadcast_in_dim(start, shape, tuple(batch.index(label) for label in own))
         if isinstance(e, Span) and not _is_window(e, indexer):
-            steps = mul(iota(dtype, e.size), Scalar(np.asarray(e.stride, dtype)))
+            steps = prims.mul(prims.iota(dtype, e.size), array.Scalar(np.asarray(e.stride, dtype)))
             at = (batch.index(("span", axis)),)
-            wide = add(wide, broadcast_in_dim(steps, shape, at))
+            wide = prims.add(wide, prims.broadcast_in_dim(steps, shape, at))
         components.append(wide)
         index_map.append(axis)
     return components, index_map
@@ -146,37 +132,41 @@ def _start(e: Entry) -> int:
     return e.start
 
 
-def _stacked(components: Sequence[Value], shape: Shape) -> Value:
+def _stacked(components: Sequence[array.Value], shape: ir.Shape) -> array.Value:
     if not components:
-        return broadcast_in_dim(Scalar(np.zeros((), np.int32)), (*shape, 0), ())
-    columns = [reshape(c, (*shape, 1)) for c in common_index_dtype(components)]
-    return columns[0] if len(columns) == 1 else concatenate(columns, len(shape))
+        return prims.broadcast_in_dim(array.Scalar(np.zeros((), np.int32)), (*shape, 0), ())
+    columns = [prims.reshape(c, (*shape, 1)) for c in prims.common_index_dtype(components)]
+    return columns[0] if len(columns) == 1 else prims.concatenate(columns, len(shape))
 
 
-def take_many(x: Value, indexer: Indexer, operands: Sequence[Value]) -> Value:
+def take_many(x: array.Value, indexer: Indexer, operands: Sequence[array.Value]) -> array.Value:
     """What an indexer with picks or paired lanes reads from `x`; the operands are resolved."""
-    if is_empty(indexer.result_shape):  # of no lanes, even an empty array
-        return zeros_of(ShapedArray(indexer.result_shape, x.dtype, x.aval.weak_type))
+    if ir.is_empty(indexer.result_shape):  # of no lanes, even an empty array
+        return prims.zeros_of(ir.ShapedArray(indexer.result_shape, x.dtype, x.aval.weak_type))
     w = _windows(x.shape, indexer, operands)
     drops = indexer.drops
-    params = GatherParams(w.dims, w.sizes, False, w.separate, in_bounds=not drops, drops=drops)
-    return reshape(permuted(gather(x, w.indices, params), w.perm), indexer.result_shape)
+    params = prims.GatherParams(
+        w.dims, w.sizes, False, w.separate, in_bounds=not drops, drops=drops
+    )
+    return prims.reshape(
+        index_block.permuted(prims.gather(x, w.indices, params), w.perm), indexer.result_shape
+    )
 
 
 def put_many(
-    x: Value,
+    x: array.Value,
     indexer: Indexer,
-    operands: Sequence[Value],
-    v: Value,
+    operands: Sequence[array.Value],
+    v: array.Value,
     kind: str,
     flags: tuple[bool, bool],
-) -> Value:
+) -> array.Value:
     """`x` with `v` combined in; `flags` say whether indices are known to be unique, and sorted."""
-    if is_empty(v.shape):
+    if ir.is_empty(v.shape):
         return x
     w = _windows(x.shape, indexer, operands)
-    v = permuted(reshape(v, w.shape), inverse(w.perm))
+    v = index_block.permuted(prims.reshape(v, w.shape), index_block.inverse(w.perm))
     unique, indices_are_sorted = flags
     unique, drops = unique or w.separate, indexer.drops
-    params = ScatterParams(w.dims, kind, indices_are_sorted, unique, not drops, drops)
-    return scatter(x, w.indices, v, params)
+    params = prims.ScatterParams(w.dims, kind, indices_are_sorted, unique, not drops, drops)
+    return prims.scatter(x, w.indices, v, params)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from fiveloop.core.errors import STATIC, at_source
-from fiveloop.core.ir.dims import Dim, Shape, same_dim
-from fiveloop.core.ir.source import user_source
+from fiveloop.core import errors, ir
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,13 @@ class Span:
     """
 
     start: int | None
-    size: Dim
+    size: ir.Dim
     stride: int = 1
 
     @property
-    def extent(self) -> Dim:
+    def extent(self) -> ir.Dim:
         """How many positions lie between the first and the last, both included."""
-        if same_dim(self.size, 0) or abs(self.stride) == 1:
+        if ir.same_dim(self.size, 0) or abs(self.stride) == 1:
             return self.size
         return (self.size - 1) * abs(self.stride) + 1
 
@@ -76,15 +74,15 @@ class Indexer:
     """
 
     entries: tuple[Entry, ...]
-    pick_shape: Shape = ()
+    pick_shape: ir.Shape = ()
     pick_axis: int = 0
     new_axes: tuple[int, ...] = ()
-    lead: Shape = ()
+    lead: ir.Shape = ()
     paired: tuple[bool, ...] = ()
     drops: bool = False
 
     @property
-    def result_shape(self) -> Shape:
+    def result_shape(self) -> ir.Shape:
         """The shape of what is read, or of what can be written."""
         inner = [e.size for e in self.entries if isinstance(e, Span)]
         inner[self.pick_axis : self.pick_axis] = self.pick_shape
@@ -108,16 +106,16 @@ class Indexer:
         return [axis for axis, e in enumerate(self.entries) if is_dynamic(e)]
 
     @property
-    def operand_lead(self) -> Shape:
+    def operand_lead(self) -> ir.Shape:
         """The leading axes that every operand has."""
         return tuple(n for n, paired in zip(self.lead, self.paired, strict=True) if paired)
 
-    def operand_shape(self, axis: int) -> Shape:
+    def operand_shape(self, axis: int) -> ir.Shape:
         """The shape of the operand of the entry at an axis."""
         own = self.pick_shape if isinstance(self.entries[axis], Pick) else ()
         return (*self.operand_lead, *own)
 
-    def pretty(self, names: Sequence[Any] = (), shape: Shape | None = None) -> str:
+    def pretty(self, names: Sequence[Any] = (), shape: ir.Shape | None = None) -> str:
         """The index as it is written, with the given operand names; full spans as `:` if `shape` is given.
 
         A name is marked by `?` where what lies outside is dropped.
@@ -141,7 +139,7 @@ class Indexer:
         """The same index for a read: what is out of bounds is moved until it fits."""
         return replace(self, drops=False) if self.drops else self
 
-    def _entry(self, e: Entry, names: Iterator[str], size: Dim | None) -> str:
+    def _entry(self, e: Entry, names: Iterator[str], size: ir.Dim | None) -> str:
         match e:
             case At(start):
                 return next(names) if start is None else str(start)
@@ -151,7 +149,7 @@ class Indexer:
                 return f"lane {lead}" if self.paired[lead] else ":"
             case Span(None, count, stride):
                 return f"ds({next(names)}, {count}{f', {stride}' if stride != 1 else ''})"
-        if size is not None and same_dim(e.size, size) and e.stride == 1:
+        if size is not None and ir.same_dim(e.size, size) and e.stride == 1:
             return ":"
         assert e.start is not None, "unreachable: dynamic spans are written above"
         start = e.start
@@ -190,17 +188,17 @@ def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
     for name, x in given.items():
         if not isinstance(x, int) or isinstance(x, bool):
             raise TypeError(
-                f"ds: expected an int as {name}, got {x!r}; sizes must be known while tracing: {STATIC}"
-                f"{at_source(user_source())}"
+                f"ds: expected an int as {name}, got {x!r}; sizes must be known while tracing: {errors.STATIC}"
+                f"{errors.at_source(ir.user_source())}"
             )
     if size < 0 or stride < 1:
         raise ValueError(
-            f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}{at_source(user_source())}"
+            f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}{errors.at_source(ir.user_source())}"
         )
     return DynamicSpan(start, size, stride)
 
 
-def whole_indexer(shape: Shape) -> Indexer:
+def whole_indexer(shape: ir.Shape) -> Indexer:
     """The index of all elements: `x[...]`."""
     return Indexer(tuple(Span(0, n) for n in shape))
 

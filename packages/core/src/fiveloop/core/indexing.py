@@ -14,29 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import errors, index_block, index_windows, ir, prims
 from fiveloop.core.array import Scalar, Value, as_value
-from fiveloop.core.errors import shape_str
-from fiveloop.core.index_block import put_block, take_block
 from fiveloop.core.index_parse import normalize
-from fiveloop.core.index_windows import put_many, take_many
-from fiveloop.core.indexer import (
-    At,
-    DynamicSpan,
-    Entry,
-    Indexer,
-    Lane,
-    Pick,
-    Span,
-    ds,
-    is_dynamic,
-)
-from fiveloop.core.ir.avals import Aval, short_dtype
-from fiveloop.core.ir.dims import Dim, Shape, broadcast_shapes, same_shape
-from fiveloop.core.primitives.broadcast import bdim_at, broadcast_in_dim
-from fiveloop.core.primitives.check import bad_type, bad_value
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.gather import KINDS
-from fiveloop.core.primitives.index import index_dtype, resolve_index
+from fiveloop.core.indexer import At, DynamicSpan, Entry, Indexer, Lane, Pick, Span, ds, is_dynamic
 from fiveloop.core.promotion import Typed, check_narrowing, host_scalar, join
 
 __all__ = [
@@ -70,10 +51,10 @@ def take(x: Value, indexer: Indexer, operands: Sequence[Value], *, resolved: boo
     if indexer.is_block:
         if not resolved:
             operands = resolve(x.shape, indexer, operands, clamp=False)
-        return take_block(x, indexer, operands)
+        return index_block.take_block(x, indexer, operands)
     if not resolved:
         operands = resolve(x.shape, indexer, operands)
-    return take_many(x, indexer, operands)
+    return index_windows.take_many(x, indexer, operands)
 
 
 def put(
@@ -113,24 +94,26 @@ def put_kind(
     if indexer.is_block:
         if not resolved:
             operands = resolve(x.shape, indexer, operands, clamp=False)
-        return put_block(x, indexer, operands, v, kind)
+        return index_block.put_block(x, indexer, operands, v, kind)
     if not resolved:
         operands = resolve(x.shape, indexer, operands)
-    return put_many(x, indexer, operands, v, kind, (unique_indices, indices_are_sorted))
+    return index_windows.put_many(
+        x, indexer, operands, v, kind, (unique_indices, indices_are_sorted)
+    )
 
 
-def check_kind(aval: Aval, kind: str) -> None:
+def check_kind(aval: ir.Aval, kind: str) -> None:
     """Refuse a kind of write that there is not, or not for arrays of this type."""
-    if kind not in KINDS:
-        bad_value(f"put: expected a kind in {KINDS}, got {kind!r}")
+    if kind not in prims.KINDS:
+        prims.bad_value(f"put: expected a kind in {prims.KINDS}, got {kind!r}")
     logical = kind in ("and", "or")
     if kind != "set" and not logical and aval.dtype == np.bool_:
-        bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
+        prims.bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
     if logical and aval.dtype.kind not in "biu":
-        bad_type(f"put: expected bools or integers to combine by {kind!r}, got {aval}")
+        prims.bad_type(f"put: expected bools or integers to combine by {kind!r}, got {aval}")
 
 
-def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
+def cast_for_write(aval: ir.Aval, shape: ir.Shape, v: Any) -> Value:
     """A value as it is written into an array of the given type at a place of the given shape.
 
     Its shape broadcasts, and its dtype may be any that promotion brings to the array's: a narrower one, an
@@ -144,34 +127,38 @@ def cast_for_write(aval: Aval, shape: Shape, v: Any) -> Value:
         )
     check_narrowing(Typed(value.dtype, value.weak_type), aval.dtype, "the value written")
     if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
-        value = convert(value, aval.dtype, aval.weak_type)
-    return value if same_shape(value.shape, shape) else _broadcast_to(value, shape)
+        value = prims.convert(value, aval.dtype, aval.weak_type)
+    return value if ir.same_shape(value.shape, shape) else _broadcast_to(value, shape)
 
 
-def check_write(aval: Aval, shape: Shape, given: Aval) -> None:
+def check_write(aval: ir.Aval, shape: ir.Shape, given: ir.Aval) -> None:
     """Refuse to write a value of a type that loses something, or has too large a shape."""
     if given.accumulates:
-        bad_type(f"the value written must be an array, got {given}; read a Ref first: `ref[...]`")
+        prims.bad_type(
+            f"the value written must be an array, got {given}; read a Ref first: `ref[...]`"
+        )
     if not _fits(Typed(given.dtype, given.weak_type), Typed(aval.dtype)):
-        bad_type(
-            f"cannot write a value of dtype {short_dtype(given.dtype)} into an array of dtype "
-            f"{short_dtype(aval.dtype)} without loss; convert it first: `{_conversion(given, aval)}`"
+        prims.bad_type(
+            f"cannot write a value of dtype {ir.short_dtype(given.dtype)} into an array of dtype "
+            f"{ir.short_dtype(aval.dtype)} without loss; convert it first: `{_conversion(given, aval)}`"
         )
-    if not same_shape(given.shape, shape) and broadcast_shapes(given.shape, shape) != tuple(shape):
-        bad_value(
-            f"cannot write a value of shape {shape_str(given.shape)} where the index selects shape "
-            f"{shape_str(shape)}: it does not broadcast to it"
+    if not ir.same_shape(given.shape, shape) and ir.broadcast_shapes(given.shape, shape) != tuple(
+        shape
+    ):
+        prims.bad_value(
+            f"cannot write a value of shape {errors.shape_str(given.shape)} where the index selects shape "
+            f"{errors.shape_str(shape)}: it does not broadcast to it"
         )
 
 
-def _conversion(given: Aval, aval: Aval) -> str:
+def _conversion(given: ir.Aval, aval: ir.Aval) -> str:
     """What to write to convert a value; of complex numbers the real part, if they are to become real."""
     part = "v.real" if given.dtype.kind == "c" and aval.dtype.kind != "c" else "v"
     return f"{part}.astype({aval.dtype.name!r})"
 
 
 def resolve(
-    shape: Shape, indexer: Indexer, operands: Sequence[Value], *, clamp: bool = True
+    shape: ir.Shape, indexer: Indexer, operands: Sequence[Value], *, clamp: bool = True
 ) -> list[Value]:
     """The operands as positions in range, all of one dtype: negatives counted from the end, then clamped.
 
@@ -180,16 +167,16 @@ def resolve(
     """
     clamp = clamp and not indexer.drops
     if len(operands) != len(indexer.dynamic_axes):
-        bad_type(
+        prims.bad_type(
             f"expected {len(indexer.dynamic_axes)} operands for the index [{indexer}], got {len(operands)}"
         )
-    wide = any(index_dtype(i.dtype) == np.int64 for i in operands)
+    wide = any(prims.index_dtype(i.dtype) == np.int64 for i in operands)
     dtype = np.dtype(np.int64 if wide else np.int32)
     out: list[Value] = []
     for axis, operand in zip(indexer.dynamic_axes, operands, strict=True):
         entry = indexer.entries[axis]
         window = entry.extent if isinstance(entry, Span) else 1
-        out.append(resolve_index(operand, shape[axis], window if clamp else None, dtype))
+        out.append(prims.resolve_index(operand, shape[axis], window if clamp else None, dtype))
     return out
 
 
@@ -198,7 +185,7 @@ def batch_indexer(
     operands: Sequence[Value],
     operand_dims: Sequence[int | None],
     x_dim: int | None,
-    size: Dim,
+    size: ir.Dim,
 ) -> tuple[Indexer, list[Value]]:
     """The indexer for all lanes at once, where the array, some operands or both have a batch axis.
 
@@ -221,11 +208,11 @@ def batch_indexer(
     )
     if not paired:
         return _without_lanes(batched, size), list(operands)
-    moved = [bdim_at(i, d, size, 0) for i, d in zip(operands, operand_dims, strict=True)]
+    moved = [prims.bdim_at(i, d, size, 0) for i, d in zip(operands, operand_dims, strict=True)]
     return batched, moved
 
 
-def _without_lanes(indexer: Indexer, size: Dim) -> Indexer:
+def _without_lanes(indexer: Indexer, size: ir.Dim) -> Indexer:
     """The same index with a span for the outer batch axis, where that is the first axis of what is read."""
     first = next((e for e in indexer.entries if not isinstance(e, At)), None)
     if (
@@ -250,5 +237,5 @@ def _fits(given: Typed, wanted: Typed) -> bool:
         return False  # a dtype that is promoted to no other
 
 
-def _broadcast_to(x: Value, shape: Shape) -> Value:
-    return broadcast_in_dim(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))
+def _broadcast_to(x: Value, shape: ir.Shape) -> Value:
+    return prims.broadcast_in_dim(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))

@@ -7,86 +7,66 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import array_methods, complex_order, ir, prims, promotion, rules
 from fiveloop.core import operators as op
 from fiveloop.core.array import ArrayLike, Value, as_value, to_array
-from fiveloop.core.array_methods import METHODS
-from fiveloop.core.complex_order import maximum, minimum
-from fiveloop.core.ir.dims import same_dim, size_of
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import dot as dt
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import running as cu
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives import sort as so
-from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.check import (
-    bad_type,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    canonical_dtype,
-    known_int,
-)
-from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.promotion import Typed, python_number, wide_for_sums
-from fiveloop.core.rules import own_method
 from fiveloop.core.trace.tracer import is_concrete
 
 
 def along(fun: str, x: ArrayLike, axis: Any) -> tuple[Value, int]:
     """An array and one of its axes; flattened if no axis is given."""
-    value = operand(fun, "x", x)
+    value = prims.operand(fun, "x", x)
     if axis is None:
-        return bc.reshape(value, (-1,)), 0
-    return value, canonical_axis(fun, axis, value.ndim)
+        return prims.reshape(value, (-1,)), 0
+    return value, prims.canonical_axis(fun, axis, value.ndim)
 
 
 def copy(x: ArrayLike) -> Value:
     """The array itself, on the device."""
-    value = operand("copy", "x", x)
+    value = prims.operand("copy", "x", x)
     return to_array(value) if is_concrete(value) else value
 
 
 def view(x: ArrayLike, dtype: Any) -> Value:
     """The same bits read as another dtype; the last axis takes the change of width."""
-    value, target = operand("view", "x", x), canonical_dtype("view", dtype)
+    value, target = prims.operand("view", "x", x), prims.canonical_dtype("view", dtype)
     old, new = value.dtype.itemsize, target.itemsize
     if old == new:
-        return sp.bitcast_convert(value, target)
+        return prims.bitcast_convert(value, target)
     if not value.ndim or value.shape[-1] * old % new:
-        bad_value(
+        prims.bad_value(
             f"view: expected a last axis whose bytes are a multiple of {new}, those of {target.name}, got {value.aval}"
         )
     lead, size = value.shape[:-1], value.shape[-1]
     if old < new:
-        value = bc.reshape(value, (*lead, size * old // new, new // old))
-        return sp.bitcast_convert(value, target)
-    return bc.reshape(sp.bitcast_convert(value, target), (*lead, size * (old // new)))
+        value = prims.reshape(value, (*lead, size * old // new, new // old))
+        return prims.bitcast_convert(value, target)
+    return prims.reshape(prims.bitcast_convert(value, target), (*lead, size * (old // new)))
 
 
 def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
     """Two axes exchanged."""
-    value = operand("swapaxes", "x", x)
-    i, j = (canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
+    value = prims.operand("swapaxes", "x", x)
+    i, j = (prims.canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
     perm = list(range(value.ndim))
     perm[i], perm[j] = j, i
-    return bc.transpose(value, perm)
+    return prims.transpose(value, perm)
 
 
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The elements with equal indices along two axes, `offset` apart; they become the last axis."""
-    value = operand("diagonal", "x", x)
+    value = prims.operand("diagonal", "x", x)
     if value.ndim < 2:
-        bad_value(f"diagonal: expected at least two axes, got {value.aval}")
-    i, j = canonical_axes("diagonal", (axis1, axis2), value.ndim)
+        prims.bad_value(f"diagonal: expected at least two axes, got {value.aval}")
+    i, j = prims.canonical_axes("diagonal", (axis1, axis2), value.ndim)
     rest = [k for k in range(value.ndim) if k not in (i, j)]
-    value = bc.transpose(value, [*rest, i, j])
+    value = prims.transpose(value, [*rest, i, j])
     rows, columns = value.shape[-2:]
-    offset = known_int("diagonal", "offset", offset)
+    offset = prims.known_int("diagonal", "offset", offset)
     start, skip = max(0, -offset), max(0, offset)
     at = np.arange(max(0, min(rows - start, columns - skip)))
     if not at.size:
-        return bc.zeros((*value.shape[:-2], 0), value.dtype)
+        return prims.zeros((*value.shape[:-2], 0), value.dtype)
     return value[(..., at + start, at + skip)]
 
 
@@ -102,10 +82,10 @@ def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Value:
     times = _times(repeats, size)
     if isinstance(times, np.ndarray):
         return value[(*lead, np.repeat(np.arange(size), times))]
-    wide = bc.expand_dims(value, at + 1)
+    wide = prims.expand_dims(value, at + 1)
     shape = (*value.shape[: at + 1], times, *value.shape[at + 1 :])
-    wide = bc.broadcast_in_dim(wide, shape, range(len(shape)))
-    return bc.reshape(wide, (*value.shape[:at], size * times, *value.shape[at + 1 :]))
+    wide = prims.broadcast_in_dim(wide, shape, range(len(shape)))
+    return prims.reshape(wide, (*value.shape[:at], size * times, *value.shape[at + 1 :]))
 
 
 def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
@@ -115,13 +95,13 @@ def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
     if not isinstance(repeats, (int, np.ndarray)):
         value = as_value(repeats, "repeat: argument `repeats`")
         if not is_concrete(value):
-            known_int("repeat", "repeats", value)
+            prims.known_int("repeat", "repeats", value)
         repeats = np.asarray(value)
     given = np.asarray(repeats)
     if given.dtype.kind not in "iu":
-        bad_type(f"repeat: expected `repeats` to hold integers, got {repeats!r}")
+        prims.bad_type(f"repeat: expected `repeats` to hold integers, got {repeats!r}")
     if given.ndim > 1 or (given.ndim and given.size not in (1, size)) or (given < 0).any():
-        bad_value(
+        prims.bad_value(
             f"repeat: expected `repeats` to be a number of at least 0, or one for each of {size} elements, got "
             f"{repeats!r}"
         )
@@ -136,9 +116,9 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
 
 def nonzero(x: ArrayLike) -> tuple[Value, ...]:
     """The indices of the elements that are not zero, one array per axis; the elements must be known."""
-    value = operand("nonzero", "x", x)
+    value = prims.operand("nonzero", "x", x)
     if not is_concrete(value):
-        bad_type(
+        prims.bad_type(
             f"nonzero: expected elements that are known, got the traced value {value!r}: how many there are "
             "would be the size of the result; use `where(condition, x, y)`"
         )
@@ -149,8 +129,8 @@ def nonzero(x: ArrayLike) -> tuple[Value, ...]:
 def sort(x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False) -> Value:
     """The elements in order along an axis, or of all, flattened; NaN last (first if `descending`)."""
     value, at = along("sort", x, axis)
-    out = so.sort(value, at, stable=stable)
-    return sh.reverse(out, at) if descending else out
+    out = prims.sort(value, at, stable=stable)
+    return prims.reverse(out, at) if descending else out
 
 
 def argsort(
@@ -159,19 +139,19 @@ def argsort(
     """The indices, as int32, that put the elements in order along an axis; equals keep their order."""
     value, at = along("argsort", x, axis)
     if not descending:
-        return so.argsort(value, at, stable=stable)
+        return prims.argsort(value, at, stable=stable)
     # Equals keep their order if those of the reversed array are sorted, and the result is reversed.
-    back = sh.reverse(so.argsort(sh.reverse(value, at), at, stable=stable), at)
-    return ew.sub(value.shape[at] - 1, back)
+    back = prims.reverse(prims.argsort(prims.reverse(value, at), at, stable=stable), at)
+    return prims.sub(value.shape[at] - 1, back)
 
 
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
     """Each element held between `min` and `max`, which broadcast; None is no bound."""
-    out = operand("clip", "x", x)
+    out = prims.operand("clip", "x", x)
     low, high = _bound(out, "min", min), _bound(out, "max", max)
     if low is not None:
-        out = maximum(out, low)
-    return minimum(out, high) if high is not None else out
+        out = complex_order.maximum(out, low)
+    return complex_order.minimum(out, high) if high is not None else out
 
 
 def _bound(x: Value, name: str, bound: ArrayLike | None) -> ArrayLike | None:
@@ -181,77 +161,79 @@ def _bound(x: Value, name: str, bound: ArrayLike | None) -> ArrayLike | None:
     limits = np.iinfo(x.dtype)
     if bound <= limits.min if name == "min" else bound >= limits.max:
         return None
-    return python_number(bound, Typed(x.dtype, True), f"clip: argument `{name}`")
+    return promotion.python_number(
+        bound, promotion.Typed(x.dtype, True), f"clip: argument `{name}`"
+    )
 
 
 def round(x: ArrayLike, decimals: int = 0) -> Value:
     """Each element rounded to `decimals` places, a half to the even digit, in the same dtype."""
-    value, decimals = operand("round", "x", x), known_int("round", "decimals", decimals)
+    value, decimals = prims.operand("round", "x", x), prims.known_int("round", "decimals", decimals)
     if value.dtype.kind in "biu" and decimals >= 0:
         return value
     if decimals == 0 and value.dtype.kind != "c":
-        return ew.round(value)
+        return prims.round(value)
     if value.dtype.kind == "c":
-        return ew.complex(round(ew.real(value), decimals), round(ew.imag(value), decimals))
+        return prims.complex(round(prims.real(value), decimals), round(prims.imag(value), decimals))
     scale = 10.0 ** abs(decimals)
-    (wide,) = promote("round", value, inexact=True)
-    up, down = (ew.mul, ew.div) if decimals > 0 else (ew.div, ew.mul)
-    return convert(down(ew.round(up(wide, scale)), scale), value.dtype)
+    (wide,) = prims.promote("round", value, inexact=True)
+    up, down = (prims.mul, prims.div) if decimals > 0 else (prims.div, prims.mul)
+    return prims.convert(down(prims.round(up(wide, scale)), scale), value.dtype)
 
 
 def dot(x: ArrayLike, y: ArrayLike) -> Value:
     """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector)."""
-    a, b = promote("dot", x, y)
+    a, b = prims.promote("dot", x, y)
     if not a.ndim or not b.ndim:
-        return ew.mul(a, b)
+        return prims.mul(a, b)
     return contract("dot", a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),))
 
 
 def contract(fun: str, x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
     """Products of two arrays of one dtype, summed over pairs of their axes, which must have equal sizes."""
     sizes = [x.shape[k] for k in of_x], [y.shape[k] for k in of_y]
-    if len(of_x) != len(of_y) or not all(map(same_dim, *sizes)):
-        bad_value(
+    if len(of_x) != len(of_y) or not all(map(ir.same_dim, *sizes)):
+        prims.bad_value(
             f"{fun}: expected equal sizes along the axes that are summed, got axes {tuple(of_x)} of {x.aval} and "
             f"{tuple(of_y)} of {y.aval}"
         )
-    return dt.dot_general(x, y, ((of_x, of_y), ((), ())))
+    return prims.dot_general(x, y, ((of_x, of_y), ((), ())))
 
 
 def var(
     x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`)."""
-    (value,) = promote("var", x, inexact=True)
-    value = value if dtype is None else convert(value, dtype)
-    axes = canonical_axes("var", axis, value.ndim)
-    wide = convert(value, wide_for_sums(value.dtype))
-    apart = ew.abs(ew.sub(wide, op.mean(wide, axes, keepdims=True)))
-    total = op.sum(ew.square(apart), axes, keepdims=keepdims)
-    out = ew.div(total, size_of([value.shape[k] for k in axes]) - ddof)
-    return out if value.dtype.kind == "c" else convert(out, value.dtype)
+    (value,) = prims.promote("var", x, inexact=True)
+    value = value if dtype is None else prims.convert(value, dtype)
+    axes = prims.canonical_axes("var", axis, value.ndim)
+    wide = prims.convert(value, promotion.wide_for_sums(value.dtype))
+    apart = prims.abs(prims.sub(wide, op.mean(wide, axes, keepdims=True)))
+    total = op.sum(prims.square(apart), axes, keepdims=keepdims)
+    out = prims.div(total, ir.size_of([value.shape[k] for k in axes]) - ddof)
+    return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
 
 
 def std(
     x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Value:
     """The standard deviation over axes, or over all: the root of the variance."""
-    return ew.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+    return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
 
 
 def cumsum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
     """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
     value, at = along("cumsum", x, axis)
-    return cu.cumsum(value if dtype is None else convert(value, dtype), at, reverse)
+    return prims.cumsum(value if dtype is None else prims.convert(value, dtype), at, reverse)
 
 
 def cumprod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
     """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
     value, at = along("cumprod", x, axis)
-    return cu.cumprod(value if dtype is None else convert(value, dtype), at, reverse)
+    return prims.cumprod(value if dtype is None else prims.convert(value, dtype), at, reverse)
 
 
-METHODS.update(
+array_methods.METHODS.update(
     all=op.all,
     any=op.any,
     argmax=op.argmax_method,
@@ -259,32 +241,32 @@ METHODS.update(
     argsort=argsort,
     astype=op.astype,
     clip=clip,
-    conj=ew.conj,
+    conj=prims.conj,
     copy=copy,
     cumprod=cumprod,
     cumsum=cumsum,
     diagonal=diagonal,
     dot=dot,
-    imag=ew.imag,
+    imag=prims.imag,
     matrix_transpose=op.matrix_transpose,
     max=op.max,
     mean=op.mean,
     min=op.min,
     nonzero=nonzero,  # type: ignore[arg-type]  # the one that gives several
     prod=op.prod,
-    real=ew.real,
+    real=prims.real,
     repeat=repeat,
-    flatten=bc.reshape,
-    reshape=own_method("reshape", bc.reshape),
+    flatten=prims.reshape,
+    reshape=rules.own_method("reshape", prims.reshape),
     round=round,
     sort=sort,
-    squeeze=bc.squeeze,
+    squeeze=prims.squeeze,
     std=std,
     sum=op.sum,
     swapaxes=swapaxes,
     take=take,
     trace=trace,
-    transpose=own_method("transpose", bc.transpose),
+    transpose=rules.own_method("transpose", prims.transpose),
     var=var,
     view=view,
 )

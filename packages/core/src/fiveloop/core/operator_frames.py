@@ -10,10 +10,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any
 
-from fiveloop.core.array import Value
-from fiveloop.core.array_methods import Methods
-from fiveloop.core.index_ops import Place
-from fiveloop.core.trace.boundary import hide_frames
+from fiveloop.core import array, array_methods, index_ops, trace
 
 _WITH_REFLECTED = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "divmod"),
@@ -44,7 +41,7 @@ def _binary(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         try:
             return method(x, y)
         except Exception as error:
-            hide_frames(error)
+            trace.hide_frames(error)
             raise
 
     return operator
@@ -56,7 +53,7 @@ def _unary(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return method(x)
         except Exception as error:
-            hide_frames(error)
+            trace.hide_frames(error)
             raise
 
     return operator
@@ -68,18 +65,18 @@ def _other(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*args, **kwargs)
         except Exception as error:
-            hide_frames(error)
+            trace.hide_frames(error)
             raise
 
     return operator
 
 
 for _names, _guard, _cls in (
-    (BINARY, _binary, Value),
-    (UNARY, _unary, Value),
-    (OTHERS, _other, Value),
-    (_methods(Methods), _other, Methods),
-    (_methods(Place), _other, Place),
+    (BINARY, _binary, array.Value),
+    (UNARY, _unary, array.Value),
+    (OTHERS, _other, array.Value),
+    (_methods(array_methods.Methods), _other, array_methods.Methods),
+    (_methods(index_ops.Place), _other, index_ops.Place),
 ):
     for _name in _names:
         setattr(_cls, _name, _guard(_cls.__dict__[_name]))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core.errors import CoreError
-from fiveloop.core.ir.jaxpr import Jaxpr
+from fiveloop.core import errors, ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +14,8 @@ class Pass:
 
     name: str
     after: tuple[str, ...]
-    applies: Callable[[Jaxpr], bool]
-    run: Callable[[Jaxpr], Jaxpr]
+    applies: Callable[[ir.Jaxpr], bool]
+    run: Callable[[ir.Jaxpr], ir.Jaxpr]
 
 
 _passes: list[Pass] = []
@@ -39,7 +38,7 @@ def register_pass(new: Pass) -> None:
     (3.0, [2])
     """
     if any(p.name == new.name for p in _passes):
-        raise CoreError(f"the pass {new.name!r} is registered twice")
+        raise errors.CoreError(f"the pass {new.name!r} is registered twice")
     _passes.append(new)
     _passes[:] = _sorted(_passes)
 
@@ -51,7 +50,7 @@ def _sorted(passes: Sequence[Pass]) -> list[Pass]:
         pending = {p.name for p in waiting}
         ready = next((p for p in waiting if pending.isdisjoint(p.after)), None)
         if ready is None:
-            raise CoreError(f"the passes {sorted(pending)} wait for each other")
+            raise errors.CoreError(f"the passes {sorted(pending)} wait for each other")
         waiting.remove(ready)
         done.append(ready)
     return done
@@ -62,7 +61,7 @@ def all_passes() -> list[Pass]:
     return list(_passes)
 
 
-def run_passes(jaxpr: Jaxpr) -> Jaxpr:
+def run_passes(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr after all passes, ready to be lowered."""
     for step in _passes:
         if step.applies(jaxpr):

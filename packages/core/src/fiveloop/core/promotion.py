@@ -15,10 +15,7 @@ from typing import Any, NamedTuple, TypeGuard
 import ml_dtypes
 import numpy as np
 
-from fiveloop.core.array import Scalar
-from fiveloop.core.errors import at_source
-from fiveloop.core.ir.avals import is_inexact
-from fiveloop.core.ir.source import user_source
+from fiveloop.core import array, errors, ir
 
 DType = np.dtype[Any]
 
@@ -63,7 +60,7 @@ class Typed(NamedTuple):
 
 def dtype_kind(dtype: DType) -> str:
     """The kind of a dtype: b, i, u, f (the small floats of ml_dtypes included) or c."""
-    return "f" if dtype.kind == "V" and is_inexact(dtype) else dtype.kind
+    return "f" if dtype.kind == "V" and ir.is_inexact(dtype) else dtype.kind
 
 
 def is_python_number(x: Any) -> TypeGuard[bool | int | float | complex]:
@@ -93,7 +90,9 @@ def _smallest_int(x: int) -> DType:
     for dtype in (np.int32, np.int64, np.uint64):
         if np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
             return np.dtype(dtype)
-    raise OverflowError(f"the integer {x} does not fit int64 or uint64{at_source(user_source())}")
+    raise OverflowError(
+        f"the integer {x} does not fit int64 or uint64{errors.at_source(ir.user_source())}"
+    )
 
 
 @cache
@@ -111,7 +110,7 @@ def join(types: tuple[Typed, ...]) -> Typed:
         weak = [t.dtype for t in types if t.weak_type and t.dtype.kind in "iu"]
         wide = max([DEFAULT_DTYPES["i"], *weak], key=lambda d: d.itemsize)
     else:
-        digits = [t.dtype for t in types if not strong and is_inexact(t.dtype)]
+        digits = [t.dtype for t in types if not strong and ir.is_inexact(t.dtype)]
         wide = result_dtype([DEFAULT_DTYPES[node[0]], *digits])
     return Typed(wide, not strong)
 
@@ -127,7 +126,7 @@ def result_dtype(dtypes: Iterable[Any]) -> DType:
 
 def to_inexact(dtype: DType) -> DType:
     """The dtype of floating point results on operands of this dtype: float32 for integers."""
-    return dtype if is_inexact(dtype) else DEFAULT_DTYPES["f"]
+    return dtype if ir.is_inexact(dtype) else DEFAULT_DTYPES["f"]
 
 
 def real_dtype(dtype: DType) -> DType:
@@ -150,7 +149,7 @@ def wide_for_sums(dtype: DType) -> DType:
     return DEFAULT_DTYPES["f"] if dtype in (np.float16, _BFLOAT16) else dtype
 
 
-def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
+def host_scalar(x: Any, typed: Typed, what: str) -> array.Scalar:
     """A number on the host in the given dtype; TypeError if it is complex and may not be.
 
     OverflowError for an integer that does not fit; so for a float that is written. In arithmetic it is an infinity.
@@ -159,7 +158,7 @@ def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
     if host.dtype.kind == "c" and dtype_kind(typed.dtype) not in "bc":
         raise TypeError(
             f"{what}: the complex number {x} does not become {typed.dtype.name}; take its real part, `x.real`, first"
-            f"{at_source(user_source())}"
+            f"{errors.at_source(ir.user_source())}"
         )
     if host.dtype.kind in "iuO" and dtype_kind(typed.dtype) != "b":
         _check_fits(int(host), typed.dtype, what)
@@ -167,15 +166,15 @@ def host_scalar(x: Any, typed: Typed, what: str) -> Scalar:
         found = host.astype(typed.dtype)
     if what in _INSTEAD and np.isfinite(host) and not np.isfinite(found):
         raise _too_large(f"number {x}", typed.dtype, what)
-    return Scalar(found, typed.weak_type)
+    return array.Scalar(found, typed.weak_type)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _small_number(x: int | float, negative: bool, typed: Typed) -> Scalar:
+def _small_number(x: int | float, negative: bool, typed: Typed) -> array.Scalar:
     return host_scalar(x, typed, "a number")
 
 
-def python_number(x: Any, typed: Typed, what: str) -> Scalar:
+def python_number(x: Any, typed: Typed, what: str) -> array.Scalar:
     """A Python number in the given dtype; those that programs use over and over are remembered."""
     if type(x) is float or (type(x) is int and -128 <= x < 128 and typed.dtype.kind not in "ub"):
         return _small_number(x, math.copysign(1.0, x) < 0, typed)
@@ -204,7 +203,7 @@ def _too_large(told: str, dtype: DType, what: str) -> OverflowError:
     held = f"{low} to {high}" if high < 10**20 else f"{low:.3g} to {high:.3g}"
     return OverflowError(
         f"{what}: the {told} does not fit {dtype.name}, which holds {held}; "
-        f"{_INSTEAD.get(what, 'convert the other operand to a wider dtype first')}{at_source(user_source())}"
+        f"{_INSTEAD.get(what, 'convert the other operand to a wider dtype first')}{errors.at_source(ir.user_source())}"
     )
 
 
@@ -219,7 +218,7 @@ def check_narrowing(given: Typed, dtype: DType, what: str) -> None:
         raise OverflowError(
             f"{what}: expected an integer that fits {dtype.name}, got one made of a Python integer that needs 64 bits, "
             f"and is traced; convert the other operand to a wider dtype first, or pass it as a NumPy integer, "
-            f"`np.{dtype.name}(x)`{at_source(user_source())}"
+            f"`np.{dtype.name}(x)`{errors.at_source(ir.user_source())}"
         )
 
 

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
-from .backend.tree import (
+from fiveloop.core.backend.tree import (
     LEAF,
     TREE,
     DictKey,

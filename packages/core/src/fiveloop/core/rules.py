@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Union
 
-from fiveloop.core.errors import RuleError
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import NO_EFFECTS, Effects
-from fiveloop.core.ir.jaxpr import Eqn, Primitive, Var
+from fiveloop.core import errors, ir
 
 if TYPE_CHECKING:
     from fiveloop.core.array import Value
@@ -28,7 +25,7 @@ P = TypeVar("P")
 class Zero:
     """A tangent or cotangent that is zero, of the given type, without an array."""
 
-    aval: Aval
+    aval: ir.Aval
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class UndefinedPrimal:
     A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches.
     """
 
-    aval: Aval
+    aval: ir.Aval
     into: Value | None = None
 
 
@@ -49,7 +46,7 @@ class Accumulator:
     value: Value
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self.value.aval
 
 
@@ -105,10 +102,10 @@ class EqnSplit:
     other outputs, but for those that are kept, once more, from operands and residuals; None if `known` would have to.
     """
 
-    known: list[Eqn]
-    staged: list[Eqn]
+    known: list[ir.Eqn]
+    staged: list[ir.Eqn]
     out_unknown: Mask
-    again: list[Eqn] | None = None
+    again: list[ir.Eqn] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,42 +168,44 @@ class RuleTable(Generic[R]):
         self.column = column
         self.default = default
         self.by = by or f"define(..., {column}=...)"
-        self._cells: dict[Primitive[Any], R | Refusal] = {}
+        self._cells: dict[ir.Primitive[Any], R | Refusal] = {}
         COLUMNS.append(self)
 
-    def define(self, prim: Primitive[Any], cell: R | Refusal) -> None:
+    def define(self, prim: ir.Primitive[Any], cell: R | Refusal) -> None:
         """Fill a cell, once."""
         if prim in self._cells:
-            raise RuleError(
+            raise errors.RuleError(
                 f"the {self.column} rule of `{prim}` is defined twice; a package may add cells, not alter them"
             )
         self._cells[prim] = cell
 
-    def __getitem__(self, prim: Primitive[Any]) -> R:
+    def __getitem__(self, prim: ir.Primitive[Any]) -> R:
         cell = self._cells.get(prim)
         if isinstance(cell, Refusal):
-            raise RuleError(f"`{prim}` has no {self.column}: {cell.why}")
+            raise errors.RuleError(f"`{prim}` has no {self.column}: {cell.why}")
         if cell is None:
-            raise RuleError(f"`{prim}` has no {self.column} rule; give it one with `{self.by}`")
+            raise errors.RuleError(
+                f"`{prim}` has no {self.column} rule; give it one with `{self.by}`"
+            )
         return cell
 
-    def find(self, prim: Primitive[Any]) -> R | None:
+    def find(self, prim: ir.Primitive[Any]) -> R | None:
         """The rule, or None where the engine's default applies; a refusal is still an error."""
         return self[prim] if prim in self._cells else None
 
-    def cell(self, prim: Primitive[Any]) -> R | Refusal | None:
+    def cell(self, prim: ir.Primitive[Any]) -> R | Refusal | None:
         """What stands in a cell, for `inspect`."""
         return self._cells.get(prim)
 
     def __contains__(self, prim: object) -> bool:
         return prim in self._cells
 
-    def __iter__(self) -> Iterator[Primitive[Any]]:
+    def __iter__(self) -> Iterator[ir.Primitive[Any]]:
         return iter(self._cells)
 
 
 class AbstractEval(Protocol):
-    def __call__(self, avals: Sequence[Aval], p: Any, /) -> tuple[list[Aval], Effects]: ...
+    def __call__(self, avals: Sequence[ir.Aval], p: Any, /) -> tuple[list[ir.Aval], ir.Effects]: ...
 
 
 class Lower(Protocol):
@@ -241,16 +240,18 @@ class Batch(Protocol):
 
 class Split(Protocol):
     def __call__(
-        self, plan: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn, /
+        self, plan: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn, /
     ) -> EqnSplit: ...
 
 
 class Dce(Protocol):
-    def __call__(self, used: Sequence[bool], eqn: Eqn, /) -> tuple[list[bool], Eqn | None]: ...
+    def __call__(
+        self, used: Sequence[bool], eqn: ir.Eqn, /
+    ) -> tuple[list[bool], ir.Eqn | None]: ...
 
 
 class CostRule(Protocol):
-    def __call__(self, avals: Sequence[Aval], p: Any, /) -> Cost: ...
+    def __call__(self, avals: Sequence[ir.Aval], p: Any, /) -> Cost: ...
 
 
 class Bodies(Protocol):
@@ -277,9 +278,9 @@ NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `lineariz
 
 
 def define(
-    prim: Primitive[P],
+    prim: ir.Primitive[P],
     *,
-    abstract_eval: Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]],
+    abstract_eval: Callable[[Sequence[ir.Aval], P], tuple[list[ir.Aval], ir.Effects]],
     lower: Lower | Refusal,
     jvp: Jvp | Refusal,
     batch: Batch | Refusal,
@@ -337,15 +338,15 @@ def define(
 class PureAbstractEval(Generic[P]):
     """An abstract_eval without effects, whatever the types."""
 
-    types: Callable[[Sequence[Aval], P], Sequence[Aval]]
+    types: Callable[[Sequence[ir.Aval], P], Sequence[ir.Aval]]
 
-    def __call__(self, avals: Sequence[Aval], p: P, /) -> tuple[list[Aval], Effects]:
-        return list(self.types(avals, p)), NO_EFFECTS
+    def __call__(self, avals: Sequence[ir.Aval], p: P, /) -> tuple[list[ir.Aval], ir.Effects]:
+        return list(self.types(avals, p)), ir.NO_EFFECTS
 
 
 def pure(
-    abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]],
-) -> Callable[[Sequence[Aval], P], tuple[list[Aval], Effects]]:
+    abstract_eval: Callable[[Sequence[ir.Aval], P], Sequence[ir.Aval]],
+) -> Callable[[Sequence[ir.Aval], P], tuple[list[ir.Aval], ir.Effects]]:
     """An abstract_eval without effects, from one that gives only the types.
 
     >>> same_types = pure(lambda avals, p: avals)
@@ -355,7 +356,7 @@ def pure(
     return PureAbstractEval(abstract_eval)
 
 
-def is_pure(prim: Primitive[Any]) -> bool:
+def is_pure(prim: ir.Primitive[Any]) -> bool:
     """Whether no equation of a primitive has an effect."""
     return isinstance(abstract_eval_rules.cell(prim), PureAbstractEval)
 
@@ -380,7 +381,7 @@ class TypeRules:
     [0. 0. 0.] [2. 2. 2.] 1.0
     """
 
-    zeros: Callable[[Aval], Value]
+    zeros: Callable[[ir.Aval], Value]
     add: Callable[[Value, Value], Value]
     getitem: Callable[[Any, Any], Any]
     setitem: Callable[[Any, Any, Any], None]
@@ -388,17 +389,17 @@ class TypeRules:
     own_buffer: Callable[[Any], Buffer]
     write_back: Callable[[Any, Value], None]
     turn: Callable[[Any], Turn]
-    new_accumulator: Callable[[Aval], Value] | None = None
+    new_accumulator: Callable[[ir.Aval], Value] | None = None
     accumulated: Callable[[Value], Value] | None = None
     holding: Callable[[Value], Value] | None = None
     accumulate: Callable[..., None] | None = None
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
-_TYPES: dict[type[Aval], TypeRules] = {}
+_TYPES: dict[type[ir.Aval], TypeRules] = {}
 
 
-def define_type(kind: type[Aval], rules: TypeRules) -> None:
+def define_type(kind: type[ir.Aval], rules: TypeRules) -> None:
     """Say how values of a kind of type behave, once; RuleError the second time.
 
     Core's arrays and the Refs of `fiveloop.state` are defined so. What a type is made of is written in `TypeRules`.
@@ -410,11 +411,11 @@ def define_type(kind: type[Aval], rules: TypeRules) -> None:
     False
     """
     if kind in _TYPES:
-        raise RuleError(f"the type rules of {kind.__name__} are defined twice")
+        raise errors.RuleError(f"the type rules of {kind.__name__} are defined twice")
     _TYPES[kind] = rules
 
 
-def type_rules(aval: Aval) -> TypeRules:
+def type_rules(aval: ir.Aval) -> TypeRules:
     """The rules of a type; KeyError if `define_type` was not called for it.
 
     >>> rules = type_rules(ShapedArray((2,), np.float32))
@@ -434,12 +435,12 @@ def own_method(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def new_eqn(
-    prim: Primitive[Any],
+    prim: ir.Primitive[Any],
     invars: Sequence[Atom],
     params: Any,
-    outvars: Sequence[Var] | None = None,
+    outvars: Sequence[ir.Var] | None = None,
     source: Source | None = None,
-) -> Eqn:
+) -> ir.Eqn:
     """An equation whose types and effects are those of its abstract_eval; new output variables unless given.
 
     >>> x = Var(ShapedArray((3,), np.float32))
@@ -450,10 +451,10 @@ def new_eqn(
       in (b,) }
     """
     avals, effects = abstract_eval_rules[prim]([a.aval for a in invars], params)
-    return Eqn(
+    return ir.Eqn(
         prim,
         invars,
-        [Var(a) for a in avals] if outvars is None else outvars,
+        [ir.Var(a) for a in avals] if outvars is None else outvars,
         params,
         effects,
         source,

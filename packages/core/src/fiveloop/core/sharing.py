@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fiveloop.core.array import Array
+from fiveloop.core import array, errors, ir
 from fiveloop.core.backend.host_calls import Run, runs_here
-from fiveloop.core.errors import at_source
-from fiveloop.core.ir.source import user_source
 
 
 class Turn(RLock):  # type: ignore[misc]  # CPython lets it be one, and no other lock costs as little
@@ -56,7 +54,8 @@ def take(turns: Sequence[Turn], written: Sequence[Turn]) -> None:
         if lost:
             raise RuntimeError(
                 "a Ref was written in a call from a program that writes it too, when it ends, so that this write would "
-                f"be lost; return the value from the call, and write it in the program{at_source(user_source())}"
+                f"be lost; return the value from the call, and write it in the program"
+                f"{errors.at_source(ir.user_source())}"
             )
         _wait_for(others[0], here)
 
@@ -90,7 +89,7 @@ def _wait_for(run: Run, here: frozenset[Run]) -> None:
         if ahead is not None:
             raise RuntimeError(
                 "two programs that call Python wait for each other: each uses a Ref that a call from the other writes; "
-                f"return the value from the call, and write it in the program{at_source(user_source())}"
+                f"return the value from the call, and write it in the program{errors.at_source(ir.user_source())}"
             )
         try:
             for each in here:
@@ -148,7 +147,7 @@ def part_from(donated: Iterable[Any]) -> None:
     with _lock:
         sharers = [*_sharers.values()]
     for x in donated:
-        if type(x) is Array:
+        if type(x) is array.Array:
             for sharer in sharers:
                 if sharer.shares(x.buffer):
                     sharer.part()

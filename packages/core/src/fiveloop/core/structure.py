@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .backend.tree import LEAF, TREE, DictKey, KeyPath, TreeDef
-from .pytree import children_by_key, keystr
+from fiveloop.core.backend.tree import LEAF, TREE, DictKey, KeyPath, TreeDef
+from fiveloop.core.pytree import children_by_key, keystr
 
 
 class LeafText(NamedTuple):

@@ -4,11 +4,11 @@
 {'a': 2, 'b': (3, 4)}
 """
 
-from .pytree import tree_flatten as flatten
-from .pytree import tree_flatten_with_path as flatten_with_path
-from .pytree import tree_leaves as leaves
-from .pytree import tree_map as map
-from .pytree import tree_structure as structure
-from .pytree import tree_unflatten as unflatten
+from fiveloop.core.pytree import tree_flatten as flatten
+from fiveloop.core.pytree import tree_flatten_with_path as flatten_with_path
+from fiveloop.core.pytree import tree_leaves as leaves
+from fiveloop.core.pytree import tree_map as map
+from fiveloop.core.pytree import tree_structure as structure
+from fiveloop.core.pytree import tree_unflatten as unflatten
 
 __all__ = ["flatten", "flatten_with_path", "leaves", "map", "structure", "unflatten"]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
-from fiveloop.core.index_layout import Layout
+from fiveloop.core import array, errors, index_layout, ir
 from fiveloop.core.indexer import Indexer, whole_indexer
-from fiveloop.core.ir.source import user_source
 
 
-class View(Value):
+class View(array.Value):
     """A part of `outer`, a value that can change: where in it, the operands of that index, and the layouts it is given.
 
     `outer` may be a view itself; `base` is what all of them are parts of. What is done to a view is done to the base
@@ -22,10 +19,10 @@ class View(Value):
 
     def __init__(
         self,
-        outer: Value,
+        outer: array.Value,
         indexer: Indexer,
-        operands: Sequence[Value],
-        layouts: Sequence[Layout] = (),
+        operands: Sequence[array.Value],
+        layouts: Sequence[index_layout.Layout] = (),
     ) -> None:
         self.outer = outer
         self.base = base_of(outer)
@@ -39,11 +36,11 @@ class View(Value):
         raise TypeError(
             f"a primitive was applied to a part of a Ref, of type {self.aval}; expected the whole Ref, of type "
             f"{self.base.aval}: apply it to that one and an index, or to what the part holds, `part[...]`"
-            f"{at_source(user_source())}"
+            f"{errors.at_source(ir.user_source())}"
         )
 
     @property
-    def all_operands(self) -> tuple[Value, ...]:
+    def all_operands(self) -> tuple[array.Value, ...]:
         """The operands of the indices of all views from the base on."""
         outer = self.outer.all_operands if isinstance(self.outer, View) else ()
         return outer + self.operands
@@ -58,6 +55,6 @@ class View(Value):
         return outer + part + "".join(map(str, self.layouts))
 
 
-def base_of(x: Value) -> Value:
+def base_of(x: array.Value) -> array.Value:
     """What a view is a part of; any other value is its own base."""
     return x.base if isinstance(x, View) else x

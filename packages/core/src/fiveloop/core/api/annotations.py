@@ -7,14 +7,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core.api.flatten import as_result, check_callable, flatten_values
-from fiveloop.core.api.staging import closed_as, eval_shape
-from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core import array, prims, pytree, trace
+from fiveloop.core.api import flatten, staging
 from fiveloop.core.backend.client import platform
-from fiveloop.core.primitives import elementwise
-from fiveloop.core.primitives.ordering import barrier
-from fiveloop.core.pytree import tree_unflatten
-from fiveloop.core.trace.boundary import boundary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +19,7 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @overload
-def stop_gradient(x: ArrayLike) -> Value: ...
+def stop_gradient(x: array.ArrayLike) -> array.Value: ...
 
 
 @overload
@@ -40,11 +35,11 @@ def stop_gradient(x: object) -> object:
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
     Array(3., dtype=float32)
     """
-    if isinstance(x, (Value, np.ndarray)):
-        return elementwise.stop_gradient(x)
-    values, tree = flatten_values(x, "stop_gradient: argument `x`")
-    stopped = [as_result(elementwise.stop_gradient(v)) for v in values]
-    out: object = tree_unflatten(tree, stopped)
+    if isinstance(x, (array.Value, np.ndarray)):
+        return prims.stop_gradient(x)
+    values, tree = flatten.flatten_values(x, "stop_gradient: argument `x`")
+    stopped = [flatten.as_result(prims.stop_gradient(v)) for v in values]
+    out: object = pytree.tree_unflatten(tree, stopped)
     return out
 
 
@@ -55,7 +50,7 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
     >>> "name=twice" in str(make_jaxpr(named_call(lambda x: x * 2.0, name="twice"))(1.0))
     True
     """
-    return closed_as("named_call", fun, name, inline=True)
+    return staging.closed_as("named_call", fun, name, inline=True)
 
 
 def optimization_barrier(operand: T) -> T:
@@ -67,12 +62,12 @@ def optimization_barrier(operand: T) -> T:
     >>> optimization_barrier((np.float32(1.0), np.arange(2)))
     (Array(1., dtype=float32), Array([0, 1], dtype=int64))
     """
-    values, tree = flatten_values(operand, "optimization_barrier: argument `operand`")
-    out: T = tree_unflatten(tree, [as_result(x) for x in barrier(*values)])
+    values, tree = flatten.flatten_values(operand, "optimization_barrier: argument `operand`")
+    out: T = pytree.tree_unflatten(tree, [flatten.as_result(x) for x in prims.barrier(*values)])
     return out
 
 
-@boundary
+@trace.boundary
 def platform_dependent(
     *args: Any, default: Callable[..., R] | None = None, **per_platform: Callable[..., R]
 ) -> R:
@@ -86,7 +81,7 @@ def platform_dependent(
     """
     funs = {"default": default} if default is not None else {}
     for name, fun in (per_platform | funs).items():
-        check_callable(f"platform_dependent: {name}", fun)
+        flatten.check_callable(f"platform_dependent: {name}", fun)
         if name not in ("default", *_PLATFORMS):
             raise ValueError(
                 f"platform_dependent: expected names of platforms, {', '.join(_PLATFORMS)}, got {name!r}; "
@@ -99,9 +94,9 @@ def platform_dependent(
             f"{', '.join(per_platform) or 'none'}; add `{here}=` or `default=`"
         )
     out = chosen(*args)
-    wanted = eval_shape(lambda: out)
+    wanted = staging.eval_shape(lambda: out)
     for name, fun in (per_platform | funs).items():
-        if fun is not chosen and (given := eval_shape(fun, *args)) != wanted:
+        if fun is not chosen and (given := staging.eval_shape(fun, *args)) != wanted:
             raise TypeError(
                 f"platform_dependent: expected functions whose results are of one type, got {wanted} and, for {name}, "
                 f"{given}; convert one of them"

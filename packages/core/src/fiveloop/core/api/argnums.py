@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from fiveloop.core.api.arguments import of_places
-from fiveloop.core.api.flat_function import FlatFunction, lending
-from fiveloop.core.api.flatten import argument_name, argument_naming, flatten_values, function_name
+from fiveloop.core import array, ir, pytree
+from fiveloop.core.api import arguments, flat_function, flatten, operands
 from fiveloop.core.api.mutable import giving
-from fiveloop.core.api.operands import check_places
-from fiveloop.core.array import Value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.pytree import TreeDef, keystr, tree_flatten_with_path
+from fiveloop.core.backend.tree import TreeDef
 
 Argnums = int | Sequence[int]
 
@@ -23,9 +19,9 @@ Argnums = int | Sequence[int]
 class Differentiated:
     """The arguments that are differentiated: their leaves, their structure, and the function of them."""
 
-    values: list[Value]
+    values: list[array.Value]
     tree: TreeDef
-    flat: FlatFunction
+    flat: flat_function.FlatFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +42,28 @@ class Differentiation:
         chosen = tuple(args[k] for k in wanted)
 
         others = {k: x for k, x in enumerate(args) if k not in wanted}
-        of_wanted = of_places(self.fun, others, kwargs, wanted)
+        of_wanted = arguments.of_places(self.fun, others, kwargs, wanted)
 
         def of_chosen(*given: Any) -> Any:
             with giving(mutable):
                 return of_wanted(*given)
 
-        naming = argument_naming(self.what, self.fun, wanted)
-        values, tree = flatten_values((chosen, {}), naming)
-        paths = tree_flatten_with_path(chosen)[0]
+        naming = flatten.argument_naming(self.what, self.fun, wanted)
+        values, tree = flatten.flatten_values((chosen, {}), naming)
+        paths = pytree.tree_flatten_with_path(chosen)[0]
         for (path, _), x in zip(paths, values, strict=True):
-            name = argument_name(self.fun, wanted[path[0].idx])
-            self._check(f"{self.of}: argument {name}{keystr(path[1:])}", x.aval)
-        mutable = check_places((args, kwargs), argument_naming(self.what, self.fun))
-        flat, contents = lending(of_chosen, tree, values, self.has_aux, self.fun)
+            name = flatten.argument_name(self.fun, wanted[path[0].idx])
+            self._check(f"{self.of}: argument {name}{pytree.keystr(path[1:])}", x.aval)
+        mutable = operands.check_places(
+            (args, kwargs), flatten.argument_naming(self.what, self.fun)
+        )
+        flat, contents = flat_function.lending(of_chosen, tree, values, self.has_aux, self.fun)
         return Differentiated(contents, tree, flat)
 
     @property
     def of(self) -> str:
         """What messages begin with: "grad of f"."""
-        return f"{self.what} of {function_name(self.fun)}"
+        return f"{self.what} of {flatten.function_name(self.fun)}"
 
     def one(self, parts: Any) -> Any:
         """The part of a single argument, or all of them."""
@@ -85,11 +83,11 @@ class Differentiation:
         if twice is not None:
             raise ValueError(
                 f"{self.of}: argnums must name each argument once, got {self.argnums!r}, which names argument "
-                f"{argument_name(self.fun, twice)} twice"
+                f"{flatten.argument_name(self.fun, twice)} twice"
             )
         return wanted
 
-    def _check(self, name: str, aval: Aval) -> None:
+    def _check(self, name: str, aval: ir.Aval) -> None:
         if self.holomorphic and aval.dtype.kind != "c":
             raise TypeError(
                 f"{name} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "

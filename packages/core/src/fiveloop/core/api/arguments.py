@@ -9,9 +9,9 @@ from inspect import Parameter, signature
 from operator import index
 from typing import Any
 
+from fiveloop.core import trace
 from fiveloop.core.api.flatten import Naming, argument_naming, function_name, parameters
 from fiveloop.core.api.static import static_key
-from fiveloop.core.trace.boundary import boundary, guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def chosen_arguments(
     return Chosen(tuple(sorted(every_num)), tuple(sorted(every_name)))
 
 
-@boundary
+@trace.boundary
 def with_static(
     what: str,
     fun: Callable[..., Any],
@@ -129,7 +129,7 @@ def with_static(
     static = chosen_arguments(what, fun, nums, names)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def call(*args: Any, **kwargs: Any) -> Any:
         static.key(what, fun, args, kwargs)
         rest = wraps(fun)(static.of_others(fun, args, kwargs))

@@ -5,31 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
-from fiveloop.core.api.flat_function import contents_of, lending
-from fiveloop.core.api.flatten import (
-    Naming,
-    argument_naming,
-    as_result,
-    check_callable,
-    flatten_values,
-)
+from fiveloop.core import pytree, rules, trace, transforms
+from fiveloop.core.api import flat_function, flatten, pullback, staging
 from fiveloop.core.api.operands import check_mutable
-from fiveloop.core.api.pullback import Pullback, Pushforward, like_values, linearized
-from fiveloop.core.api.staging import is_spec, stage_user
-from fiveloop.core.pytree import (
-    keystr,
-    tree_flatten_with_path,
-    tree_structure,
-    tree_unflatten,
-)
-from fiveloop.core.rules import Operand, UndefinedPrimal
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.partial_eval import split
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING
-from fiveloop.core.transforms.transpose import backward_pass
-from fiveloop.core.transforms.zeros import instantiate
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -76,7 +54,7 @@ def jvp(
 ) -> tuple[R, R, Aux]: ...
 
 
-@boundary
+@trace.boundary
 def jvp(
     fun: Callable[..., Any],
     primals: Sequence[Any],
@@ -92,32 +70,32 @@ def jvp(
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
-    check_callable("jvp", fun)
+    flatten.check_callable("jvp", fun)
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise TypeError(
                 f"jvp: {name} must be a tuple or a list with one entry an argument, got {type(given).__name__}"
             )
-    values, tree = flatten_values((tuple(primals), {}), _inner("jvp: primals"))
-    flat, values = lending(fun, tree, values, has_aux)
-    given_dots, lent_dots = contents_of(tuple(tangents))
-    dots = like_values(
+    values, tree = flatten.flatten_values((tuple(primals), {}), _inner("jvp: primals"))
+    flat, values = flat_function.lending(fun, tree, values, has_aux)
+    given_dots, lent_dots = flat_function.contents_of(tuple(tangents))
+    dots = pullback.like_values(
         "jvp: tangents",
         given_dots,
-        tree_structure(tuple(primals)),
+        pytree.tree_structure(tuple(primals)),
         [x.aval for x in values],
         "primals",
     )
-    outs, outs_dot = jvp_flat(flat, values, dots, fun)
+    outs, outs_dot = transforms.jvp_flat(flat, values, dots, fun)
     flat.give_back(outs)
-    given = [instantiate(t) for t in outs_dot]
+    given = [transforms.instantiate(t) for t in outs_dot]
     flat.give_back(given, to=lent_dots)
     return flat.results(outs, flat.unflatten(given[: flat.num_outs]))
 
 
-def _inner(what: str) -> Naming:
+def _inner(what: str) -> flatten.Naming:
     """Names for the leaves of `(args, {})`, where `args` goes by one name."""
-    return lambda path: f"{what}{keystr(path[1:])}"
+    return lambda path: f"{what}{pytree.keystr(path[1:])}"
 
 
 @overload
@@ -132,7 +110,7 @@ def linearize(
 ) -> tuple[R, Callable[..., R], Aux]: ...
 
 
-@boundary
+@trace.boundary
 def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and its derivative there as a function of tangents.
 
@@ -142,26 +120,26 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
     >>> f_lin(1.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    check_callable("linearize", fun)
-    values, tree = flatten_values((primals, {}), argument_naming("linearize", fun))
-    flat, values = lending(fun, tree, values, has_aux)
-    outs, linear = linearized(flat, values, fun)
-    return flat.results(outs, Pushforward(linear, flat, values, outs))
+    flatten.check_callable("linearize", fun)
+    values, tree = flatten.flatten_values((primals, {}), flatten.argument_naming("linearize", fun))
+    flat, values = flat_function.lending(fun, tree, values, has_aux)
+    outs, linear = pullback.linearized(flat, values, fun)
+    return flat.results(outs, pullback.Pushforward(linear, flat, values, outs))
 
 
 @overload
 def vjp(
     fun: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
-) -> tuple[R, Pullback[tuple[*Ts]]]: ...
+) -> tuple[R, pullback.Pullback[tuple[*Ts]]]: ...
 
 
 @overload
 def vjp(
     fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Literal[True]
-) -> tuple[R, Pullback[tuple[*Ts]], Aux]: ...
+) -> tuple[R, pullback.Pullback[tuple[*Ts]], Aux]: ...
 
 
-@boundary
+@trace.boundary
 def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and a function from a cotangent of it to cotangents of the arguments.
 
@@ -173,17 +151,17 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     >>> f_vjp(1.0)
     (Array(6., dtype=float32, weak_type=True),)
     """
-    check_callable("vjp", fun)
-    name = argument_naming("vjp", fun)
-    values, tree = flatten_values((primals, {}), name)
+    flatten.check_callable("vjp", fun)
+    name = flatten.argument_naming("vjp", fun)
+    values, tree = flatten.flatten_values((primals, {}), name)
     check_mutable((primals, {}), values, name)
-    flat, values = lending(fun, tree, values, has_aux)
-    outs, linear = linearized(flat, values, fun)
-    f_vjp: Pullback[Any] = Pullback(linear, flat, values, outs)
+    flat, values = flat_function.lending(fun, tree, values, has_aux)
+    outs, linear = pullback.linearized(flat, values, fun)
+    f_vjp: pullback.Pullback[Any] = pullback.Pullback(linear, flat, values, outs)
     return flat.results(outs, f_vjp)
 
 
-@boundary
+@trace.boundary
 def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[Any], tuple[*Ts]]:
     """The transpose of a function that is linear in all its arguments: from a cotangent to a tuple of them.
 
@@ -194,11 +172,11 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
     >>> transposed(2.0)
     (Array(6., dtype=float32, weak_type=True),)
     """
-    check_callable("linear_transpose", fun)
-    staged, flat = stage_user(fun, primals, {})
+    flatten.check_callable("linear_transpose", fun)
+    staged, flat = staging.stage_user(fun, primals, {})
     avals = staged.jaxpr.in_avals[len(staged.captured) :]
-    paths = tree_flatten_with_path((primals, {}), is_leaf=is_spec)[0]
-    name = argument_naming("linear_transpose", fun)
+    paths = pytree.tree_flatten_with_path((primals, {}), is_leaf=staging.is_spec)[0]
+    name = flatten.argument_naming("linear_transpose", fun)
     for (path, _), aval in zip(paths, avals, strict=True):
         if not aval.differentiable or aval.accumulates:
             raise TypeError(
@@ -211,18 +189,25 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
     late = (True,) * len(staged.jaxpr.outvars)
     # What does not depend on the arguments is computed first, also where a loop computes it along with the rest.
     # known : [*captured] -> [*residuals];  staged : [*residuals, *args] -> [*outs]
-    cut = split(staged.jaxpr, unknown, (False,) * len(unknown), SAVE_EVERYTHING, late)
-    residuals = eval_jaxpr(cut.known, staged.captured)
+    cut = transforms.split(
+        staged.jaxpr, unknown, (False,) * len(unknown), transforms.SAVE_EVERYTHING, late
+    )
+    residuals = transforms.eval_jaxpr(cut.known, staged.captured)
 
-    @boundary
+    @trace.boundary
     def transposed(ct: Any) -> tuple[*Ts]:
         wanted = staged.jaxpr.out_avals
         assert flat.out_tree is not None, "unreachable: the function has been traced"
-        checked = like_values("linear_transpose: cotangent", ct, flat.out_tree, wanted, "result")
-        operands: list[Operand] = [*residuals, *[UndefinedPrimal(a.tangent()) for a in avals]]
-        in_cts = backward_pass(cut.staged, operands, checked)
-        args: tuple[*Ts] = tree_unflatten(
-            flat.in_tree, [as_result(instantiate(c)) for c in in_cts]
+        checked = pullback.like_values(
+            "linear_transpose: cotangent", ct, flat.out_tree, wanted, "result"
+        )
+        operands: list[rules.Operand] = [
+            *residuals,
+            *[rules.UndefinedPrimal(a.tangent()) for a in avals],
+        ]
+        in_cts = transforms.backward_pass(cut.staged, operands, checked)
+        args: tuple[*Ts] = pytree.tree_unflatten(
+            flat.in_tree, [flatten.as_result(transforms.instantiate(c)) for c in in_cts]
         )[0]
         return args
 

@@ -6,29 +6,15 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from fiveloop.core import array, ir, pytree, trace, transforms, views
+from fiveloop.core.api import flatten, mutable, operands
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
-from fiveloop.core.api.flatten import (
-    argument_naming,
-    as_result,
-    check_callable,
-    flatten_values,
-    function_name,
-)
-from fiveloop.core.api.mutable import holding, stand_in
-from fiveloop.core.api.operands import check_mutable
-from fiveloop.core.array import Value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.pytree import broadcast_prefix, tree_flatten_with_path, tree_unflatten
-from fiveloop.core.trace.axes import new_axis
-from fiveloop.core.trace.boundary import boundary, guarded
-from fiveloop.core.transforms.batch import Same, batch_over, move_batch
-from fiveloop.core.views import View
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@boundary
+@trace.boundary
 def vmap(
     fun: Callable[P, R],
     in_axes: Any = 0,
@@ -46,45 +32,45 @@ def vmap(
     >>> vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0, dtype="float32"), 2.0)
     Array([0., 2., 4.], dtype=float32)
     """
-    check_callable("vmap", fun)
+    flatten.check_callable("vmap", fun)
     _check_name(fun, axis_name)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def vmap_fun(*args: P.args, **kwargs: P.kwargs) -> R:
-        called = argument_naming("vmap", fun)
-        values, tree = flatten_values((args, kwargs), called)
+        called = flatten.argument_naming("vmap", fun)
+        values, tree = flatten.flatten_values((args, kwargs), called)
         axes = in_axes if not isinstance(in_axes, list) else tuple(in_axes)
         if isinstance(axes, tuple) and len(axes) != len(args):
             raise ValueError(
-                f"vmap of {function_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
+                f"vmap of {flatten.function_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
             )
         spec = _axes_of_leaves(fun, "in_axes", axes, args)
         spec += [0] * (len(values) - len(spec))
-        names = [called(path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+        names = [called(path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
         dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
         size = _batch_size(fun, values, dims, names, axis_size)
-        check_mutable((args, kwargs), values, called)
+        operands.check_mutable((args, kwargs), values, called)
         borrowed = {
-            k: (x, stand_in(x[...], x.aval))
+            k: (x, mutable.stand_in(x[...], x.aval))
             for k, (x, d) in enumerate(zip(values, dims, strict=True))
-            if isinstance(x, View) and d is not None
+            if isinstance(x, views.View) and d is not None
         }
         values = [borrowed[k][1].value if k in borrowed else x for k, x in enumerate(values)]
         flat = FlatFunction(fun, tree)
-        axis = None if axis_name is None else new_axis(axis_name, size)
-        outs, out_dims = batch_over(axis, flat, size, values, dims, fun)
+        axis = None if axis_name is None else trace.new_axis(axis_name, size)
+        outs, out_dims = transforms.batch_over(axis, flat, size, values, dims, fun)
         _check_made(flat, outs, out_dims, values)
         for lender, standing in borrowed.values():
             if standing.is_changed:
                 lender[...] = standing.value[...]
         assert flat.out_tree is not None, "unreachable: the function has run"
-        skeleton = tree_unflatten(flat.out_tree, outs)
+        skeleton = pytree.tree_unflatten(flat.out_tree, outs)
         wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton)
         placed = [
             _place(fun, x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)
         ]
-        result: R = tree_unflatten(flat.out_tree, placed)
+        result: R = pytree.tree_unflatten(flat.out_tree, placed)
         return result
 
     return vmap_fun
@@ -94,7 +80,7 @@ def _check_name(fun: object, axis_name: Any) -> None:
     """One name; several are given to several vmaps, one inside the other."""
     if isinstance(axis_name, (int, tuple, list)) or not isinstance(axis_name, Hashable):
         raise TypeError(
-            f"vmap of {function_name(fun)}: axis_name must be one name, such as 'i', got {axis_name!r}"
+            f"vmap of {flatten.function_name(fun)}: axis_name must be one name, such as 'i', got {axis_name!r}"
         )
 
 
@@ -104,15 +90,16 @@ def _is_none(x: object) -> bool:
 
 def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any) -> list[Any]:
     try:
-        return broadcast_prefix(axes, tree, is_leaf=_is_none)
+        return pytree.broadcast_prefix(axes, tree, is_leaf=_is_none)
     except ValueError as error:
         where = str(error).removeprefix("the tree does not fit")
         raise ValueError(
-            f"vmap of {function_name(fun)}: {what} must be a prefix of the tree that it is for, which differs{where}"
+            f"vmap of {flatten.function_name(fun)}: {what} must be a prefix of the tree that it "
+            f"is for, which differs{where}"
         ) from None
 
 
-def _canonical(dim: Any, aval: Aval, name: str) -> int | None:
+def _canonical(dim: Any, aval: ir.Aval, name: str) -> int | None:
     if dim is None:
         return None
     if not isinstance(dim, int) or isinstance(dim, bool):
@@ -124,7 +111,7 @@ def _canonical(dim: Any, aval: Aval, name: str) -> int | None:
 
 def _batch_size(
     fun: object,
-    values: list[Value],
+    values: list[array.Value],
     dims: list[int | None],
     names: list[str],
     axis_size: int | None,
@@ -137,45 +124,49 @@ def _batch_size(
         sizes["axis_size"] = axis_size
     if not sizes:
         raise ValueError(
-            f"vmap of {function_name(fun)}: no argument is batched, so the size of the batch is unknown; give "
+            f"vmap of {flatten.function_name(fun)}: no argument is batched, so the size of the batch is unknown; give "
             f"axis_size or an in_axes that is not None"
         )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(
-            f"vmap of {function_name(fun)}: expected batches of one size, got: {shown}"
+            f"vmap of {flatten.function_name(fun)}: expected batches of one size, got: {shown}"
         )
     return next(iter(sizes.values()))
 
 
 def _check_made(
-    flat: FlatFunction, outs: list[Value], dims: list[int | None], values: list[Value]
+    flat: FlatFunction, outs: list[array.Value], dims: list[int | None], values: list[array.Value]
 ) -> None:
     """Raise if the function returns a mutable value that it has not made: each that it makes has a batch axis."""
     for k, (x, d) in enumerate(zip(outs, dims, strict=True)):
         if x.aval.accumulates and (d is None or any(x is y for y in values)):
-            raise flat.returned(k, x, IS_PART if isinstance(x, View) else IS_GIVEN)
+            raise flat.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
 
 
-def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Value:
+def _place(fun: object, x: array.Value, dim: int | None, wanted: Any, size: int) -> array.Value:
     if wanted is None:
-        if isinstance(dim, Same) and size:
-            return as_result(x[(slice(None),) * dim + (0,)])
+        if isinstance(dim, transforms.Same) and size:
+            return flatten.as_result(x[(slice(None),) * dim + (0,)])
         if dim is not None:
             raise ValueError(
-                f"vmap of {function_name(fun)}: out_axes is None for a result that depends on the batch"
+                f"vmap of {flatten.function_name(fun)}: out_axes is None for a result that depends on the batch"
             )
-        return as_result(x)
+        return flatten.as_result(x)
     if not isinstance(wanted, int):
         raise TypeError(
-            f"vmap of {function_name(fun)}: out_axes must hold ints and None, got {wanted!r}"
+            f"vmap of {flatten.function_name(fun)}: out_axes must hold ints and None, got {wanted!r}"
         )
     ndim = x.ndim + (dim is None)
     if not -ndim <= wanted < ndim:
         raise ValueError(
-            f"vmap of {function_name(fun)}: out_axes names axis {wanted} of a result with {ndim} axes"
+            f"vmap of {flatten.function_name(fun)}: out_axes names axis {wanted} of a result with {ndim} axes"
         )
     wanted %= ndim
     if x.aval.accumulates:
-        return x if dim == wanted else holding(move_batch(x[...], size, dim, wanted), x.aval)
-    return move_batch(x, size, dim, wanted)
+        return (
+            x
+            if dim == wanted
+            else mutable.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
+        )
+    return transforms.move_batch(x, size, dim, wanted)

@@ -6,23 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core.api.custom_checks import RuleName
-from fiveloop.core.api.custom_vjp import custom_vjp
-from fiveloop.core.api.flat_function import FlatFunction
-from fiveloop.core.api.flatten import as_result, check_callable, flatten_values, function_name
-from fiveloop.core.api.staging import stage_user
-from fiveloop.core.array import as_value
-from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.pytree import register_node, tree_map
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.util import merge, partition
+from fiveloop.core import array, ir, pytree, trace, transforms, util
+from fiveloop.core.api import custom_checks, custom_vjp, flat_function, flatten, staging
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@boundary
+@trace.boundary
 def closure_convert(
     fun: Callable[..., R], *example_args: Any
 ) -> tuple[Callable[..., R], list[Any]]:
@@ -38,45 +29,47 @@ def closure_convert(
     >>> grad(slope_by_scale)(3.0)  # doctest: +SKIP
     Array(10., dtype=float32, weak_type=True)
     """
-    check_callable("closure_convert", fun)
-    staged, flat = stage_user(fun, example_args, {})
+    flatten.check_callable("closure_convert", fun)
+    staged, flat = staging.stage_user(fun, example_args, {})
     hoisted = [x.aval.differentiable and not x.aval.accumulates for x in staged.captured]
-    held, consts = partition(hoisted, staged.captured)
-    what = f"closure_convert of {function_name(fun)}"
+    held, consts = util.partition(hoisted, staged.captured)
+    what = f"closure_convert of {flatten.function_name(fun)}"
     avals = staged.jaxpr.in_avals[len(hoisted) :]
 
-    @boundary
+    @trace.boundary
     def converted(*args: Any) -> R:
         num = max(len(args) - len(consts), 0)
-        values, tree = flatten_values((args[:num], {}), f"{what}: arguments")
-        given, _ = flatten_values(args[num:], f"{what}: closed-over values")
+        values, tree = flatten.flatten_values((args[:num], {}), f"{what}: arguments")
+        given, _ = flatten.flatten_values(args[num:], f"{what}: closed-over values")
         types = [(x.shape, x.dtype) for x in values]
         if tree != flat.in_tree or types != [(a.shape, a.dtype) for a in avals]:
             raise TypeError(
                 f"{what}: expected arguments like the examples, {flat.in_tree} of {[*map(str, avals)]}, and then "
                 f"{len(consts)} closed-over values, got {tree} of {[str(x.aval) for x in values]}"
             )
-        operands = [*merge(hoisted, held, given), *values]
-        out: R = flat.unflatten(eval_jaxpr(staged.jaxpr, operands))
+        operands = [*util.merge(hoisted, held, given), *values]
+        out: R = flat.unflatten(transforms.eval_jaxpr(staged.jaxpr, operands))
         return out
 
-    return converted, [as_result(x) for x in consts]
+    return converted, [flatten.as_result(x) for x in consts]
 
 
 class _Rule:
     """A rule on the types of the cotangent: a jaxpr of what it closes over, which it keeps, and of the cotangent."""
 
-    def __init__(self, form: tuple[Jaxpr, FlatFunction], kept: Sequence[Any]) -> None:
+    def __init__(
+        self, form: tuple[ir.Jaxpr, flat_function.FlatFunction], kept: Sequence[Any]
+    ) -> None:
         self.form = form
         self.kept = kept
 
     def __call__(self, ct: Any) -> Any:
         jaxpr, flat = self.form
-        leaves, _ = flatten_values((self.kept, ct), "custom_gradient: the cotangent")
-        return flat.unflatten(eval_jaxpr(jaxpr, leaves))
+        leaves, _ = flatten.flatten_values((self.kept, ct), "custom_gradient: the cotangent")
+        return flat.unflatten(transforms.eval_jaxpr(jaxpr, leaves))
 
 
-register_node(_Rule, lambda r: (r.kept, r.form), _Rule)
+pytree.register_node(_Rule, lambda r: (r.kept, r.form), _Rule)
 
 
 def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callable[P, R]:
@@ -91,8 +84,8 @@ def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callabl
     >>> f(3.0), grad(f)(3.0)  # doctest: +SKIP
     (Array(9., dtype=float32, weak_type=True), Array(30., dtype=float32))
     """
-    check_callable("custom_gradient", fun)
-    name = RuleName("custom_gradient", fun, function_name(fun))
+    flatten.check_callable("custom_gradient", fun)
+    name = custom_checks.RuleName("custom_gradient", fun, flatten.function_name(fun))
 
     def parts(args: Sequence[Any]) -> tuple[Any, Any]:
         return name.pair(fun(*args), "(result, function from its cotangent)")  # type: ignore[call-arg]
@@ -101,14 +94,14 @@ def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callabl
 
     def fwd(*args: Any) -> Any:
         out, rule = parts(args)
-        types = tree_map(lambda x: as_value(x).aval.tangent(), out)
-        staged, flat = stage_user(rule, (types,), {})
-        return out, _Rule((staged.jaxpr, flat), [as_result(x) for x in staged.captured])
+        types = pytree.tree_map(lambda x: array.as_value(x).aval.tangent(), out)
+        staged, flat = staging.stage_user(rule, (types,), {})
+        return out, _Rule((staged.jaxpr, flat), [flatten.as_result(x) for x in staged.captured])
 
     def bwd(rule: _Rule, ct: Any) -> Any:
         cts = rule(ct)
         return cts if isinstance(cts, (tuple, list)) else (cts,)
 
-    wrapped: custom_vjp[P, R] = custom_vjp(primal)
+    wrapped: custom_vjp.custom_vjp[P, R] = custom_vjp.custom_vjp(primal)
     wrapped.defvjp(fwd, bwd)
     return wrapped

@@ -8,24 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import pytree
-from fiveloop.core.api.flatten import flatten_values
-from fiveloop.core.api.operands import parts_among, spread
-from fiveloop.core.array import Value, as_value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.dims import Shape
-from fiveloop.core.ir.source import function_source
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.rules import Tangent, Zero
-from fiveloop.core.transforms.zeros import instantiate
-from fiveloop.core.util import Mask
+from fiveloop.core import array, ir, prims, pytree, rules, transforms, util
+from fiveloop.core.api import flatten, operands
 
 
 @dataclass(frozen=True)
 class SymbolicZero:
     """A tangent or cotangent that is zero, without an array: what rules with `symbolic_zeros` get and may return."""
 
-    aval: Aval
+    aval: ir.Aval
 
     @classmethod
     def from_primal_value(cls, val: Any) -> SymbolicZero:
@@ -34,10 +25,10 @@ class SymbolicZero:
         >>> SymbolicZero.from_primal_value(np.ones(3, np.float32)).shape
         (3,)
         """
-        return cls(as_value(val, "SymbolicZero.from_primal_value: val").aval.tangent())
+        return cls(array.as_value(val, "SymbolicZero.from_primal_value: val").aval.tangent())
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ir.Shape:
         """The shape of the zeros that it stands for."""
         return self.aval.shape
 
@@ -57,11 +48,11 @@ def is_zero(x: object) -> bool:
     return x is None or isinstance(x, SymbolicZero)
 
 
-def as_given(t: Tangent, symbolic_zeros: bool) -> Any:
+def as_given(t: rules.Tangent, symbolic_zeros: bool) -> Any:
     """A tangent or cotangent as a rule gets it: zeros as arrays, unless the rule asked for `SymbolicZero`."""
-    if symbolic_zeros and isinstance(t, Zero):
+    if symbolic_zeros and isinstance(t, rules.Zero):
         return SymbolicZero(t.aval)
-    return instantiate(t)
+    return transforms.instantiate(t)
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class RuleName:
     of: str
 
     def __str__(self) -> str:
-        return f"the {self.what} rule of {self.of}, {function_source(self.rule)}"
+        return f"the {self.what} rule of {self.of}, {ir.function_source(self.rule)}"
 
     def pair(self, result: Any, parts: str) -> tuple[Any, Any]:
         """The two parts of what a rule returned."""
@@ -88,17 +79,19 @@ class RuleName:
 
 def shown(x: object) -> str:
     """Something that a rule returned, by its type."""
-    if isinstance(x, Value):
+    if isinstance(x, array.Value):
         return str(x.aval)
     size = f" of length {len(x)}" if isinstance(x, (tuple, list)) else ""
     return f"{type(x).__name__}{size}"
 
 
 def check_outs(
-    name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: Sequence[Aval] | None
-) -> tuple[list[Value], pytree.TreeDef]:
+    name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: Sequence[ir.Aval] | None
+) -> tuple[list[array.Value], pytree.TreeDef]:
     """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
-    leaves, given = flatten_values(out, lambda path: f"{name}: the result{pytree.keystr(path)}")
+    leaves, given = flatten.flatten_values(
+        out, lambda path: f"{name}: the result{pytree.keystr(path)}"
+    )
     if tree is not None and given != tree:
         raise name.error(
             f"must give a result of the structure that {name.of} gives, {tree}, got {given}"
@@ -113,8 +106,8 @@ def check_outs(
 
 
 def check_tangents(
-    name: RuleName, dots: Any, outs: Sequence[Value], tree: pytree.TreeDef
-) -> list[Tangent]:
+    name: RuleName, dots: Any, outs: Sequence[array.Value], tree: pytree.TreeDef
+) -> list[rules.Tangent]:
     """The leaves of the tangents that a rule gives, which must be like its results."""
     pairs, given = pytree.tree_flatten_with_path(
         dots, is_leaf=lambda x: isinstance(x, SymbolicZero)
@@ -130,8 +123,8 @@ def check_tangents(
 
 
 def check_cotangents(
-    name: RuleName, cts: Any, args: Sequence[Aval], tree: pytree.TreeDef, perturbed: Mask
-) -> list[Tangent]:
+    name: RuleName, cts: Any, args: Sequence[ir.Aval], tree: pytree.TreeDef, perturbed: util.Mask
+) -> list[rules.Tangent]:
     """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros.
 
     For an argument of one leaf, the cotangent of the leaf does. `perturbed` marks what is differentiated.
@@ -146,13 +139,15 @@ def check_cotangents(
             f"must return a tuple with a cotangent for each of {count} arguments, got one of length {len(cts)}"
         )
     leaves = _filled(name, "the cotangent of argument ", "arguments", tuple(cts), tree, args)
-    for (path, ct), is_part in zip(leaves, parts_among(tree, len(leaves), perturbed), strict=True):
+    for (path, ct), is_part in zip(
+        leaves, operands.parts_among(tree, len(leaves), perturbed), strict=True
+    ):
         if is_part and not is_zero(ct):
             raise name.error(
                 f"must return None for argument {path}, a part of a Ref whose contents are differentiated; pass the "
                 f"whole Ref, and the index beside it"
             )
-    full = spread(tree, leaves, len(args), ("", None))
+    full = operands.spread(tree, leaves, len(args), ("", None))
     return [
         check_like(name, f"the cotangent of argument {path}", "the argument", ct, x)
         for (path, ct), x in zip(full, args, strict=True)
@@ -205,24 +200,24 @@ def _difference(wanted: Any, given: Any) -> str:
     return ""
 
 
-def check_like(name: RuleName, what: str, likes: str, t: Any, aval: Aval) -> Tangent:
+def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> rules.Tangent:
     """A tangent or cotangent of a value; what does not count, since the value has none, is zero."""
-    if is_zero(t) or isinstance(t, Zero):
+    if is_zero(t) or isinstance(t, rules.Zero):
         _check_zero(name, what, likes, t, aval)
-        return Zero(aval.tangent())
+        return rules.Zero(aval.tangent())
     if not aval.differentiable:
-        return Zero(aval.tangent())
-    value = as_value(t, f"{name}: {what}")
+        return rules.Zero(aval.tangent())
+    value = array.as_value(t, f"{name}: {what}")
     if value.aval.accumulates and aval.accumulates:
         return value
     if value.weak_type and not value.shape and not value.aval.accumulates:
-        value = convert(value, aval.dtype)
+        value = prims.convert(value, aval.dtype)
     if value.aval.strong() is not aval.tangent():
         raise name.error(f"must give {what} the type of {likes}, {aval}, got {value.aval}")
     return value
 
 
-def _check_zero(name: RuleName, what: str, likes: str, t: Any, aval: Aval) -> None:
+def _check_zero(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> None:
     if t is not None and aval.differentiable and t.aval.strong() is not aval.tangent():
         raise name.error(
             f"must give {what} the type of {likes}, {aval}, got a zero of type {t.aval}"

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core.api.custom_function import Call, MakeRule
-from fiveloop.core.api.custom_jvp import custom_jvp, flat_jvp
-from fiveloop.core.api.custom_vjp import custom_vjp, flat_fwd, vjp_probe
-from fiveloop.core.api.flatten import check_callable, function_name
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, trace
+from fiveloop.core.api import custom_function, custom_jvp, custom_vjp, flatten
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import VjpRule
-from fiveloop.core.ir.source import function_source
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.tracer import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@boundary
+@trace.boundary
 def custom_derivative(
     fun: Callable[P, R],
     *,
@@ -41,8 +35,8 @@ def custom_derivative(
     >>> f(3.0)
     Array(9., dtype=float32, weak_type=True)
     """
-    check_callable("custom_derivative", fun)
-    what = f"custom_derivative of {function_name(fun)}"
+    flatten.check_callable("custom_derivative", fun)
+    what = f"custom_derivative of {flatten.function_name(fun)}"
     if (fwd is None) is not (bwd is None):
         given, missing = ("fwd", "bwd") if bwd is None else ("bwd", "fwd")
         raise TypeError(
@@ -53,18 +47,18 @@ def custom_derivative(
             f"{what}: expected a rule, got none; give a jvp, or fwd and bwd, or all of them"
         )
     if fwd is None or bwd is None:
-        forward = custom_jvp(fun, nondiff_argnums, nondiff_argnames)
+        forward = custom_jvp.custom_jvp(fun, nondiff_argnums, nondiff_argnames)
         forward.defjvp(jvp, symbolic_zeros)  # type: ignore[type-var]  # one of the two is given
         return forward
     both = _BothModes(fun, nondiff_argnums, nondiff_argnames)
     both.defvjp(fwd, bwd, symbolic_zeros)
     if jvp is not None:
-        check_callable(f"{what}: jvp", jvp)
+        flatten.check_callable(f"{what}: jvp", jvp)
         both.forward = jvp
     return both
 
 
-class _BothModes(custom_vjp[P, R]):
+class _BothModes(custom_vjp.custom_vjp[P, R]):
     """A function with fwd and bwd, and perhaps a jvp as well."""
 
     what = "custom_derivative"
@@ -74,15 +68,17 @@ class _BothModes(custom_vjp[P, R]):
         """The function and its rules."""
         return [*super().closed_parts(), self.forward]
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+    def rule_of(
+        self, call: custom_function.Call
+    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[array.Value]]]:
         """The rule for one call, and a trial of it."""
         if self.forward is None:
             return super().rule_of(call)
-        fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
-        jvp = flat_jvp(self.forward, call, self.symbolic_zeros)
-        bwd_name = function_source(self.bwd)
+        fwd = custom_vjp.flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
+        jvp = custom_jvp.flat_jvp(self.forward, call, self.symbolic_zeros)
+        bwd_name = ir.function_source(self.bwd)
 
-        def make_rule(closure: Closure, home: Trace | None) -> VjpRule:
+        def make_rule(closure: Closure, home: trace.Trace | None) -> VjpRule:
             return VjpRule(call.flat, closure, home, fwd, bwd_name, jvp)
 
-        return make_rule, vjp_probe(fwd, jvp)
+        return make_rule, custom_vjp.vjp_probe(fwd, jvp)

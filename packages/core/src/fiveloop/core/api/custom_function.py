@@ -10,26 +10,15 @@ from functools import partial, update_wrapper
 from operator import index
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from fiveloop.core.api.arguments import Chosen, of_places
-from fiveloop.core.api.flat_function import IN_RULE, FlatFunction
-from fiveloop.core.api.flatten import argument_naming, check_callable, function_name, parameters
-from fiveloop.core.api.mutable import innermost
+from fiveloop.core import array, ir, pytree, trace
+from fiveloop.core.api import arguments, flat_function, flatten, mutable
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
-from fiveloop.core.array import Value
-from fiveloop.core.custom_rule.closure import Closure, closed_over, may_hold_tracers
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Var
-from fiveloop.core.pytree import TreeDef, tree_unflatten
-from fiveloop.core.trace.axes import axis_scope
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.modes import is_staging
-from fiveloop.core.trace.stage import StageTracer, stage
-from fiveloop.core.trace.tracer import Trace, bind, current_trace
+from fiveloop.core.backend.tree import TreeDef
+from fiveloop.core.custom_rule import closure, primitive
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MakeRule = Callable[[Closure, Trace | None], Rule]
+MakeRule = Callable[[closure.Closure, trace.Trace | None], primitive.Rule]
 
 
 class _Probing(threading.local):
@@ -49,30 +38,30 @@ class Call:
     name: str
     static: dict[int, Any]
     tree: TreeDef
-    flat: FlatFunction
-    out_avals: list[Aval] | None = None
+    flat: flat_function.FlatFunction
+    out_avals: list[ir.Aval] | None = None
 
     @classmethod
     def of(
         cls, what: str, fun: Callable[..., Any], args: Sequence[Any], nums: Sequence[int]
-    ) -> tuple[Call, list[Value]]:
+    ) -> tuple[Call, list[array.Value]]:
         """The call, and the leaves of the arguments that are not static."""
-        chosen = Chosen(tuple(nums))
+        chosen = arguments.Chosen(tuple(nums))
         others = chosen.others(tuple(args), {})
         values, tree = flatten_arguments(others, chosen.naming(what, fun, len(args)))
-        flat = FlatFunction(chosen.of_others(fun, args, {}), tree, user_fun=fun)
-        return cls(fun, function_name(fun), chosen.of(args, {})[0], tree, flat), values
+        flat = flat_function.FlatFunction(chosen.of_others(fun, args, {}), tree, user_fun=fun)
+        return cls(fun, flatten.function_name(fun), chosen.of(args, {})[0], tree, flat), values
 
     def dynamic(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
         """The arguments that are not static, from their leaves."""
-        args: tuple[Any, ...] = tree_unflatten(self.tree, leaves)[0]
+        args: tuple[Any, ...] = pytree.tree_unflatten(self.tree, leaves)[0]
         return args
 
     def with_all(self, fun: Callable[..., Any], leaves: Iterable[Any]) -> Any:
         """A function of all arguments, called with these."""
         args = self.dynamic(leaves)
-        places = Chosen(tuple(self.static)).other_places(len(self.static) + len(args))
-        return of_places(fun, self.static, {}, places)(*args)
+        places = arguments.Chosen(tuple(self.static)).other_places(len(self.static) + len(args))
+        return arguments.of_places(fun, self.static, {}, places)(*args)
 
 
 class CustomFunction(Generic[P, R]):
@@ -83,17 +72,17 @@ class CustomFunction(Generic[P, R]):
     staged = False
     rule: Callable[..., Any] | None = None
 
-    @boundary
+    @trace.boundary
     def __init__(
         self,
         fun: Callable[P, R],
         nondiff_argnums: int | Sequence[int] = (),
         nondiff_argnames: str | Sequence[str] = (),
     ) -> None:
-        check_callable(self.what, fun)
+        flatten.check_callable(self.what, fun)
         update_wrapper(self, fun)
         self.fun = fun
-        self.name = function_name(fun)
+        self.name = flatten.function_name(fun)
         what = f"{self.what} of {self.name}"
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         named = _numbers_of(what, fun, nondiff_argnames)
@@ -102,7 +91,7 @@ class CustomFunction(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else partial(cast(Any, self), instance)
 
-    @boundary
+    @trace.boundary
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if any(self is other for other in _probing.functions):
             return self.fun(*args, **kwargs)
@@ -132,41 +121,45 @@ class CustomFunction(Generic[P, R]):
         """An argument that is not differentiated, as the function and its rules get it."""
         return x
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[array.Value]]]:
         """The rule for one call, and a function that tries it on the leaves of the arguments."""
         raise TypeError(f"{self.what} has no rule")
 
 
 def run_custom(
     call: Call,
-    values: Sequence[Value],
+    values: Sequence[array.Value],
     make_rule: MakeRule,
-    probe: Callable[..., Sequence[Value]],
+    probe: Callable[..., Sequence[array.Value]],
     owner: Any,
-) -> list[Value]:
+) -> list[array.Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
-    scope = axis_scope()
-    if not (owner.staged or is_staging(current_trace())) and all(map(_is_known, values)):
-        rule = make_rule(Closure(), current_trace())
-        rule.holds_traced = current_trace().parent is not None and may_hold_tracers(owner)
-        params = CustomRuleParams(rule, name=call.name, axes=scope.axes, scope=scope)
-        outs = bind(custom_rule_p, *values, params=params)
+    scope = trace.axis_scope()
+    if not (owner.staged or trace.is_staging(trace.current_trace())) and all(
+        map(_is_known, values)
+    ):
+        rule = make_rule(closure.Closure(), trace.current_trace())
+        rule.holds_traced = trace.current_trace().parent is not None and closure.may_hold_tracers(
+            owner
+        )
+        params = primitive.CustomRuleParams(rule, name=call.name, axes=scope.axes, scope=scope)
+        outs = trace.bind(primitive.custom_rule_p, *values, params=params)
         _refuse_refs(call, outs)
         return outs
     avals = [x.aval for x in values]
-    staged = stage(call.flat, avals, call.name, call.fun)
+    staged = trace.stage(call.flat, avals, call.name, call.fun)
     call.out_avals = staged.jaxpr.out_avals
     _refuse_refs(call, staged.jaxpr.outvars)
     closed, held = list(staged.captured), list(staged.originals)
     extra = _found_by(probe, values, owner, held)
     n = len(closed)
     # jaxpr : [*captured, *closed over by rules alone, *args] -> [*outs]
-    invars = [*staged.jaxpr.invars[:n], *[Var(x.aval) for x in extra], *staged.jaxpr.invars[n:]]
+    invars = [*staged.jaxpr.invars[:n], *[ir.Var(x.aval) for x in extra], *staged.jaxpr.invars[n:]]
     jaxpr = staged.jaxpr.replace(invars=invars)
     operands = [*closed, *extra]
-    refuse_closed_over(argument_naming(owner.what, call.fun), operands, values, call.tree)
-    rule = make_rule(Closure((*held, *extra)), None)
-    params = CustomRuleParams(
+    refuse_closed_over(flatten.argument_naming(owner.what, call.fun), operands, values, call.tree)
+    rule = make_rule(closure.Closure((*held, *extra)), None)
+    params = primitive.CustomRuleParams(
         rule,
         jaxpr,
         name=call.name,
@@ -174,34 +167,34 @@ def run_custom(
         axes=scope.axes,
         scope=scope,
     )
-    return bind(custom_rule_p, *operands, *values, params=params)
+    return trace.bind(primitive.custom_rule_p, *operands, *values, params=params)
 
 
 def _refuse_refs(call: Call, outs: Sequence[Any]) -> None:
     """A rule speaks of values: it has no derivative for what is written to a Ref later."""
     for k, x in enumerate(outs):
         if x.aval.accumulates:
-            raise call.flat.returned(k, x, IN_RULE)
+            raise call.flat.returned(k, x, flat_function.IN_RULE)
 
 
 def _found_by(
-    probe: Callable[..., Sequence[Value]],
-    values: Sequence[Value],
+    probe: Callable[..., Sequence[array.Value]],
+    values: Sequence[array.Value],
     owner: Any,
-    held: Sequence[Value],
-) -> list[Value]:
+    held: Sequence[array.Value],
+) -> list[array.Value]:
     """What the rule closes over, but the function does not."""
     before, _probing.functions = _probing.functions, (*_probing.functions, owner)
     try:
-        found = closed_over([owner], probe, [x.aval for x in values])
+        found = closure.closed_over([owner], probe, [x.aval for x in values])
     finally:
         _probing.functions = before
     return [x for x in found if not any(x is y for y in held)]
 
 
-def _is_known(x: Value) -> bool:
+def _is_known(x: array.Value) -> bool:
     """Whether a value's elements are known while operations run one by one, tangents aside."""
-    return not isinstance(innermost(x), StageTracer)
+    return not isinstance(mutable.innermost(x), trace.StageTracer)
 
 
 def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
@@ -232,14 +225,14 @@ def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> lis
 
 def fun_text(fun: object, signature: inspect.Signature) -> str:
     """A function and its signature, as messages show it."""
-    return f"{function_name(fun)}{signature}"
+    return f"{flatten.function_name(fun)}{signature}"
 
 
 def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple[int, ...]:
     for k in nums:
         if not hasattr(k, "__index__") or isinstance(k, bool):
             raise TypeError(f"{what}: nondiff_argnums must hold argument numbers, got {k!r}")
-    known = parameters(fun)
+    known = flatten.parameters(fun)
     if known is None:
         return tuple(sorted(map(index, nums)))
     count = len(known.placed)
@@ -256,7 +249,7 @@ def _numbers_of(what: str, fun: Callable[..., Any], names: str | Sequence[str]) 
     wanted = (names,) if isinstance(names, str) else tuple(names)
     if not wanted:
         return []
-    known = parameters(fun)
+    known = flatten.parameters(fun)
     placed = known.placed if known is not None else []
     for name in wanted:
         if name not in placed:

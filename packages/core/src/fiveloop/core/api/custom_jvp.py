@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core.api.custom_checks import (
-    RuleName,
-    SymbolicZero,
-    as_given,
-    check_outs,
-    check_tangents,
-)
-from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
-from fiveloop.core.api.flatten import check_callable
-from fiveloop.core.api.operands import with_tangents
-from fiveloop.core.array import Value
+from fiveloop.core import array, prims, pytree, trace, transforms
+from fiveloop.core.api import custom_checks, custom_function, flatten, operands
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
-from fiveloop.core.primitives.elementwise import add, stop_gradient
-from fiveloop.core.pytree import tree_map
 from fiveloop.core.rules import Tangent
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.tracer import Trace
-from fiveloop.core.transforms.zeros import instantiate, zero_like
 
 P = ParamSpec("P")
 R = TypeVar("R")
 JvpFunction = TypeVar("JvpFunction", bound=Callable[..., tuple[Any, Any]])
 
 
-class custom_jvp(CustomFunction[P, R]):
+class custom_jvp(custom_function.CustomFunction[P, R]):
     """A function whose derivative is what `defjvp` says.
 
     The rule takes the arguments as a tuple, and their tangents as another, and returns the result and its tangent,
@@ -57,11 +43,11 @@ class custom_jvp(CustomFunction[P, R]):
 
         With `symbolic_zeros`, tangents that are known to be zero are `SymbolicZero`, and may be returned as such.
         """
-        check_callable(f"defjvp of {self.name}", rule)
+        flatten.check_callable(f"defjvp of {self.name}", rule)
         self.rule, self.symbolic_zeros = rule, symbolic_zeros
         return rule
 
-    @boundary
+    @trace.boundary
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
         """Give a rule for each argument: `rule(tangent, result, *primals)` is its part of the tangent; None is zero.
 
@@ -74,7 +60,7 @@ class custom_jvp(CustomFunction[P, R]):
             )
         for rule in rules:
             if rule is not None:
-                check_callable(f"defjvps of {self.name}", rule)
+                flatten.check_callable(f"defjvps of {self.name}", rule)
 
         def rule_of_all(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
             if len(rules) != len(primals):
@@ -89,20 +75,24 @@ class custom_jvp(CustomFunction[P, R]):
                 if rule is not None
             ]
             if not parts:
-                return out, tree_map(SymbolicZero.from_primal_value, out)
-            return out, tree_map(_sum, *parts)
+                return out, pytree.tree_map(custom_checks.SymbolicZero.from_primal_value, out)
+            return out, pytree.tree_map(_sum, *parts)
 
         self.rule, self.symbolic_zeros = rule_of_all, False
 
     def static_argument(self, k: int, x: Any) -> Any:
         """Arrays among static arguments have no derivative."""
-        return tree_map(lambda leaf: stop_gradient(leaf) if isinstance(leaf, Value) else leaf, x)
+        return pytree.tree_map(
+            lambda leaf: prims.stop_gradient(leaf) if isinstance(leaf, array.Value) else leaf, x
+        )
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+    def rule_of(
+        self, call: custom_function.Call
+    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[array.Value]]]:
         """The rule for one call, and a trial of it."""
         flat = flat_jvp(self.rule, call, self.symbolic_zeros)
 
-        def make_rule(closure: Closure, home: Trace | None) -> JvpRule:
+        def make_rule(closure: Closure, home: trace.Trace | None) -> JvpRule:
             return JvpRule(call.flat, closure, home, flat, self.symbolic_zeros)
 
         return make_rule, jvp_probe(flat)
@@ -111,33 +101,33 @@ class custom_jvp(CustomFunction[P, R]):
 def _sum(*parts: Any) -> Any:
     total = parts[0]
     for part in parts[1:]:
-        total = add(total, part)
+        total = prims.add(total, part)
     return total
 
 
-def jvp_probe(flat: FlatJvp) -> Callable[..., Sequence[Value]]:
+def jvp_probe(flat: FlatJvp) -> Callable[..., Sequence[array.Value]]:
     """A trial of a rule, on tangents that are zero."""
 
-    def probe(*values: Value) -> list[Value]:
-        outs, dots = flat(values, [instantiate(zero_like(x)) for x in values])
-        return [*outs, *[instantiate(t) for t in dots]]
+    def probe(*values: array.Value) -> list[array.Value]:
+        outs, dots = flat(values, [transforms.instantiate(transforms.zero_like(x)) for x in values])
+        return [*outs, *[transforms.instantiate(t) for t in dots]]
 
     return probe
 
 
-def flat_jvp(rule: Any, call: Call, symbolic_zeros: bool) -> FlatJvp:
+def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> FlatJvp:
     """A user's rule as a function of leaves, whose results are checked."""
-    name = RuleName("jvp", rule, call.name)
+    name = custom_checks.RuleName("jvp", rule, call.name)
 
     def flat(
-        primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
-        given = [as_given(t, symbolic_zeros) for t in tangents]
-        dots = with_tangents(call.tree, primals, given)
+        primals: Sequence[array.Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[array.Value], list[Tangent]]:
+        given = [custom_checks.as_given(t, symbolic_zeros) for t in tangents]
+        dots = operands.with_tangents(call.tree, primals, given)
         result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(dots))
         out, dots = name.pair(result, "(result, tangent of the result)")
-        outs, tree = check_outs(name, out, call.flat.out_tree, call.out_avals)
+        outs, tree = custom_checks.check_outs(name, out, call.flat.out_tree, call.out_avals)
         call.flat.out_tree = tree
-        return outs, check_tangents(name, dots, outs, tree)
+        return outs, custom_checks.check_tangents(name, dots, outs, tree)
 
     return flat

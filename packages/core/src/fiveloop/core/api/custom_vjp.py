@@ -5,25 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from fiveloop.core.api.custom_checks import (
-    RuleName,
-    as_given,
-    check_cotangents,
-    check_outs,
-)
-from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
-from fiveloop.core.api.flatten import check_callable, flatten_values
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, pytree, rules, trace, transforms, util, views
+from fiveloop.core.api import custom_checks, custom_function, flatten
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.source import function_source
-from fiveloop.core.pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
-from fiveloop.core.rules import Tangent
-from fiveloop.core.trace.tracer import Trace, Tracer
-from fiveloop.core.transforms.zeros import instantiate, zero_like
-from fiveloop.core.util import Mask
-from fiveloop.core.views import base_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +21,7 @@ class CustomVJPPrimal(NamedTuple):
     perturbed: bool
 
 
-class custom_vjp(CustomFunction[P, R]):
+class custom_vjp(custom_function.CustomFunction[P, R]):
     """A function whose derivative is what `defvjp` says.
 
     `fwd` takes the function's arguments, and returns its result and residuals: any pytree of arrays. `bwd` takes
@@ -68,8 +53,8 @@ class custom_vjp(CustomFunction[P, R]):
         With `symbolic_zeros`, each array among the arguments of `fwd` is a `CustomVJPPrimal`, and cotangents that are
         known to be zero are `SymbolicZero`.
         """
-        check_callable(f"defvjp of {self.name}: fwd", fwd)
-        check_callable(f"defvjp of {self.name}: bwd", bwd)
+        flatten.check_callable(f"defvjp of {self.name}: fwd", fwd)
+        flatten.check_callable(f"defvjp of {self.name}: bwd", bwd)
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def closed_parts(self) -> list[Any]:
@@ -86,8 +71,8 @@ class custom_vjp(CustomFunction[P, R]):
 
     def static_argument(self, k: int, x: Any) -> Any:
         """Traced values cannot be static."""
-        for leaf in tree_leaves(x):
-            if isinstance(leaf, Tracer):
+        for leaf in pytree.tree_leaves(x):
+            if isinstance(leaf, trace.Tracer):
                 raise TypeError(
                     f"custom_vjp of {self.name}: expected Python values and concrete arrays as the arguments that "
                     f"nondiff_argnums names, got {leaf!r} as number {k}; take it out of nondiff_argnums, and let bwd "
@@ -95,73 +80,82 @@ class custom_vjp(CustomFunction[P, R]):
                 )
         return x
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+    def rule_of(
+        self, call: custom_function.Call
+    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[array.Value]]]:
         """The rule for one call, and a trial of it."""
         fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
-        bwd_name = function_source(self.bwd)
+        bwd_name = ir.function_source(self.bwd)
 
-        def make_rule(closure: Closure, home: Trace | None) -> VjpRule:
+        def make_rule(closure: Closure, home: trace.Trace | None) -> VjpRule:
             return VjpRule(call.flat, closure, home, fwd, bwd_name)
 
         return make_rule, vjp_probe(fwd)
 
 
-def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., Sequence[Value]]:
+def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., Sequence[array.Value]]:
     """A trial of both rules, on a cotangent that is zero."""
 
-    def probe(*values: Value) -> list[Value]:
+    def probe(*values: array.Value) -> list[array.Value]:
         outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
-        cts = back(res, [instantiate(zero_like(x)) for x in outs])
-        found = [*outs, *[instantiate(ct) for ct in cts if not ct.aval.accumulates]]
+        cts = back(res, [transforms.instantiate(transforms.zero_like(x)) for x in outs])
+        found = [*outs, *[transforms.instantiate(ct) for ct in cts if not ct.aval.accumulates]]
         if jvp is not None:
-            found += jvp(values, [instantiate(zero_like(x)) for x in values])[0]
+            found += jvp(values, [transforms.instantiate(transforms.zero_like(x)) for x in values])[
+                0
+            ]
         return found
 
     return probe
 
 
-def flat_fwd(fwd: Any, bwd: Any, call: Call, symbolic_zeros: bool) -> FlatFwd:
+def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: bool) -> FlatFwd:
     """The user's rules as functions of leaves, whose results are checked."""
-    name = RuleName("fwd", fwd, call.name)
+    name = custom_checks.RuleName("fwd", fwd, call.name)
 
-    def flat(values: Sequence[Value], perturbed: Mask) -> tuple[list[Value], list[Value], FlatBwd]:
+    def flat(
+        values: Sequence[array.Value], perturbed: util.Mask
+    ) -> tuple[list[array.Value], list[array.Value], FlatBwd]:
         leaves: Sequence[Any] = values
         if symbolic_zeros:
             leaves = [CustomVJPPrimal(x, u) for x, u in zip(values, perturbed, strict=True)]
         out, res = name.pair(call.with_all(fwd, leaves), "(result, residuals)")
-        outs, tree = check_outs(name, out, call.flat.out_tree, call.out_avals)
+        outs, tree = custom_checks.check_outs(name, out, call.flat.out_tree, call.out_avals)
         call.flat.out_tree = tree
-        res_leaves, res_tree = flatten_values(
-            res, lambda path: f"{name}: the residual{keystr(path)}"
+        res_leaves, res_tree = flatten.flatten_values(
+            res, lambda path: f"{name}: the residual{pytree.keystr(path)}"
         )
         _refuse_new_refs(name, res, res_leaves, values)
 
-        def back(res: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
-            given = [as_given(ct, symbolic_zeros) for ct in cts]
-            residuals, ct = tree_unflatten(res_tree, res), tree_unflatten(tree, given)
+        def back(res: Sequence[array.Value], cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
+            given = [custom_checks.as_given(ct, symbolic_zeros) for ct in cts]
+            residuals, ct = pytree.tree_unflatten(res_tree, res), pytree.tree_unflatten(tree, given)
             result = bwd(*call.static.values(), residuals, ct)
-            return check_cotangents(bwd_name, result, arg_avals, call.tree, perturbed)
+            return custom_checks.check_cotangents(bwd_name, result, arg_avals, call.tree, perturbed)
 
         # Of a Ref, bwd speaks of what it holds.
-        arg_avals: list[Aval] = [
-            ShapedArray(x.shape, x.dtype)
+        arg_avals: list[ir.Aval] = [
+            ir.ShapedArray(x.shape, x.dtype)
             if x.aval.accumulates and x.aval.differentiable
             else x.aval
             for x in values
         ]
         return outs, res_leaves, back
 
-    bwd_name = RuleName("bwd", bwd, call.name)
+    bwd_name = custom_checks.RuleName("bwd", bwd, call.name)
     return flat
 
 
 def _refuse_new_refs(
-    name: RuleName, res: Any, leaves: Sequence[Value], args: Sequence[Value]
+    name: custom_checks.RuleName,
+    res: Any,
+    leaves: Sequence[array.Value],
+    args: Sequence[array.Value],
 ) -> None:
     given = {id(x) for x in args}
     for k, x in enumerate(leaves):
-        if x.aval.accumulates and id(base_of(x)) not in given:
-            path = keystr(tree_flatten_with_path(res)[0][k][0])
+        if x.aval.accumulates and id(views.base_of(x)) not in given:
+            path = pytree.keystr(pytree.tree_flatten_with_path(res)[0][k][0])
             raise name.error(
                 f"must keep only Refs that are arguments of {name.of}, got one of type {x.aval} as the residual{path} "
                 f"that is not: each pull would find what the one before it wrote; keep what it holds, `ref[...]`, "

@@ -7,22 +7,17 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fiveloop.core.api.custom_checks import RuleName, check_outs
-from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
-from fiveloop.core.api.flatten import check_callable
-from fiveloop.core.array import Value
+from fiveloop.core import array, pytree, trace, transforms
+from fiveloop.core.api import custom_checks, custom_function, flatten
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
-from fiveloop.core.pytree import tree_flatten, tree_unflatten
-from fiveloop.core.trace.tracer import Trace
-from fiveloop.core.transforms.batch import move_batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 VmapFunction = TypeVar("VmapFunction", bound=Callable[..., tuple[Any, Any]])
 
 
-class custom_vmap(CustomFunction[P, R]):
+class custom_vmap(custom_function.CustomFunction[P, R]):
     """A function that under `vmap` is what `def_vmap` says.
 
     The rule takes the size of the batch, a list that says for each argument which of its leaves have the batch, in
@@ -49,34 +44,38 @@ class custom_vmap(CustomFunction[P, R]):
 
     def def_vmap(self, vmap_rule: VmapFunction) -> VmapFunction:
         """Give the rule: `vmap_rule(axis_size, in_batched, *args)` returns the result and what of it is batched."""
-        check_callable(f"def_vmap of {self.name}", vmap_rule)
+        flatten.check_callable(f"def_vmap of {self.name}", vmap_rule)
         self.rule = vmap_rule
         return vmap_rule
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[Value]]]:
+    def rule_of(
+        self, call: custom_function.Call
+    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[array.Value]]]:
         """The rule for one call, and a trial of it on a batch of one."""
         flat = _flat_vmap(self.rule, call)
 
-        def make_rule(closure: Closure, home: Trace | None) -> VmapRule:
+        def make_rule(closure: Closure, home: trace.Trace | None) -> VmapRule:
             return VmapRule(closure, flat)
 
-        def probe(*values: Value) -> list[Value]:
-            return flat(1, [True] * len(values), [move_batch(x, 1, None) for x in values])[0]
+        def probe(*values: array.Value) -> list[array.Value]:
+            return flat(
+                1, [True] * len(values), [transforms.move_batch(x, 1, None) for x in values]
+            )[0]
 
         return make_rule, probe
 
 
-def _flat_vmap(rule: Any, call: Call) -> FlatVmap:
+def _flat_vmap(rule: Any, call: custom_function.Call) -> FlatVmap:
     """A user's rule as a function of leaves, whose results are checked."""
-    name = RuleName("vmap", rule, call.name)
+    name = custom_checks.RuleName("vmap", rule, call.name)
 
     def flat(
-        size: int, batched: Sequence[bool], values: Sequence[Value]
-    ) -> tuple[list[Value], list[bool]]:
-        flags = list(tree_unflatten(call.tree, batched)[0])
+        size: int, batched: Sequence[bool], values: Sequence[array.Value]
+    ) -> tuple[list[array.Value], list[bool]]:
+        flags = list(pytree.tree_unflatten(call.tree, batched)[0])
         result = rule(size, flags, *call.dynamic(values))
         out, told = name.pair(result, "(result, which of its leaves are batched)")
-        found, tree = tree_flatten(told)
+        found, tree = pytree.tree_flatten(told)
         if tree != call.flat.out_tree or not all(isinstance(b, (bool, np.bool_)) for b in found):
             raise name.error(
                 f"must say of each leaf of the result whether it is batched, in the structure that {call.name} gives, "
@@ -85,6 +84,8 @@ def _flat_vmap(rule: Any, call: Call) -> FlatVmap:
         avals = [
             a.batched(size) if b else a for a, b in zip(call.out_avals or (), found, strict=True)
         ]
-        return check_outs(name, out, call.flat.out_tree, avals)[0], [*map(bool, found)]
+        return custom_checks.check_outs(name, out, call.flat.out_tree, avals)[0], [
+            *map(bool, found)
+        ]
 
     return flat

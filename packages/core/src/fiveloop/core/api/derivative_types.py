@@ -21,10 +21,9 @@ from typing import (
     overload,
 )
 
+from fiveloop.core import pytree, trace
 from fiveloop.core.api.argnums import Argnums
 from fiveloop.core.array import Value
-from fiveloop.core.pytree import Pytree
-from fiveloop.core.trace.boundary import boundary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,7 +62,7 @@ class Jac(Opt, total=False):
 class OnTrees(Protocol):
     """A derivative of which only the program knows the structure; where a function is untyped, so is it."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Pytree: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> pytree.Pytree: ...
 
 
 class Gradient(Protocol):
@@ -151,7 +150,7 @@ class ValueAndGradient(Protocol):
     @overload
     def __call__(
         self, fun: Callable[..., R], argnums: Argnums, *, has_aux: bool = False, **kw: Unpack[Opt]
-    ) -> Callable[..., tuple[R, Pytree]]: ...
+    ) -> Callable[..., tuple[R, pytree.Pytree]]: ...
 
 
 class Jacobian(Protocol):
@@ -214,4 +213,6 @@ class SecondDerivatives(Protocol):
 
 def public(kind: type[T]) -> Callable[[Callable[..., Any]], T]:
     """Decorate a transform: a boundary, of a type whose overloads several transforms share."""
-    return lambda transform: cast(T, boundary(transform))  # the signatures say less than the type
+    return lambda transform: cast(
+        T, trace.boundary(transform)
+    )  # the signatures say less than the type

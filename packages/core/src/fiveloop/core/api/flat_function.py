@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core.api.flatten import Naming, as_result, flatten_located, flatten_values
+from fiveloop.core import array, ir, pytree, rules, views
+from fiveloop.core.api import flatten, operands
 from fiveloop.core.api.mutable import giving, holding, is_given, stand_in
-from fiveloop.core.api.operands import check_mutable
-from fiveloop.core.array import Value, as_value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.source import function_source
-from fiveloop.core.pytree import TreeDef, keystr, leaf_paths, tree_flatten, tree_unflatten
-from fiveloop.core.rules import type_rules
-from fiveloop.core.views import View, base_of
+from fiveloop.core.backend.tree import TreeDef
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
@@ -42,7 +37,7 @@ class FlatFunction:
         in_tree: TreeDef,
         has_aux: bool = False,
         user_fun: object = None,
-        lenders: Sequence[Value | None] = (),
+        lenders: Sequence[array.Value | None] = (),
         returns_refs: bool = False,
     ) -> None:
         self.fun = fun
@@ -56,9 +51,9 @@ class FlatFunction:
         self.aux_others: list[Any] = []
         self.num_outs = 0
         self.changed: list[int] = []
-        self.made: list[Aval | None] = []
+        self.made: list[ir.Aval | None] = []
 
-    def __call__(self, *leaves: Value) -> list[Value]:
+    def __call__(self, *leaves: array.Value) -> list[array.Value]:
         pairs = enumerate(zip(leaves, self.lenders, strict=True)) if self.lenders else ()
         lent = {k: stand_in(x, ref.aval) for k, (x, ref) in pairs if ref is not None}
         if lent:
@@ -73,20 +68,20 @@ class FlatFunction:
         self.changed = [k for k, each in lent.items() if each.is_changed]
         return [*outs, *[lent[k].value[...] for k in self.changed]]
 
-    def _run(self, leaves: Sequence[Value]) -> list[Value]:
+    def _run(self, leaves: Sequence[array.Value]) -> list[array.Value]:
         """The leaves of the result, and then the values of the auxiliary one."""
-        args, kwargs = tree_unflatten(self.in_tree, leaves)
+        args, kwargs = pytree.tree_unflatten(self.in_tree, leaves)
         mutable = [x for x in leaves if x.aval.accumulates]
         if mutable:
             with giving(mutable):
                 out = self.fun(*args, **kwargs)
         else:
             out = self.fun(*args, **kwargs)
-        aux_leaves: Sequence[Value] = ()
+        aux_leaves: Sequence[array.Value] = ()
         if self.has_aux:
             out, aux = self._split_aux(out)
             aux_leaves = self._aux_values(aux)
-        out_leaves, self.out_tree = flatten_values(out, self._naming("the result"))
+        out_leaves, self.out_tree = flatten.flatten_values(out, self._naming("the result"))
         self.num_outs = len(out_leaves)
         return [*out_leaves, *aux_leaves]
 
@@ -96,16 +91,16 @@ class FlatFunction:
         if self.makes_refs:
             pairs = zip(leaves, self.made, strict=True)
             leaves = [x if aval is None else holding(x, aval) for x, aval in pairs]
-        return tree_unflatten(self.out_tree, [as_result(x) for x in leaves])
+        return pytree.tree_unflatten(self.out_tree, [flatten.as_result(x) for x in leaves])
 
     def unflatten_aux(self, leaves: Sequence[Any]) -> Any:
         """The auxiliary result, from all that follows the results."""
         assert self.aux_tree is not None, "unreachable: the function has run"
         given = iter(leaves[: len(leaves) - len(self.changed)])
-        full = [as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
-        return tree_unflatten(self.aux_tree, full)
+        full = [flatten.as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
+        return pytree.tree_unflatten(self.aux_tree, full)
 
-    def results(self, outs: Sequence[Value], *beside: Any) -> Any:
+    def results(self, outs: Sequence[array.Value], *beside: Any) -> Any:
         """The user's result from what this function gave, and `beside`, and the auxiliary result if there is one."""
         n = self.num_outs
         aux = (self.unflatten_aux(outs[n:]),) if self.has_aux else ()
@@ -117,7 +112,9 @@ class FlatFunction:
         """Whether some result is a Ref that the function creates."""
         return any(aval is not None for aval in self.made)
 
-    def give_back(self, outs: Sequence[Value], to: Sequence[Value | None] | None = None) -> None:
+    def give_back(
+        self, outs: Sequence[array.Value], to: Sequence[array.Value | None] | None = None
+    ) -> None:
         """Write final contents, the last of what the function gave, to the lenders, or to others."""
         finals = outs[len(outs) - len(self.changed) :]
         for k, x in zip(self.changed, finals, strict=True):
@@ -125,54 +122,54 @@ class FlatFunction:
             if lender is not None:
                 lender[...] = x
 
-    def _refuse_lent(self, outs: Sequence[Value], own: Sequence[Value]) -> None:
+    def _refuse_lent(self, outs: Sequence[array.Value], own: Sequence[array.Value]) -> None:
         for k, x in enumerate(outs):
-            if any(base_of(x) is each for each in own):
-                raise self.returned(k, x, IS_PART if isinstance(x, View) else IS_GIVEN)
+            if any(views.base_of(x) is each for each in own):
+                raise self.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
 
-    def _held(self, k: int, x: Value, outs: Sequence[Value]) -> Value:
+    def _held(self, k: int, x: array.Value, outs: Sequence[array.Value]) -> array.Value:
         """What a Ref among the results holds; it must be the function's own."""
         if x._note is not None:
             x._note = x._note.handed_on(x)
-        if isinstance(x, View):
+        if isinstance(x, views.View):
             raise self.returned(k, x, IS_PART)
         if is_given(x):
             raise self.returned(k, x, IS_GIVEN)
         if any(x is y for y in outs[:k]):
             raise self.returned(k, x, "is returned twice; return it once")
-        end = type_rules(x.aval).accumulated
+        end = rules.type_rules(x.aval).accumulated
         assert end is not None, "unreachable: the value can change"
         return end(x)
 
-    def _aux_values(self, aux: Any) -> list[Value]:
+    def _aux_values(self, aux: Any) -> list[array.Value]:
         """The values among the leaves of an auxiliary result; what is none is given back as it is."""
-        leaves, self.aux_tree = flatten_located(aux)
-        values: list[Value] = []
+        leaves, self.aux_tree = flatten.flatten_located(aux)
+        values: list[array.Value] = []
         self.aux_others = []
         for x in leaves:
             try:
-                values.append(as_value(x))
+                values.append(array.as_value(x))
                 self.aux_others.append(_VALUE)
             except TypeError:
                 self.aux_others.append(x)
         return values
 
-    def _naming(self, what: str) -> Naming:
-        return lambda path: f"{what}{keystr(path)} of {self._name}"
+    def _naming(self, what: str) -> flatten.Naming:
+        return lambda path: f"{what}{pytree.keystr(path)} of {self._name}"
 
-    def returned(self, k: int, x: Value, why: str) -> TypeError:
+    def returned(self, k: int, x: array.Value, why: str) -> TypeError:
         """The error for a mutable value that is result number `k`, and that the function must not return."""
         assert self.out_tree is not None, "unreachable: the function has run"
-        path = leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
+        path = pytree.leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
         return TypeError(f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}")
 
     @property
     def _name(self) -> str:
-        return function_source(self.user_fun)
+        return ir.function_source(self.user_fun)
 
     def _split_aux(self, out: Any) -> tuple[Any, Any]:
         if not isinstance(out, (tuple, list)) or len(out) != 2:
-            given = out.aval if isinstance(out, Value) else type(out).__name__
+            given = out.aval if isinstance(out, array.Value) else type(out).__name__
             raise TypeError(
                 f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
             )
@@ -182,10 +179,10 @@ class FlatFunction:
 def lending(
     fun: Callable[..., Any],
     tree: TreeDef,
-    values: Sequence[Value],
+    values: Sequence[array.Value],
     has_aux: bool = False,
     user_fun: object = None,
-) -> tuple[FlatFunction, list[Value]]:
+) -> tuple[FlatFunction, list[array.Value]]:
     """A function to be differentiated, and its arguments, with the contents of Refs in their place."""
     if not any(x.aval.accumulates for x in values):
         return FlatFunction(fun, tree, has_aux, user_fun), list(values)
@@ -194,19 +191,19 @@ def lending(
     return FlatFunction(fun, tree, has_aux, user_fun, lenders), contents
 
 
-def contents_of(tree: Any) -> tuple[Any, list[Value | None]]:
+def contents_of(tree: Any) -> tuple[Any, list[array.Value | None]]:
     """A tree with what Refs hold in their place, and these Refs; None stands for other leaves."""
-    leaves, treedef = tree_flatten(tree)
-    lenders = [x if isinstance(x, Value) and x.aval.accumulates else None for x in leaves]
+    leaves, treedef = pytree.tree_flatten(tree)
+    lenders = [x if isinstance(x, array.Value) and x.aval.accumulates else None for x in leaves]
     held = [x if lender is None else lender[...] for x, lender in zip(leaves, lenders, strict=True)]
-    return tree_unflatten(treedef, held), lenders
+    return pytree.tree_unflatten(treedef, held), lenders
 
 
 def call_as_python(
-    fun: Callable[..., Any], args: Any, kwargs: Any, what: Naming, user_fun: object = None
+    fun: Callable[..., Any], args: Any, kwargs: Any, what: flatten.Naming, user_fun: object = None
 ) -> Any:
     """A function run as it is, with its arguments and results made arrays as if it had been traced."""
-    values, tree = flatten_values((args, kwargs), what)
-    check_mutable((args, kwargs), values, what)
+    values, tree = flatten.flatten_values((args, kwargs), what)
+    operands.check_mutable((args, kwargs), values, what)
     flat = FlatFunction(fun, tree, user_fun=user_fun)
-    return flat.unflatten(flat(*map(as_result, values)))
+    return flat.unflatten(flat(*map(flatten.as_result, values)))

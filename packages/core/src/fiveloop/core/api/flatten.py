@@ -7,18 +7,8 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
-from fiveloop.core.array import Scalar, Value, as_value, to_array
-from fiveloop.core.errors import add_source, at_source
-from fiveloop.core.ir.source import function_source
-from fiveloop.core.pytree import (
-    IsLeaf,
-    KeyPath,
-    TreeDef,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-)
-from fiveloop.core.trace.tracer import current_source, locate
+from fiveloop.core import array, errors, ir, pytree, trace
+from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
 
 
 def function_name(fun: object) -> str:
@@ -39,7 +29,8 @@ def check_callable(what: str, fun: object) -> None:
     """
     if not callable(fun):
         raise TypeError(
-            f"{what}: expected a function, got {fun!r} of type {type(fun).__name__}{at_source(current_source())}"
+            f"{what}: expected a function, got {fun!r} of type {type(fun).__name__}"
+            f"{errors.at_source(trace.current_source())}"
         )
 
 
@@ -47,18 +38,20 @@ Naming = Callable[[KeyPath], str]
 """What a leaf is called in messages, by its path."""
 
 
-def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]:
+def flatten_values(tree: Any, what: str | Naming) -> tuple[list[array.Value], TreeDef]:
     """The leaves of a pytree as values; TypeError with the leaf's path for one that is none.
 
     `what` is what the tree is called, or how each leaf is.
     """
     leaves, treedef = flatten_located(tree, what=what if isinstance(what, str) else A_TREE)
     try:
-        return [as_value(x) for x in leaves], treedef
+        return [array.as_value(x) for x in leaves], treedef
     except (TypeError, OverflowError):
         pass
-    name = (lambda path: f"{what}{keystr(path)}") if isinstance(what, str) else what
-    return [as_value(x, name(path)) for path, x in tree_flatten_with_path(tree)[0]], treedef
+    name = (lambda path: f"{what}{pytree.keystr(path)}") if isinstance(what, str) else what
+    return [
+        array.as_value(x, name(path)) for path, x in pytree.tree_flatten_with_path(tree)[0]
+    ], treedef
 
 
 A_TREE = "a tree"
@@ -70,11 +63,11 @@ def flatten_located(
 ) -> tuple[list[Any], TreeDef]:
     """`tree_flatten`; what it says of dict keys without an order names the tree, and ends with the user's line."""
     try:
-        return tree_flatten(tree, is_leaf)
+        return pytree.tree_flatten(tree, is_leaf)
     except TypeError as error:
         if what != A_TREE and len(error.args) == 1:
             error.args = (str(error.args[0]).replace(f"{A_TREE}:", f"{what}:", 1),)
-        locate(error)
+        trace.locate(error)
         raise
 
 
@@ -95,7 +88,7 @@ def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None
             called = f"`{first.key}`"
         else:
             called = argument_name(fun, first.idx if numbers is None else numbers[first.idx])
-        return f"{what} of {function_name(fun)}: argument {called}{keystr(tuple(inner))}"
+        return f"{what} of {function_name(fun)}: argument {called}{pytree.keystr(tuple(inner))}"
 
     return name
 
@@ -131,9 +124,9 @@ def parameters(fun: object) -> Parameters | None:
     )
 
 
-def as_result(x: Value) -> Value:
+def as_result(x: array.Value) -> array.Value:
     """A value as users are given it: a number on the host becomes an array."""
-    return to_array(x) if isinstance(x, Scalar) else x
+    return array.to_array(x) if isinstance(x, array.Scalar) else x
 
 
 def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any:
@@ -149,11 +142,11 @@ def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any
         inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
         if inside or _accepts(fun, args):
             if not inside:  # a function of C, which has no line of its own
-                add_source(error, current_source())
+                errors.add_source(error, trace.current_source())
             raise
         raise TypeError(
-            f"{what} must take {takes}, but `{function_source(fun)}` takes {_parameters(fun)}"
-            f"{at_source(current_source())}"
+            f"{what} must take {takes}, but `{ir.function_source(fun)}` takes {_parameters(fun)}"
+            f"{errors.at_source(trace.current_source())}"
         ) from None
 
 

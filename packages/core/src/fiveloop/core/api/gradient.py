@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import array, pytree, rules, trace, transforms
+from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
 from fiveloop.core.api.argnums import Argnums, Differentiation
-from fiveloop.core.api.derivative_types import Gradient, ValueAndGradient, public
-from fiveloop.core.api.flat_function import FlatFunction
-from fiveloop.core.api.flatten import as_result, check_callable
-from fiveloop.core.api.pullback import linearized, pull_back
-from fiveloop.core.array import Scalar, Value
-from fiveloop.core.pytree import tree_unflatten
-from fiveloop.core.rules import Tangent
-from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.transforms.zeros import instantiate, zero_like
 
 
-@public(ValueAndGradient)  # type: ignore[type-abstract]  # it is a type alone
+@derivative_types.public(derivative_types.ValueAndGradient)  # type: ignore[type-abstract]  # it is a type alone
 def value_and_grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -46,24 +39,24 @@ def _both(
     what: str, fun: Callable[..., Any], argnums: Argnums, *options: bool
 ) -> Callable[..., Any]:
     """`value_and_grad`, or that part of `grad`, which messages name."""
-    check_callable(what, fun)
+    flatten.check_callable(what, fun)
     asked = Differentiation(what, fun, argnums, *options)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, tree, flat = chosen.values, chosen.tree, chosen.flat
-        outs, linear = linearized(flat, values, fun)
-        cts = [_unit_cotangent(asked, flat, outs), *map(zero_like, outs[1:])]
-        in_cts = pull_back(linear, [x.aval for x in values], cts)
-        leaves = [as_result(instantiate(ct)) for ct in in_cts]
-        return flat.results(outs), asked.one(tree_unflatten(tree, leaves)[0])
+        outs, linear = pullback.linearized(flat, values, fun)
+        cts = [_unit_cotangent(asked, flat, outs), *map(transforms.zero_like, outs[1:])]
+        in_cts = pullback.pull_back(linear, [x.aval for x in values], cts)
+        leaves = [flatten.as_result(transforms.instantiate(ct)) for ct in in_cts]
+        return flat.results(outs), asked.one(pytree.tree_unflatten(tree, leaves)[0])
 
     return value_and_grad_fun
 
 
-@public(Gradient)  # type: ignore[type-abstract]  # it is a type alone
+@derivative_types.public(derivative_types.Gradient)  # type: ignore[type-abstract]  # it is a type alone
 def grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -82,7 +75,7 @@ def grad(
     both = _both("grad", fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def grad_fun(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
@@ -90,7 +83,9 @@ def grad(
     return grad_fun
 
 
-def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: Sequence[Value]) -> Tangent:
+def _unit_cotangent(
+    asked: Differentiation, flat: flat_function.FlatFunction, outs: Sequence[array.Value]
+) -> rules.Tangent:
     if flat.num_outs != 1:
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {flat.num_outs or 'no'} arrays; use `vjp` for other "
@@ -110,4 +105,4 @@ def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: Sequence[V
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use `vjp`"
         )
-    return Scalar(np.ones((), aval.dtype))
+    return array.Scalar(np.ones((), aval.dtype))

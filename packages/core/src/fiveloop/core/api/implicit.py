@@ -6,17 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
-from fiveloop.core import pytree
-from fiveloop.core.api.custom_function import Call, run_custom
-from fiveloop.core.api.flat_function import IN_RULE, FlatFunction
-from fiveloop.core.api.flatten import as_result, check_callable, flatten_values, function_name
-from fiveloop.core.array import Value
+from fiveloop.core import array, prims, pytree, trace
+from fiveloop.core.api import custom_function, flat_function, flatten
 from fiveloop.core.custom_rule import implicit as rules
 from fiveloop.core.custom_rule.closure import Closure
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.stage import Staged, captured_by, stage
-from fiveloop.core.trace.tracer import Trace
 
 T = TypeVar("T")
 Aux = TypeVar("Aux")
@@ -42,7 +35,7 @@ def custom_root(
 ) -> tuple[T, Aux]: ...
 
 
-@boundary
+@trace.boundary
 def custom_root(
     f: Callable[[Any], Any],
     initial_guess: Any,
@@ -63,28 +56,28 @@ def custom_root(
     Array(2., dtype=float32)
     """
     for what, given in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
-        check_callable(f"custom_root: {what}", given)
-    guess, tree = flatten_values(initial_guess, "custom_root: initial_guess")
+        flatten.check_callable(f"custom_root: {what}", given)
+    guess, tree = flatten.flatten_values(initial_guess, "custom_root: initial_guess")
     system = _Unknown("custom_root", "f", f, tree, guess, "initial_guess")
-    name = function_name(f)
-    call = Call(solve, name, {}, tree, system.flat)
+    name = flatten.function_name(f)
+    call = custom_function.Call(solve, name, {}, tree, system.flat)
     solver = system.solver(solve, "solve", has_aux, call)
     tangent_solver = system.solver(tangent_solve, "tangent_solve")
     params, jaxpr = system.params, system.jaxpr
 
-    def run(*values: Value) -> list[Value]:
+    def run(*values: array.Value) -> list[array.Value]:
         held, start = values[: len(params)], values[len(params) :]
         return solver(rules.applied(jaxpr, held), start)
 
-    def make_rule(closure: Closure, home: Trace | None) -> rules.RootRule:
+    def make_rule(closure: Closure, home: trace.Trace | None) -> rules.RootRule:
         return rules.RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
 
-    def probe(*values: Value) -> list[Value]:
+    def probe(*values: array.Value) -> list[array.Value]:
         return tangent_solver(list, values[len(params) :])
 
     call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_root", [solve, tangent_solve])
-    leaves = run_custom(call, [*params, *guess], make_rule, probe, owner)
+    leaves = custom_function.run_custom(call, [*params, *guess], make_rule, probe, owner)
     return system.result(call, leaves, has_aux)
 
 
@@ -111,7 +104,7 @@ def custom_linear_solve(
 ) -> tuple[T, Aux]: ...
 
 
-@boundary
+@trace.boundary
 def custom_linear_solve(
     matvec: Callable[[Any], Any],
     b: Any,
@@ -130,13 +123,13 @@ def custom_linear_solve(
     >>> custom_linear_solve(lambda x: 4.0 * x, 2.0, lambda f, b: b / f(1.0), symmetric=True)
     Array(0.5, dtype=float32)
     """
-    check_callable("custom_linear_solve: matvec", matvec)
-    check_callable("custom_linear_solve: solve", solve)
+    flatten.check_callable("custom_linear_solve: matvec", matvec)
+    flatten.check_callable("custom_linear_solve: solve", solve)
     if transpose_solve is not None:
-        check_callable("custom_linear_solve: transpose_solve", transpose_solve)
-    values, tree = flatten_values(b, "custom_linear_solve: b")
+        flatten.check_callable("custom_linear_solve: transpose_solve", transpose_solve)
+    values, tree = flatten.flatten_values(b, "custom_linear_solve: b")
     unknown = _Unknown("custom_linear_solve", "matvec", matvec, tree, values, "b")
-    call = Call(solve, function_name(matvec), {}, tree, unknown.flat)
+    call = custom_function.Call(solve, flatten.function_name(matvec), {}, tree, unknown.flat)
     solver = unknown.solver(solve, "solve", has_aux, call)
     num = len(unknown.params)
     transposed: rules.Solver | None = None
@@ -150,20 +143,20 @@ def custom_linear_solve(
         )
     system = rules.System(unknown.jaxpr, solver, vecmat, transposed)
 
-    def run(*values: Value) -> list[Value]:
+    def run(*values: array.Value) -> list[array.Value]:
         return solver(rules.applied(unknown.jaxpr, values[:num]), values[num:])
 
-    def make_rule(closure: Closure, home: Trace | None) -> rules.SolveRule:
+    def make_rule(closure: Closure, home: trace.Trace | None) -> rules.SolveRule:
         return rules.SolveRule(system, closure, home, num)
 
-    def probe(*values: Value) -> list[Value]:
+    def probe(*values: array.Value) -> list[array.Value]:
         if transposed is None or vecmat is None:
             return []
         return transposed(rules.applied(vecmat, values[:num]), values[num:])
 
     call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_linear_solve", [solve, transpose_solve])
-    leaves = run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
+    leaves = custom_function.run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
     if transpose_solve is not None:
         unknown.check_now("transpose_solve", lambda *xs: probe(*unknown.params, *xs))
     return unknown.result(call, leaves, has_aux)
@@ -194,7 +187,7 @@ class _Unknown:
         name: str,
         fun: Callable[[Any], Any],
         tree: pytree.TreeDef,
-        like: Sequence[Value],
+        like: Sequence[array.Value],
         likes: str,
     ) -> None:
         self.what, self.name = what, name
@@ -204,15 +197,15 @@ class _Unknown:
         self.checked: set[str] = set()
         self.refused: TypeError | None = None
         self.aux_tree: pytree.TreeDef | None = None
-        self.flat = FlatFunction(
+        self.flat = flat_function.FlatFunction(
             lambda *xs: fun(pytree.tree_unflatten(tree, xs)), _flat_args(len(like))
         )
         staged = self._staged()
         self.jaxpr, self.params = staged.jaxpr, staged.captured
 
-    def _staged(self) -> Staged:
+    def _staged(self) -> trace.Staged:
         avals = [x.aval.strong() for x in self.like]
-        staged = stage(self.flat, avals, function_name(self.fun), self.fun)
+        staged = trace.stage(self.flat, avals, flatten.function_name(self.fun), self.fun)
         self.check(self.name, self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
         return staged
 
@@ -221,9 +214,7 @@ class _Unknown:
     ) -> None:
         """Raise unless the argument `name` has returned the structure and types of the unknown."""
         self.checked.add(name)
-        called = (
-            f"{self.what}: expected {name}, {function_name(fun)}, to return what {self.likes} is"
-        )
+        called = f"{self.what}: expected {name}, {flatten.function_name(fun)}, to return what {self.likes} is"
         if tree != self.tree:
             self.refused = TypeError(f"{called}, {self.tree}, got {tree}")
             raise self.refused
@@ -236,10 +227,10 @@ class _Unknown:
                 )
                 raise self.refused
 
-    def check_now(self, name: str, solver: Callable[..., list[Value]]) -> None:
+    def check_now(self, name: str, solver: Callable[..., list[array.Value]]) -> None:
         """Raise if a solver that has not run yet returns something else: a trial tells, unless that fails by itself."""
         if name not in self.checked:
-            captured_by(solver, [x.aval.strong() for x in self.like])
+            trace.captured_by(solver, [x.aval.strong() for x in self.like])
         if self.refused is not None:
             raise self.refused
 
@@ -248,13 +239,15 @@ class _Unknown:
         solve: Callable[[Callable[[Any], Any], Any], Any],
         name: str,
         has_aux: bool = False,
-        call: Call | None = None,
+        call: custom_function.Call | None = None,
     ) -> rules.Solver:
         """A user's solver on leaves."""
 
-        def run(operator: rules.Operator, rhs: Sequence[Value]) -> list[Value]:
+        def run(operator: rules.Operator, rhs: Sequence[array.Value]) -> list[array.Value]:
             def of_tree(x: Any) -> Any:
-                leaves, _ = flatten_values(x, f"{self.what}: argument of the function solved for")
+                leaves, _ = flatten.flatten_values(
+                    x, f"{self.what}: argument of the function solved for"
+                )
                 typed = [_typed(x, y) for x, y in zip(leaves, self.like, strict=True)]
                 return pytree.tree_unflatten(self.tree, operator(typed))
 
@@ -267,12 +260,13 @@ class _Unknown:
                         f"{type(out).__name__}"
                     )
                 out, aux = out
-            leaves, tree = flatten_values(out, f"{self.what}: the result of {name}")
+            leaves, tree = flatten.flatten_values(out, f"{self.what}: the result of {name}")
             self.check(name, solve, tree, [x.aval for x in leaves])
-            aux_leaves, aux_tree = flatten_values(aux, f"{self.what}: the auxiliary result")
+            aux_leaves, aux_tree = flatten.flatten_values(aux, f"{self.what}: the auxiliary result")
             if refs := [x for x in aux_leaves if x.aval.accumulates]:
                 raise TypeError(
-                    f"{self.what}: the auxiliary result of {name} is a Ref of type {refs[0].aval} that {IN_RULE}"
+                    f"{self.what}: the auxiliary result of {name} is a Ref of type "
+                    f"{refs[0].aval} that {flat_function.IN_RULE}"
                 )
             if call is not None:
                 self.aux_tree = aux_tree
@@ -280,10 +274,12 @@ class _Unknown:
 
         return run
 
-    def result(self, call: Call, leaves: Sequence[Value], has_aux: bool) -> Any:
+    def result(
+        self, call: custom_function.Call, leaves: Sequence[array.Value], has_aux: bool
+    ) -> Any:
         """The user's result from its leaves."""
         n = len(self.like)
-        leaves = [as_result(x) for x in leaves]
+        leaves = [flatten.as_result(x) for x in leaves]
         solution = pytree.tree_unflatten(self.tree, leaves[:n])
         if not has_aux:
             return solution
@@ -291,9 +287,9 @@ class _Unknown:
         return solution, pytree.tree_unflatten(self.aux_tree, leaves[n:])
 
 
-def _typed(x: Value, like: Value) -> Value:
+def _typed(x: array.Value, like: array.Value) -> array.Value:
     """A Python number in the dtype of the unknown."""
-    return convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x
+    return prims.convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x
 
 
 def _flat_args(count: int) -> pytree.TreeDef:

@@ -8,32 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import array, ir, prims, pytree, rules, trace, transforms
+from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
 from fiveloop.core.api.argnums import Argnums, Differentiated, Differentiation
-from fiveloop.core.api.derivative_types import Jacobian, SecondDerivatives, public
-from fiveloop.core.api.flat_function import FlatFunction
-from fiveloop.core.api.flatten import as_result, check_callable
-from fiveloop.core.api.pullback import linearized, pull_back
-from fiveloop.core.array import Value
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import size_of
-from fiveloop.core.primitives.broadcast import reshape
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import equal
-from fiveloop.core.primitives.shape import concatenate, iota
-from fiveloop.core.pytree import tree_unflatten
-from fiveloop.core.rules import Tangent
-from fiveloop.core.trace.boundary import guarded
-from fiveloop.core.trace.tracer import current_trace
-from fiveloop.core.transforms.batch import BatchTracer, move_batch
-from fiveloop.core.transforms.directions import batch_directions
-from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.zeros import instantiate, zero_like, zeros_of
 
-Pushed = Callable[..., Sequence[Value]]
+Pushed = Callable[..., Sequence[array.Value]]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
 
 
-@public(Jacobian)  # type: ignore[type-abstract]  # it is a type alone
+@derivative_types.public(derivative_types.Jacobian)  # type: ignore[type-abstract]  # it is a type alone
 def jacfwd(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -68,25 +51,25 @@ def _by_columns(
     chunk: int | None,
 ) -> Callable[..., Any]:
     """The Jacobian by forward mode, of which messages speak as `what`."""
-    check_callable(what, fun)
+    flatten.check_callable(what, fun)
     check_chunk(what, chunk)
     asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int, real=True)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def jacfwd_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
-        lanes: list[Callable[[], Value]] = []
+        lanes: list[Callable[[], array.Value]] = []
 
-        def push(*dots: Value) -> list[Value]:
+        def push(*dots: array.Value) -> list[array.Value]:
             moved = [
-                dot if x.aval.differentiable else zero_like(x)
+                dot if x.aval.differentiable else transforms.zero_like(x)
                 for x, dot in zip(values, dots, strict=True)
             ]
-            outs, outs_dot = jvp_flat(flat, values, moved, fun)
+            outs, outs_dot = transforms.jvp_flat(flat, values, moved, fun)
             lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
-            return [instantiate(t) for t in outs_dot[: flat.num_outs]]
+            return [transforms.instantiate(t) for t in outs_dot[: flat.num_outs]]
 
         columns = _all_directions(push, values, chunk, fun, side=-1)
         found = [lane() for lane in lanes]
@@ -105,7 +88,7 @@ def _by_columns(
     return jacfwd_fun
 
 
-@public(Jacobian)  # type: ignore[type-abstract]  # it is a type alone
+@derivative_types.public(derivative_types.Jacobian)  # type: ignore[type-abstract]  # it is a type alone
 def jacrev(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -137,22 +120,27 @@ def _by_rows(
     chunk: int | None,
 ) -> Callable[..., Any]:
     """The Jacobian by reverse mode, of which messages speak as `what`."""
-    check_callable(what, fun)
+    flatten.check_callable(what, fun)
     check_chunk(what, chunk)
     asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def jacrev_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
-        outs, linear = linearized(flat, values, fun)
+        outs, linear = pullback.linearized(flat, values, fun)
         results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
         _check_results(asked, results)
 
-        def pull(*cts: Value) -> list[Value]:
-            given: list[Tangent] = [*cts, *map(zero_like, aux)]
-            return [*map(instantiate, pull_back(linear, [x.aval for x in values], given))]
+        def pull(*cts: array.Value) -> list[array.Value]:
+            given: list[rules.Tangent] = [*cts, *map(transforms.zero_like, aux)]
+            return [
+                *map(
+                    transforms.instantiate,
+                    pullback.pull_back(linear, [x.aval for x in values], given),
+                )
+            ]
 
         rows = _all_directions(pull, results, chunk, fun, side=0)
         # rows : for each argument, [all cotangents, *argument]
@@ -164,7 +152,7 @@ def _by_rows(
     return jacrev_fun
 
 
-@public(SecondDerivatives)  # type: ignore[type-abstract]  # it is a type alone
+@derivative_types.public(derivative_types.SecondDerivatives)  # type: ignore[type-abstract]  # it is a type alone
 def hessian(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -193,7 +181,7 @@ def check_chunk(what: str, chunk: int | None) -> None:
         raise ValueError(f"{what}: chunk must be an integer of at least 1, got {chunk!r}")
 
 
-def _check_results(asked: Differentiation, results: Sequence[Value]) -> None:
+def _check_results(asked: Differentiation, results: Sequence[array.Value]) -> None:
     for x in results:
         if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
             kind = "complex with holomorphic=True" if asked.holomorphic else "real"
@@ -203,13 +191,13 @@ def _check_results(asked: Differentiation, results: Sequence[Value]) -> None:
 
 
 def _all_directions(
-    push: Pushed, along: Sequence[Value], chunk: int | None, fun: object, side: int
-) -> list[Value]:
+    push: Pushed, along: Sequence[array.Value], chunk: int | None, fun: object, side: int
+) -> list[array.Value]:
     """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
-    total = sum([size_of(x.shape) for x in along])
+    total = sum([ir.size_of(x.shape) for x in along])
     parts = [_batch(push, start, stop, along, fun, side) for start, stop in _ranges(total, chunk)]
     return [
-        concatenate(list(pieces), side % pieces[0].ndim) if len(pieces) > 1 else pieces[0]
+        prims.concatenate(list(pieces), side % pieces[0].ndim) if len(pieces) > 1 else pieces[0]
         for pieces in zip(*parts, strict=True)
     ]
 
@@ -221,65 +209,68 @@ def _ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
 
 
 def _batch(
-    push: Pushed, start: int, stop: int, along: Sequence[Value], fun: object, side: int
-) -> list[Value]:
+    push: Pushed, start: int, stop: int, along: Sequence[array.Value], fun: object, side: int
+) -> list[array.Value]:
     size = stop - start
     basis = list(_basis(start, size, along))
-    outs, dims = batch_directions(push, size, basis, fun)
+    outs, dims = transforms.batch_directions(push, size, basis, fun)
     return [
-        move_batch(x, size, d, side % (x.ndim + (d is None)))
+        transforms.move_batch(x, size, d, side % (x.ndim + (d is None)))
         for x, d in zip(outs, dims, strict=True)
     ]
 
 
-def _basis(start: int, size: int, along: Sequence[Value]) -> Iterator[Value]:
+def _basis(start: int, size: int, along: Sequence[array.Value]) -> Iterator[array.Value]:
     """Unit vectors number `start` and on, `size` of them, each cut into the shapes of `along`."""
     offset = -start
     for x in along:
-        count = size_of(x.shape)
+        count = ir.size_of(x.shape)
         if not x.aval.differentiable:
-            yield zeros_of(x.aval.batched(size))
+            yield transforms.zeros_of(x.aval.batched(size))
         else:
-            rows, columns = (iota(np.int32, (size, count), axis) for axis in (0, 1))
-            ones = convert(equal(rows, columns + offset), x.dtype)
-            yield reshape(ones, (size, *x.shape))
+            rows, columns = (prims.iota(np.int32, (size, count), axis) for axis in (0, 1))
+            ones = prims.convert(prims.equal(rows, columns + offset), x.dtype)
+            yield prims.reshape(ones, (size, *x.shape))
         offset += count
 
 
-def _of_one_lane(x: Value) -> Callable[[], Value]:
+def _of_one_lane(x: array.Value) -> Callable[[], array.Value]:
     """How to get, after the batch, a value that is the same in all lanes."""
-    if not isinstance(x, BatchTracer) or x.owner is not current_trace():
+    if not isinstance(x, transforms.BatchTracer) or x.owner is not trace.current_trace():
         return lambda: x
     whole, dim = x.value, x.dim
     return lambda: whole[(*[slice(None)] * dim, 0)]
 
 
-def _cut(x: Value, along: Sequence[Value], first: bool) -> list[Value]:
+def _cut(x: array.Value, along: Sequence[array.Value], first: bool) -> list[array.Value]:
     """The blocks of all directions, which lie along the first or last axis of `x`, each in its own shape."""
     blocks, start = [], 0
     for each in along:
-        stop = start + size_of(each.shape)
+        stop = start + ir.size_of(each.shape)
         block, rest = (x[start:stop], x.shape[1:]) if first else (x[..., start:stop], x.shape[:-1])
         shape = (*each.shape, *rest) if first else (*rest, *each.shape)
-        blocks.append(reshape(block, shape))
+        blocks.append(prims.reshape(block, shape))
         start = stop
     return blocks
 
 
-def _slope(block: Value, of: Aval) -> Value:
+def _slope(block: array.Value, of: ir.Aval) -> array.Value:
     """A block of the Jacobian; that of an integer argument or result is zero in its own dtype, as its tangents are."""
-    return block if of.differentiable else zeros_of(ShapedArray(block.shape, of.dtype))
+    return (
+        block if of.differentiable else transforms.zeros_of(ir.ShapedArray(block.shape, of.dtype))
+    )
 
 
 def _nested(
-    flat: FlatFunction,
-    cells: Sequence[Sequence[Value]],
+    flat: flat_function.FlatFunction,
+    cells: Sequence[Sequence[array.Value]],
     asked: Differentiation,
     chosen: Differentiated,
 ) -> Any:
     """The cells, by result and argument leaf, as the result's tree of the arguments' trees."""
     assert flat.out_tree is not None, "unreachable: the function has run"
     inner = [
-        asked.one(tree_unflatten(chosen.tree, [as_result(x) for x in row])[0]) for row in cells
+        asked.one(pytree.tree_unflatten(chosen.tree, [flatten.as_result(x) for x in row])[0])
+        for row in cells
     ]
-    return tree_unflatten(flat.out_tree, inner)
+    return pytree.tree_unflatten(flat.out_tree, inner)

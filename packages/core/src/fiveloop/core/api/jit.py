@@ -18,25 +18,15 @@ from typing import (
     overload,
 )
 
-from fiveloop.core.api.arguments import Chosen, chosen_arguments
-from fiveloop.core.api.flat_function import FlatFunction, call_as_python
-from fiveloop.core.api.flatten import (
-    Naming,
-    check_callable,
-    flatten_located,
-    function_name,
-)
+from fiveloop.core import ir, pytree, sharing
+from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
-from fiveloop.core.api.staging import aval_of, is_spec
 from fiveloop.core.api.static import exact, inexact
 from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
-from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
-from fiveloop.core.pytree import keystr, tree_flatten, tree_leaves
-from fiveloop.core.sharing import part_from
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.leaks import checks_leaks
@@ -59,7 +49,7 @@ class _Entry:
     """A function traced for one structure and types of its arguments."""
 
     staged: Staged
-    flat: FlatFunction
+    flat: flat_function.FlatFunction
     donated: tuple[bool, ...]
     uses_context: bool = False
 
@@ -85,13 +75,13 @@ class JitFunction(Retargetable, Generic[P, R]):
     def __init__(
         self,
         fun: Callable[P, R],
-        static: Chosen,
-        donated: Chosen,
+        static: arguments.Chosen,
+        donated: arguments.Chosen,
         inline: bool,
     ) -> None:
         update_wrapper(self, fun)
         self._fun = fun
-        self._name = function_name(fun)
+        self._name = flatten.function_name(fun)
         self._inline = inline
         self._donated = donated
         if donated:
@@ -131,7 +121,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         """The call, before which mutable values take copies of what is donated."""
 
         def parting(*args: Any, **kwargs: Any) -> Any:
-            part_from(tree_leaves(self._donated.of(args, kwargs)))
+            sharing.part_from(pytree.tree_leaves(self._donated.of(args, kwargs)))
             return target(*args, **kwargs)
 
         return parting
@@ -162,7 +152,7 @@ class JitFunction(Retargetable, Generic[P, R]):
     def _tell(self, error: Exception, args: Any, kwargs: Any) -> None:
         if not isinstance(error, RuntimeError):
             self._static_key(args, kwargs)
-            flatten_located(self._static.others(args, kwargs))
+            flatten.flatten_located(self._static.others(args, kwargs))
         if tells_donated(error):
             given_away = self._donated.of(args, kwargs)
             refuse_donated(self._static.others(args, kwargs), given_away, self._naming(args))
@@ -219,7 +209,7 @@ class JitFunction(Retargetable, Generic[P, R]):
     def _call_as_python(self, args: Any, kwargs: Any) -> Any:
         of_others = self._static.of_others(self._fun, args, kwargs)
         others = self._static.others(args, kwargs)
-        return call_as_python(of_others, *others, self._naming(args), self._fun)
+        return flat_function.call_as_python(of_others, *others, self._naming(args), self._fun)
 
     def _call_slowly(self, *args: Any, **kwargs: Any) -> Any:
         return self._miss(*args, **kwargs)[0]
@@ -242,7 +232,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             return entry.flat.unflatten(outs), None
         program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(self._run(program, operands))
-        leaves = tree_flatten(self._static.others(args, kwargs))[0]
+        leaves = pytree.tree_flatten(self._static.others(args, kwargs))[0]
         if (
             entry.uses_context or entry.flat.makes_refs
         ):  # the fast path knows the arguments alone, and arrays
@@ -276,10 +266,10 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
         dynamic = self._static.others(args, kwargs)
-        leaves, tree = tree_flatten(dynamic, is_leaf=is_spec)
-        if any(is_spec(x) for x in leaves):
+        leaves, tree = pytree.tree_flatten(dynamic, is_leaf=staging.is_spec)
+        if any(staging.is_spec(x) for x in leaves):
             values: list[Value] = []
-            avals = [aval_of(x) for x in leaves]
+            avals = [staging.aval_of(x) for x in leaves]
         else:
             values, tree = flatten_arguments(dynamic, self._naming(args))
             avals = [x.aval for x in values]
@@ -298,7 +288,7 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def _trace_anew(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
         of_others = self._static.of_others(self._fun, args, kwargs)
-        flat = FlatFunction(of_others, tree, user_fun=self._fun, returns_refs=True)
+        flat = flat_function.FlatFunction(of_others, tree, user_fun=self._fun, returns_refs=True)
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
         uses_context = context_uses() != uses
@@ -314,11 +304,13 @@ class JitFunction(Retargetable, Generic[P, R]):
         places = self._static.other_places(len(args))
         chosen = [(k in nums, arg) for k, arg in zip(places, positional, strict=True)]
         chosen += [(k in names, named[k]) for k in sorted(named)]
-        flags = [donated for donated, arg in chosen for _ in tree_leaves(arg, is_spec)]
+        flags = [
+            donated for donated, arg in chosen for _ in pytree.tree_leaves(arg, staging.is_spec)
+        ]
         num = len(staged.captured)
         return (*[False] * num, *spread(tree, flags, len(staged.jaxpr.invars) - num, False))
 
-    def _naming(self, args: Any) -> Naming:
+    def _naming(self, args: Any) -> flatten.Naming:
         """What the leaves of the arguments that are not static are called."""
         return self._static.naming("jit", self._fun, len(args))
 
@@ -356,7 +348,7 @@ class LoweredCall(Generic[R]):
         self._entry = entry
 
     @property
-    def jaxpr(self) -> Jaxpr:
+    def jaxpr(self) -> ir.Jaxpr:
         """The program as it was traced."""
         return self._stages.jaxpr
 
@@ -389,11 +381,11 @@ class CompiledCall(Generic[R]):
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        naming = lambda path: f"compiled call: argument{keystr(path)}"
+        naming = lambda path: f"compiled call: argument{pytree.keystr(path)}"
         values, tree = flatten_arguments((args, kwargs), naming)
         self._check(tree, values)
         operands = [*self._entry.staged.captured, *values]
-        part_from(x for x, d in zip(operands, self._entry.donated, strict=False) if d)
+        sharing.part_from(x for x, d in zip(operands, self._entry.donated, strict=False) if d)
         outs = self._program.run(operands)
         result: R = self._entry.flat.unflatten(outs)
         return result
@@ -480,9 +472,9 @@ def jit(
 
     @boundary
     def compiled_at_first_call(fun: Callable[P, R], /) -> JitFunction[P, R]:
-        check_callable("jit", fun)
-        donated = chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
-        static = chosen_arguments("jit", fun, static_argnums, static_argnames)
+        flatten.check_callable("jit", fun)
+        donated = arguments.chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
+        static = arguments.chosen_arguments("jit", fun, static_argnums, static_argnames)
         return JitFunction(fun, static, donated, inline)
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)

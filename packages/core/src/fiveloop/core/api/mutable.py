@@ -8,21 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core.array import Value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import mutated_positions
-from fiveloop.core.rules import type_rules
+from fiveloop.core import array, ir, rules, transforms
 from fiveloop.core.trace.stage import StageTrace, StageTracer
 from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
-from fiveloop.core.transforms.batch import BatchTracer
-from fiveloop.core.transforms.jvp import JvpTracer
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
     """A mutable value made of some contents; `before` is the buffer of these, if it exists now."""
 
-    value: Value
+    value: array.Value
     before: Any
 
     @property
@@ -31,40 +26,40 @@ class StandIn:
         x = innermost(self.value)
         if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
             eqns = x.owner.eqns
-            written = [eqn.invars[k] for eqn in eqns for k in mutated_positions(eqn.effects)]
+            written = [eqn.invars[k] for eqn in eqns for k in ir.mutated_positions(eqn.effects)]
             return any(atom is x.binder for atom in written)
         return _buffer(x) is not self.before
 
 
-def stand_in(contents: Value, aval: Aval) -> StandIn:
+def stand_in(contents: array.Value, aval: ir.Aval) -> StandIn:
     """A new mutable value of the kind of a type, with these contents."""
     value = holding(contents, aval)
     return StandIn(value, _buffer(innermost(value)))
 
 
-def holding(contents: Value, aval: Aval) -> Value:
+def holding(contents: array.Value, aval: ir.Aval) -> array.Value:
     """A new mutable value of the kind of a type, with these contents."""
-    make = type_rules(aval).holding
+    make = rules.type_rules(aval).holding
     assert make is not None, "unreachable: the value can change"
     return make(contents)
 
 
-def innermost(x: Value) -> Value:
+def innermost(x: array.Value) -> array.Value:
     """What a value is to the trace that writes down, or to nobody: without tangents and batch axes."""
-    while isinstance(x, JvpTracer | BatchTracer):
-        x = x.primal if isinstance(x, JvpTracer) else x.value
+    while isinstance(x, transforms.JvpTracer | transforms.BatchTracer):
+        x = x.primal if isinstance(x, transforms.JvpTracer) else x.value
     return x
 
 
 class _Given(threading.local):
-    values: tuple[Value, ...] = ()
+    values: tuple[array.Value, ...] = ()
 
 
 _given = _Given()
 
 
 @contextmanager
-def giving(values: Sequence[Value]) -> Iterator[None]:
+def giving(values: Sequence[array.Value]) -> Iterator[None]:
     """While a function runs, the mutable values that it is given are not its own."""
     before = _given.values
     _given.values = (*before, *values)
@@ -74,7 +69,7 @@ def giving(values: Sequence[Value]) -> Iterator[None]:
         _given.values = before
 
 
-def is_given(x: Value) -> bool:
+def is_given(x: array.Value) -> bool:
     """Whether a function is given a mutable value, or it comes from outside of what is being staged."""
     if any(x is y for y in _given.values):
         return True
@@ -87,5 +82,5 @@ def is_given(x: Value) -> bool:
     return not isinstance(x, StageTracer) or x.owner is not trace or x.source is ARGUMENT
 
 
-def _buffer(x: Value) -> Any:
-    return None if isinstance(x, Tracer) else type_rules(x.aval).buffer(x)
+def _buffer(x: array.Value) -> Any:
+    return None if isinstance(x, Tracer) else rules.type_rules(x.aval).buffer(x)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
-from fiveloop.core import pytree
+from fiveloop.core import errors, index_apart, index_layout, pytree
 from fiveloop.core.api.flatten import Naming, flatten_values
 from fiveloop.core.array import Array, Value
-from fiveloop.core.errors import DonatedError
-from fiveloop.core.index_apart import overlap
-from fiveloop.core.index_layout import Layout
 from fiveloop.core.indexer import Indexer, whole_indexer
 from fiveloop.core.views import View, base_of
 
@@ -42,7 +39,7 @@ class _View:
     kind: type[View]
     indexer: Indexer
     index: tuple[int, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[index_layout.Layout, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
     for (k, x), (m, y) in combinations(mutable, 2):
         if base_of(x) is not base_of(y):
             continue
-        found = overlap(*_place(x), *_place(y), base_of(x).shape)
+        found = index_apart.overlap(*_place(x), *_place(y), base_of(x).shape)
         if found != "apart":
             nested = any(isinstance(v, View) and v.outer is not v.base for v in (x, y))
             found = "unknown" if nested else found
@@ -168,7 +165,7 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
             if id(x.buffer) not in seen & given:
                 seen.add(id(x.buffer))
                 continue
-        raise DonatedError(f"{naming(path)} of type {x.aval} {told}") from None
+        raise errors.DonatedError(f"{naming(path)} of type {x.aval} {told}") from None
 
 
 def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:

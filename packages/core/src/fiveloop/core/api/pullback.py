@@ -9,20 +9,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
-from fiveloop.core import pytree
-from fiveloop.core.api.flat_function import FlatFunction
-from fiveloop.core.api.flatten import as_result, flatten_values
+from fiveloop.core import ir, prims, pytree, rules, trace, transforms, util, views
+from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Atom, Jaxpr, Literal, Var
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.rules import Tangent, UndefinedPrimal, Zero
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.transforms.linearize import Linear, linearize_flat
-from fiveloop.core.transforms.transpose import add_into, backward_pass
-from fiveloop.core.transforms.zeros import instantiate
-from fiveloop.core.util import Mask
-from fiveloop.core.views import View
 
 A = TypeVar("A")
 
@@ -34,12 +23,12 @@ class _Form:
     The first `num_outs` of `outs` are the results; `in_tree` is the structure of `(args, kwargs)`.
     """
 
-    jaxpr: Jaxpr
-    out_nonzero: Mask
+    jaxpr: ir.Jaxpr
+    out_nonzero: util.Mask
     in_tree: pytree.TreeDef
     out_tree: pytree.TreeDef
-    primals: tuple[Aval, ...]
-    outs: tuple[Aval, ...]
+    primals: tuple[ir.Aval, ...]
+    outs: tuple[ir.Aval, ...]
     num_outs: int
 
 
@@ -47,7 +36,11 @@ class Derivative:
     """A derivative at a point. It is a pytree of the values that it keeps, so that it may go in and out of `jit`."""
 
     def __init__(
-        self, linear: Linear, flat: FlatFunction, primals: Sequence[Value], outs: Sequence[Value]
+        self,
+        linear: transforms.Linear,
+        flat: flat_function.FlatFunction,
+        primals: Sequence[Value],
+        outs: Sequence[Value],
     ) -> None:
         assert flat.out_tree is not None, "unreachable: the function has run"
         self._form = _Form(
@@ -65,7 +58,7 @@ class Derivative:
     def parts(self) -> tuple[Sequence[Any], _Form]:
         """The values that it keeps, and the rest."""
         kept, form = self._lifted_parts()
-        return [*map(as_result, kept)], form
+        return [*map(flatten.as_result, kept)], form
 
     def _lifted_parts(self) -> tuple[list[Any], _Form]:
         # What was computed on values is full of constants: these are kept, too.
@@ -81,40 +74,42 @@ class Derivative:
         return self
 
     @property
-    def _linear(self) -> Linear:
+    def _linear(self) -> transforms.Linear:
         residuals = [as_value(x) for x in self._residuals]
-        return Linear(self._form.jaxpr, residuals, self._form.out_nonzero)
+        return transforms.Linear(self._form.jaxpr, residuals, self._form.out_nonzero)
 
 
-def _lifted(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Value]]:
+def _lifted(jaxpr: ir.Jaxpr) -> tuple[ir.Jaxpr, list[Value]]:
     """A jaxpr that takes its constants, scalars aside, and these: [*consts, *ins] -> [*outs]."""
-    found: dict[int, tuple[Var, Value]] = {}
+    found: dict[int, tuple[ir.Var, Value]] = {}
 
-    def variable(atom: Atom) -> Atom:
-        if not isinstance(atom, Literal) or not atom.aval.shape:
+    def variable(atom: ir.Atom) -> ir.Atom:
+        if not isinstance(atom, ir.Literal) or not atom.aval.shape:
             return atom
         value: Any = atom.value
-        return found.setdefault(id(value), (Var(atom.aval), value))[0]
+        return found.setdefault(id(value), (ir.Var(atom.aval), value))[0]
 
     eqns = [eqn.replace(invars=[*map(variable, eqn.invars)]) for eqn in jaxpr.eqns]
     outs = [*map(variable, jaxpr.outvars)]
     binders = [binder for binder, _ in found.values()]
-    return Jaxpr([*binders, *jaxpr.invars], eqns, outs), [value for _, value in found.values()]
+    return ir.Jaxpr([*binders, *jaxpr.invars], eqns, outs), [value for _, value in found.values()]
 
 
 class Pushforward(Derivative):
     """A derivative: call it with tangents of the arguments."""
 
-    @boundary
+    @trace.boundary
     def __call__(self, *tangents: Any) -> Any:
         """The tangent of the result."""
         form = self._form
         in_tree = form.in_tree.children()[0]
         checked = like_values("linearize: tangents", tangents, in_tree, form.primals, "primals")
         pairs = zip(checked, form.primals, strict=True)
-        given = [instantiate(t) for t, a in pairs if a.differentiable]
+        given = [transforms.instantiate(t) for t, a in pairs if a.differentiable]
         dots = self._linear(given, form.outs)[: form.num_outs]
-        return pytree.tree_unflatten(form.out_tree, [as_result(instantiate(t)) for t in dots])
+        return pytree.tree_unflatten(
+            form.out_tree, [flatten.as_result(transforms.instantiate(t)) for t in dots]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,11 @@ class Pullback(Derivative, Generic[A]):
     """
 
     def __init__(
-        self, linear: Linear, flat: FlatFunction, primals: Sequence[Value], outs: Sequence[Value]
+        self,
+        linear: transforms.Linear,
+        flat: flat_function.FlatFunction,
+        primals: Sequence[Value],
+        outs: Sequence[Value],
     ) -> None:
         super().__init__(linear, flat, primals, outs)
         # What is kept lives from now on, so that no other value gets the number of one that is.
@@ -150,8 +149,8 @@ class Pullback(Derivative, Generic[A]):
         self._form, self._residuals = form, ()
         self._slots = [self._numbers.get(id(x)) for x in kept]
         pairs = [*zip(self._slots, kept, strict=True)]
-        self.opaque_residuals = [as_result(x) for k, x in pairs if k is None]
-        found = {k: as_result(x) for k, x in pairs}
+        self.opaque_residuals = [flatten.as_result(x) for k, x in pairs if k is None]
+        found = {k: flatten.as_result(x) for k, x in pairs}
         leaves = [found.get(k, NotNeeded()) for k in range(len(form.primals))]
         return list(cast(Any, self._arguments(leaves)))
 
@@ -175,14 +174,14 @@ class Pullback(Derivative, Generic[A]):
         return self
 
     @property
-    def _linear(self) -> Linear:
+    def _linear(self) -> transforms.Linear:
         if "args_res" not in self.__dict__:
             return super()._linear
         skeleton = self._arguments(range(len(self._form.primals)))
         given = pytree.broadcast_prefix(tuple(self.args_res), skeleton, is_leaf=_is_missing)
         rest = iter(self.opaque_residuals)
         kept = [next(rest) if k is None else self._kept(k, given[k]) for k in self._slots]
-        return Linear(self._form.jaxpr, [*map(as_value, kept)], self._form.out_nonzero)
+        return transforms.Linear(self._form.jaxpr, [*map(as_value, kept)], self._form.out_nonzero)
 
     def _kept(self, k: int, x: Any) -> Any:
         """A part of an argument that the derivative needs, if it is in its place."""
@@ -197,12 +196,14 @@ class Pullback(Derivative, Generic[A]):
             )
         return x
 
-    @boundary
+    @trace.boundary
     def __call__(self, ct: Any) -> A:
         """The cotangents of the arguments."""
-        return self._arguments([as_result(instantiate(x)) for x in self._pulled(ct)])
+        return self._arguments(
+            [flatten.as_result(transforms.instantiate(x)) for x in self._pulled(ct)]
+        )
 
-    @boundary
+    @trace.boundary
     def with_refs(self, *refs: Any) -> Callable[[Any], A]:
         """A function that adds cotangents to Refs, and gives the Refs in their place.
 
@@ -232,29 +233,29 @@ class Pullback(Derivative, Generic[A]):
         for target, aval in zip(targets, self._form.primals, strict=True):
             _check_target(target, aval)
 
-        @boundary
+        @trace.boundary
         def add_to_refs(ct: Any) -> A:
             # What the derivative itself reads of a target is read before that changes.
             others = [*self._residuals, *targets]
-            read = [isinstance(x, View) or sum(x is r for r in others) > 1 for x in targets]
+            read = [isinstance(x, views.View) or sum(x is r for r in others) > 1 for x in targets]
             found = self._pulled(ct, [None if r else x for x, r in zip(targets, read, strict=True)])
             for target, x in zip(targets, found, strict=True):
                 if target is not None:
-                    add_into(target, x)
+                    transforms.add_into(target, x)
             given = [
-                as_result(instantiate(x)) if t is None else t
+                flatten.as_result(transforms.instantiate(x)) if t is None else t
                 for t, x in zip(targets, found, strict=True)
             ]
             return self._arguments(given)
 
         return add_to_refs
 
-    def _pulled(self, ct: Any, targets: Sequence[Value | None] = ()) -> list[Tangent]:
+    def _pulled(self, ct: Any, targets: Sequence[Value | None] = ()) -> list[rules.Tangent]:
         """A cotangent for each leaf of the arguments; Zero where it has been added to the target of the leaf."""
         form = self._form
         n, primals = form.num_outs, form.primals
         checked = like_values("vjp: cotangent", ct, form.out_tree, form.outs[:n], "result")
-        cts = [*checked, *[Zero(a.tangent()) for a in form.outs[n:]]]
+        cts = [*checked, *[rules.Zero(a.tangent()) for a in form.outs[n:]]]
         return pull_back(self._linear, primals, cts, targets)
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
@@ -271,7 +272,7 @@ pytree.register_node(Pullback, lambda f: f.parts, Pullback.of_parts)
 pytree.register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
 
 
-def _check_target(target: Any, aval: Aval) -> None:
+def _check_target(target: Any, aval: ir.Aval) -> None:
     if target is None:
         return
     if not isinstance(target, Value) or not target.aval.accumulates:
@@ -289,15 +290,15 @@ _FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 def like_values(
-    what: str, given: Any, wanted: pytree.TreeDef, avals: Sequence[Aval], likes: str
-) -> list[Tangent]:
+    what: str, given: Any, wanted: pytree.TreeDef, avals: Sequence[ir.Aval], likes: str
+) -> list[rules.Tangent]:
     """The leaves of tangents or cotangents, checked against the types of the values that they belong to.
 
     `wanted` is the structure of these values, and `likes` is what they are called.
     """
     if not all(aval.differentiable for aval in avals):
         given = pytree.tree_map(_number_for_float0, given)
-    leaves, tree = flatten_values(given, what)
+    leaves, tree = flatten.flatten_values(given, what)
     if tree != wanted:
         raise TypeError(f"{what} must have the structure of the {likes}, {wanted}, got {tree}")
     return [
@@ -311,11 +312,11 @@ def _number_for_float0(t: Any) -> Any:
     return 0 if getattr(t, "dtype", None) == _FLOAT0 else t
 
 
-def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) -> Tangent:
+def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: str) -> rules.Tangent:
     if not aval.differentiable:
-        return Zero(aval.tangent())
+        return rules.Zero(aval.tangent())
     if t.weak_type and not t.shape and t.dtype != aval.dtype:
-        t = convert(t, aval.dtype)
+        t = prims.convert(t, aval.dtype)
     if t.shape != aval.shape or t.dtype != aval.dtype:
         path = pytree.keystr(pytree.tree_flatten_with_path(tree)[0][k][0])
         raise TypeError(f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}")
@@ -323,24 +324,24 @@ def _check_like(what: str, tree: Any, k: int, aval: Aval, t: Value, likes: str) 
 
 
 def linearized(
-    flat: FlatFunction, values: Sequence[Value], fun: object
-) -> tuple[list[Value], Linear]:
+    flat: flat_function.FlatFunction, values: Sequence[Value], fun: object
+) -> tuple[list[Value], transforms.Linear]:
     """The results of a function and its derivative in all floating arguments; Refs get their final contents."""
     nonzero = tuple([x.aval.differentiable for x in values])
-    outs, linear = linearize_flat(flat, values, nonzero, fun)
+    outs, linear = transforms.linearize_flat(flat, values, nonzero, fun)
     flat.give_back(outs)
     return outs, linear
 
 
 def pull_back(
-    linear: Linear,
-    avals: Sequence[Aval],
-    cts: Sequence[Tangent],
+    linear: transforms.Linear,
+    avals: Sequence[ir.Aval],
+    cts: Sequence[rules.Tangent],
     targets: Sequence[Value | None] = (),
-) -> list[Tangent]:
+) -> list[rules.Tangent]:
     """The cotangents of the arguments, from those of all results; one that has a target is added to it, and zero."""
     inputs = zip(avals, targets or [None] * len(avals), strict=True)
-    unknowns = [UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
+    unknowns = [rules.UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
     given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
-    found = iter(backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given))
-    return [next(found) if a.differentiable else Zero(a.tangent()) for a in avals]
+    found = iter(transforms.backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given))
+    return [next(found) if a.differentiable else rules.Zero(a.tangent()) for a in avals]

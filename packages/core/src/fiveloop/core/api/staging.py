@@ -10,20 +10,10 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core.api.arguments import with_static
-from fiveloop.core.api.flat_function import FlatFunction, call_as_python
-from fiveloop.core.api.flatten import (
-    argument_naming,
-    check_callable,
-    flatten_located,
-    function_name,
-)
-from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
-from fiveloop.core.array import Value, as_value
+from fiveloop.core import array, ir, pytree
+from fiveloop.core.api import arguments, flat_function, flatten, operands
+from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call.bind import call_jaxpr
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.pytree import TreeDef, tree_flatten_with_path
 from fiveloop.core.trace.axes import AxisTrace, new_axis
 from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.modes import python_form
@@ -45,36 +35,40 @@ class ShapeDtype:
 
 def is_spec(x: object) -> bool:
     """Whether something describes an array instead of being one."""
-    return isinstance(x, (ShapeDtype, Aval))
+    return isinstance(x, (ShapeDtype, ir.Aval))
 
 
-def aval_of(x: Any, what: str = "argument") -> Aval:
+def aval_of(x: Any, what: str = "argument") -> ir.Aval:
     """The type of a value or of a description of one."""
-    if isinstance(x, Aval):
+    if isinstance(x, ir.Aval):
         return x
     if isinstance(x, ShapeDtype):
-        return ShapedArray(tuple(x.shape), np.dtype(x.dtype))
-    return as_value(x, what).aval
+        return ir.ShapedArray(tuple(x.shape), np.dtype(x.dtype))
+    return array.as_value(x, what).aval
 
 
-def stage_user(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Staged, FlatFunction]:
+def stage_user(
+    fun: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[Staged, flat_function.FlatFunction]:
     """A user's function traced on the types of its arguments."""
-    tree = flatten_located((args, kwargs), is_spec)[1]
-    name = argument_naming("tracing", fun)
-    pairs = tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
-    flat = FlatFunction(fun, tree)
-    return stage(flat, [aval_of(x, name(path)) for path, x in pairs], function_name(fun), fun), flat
+    tree = flatten.flatten_located((args, kwargs), is_spec)[1]
+    name = flatten.argument_naming("tracing", fun)
+    pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
+    flat = flat_function.FlatFunction(fun, tree)
+    return stage(
+        flat, [aval_of(x, name(path)) for path, x in pairs], flatten.function_name(fun), fun
+    ), flat
 
 
 def stage_call(
-    fun: Callable[..., Any], values: Sequence[Value], tree: TreeDef
-) -> tuple[Staged, FlatFunction]:
+    fun: Callable[..., Any], values: Sequence[array.Value], tree: TreeDef
+) -> tuple[Staged, flat_function.FlatFunction]:
     """A user's function traced on values for its arguments, outside of traces only once for the same function."""
     avals = tuple([x.aval for x in values])
 
-    def trace() -> tuple[Staged, FlatFunction]:
-        flat = FlatFunction(fun, tree, returns_refs=True)
-        return stage(flat, avals, function_name(fun), fun), flat
+    def trace() -> tuple[Staged, flat_function.FlatFunction]:
+        flat = flat_function.FlatFunction(fun, tree, returns_refs=True)
+        return stage(flat, avals, flatten.function_name(fun), fun), flat
 
     return traced_once((tree, avals), [fun], trace)
 
@@ -85,7 +79,7 @@ def make_jaxpr(
     axis_env: Sequence[tuple[Hashable, int]] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-) -> Callable[..., Jaxpr]:
+) -> Callable[..., ir.Jaxpr]:
     """A function that gives the jaxpr of `fun` on arguments, or on descriptions of them.
 
     `axis_env` has the names and sizes of named axes that the function may use, outermost first. Static arguments
@@ -93,9 +87,9 @@ def make_jaxpr(
 
     >>> print(make_jaxpr(lambda x: x * 2.0)(ShapeDtype((3,), "float32")))  # doctest: +SKIP
     """
-    check_callable("make_jaxpr", fun)
+    flatten.check_callable("make_jaxpr", fun)
     if static_argnums != () or static_argnames != ():
-        return with_static(
+        return arguments.with_static(
             "make_jaxpr",
             fun,
             static_argnums,
@@ -105,7 +99,7 @@ def make_jaxpr(
 
     @wraps(fun)
     @guarded
-    def jaxpr_maker(*args: Any, **kwargs: Any) -> Jaxpr:
+    def jaxpr_maker(*args: Any, **kwargs: Any) -> ir.Jaxpr:
         with ExitStack() as stack:
             for axis_name, size in axis_env:
                 trace = AxisTrace(current_trace(), new_axis(axis_name, size))
@@ -116,7 +110,7 @@ def make_jaxpr(
 
 
 @overload
-def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
+def eval_shape(fun: Callable[..., array.Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
 
 
 @overload
@@ -132,7 +126,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> eval_shape(lambda x: x.sum(), ShapeDtype((3,), "float32"))
     ShapeDtype(shape=(), dtype=dtype('float32'))
     """
-    check_callable("eval_shape", fun)
+    flatten.check_callable("eval_shape", fun)
     staged, flat = stage_user(fun, args, kwargs)
     return flat.unflatten([ShapeDtype(a.shape, a.dtype) for a in staged.jaxpr.out_avals])
 
@@ -150,17 +144,17 @@ def closed_call(
 
 def closed_as(what: str, fun: Callable[P, R], name: str | None, inline: bool) -> Callable[P, R]:
     """`closed_call` for a caller that messages name."""
-    check_callable(what, fun)
-    naming = argument_naming(what, fun)
+    flatten.check_callable(what, fun)
+    naming = flatten.argument_naming(what, fun)
 
     @wraps(fun)
     @guarded
-    @python_form(lambda *args, **kwargs: call_as_python(fun, args, kwargs, naming))
+    @python_form(lambda *args, **kwargs: flat_function.call_as_python(fun, args, kwargs, naming))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, tree = flatten_arguments((args, kwargs), naming)
+        values, tree = operands.flatten_arguments((args, kwargs), naming)
         staged, flat = stage_call(fun, values, tree)
-        refuse_closed_over(naming, staged.captured, values, tree)
-        called = name or function_name(fun)
+        operands.refuse_closed_over(naming, staged.captured, values, tree)
+        called = name or flatten.function_name(fun)
         outs = call_jaxpr(staged.jaxpr, [*staged.captured, *values], called, inline)
         result: R = flat.unflatten(outs)
         return result

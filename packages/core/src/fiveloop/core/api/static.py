@@ -8,20 +8,18 @@ from numbers import Number
 from types import FunctionType
 from typing import Any
 
+from fiveloop.core import array, trace, util
 from fiveloop.core.api.flatten import argument_name, function_name
-from fiveloop.core.array import Value
-from fiveloop.core.trace.tracer import Tracer
-from fiveloop.core.util import PLAIN, exact_key
 
 
 def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | str, Any]]) -> Any:
     """What tells calls with different static arguments apart: their places or names, types and values."""
     for k, x in given:
-        if _has_hash(x) and not isinstance(x, Tracer):
+        if _has_hash(x) and not isinstance(x, trace.Tracer):
             continue
         called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
         advice = "a tuple in place of a list"
-        if isinstance(x, Value):
+        if isinstance(x, array.Value):
             advice = "leave it out of the static ones"
         raise TypeError(
             f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
@@ -32,7 +30,7 @@ def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | s
 
 def _exact(x: Any) -> Any:
     """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
-    found = exact_key(x, _exact)
+    found = util.exact_key(x, _exact)
     if found is not None:
         return found
     kind = type(x)
@@ -54,7 +52,7 @@ def _has_hash(x: object) -> bool:
     return True
 
 
-_AS_IS = PLAIN | {FunctionType}
+_AS_IS = util.PLAIN | {FunctionType}
 
 
 class Exact:

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, transforms
 from fiveloop.core.closed_call.bind import bind_call
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.transforms.batch import axes_in_front, batch_jaxpr, in_front
 
 
 def call_batch(
-    prim: Primitive[Any], size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
-) -> tuple[list[Value], list[int | None]]:
+    prim: ir.Primitive[Any],
+    size: int,
+    operands: Sequence[array.Value],
+    dims: Sequence[int | None],
+    p: Any,
+) -> tuple[list[array.Value], list[int | None]]:
     """Call once for the whole batch; for any primitive that calls `p.jaxpr`.
 
     `dims` are the operands' batch axes, or None; those given back are the results'. As a cell:
@@ -27,8 +29,8 @@ def call_batch(
     [0. 2. 4.] 2.0 [0, None]
     """
     batched = tuple(d is not None for d in dims)
-    axes = axes_in_front(operands, dims)
-    jaxpr, out_batched = batch_jaxpr(p.jaxpr, size, batched, axes=axes)
-    moved = in_front(size, operands, dims)
+    axes = transforms.axes_in_front(operands, dims)
+    jaxpr, out_batched = transforms.batch_jaxpr(p.jaxpr, size, batched, axes=axes)
+    moved = transforms.in_front(size, operands, dims)
     outs = bind_call(prim, moved, replace(p, jaxpr=jaxpr))
     return outs, [0 if b else None for b in out_batched]

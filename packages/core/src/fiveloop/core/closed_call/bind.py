@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, trace, util
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
-from fiveloop.core.ir.jaxpr import Jaxpr, Literal, Primitive, Var
-from fiveloop.core.trace.tracer import bind, check_live
-from fiveloop.core.util import dedupe
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +18,36 @@ class _Forwarding:
     jaxpr : [*operands] -> [*computed]
     """
 
-    whole: Jaxpr
-    jaxpr: Jaxpr
+    whole: ir.Jaxpr
+    jaxpr: ir.Jaxpr
 
-    def results(self, operands: Sequence[Value], computed: Sequence[Value]) -> list[Value]:
+    def results(
+        self, operands: Sequence[array.Value], computed: Sequence[array.Value]
+    ) -> list[array.Value]:
         """What the whole jaxpr gives."""
         at_hand = dict(zip(self.whole.invars, operands, strict=True))
         at_hand |= zip(self.jaxpr.outvars, computed, strict=True)  # type: ignore[arg-type]  # they are variables
         return [
-            a.value if isinstance(a, Literal) else at_hand[a]  # type: ignore[misc]  # every constant is a value
+            a.value if isinstance(a, ir.Literal) else at_hand[a]  # type: ignore[misc]  # every constant is a value
             for a in self.whole.outvars
         ]
 
 
-def _forwarding(jaxpr: Jaxpr) -> _Forwarding:
+def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
     def make() -> _Forwarding:
         inputs = set(jaxpr.invars)
-        computed = [a for a in dedupe(jaxpr.outvars) if isinstance(a, Var) and a not in inputs]
+        computed = [
+            a for a in util.dedupe(jaxpr.outvars) if isinstance(a, ir.Var) and a not in inputs
+        ]
         same = len(computed) == len(jaxpr.outvars)
         return _Forwarding(jaxpr, jaxpr if same else jaxpr.replace(outvars=computed))
 
     return jaxpr.remember("forwarding", make)
 
 
-def bind_call(prim: Primitive[Any], operands: Sequence[Value], p: Any) -> list[Value]:
+def bind_call(
+    prim: ir.Primitive[Any], operands: Sequence[array.Value], p: Any
+) -> list[array.Value]:
     """Bind a primitive that calls `p.jaxpr`; results that are at hand outside do not pass through it.
 
     So a derivative keeps them once, and never as the result of a call. A call of which nothing is left is none.
@@ -60,18 +63,18 @@ def bind_call(prim: Primitive[Any], operands: Sequence[Value], p: Any) -> list[V
     """
     found = _forwarding(p.jaxpr)
     if found.jaxpr is p.jaxpr or [x.aval for x in operands] != p.jaxpr.in_avals:
-        return bind(prim, *operands, params=p)
+        return trace.bind(prim, *operands, params=p)
     for x in operands:
-        check_live(x)  # also one that is only handed on
-    computed: list[Value] = []
+        trace.check_live(x)  # also one that is only handed on
+    computed: list[array.Value] = []
     if found.jaxpr.outvars or found.jaxpr.effects:
-        computed = bind(prim, *operands, params=replace(p, jaxpr=found.jaxpr))
+        computed = trace.bind(prim, *operands, params=replace(p, jaxpr=found.jaxpr))
     return found.results(operands, computed)
 
 
 def call_jaxpr(
-    jaxpr: Jaxpr, operands: Sequence[Value], name: str = "", inline: bool = False
-) -> list[Value]:
+    jaxpr: ir.Jaxpr, operands: Sequence[array.Value], name: str = "", inline: bool = False
+) -> list[array.Value]:
     """`closed_call` of a jaxpr: one equation, kept whole by every transform.
 
     >>> import numpy as np

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core.ir.jaxpr import Eqn
-from fiveloop.core.rules import new_eqn
-from fiveloop.core.transforms.dce import dce
-from fiveloop.core.util import select_by
+from fiveloop.core import ir, rules, transforms, util
 
 
-def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+def call_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
     """The operands still used, and the smaller call; None if nothing is left of it.
 
     For any primitive that calls `p.jaxpr`, as its cell `dce`. `used` has a mask of the results.
@@ -22,13 +19,13 @@ def call_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     >>> used_ins, len(smaller.invars), len(smaller.params.jaxpr.eqns)
     ([False, True], 1, 1)
     """
-    jaxpr, used_ins = dce(eqn.params.jaxpr, used, keep_ins=False)
+    jaxpr, used_ins = transforms.dce(eqn.params.jaxpr, used, keep_ins=False)
     if not jaxpr.eqns and not any(used):
         return [False] * len(eqn.invars), None
-    outvars = select_by(used, eqn.outvars)
-    smaller = new_eqn(
+    outvars = util.select_by(used, eqn.outvars)
+    smaller = rules.new_eqn(
         eqn.primitive,
-        select_by(used_ins, eqn.invars),
+        util.select_by(used_ins, eqn.invars),
         replace(eqn.params, jaxpr=jaxpr),
         outvars,
         eqn.source,

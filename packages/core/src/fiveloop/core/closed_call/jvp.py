@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, rules, transforms, util
 from fiveloop.core.closed_call.bind import bind_call
-from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
-from fiveloop.core.rules import Tangent, Zero
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import jvp_jaxpr
-from fiveloop.core.transforms.zeros import nonzero_mask, with_zeros
-from fiveloop.core.util import split_list
 
 
 def call_jvp(
-    prim: Primitive[Any], primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
-) -> tuple[list[Value], list[Tangent]]:
+    prim: ir.Primitive[Any],
+    primals: Sequence[array.Value],
+    tangents: Sequence[rules.Tangent],
+    p: Any,
+) -> tuple[list[array.Value], list[rules.Tangent]]:
     """Call once, for values and those tangents that may be nonzero; for any primitive that calls `p.jaxpr`.
 
     A tangent is a value or `Zero`, and so are those given back. As a cell: `partial(call_jvp, prim)`.
@@ -35,15 +32,15 @@ def call_jvp(
 
 
 def jvp_of(
-    jaxpr: Jaxpr,
-    primals: Sequence[Value],
-    tangents: Sequence[Tangent],
-    run: Callable[[Jaxpr, Sequence[Value]], list[Value]] = eval_jaxpr,
-) -> tuple[list[Value], list[Tangent]]:
+    jaxpr: ir.Jaxpr,
+    primals: Sequence[array.Value],
+    tangents: Sequence[rules.Tangent],
+    run: Callable[[ir.Jaxpr, Sequence[array.Value]], list[array.Value]] = transforms.eval_jaxpr,
+) -> tuple[list[array.Value], list[rules.Tangent]]:
     """Results and tangents of a jaxpr; `run` runs the jaxpr of both."""
     # jaxpr     : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
-    jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero_mask(tangents))
-    dots = [t for t in tangents if not isinstance(t, Zero)]
-    outs, outs_dot = split_list(run(jaxpr_jvp, [*primals, *dots]), [len(out_nonzero)])
-    return outs, with_zeros(out_nonzero, outs_dot, [x.aval for x in outs])
+    jaxpr_jvp, out_nonzero = transforms.jvp_jaxpr(jaxpr, transforms.nonzero_mask(tangents))
+    dots = [t for t in tangents if not isinstance(t, rules.Zero)]
+    outs, outs_dot = util.split_list(run(jaxpr_jvp, [*primals, *dots]), [len(out_nonzero)])
+    return outs, transforms.with_zeros(out_nonzero, outs_dot, [x.aval for x in outs])

@@ -6,24 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import Effects
-from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
+from fiveloop.core import ir
 
 
 @dataclass(frozen=True)
 class ClosedCallParams:
     """The jaxpr that is called: `[*operands] -> [*results]`; a jit is a call with `inline` False."""
 
-    jaxpr: Jaxpr
+    jaxpr: ir.Jaxpr
     name: str = field(default="", compare=False)
     inline: bool = False
 
 
-closed_call_p: Primitive[ClosedCallParams] = Primitive("closed_call")
+closed_call_p: ir.Primitive[ClosedCallParams] = ir.Primitive("closed_call")
 
 
-def call_abstract_eval(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effects]:
+def call_abstract_eval(avals: Sequence[ir.Aval], p: Any) -> tuple[list[ir.Aval], ir.Effects]:
     """The types and effects of the jaxpr; TypeError if the operands do not fit its inputs.
 
     For any primitive that calls `p.jaxpr`, as its cell `abstract_eval`.
@@ -39,7 +37,7 @@ def call_abstract_eval(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effec
     return p.jaxpr.out_avals, p.jaxpr.effects
 
 
-def check_operands(what: str, avals: Sequence[Aval], jaxpr: Jaxpr) -> None:
+def check_operands(what: str, avals: Sequence[ir.Aval], jaxpr: ir.Jaxpr) -> None:
     """Raise TypeError if operands do not have the types of a jaxpr's inputs, weakness aside."""
     wanted = jaxpr.in_avals
     if len(avals) != len(wanted):

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from fiveloop.core.closed_call.batch import call_batch
-from fiveloop.core.closed_call.dce import call_dce
-from fiveloop.core.closed_call.jvp import call_jvp
-from fiveloop.core.closed_call.lower import closed_call_lower
-from fiveloop.core.closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
-from fiveloop.core.closed_call.split import call_split
-from fiveloop.core.closed_call.transpose import call_transpose
+from fiveloop.core.closed_call import batch, dce, jvp, lower, primitive, split, transpose
 from fiveloop.core.rules import Body, define
 
 
-def closed_call_bodies(p: ClosedCallParams) -> list[Body]:
+def closed_call_bodies(p: primitive.ClosedCallParams) -> list[Body]:
     """The one jaxpr, which runs once."""
     return [Body(p.jaxpr, "called", plain=True)]
 
 
 define(
-    closed_call_p,
-    abstract_eval=call_abstract_eval,
-    lower=closed_call_lower,
-    jvp=partial(call_jvp, closed_call_p),
-    batch=partial(call_batch, closed_call_p),
-    transpose=partial(call_transpose, closed_call_p),
-    split=call_split,
-    dce=call_dce,
+    primitive.closed_call_p,
+    abstract_eval=primitive.call_abstract_eval,
+    lower=lower.closed_call_lower,
+    jvp=partial(jvp.call_jvp, primitive.closed_call_p),
+    batch=partial(batch.call_batch, primitive.closed_call_p),
+    transpose=partial(transpose.call_transpose, primitive.closed_call_p),
+    split=split.call_split,
+    dce=dce.call_dce,
     bodies=closed_call_bodies,
 )

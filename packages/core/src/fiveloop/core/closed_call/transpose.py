@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from fiveloop.core import ir, rules, transforms
 from fiveloop.core.closed_call.bind import bind_call
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.rules import Operand, Tangent, Zero
-from fiveloop.core.transforms.transpose import is_linear, passed, transpose_jaxpr
-from fiveloop.core.transforms.zeros import nonzero_mask
 
 
 def call_transpose(
-    prim: Primitive[Any], cts: Sequence[Tangent], operands: Sequence[Operand], p: Any
-) -> list[Tangent | None]:
+    prim: ir.Primitive[Any], cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: Any
+) -> list[rules.Tangent | None]:
     """Call the transpose on the values, the accumulators and the nonzero cotangents; for any that calls `p.jaxpr`.
 
     Gives a cotangent for each linear operand (an `UndefinedPrimal` or an `Accumulator`), and None for each other.
@@ -26,14 +23,16 @@ def call_transpose(
     >>> call_transpose(closed_call_p, [as_value(2.0)], [x, as_value(3.0)], p)
     [Array(6., dtype=float32), None]
     """
-    linear = tuple(is_linear(x) for x in operands)
+    linear = tuple(transforms.is_linear(x) for x in operands)
     # p.jaxpr : [*ins]                                        -> [*outs]
     # jaxpr_t : [*values and accumulators, *nonzero cts]      -> [*nonzero in cts]
-    jaxpr_t, in_nonzero = transpose_jaxpr(p.jaxpr, linear, nonzero_mask(cts), operands)
-    args = [x for x in map(passed, operands) if x is not None]
-    args += [ct for ct in cts if not isinstance(ct, Zero)]
+    jaxpr_t, in_nonzero = transforms.transpose_jaxpr(
+        p.jaxpr, linear, transforms.nonzero_mask(cts), operands
+    )
+    args = [x for x in map(transforms.passed, operands) if x is not None]
+    args += [ct for ct in cts if not isinstance(ct, rules.Zero)]
     results = iter(bind_call(prim, args, replace(p, jaxpr=jaxpr_t)))
     return [
-        (next(results) if nz else Zero(x.aval)) if lin else None
+        (next(results) if nz else rules.Zero(x.aval)) if lin else None
         for x, lin, nz in zip(operands, linear, in_nonzero, strict=True)
     ]

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fiveloop.core import ir, prims, trace, transforms, util
 from fiveloop.core.array import Value
-from fiveloop.core.custom_rule import primitive
-from fiveloop.core.custom_rule.masked import Masked
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.axes import NamedAxis, batch_axis
-from fiveloop.core.primitives.broadcast import reduce_sum
-from fiveloop.core.primitives.elementwise import mul
+from fiveloop.core.custom_rule import masked, primitive
 from fiveloop.core.rules import Accumulator, Operand, Tangent, UndefinedPrimal, Zero
-from fiveloop.core.trace.axes import AxisScope
-from fiveloop.core.trace.tracer import bind
-from fiveloop.core.transforms import batch
-from fiveloop.core.transforms.zeros import zero_like
-from fiveloop.core.util import select_by
 
 
 def custom_rule_batch(
@@ -31,31 +22,31 @@ def custom_rule_batch(
     batched = tuple(d is not None for d in dims)
     if p.rule.batches and any(batched):
         return p.rule.batch(size, operands, dims, p)
-    axes = batch.axes_in_front(operands, dims)
-    moved = batch.in_front(size, operands, dims)
+    axes = transforms.axes_in_front(operands, dims)
+    moved = transforms.in_front(size, operands, dims)
     places = [d if b else None for b, d in zip(batched, axes, strict=True)]
     rule = BatchedRule(p, size, places, p.caller)
     jaxpr = None
     if p.jaxpr is not None:
-        jaxpr, _ = batch.batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
+        jaxpr, _ = transforms.batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
     params = primitive.CustomRuleParams(
         rule,
         jaxpr,
         name=p.name,
         num_closed=p.num_closed,
         in_avals=tuple([x.aval for x in moved]),
-        **free_axes(p, batch_axis(size)),
+        **free_axes(p, ir.batch_axis(size)),
     )
-    outs = bind(primitive.custom_rule_p, *moved, params=params)
+    outs = trace.bind(primitive.custom_rule_p, *moved, params=params)
     same, differ = rule.same or [False] * len(outs), rule.differ or [True] * len(outs)
     found = zip(same, differ, outs, strict=False)
-    return outs, [None if s else 0 if d else batch.SAME for s, d, _ in found]
+    return outs, [None if s else 0 if d else transforms.SAME for s, d, _ in found]
 
 
-def free_axes(p: primitive.CustomRuleParams, bound: NamedAxis | None = None) -> dict[str, Any]:
+def free_axes(p: primitive.CustomRuleParams, bound: ir.NamedAxis | None = None) -> dict[str, Any]:
     """The named axes of an equation whose rule runs that of another one, all but the one that it binds."""
     axes = tuple(axis for axis in p.axes if axis != bound)
-    return {"axes": axes, "scope": AxisScope(axes, axes)}
+    return {"axes": axes, "scope": trace.AxisScope(axes, axes)}
 
 
 class BatchedRule(primitive.RuleAround):
@@ -66,7 +57,7 @@ class BatchedRule(primitive.RuleAround):
         inner: primitive.CustomRuleParams,
         size: int,
         dims: Sequence[int | None],
-        kin: batch.BatchTrace | None,
+        kin: transforms.BatchTrace | None,
     ) -> None:
         super().__init__(inner.rule)
         self.inner = inner
@@ -87,7 +78,7 @@ class BatchedRule(primitive.RuleAround):
         self.same = [self.shared and d is None for d in dims]
         return self._placed(outs, dims, self.same)
 
-    def types(self, p: primitive.CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+    def types(self, p: primitive.CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
         """The types of one example's results, with the batch: what is asked for types will run later."""
         self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
@@ -97,7 +88,7 @@ class BatchedRule(primitive.RuleAround):
         self, p: primitive.CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[list[Value], list[Tangent]]:
         """The rule of one example on the whole batch."""
-        flat = Masked(self._jvp_of_one, len(primals), tangents)
+        flat = masked.Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, Zero)]
         results, found = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
         num = flat.num_outs
@@ -109,10 +100,10 @@ class BatchedRule(primitive.RuleAround):
         pairs = zip(found, dot_dims, strict=False)
         self.same = [self.shared and d is None and t is None for d, t in pairs]
         real = [t is not None and not isinstance(t, Zero) for t in flat.marks]
-        results = self._placed(results, found, [*self.same, *select_by(real, self.same)])
+        results = self._placed(results, found, [*self.same, *util.select_by(real, self.same)])
         outs, dots = flat.apart(results)
         return outs, [
-            zero_like(x) if t is None or isinstance(t, Zero) else t
+            transforms.zero_like(x) if t is None or isinstance(t, Zero) else t
             for x, t in zip(outs, dots, strict=True)
         ]
 
@@ -120,7 +111,7 @@ class BatchedRule(primitive.RuleAround):
         self, primals: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[list[Value], list[Tangent]]:
         given = [
-            zero_like(x) if isinstance(t, Zero) else t
+            transforms.zero_like(x) if isinstance(t, Zero) else t
             for x, t in zip(primals, tangents, strict=True)
         ]
         return primitive.rule_jvp(self.inner, primals, given)
@@ -135,7 +126,7 @@ class BatchedRule(primitive.RuleAround):
             "unreachable: rules refuse Refs that are linear"
         )
         known = [x for x in operands if isinstance(x, Value)]
-        flat = Masked(self._transpose_of_one(operands), len(known), cts)
+        flat = masked.Masked(self._transpose_of_one(operands), len(known), cts)
         dims = [
             d
             for d, x in zip(self.dims, operands, strict=True)
@@ -174,13 +165,13 @@ class BatchedRule(primitive.RuleAround):
     def _fit(self, batched: bool, ct: Value, dim: int | None) -> Value:
         """A cotangent for an operand that has the batch or not."""
         if batched:
-            return batch.move_batch(ct, self.size, dim)
-        return mul(ct, self.size) if dim is None else reduce_sum(ct, (dim,))
+            return transforms.move_batch(ct, self.size, dim)
+        return prims.mul(ct, self.size) if dim is None else prims.reduce_sum(ct, (dim,))
 
     def _batch(  # type: ignore[no-untyped-def]
         self, fun, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], list[int | None]]:
-        outs, out_dims = batch.batch_flat(fun, self.size, values, dims, kin=self.kin)
+        outs, out_dims = transforms.batch_flat(fun, self.size, values, dims, kin=self.kin)
         # Tangents come after the results.
         self.differ = [type(d) is int for d in out_dims]
         return outs, out_dims
@@ -190,4 +181,4 @@ class BatchedRule(primitive.RuleAround):
     ) -> list[Value]:
         """Results with the batch in front, those aside that are the same for all lanes."""
         found = zip(values, dims, same, strict=True)
-        return [x if s else batch.move_batch(x, self.size, d) for x, d, s in found]
+        return [x if s else transforms.move_batch(x, self.size, d) for x, d, s in found]

@@ -10,16 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import Array, Scalar, Value
+from fiveloop.core import array, ir, rules, trace, transforms
 from fiveloop.core.custom_rule.masked import Masked, OfTangents
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import mutated_positions
-from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.rules import Tangent
-from fiveloop.core.trace.stage import captured_by, stage
-from fiveloop.core.trace.tracer import users_lines
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.zeros import nonzero_mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,51 +22,53 @@ class Closure:
     tracer that the function holds may be of a function that has long returned.
     """
 
-    held: tuple[Value, ...] = ()
+    held: tuple[array.Value, ...] = ()
 
     def run(
         self,
         fun: OfTangents,
-        closed: Sequence[Value],
-        values: Sequence[Value],
-        tangents: Sequence[Tangent] = (),
+        closed: Sequence[array.Value],
+        values: Sequence[array.Value],
+        tangents: Sequence[rules.Tangent] = (),
         check: Callable[[Sequence[bool]], None] | None = None,
-    ) -> tuple[list[Value], list[Tangent]]:
+    ) -> tuple[list[array.Value], list[rules.Tangent]]:
         """The results and tangents of a function that closes over what `closed` now is.
 
         `check` is told which of the tangents, Refs that is, the function writes to.
         """
         if check is None and all(x is y for x, y in zip(self.held, closed, strict=True)):
-            with users_lines():
+            with trace.users_lines():
                 outs, dots = fun(values, tangents)
         else:
             flat = Masked(fun, len(values), tangents)
             args = [*values, *flat.dots]
-            with users_lines():
-                staged = stage(flat, [x.aval for x in args], user_fun=fun, closed=self.held)
+            with trace.users_lines():
+                staged = trace.stage(flat, [x.aval for x in args], user_fun=fun, closed=self.held)
             if check is not None:
                 check(_written(staged.jaxpr, tangents))
-            outs, dots = flat.apart(eval_jaxpr(staged.jaxpr, [*staged.captured, *closed, *args]))
+            outs, dots = flat.apart(
+                transforms.eval_jaxpr(staged.jaxpr, [*staged.captured, *closed, *args])
+            )
         assert all(t is not None for t in dots), "unreachable: rules give all tangents"
         return list(outs), [t for t in dots if t is not None]
 
 
-def _written(jaxpr: Jaxpr, tangents: Sequence[Tangent]) -> list[bool]:
+def _written(jaxpr: ir.Jaxpr, tangents: Sequence[rules.Tangent]) -> list[bool]:
     """Which tangents a jaxpr writes to, whose last inputs are those that are not zero."""
-    nonzero = nonzero_mask(tangents)
+    nonzero = transforms.nonzero_mask(tangents)
     places = iter(range(len(jaxpr.invars) - sum(nonzero), len(jaxpr.invars)))
-    written = mutated_positions(jaxpr.effects)
+    written = ir.mutated_positions(jaxpr.effects)
     return [nz and next(places) in written for nz in nonzero]
 
 
 def closed_over(
-    functions: Sequence[Any], probe: Callable[..., Sequence[Any]], avals: Sequence[Aval]
-) -> list[Value]:
+    functions: Sequence[Any], probe: Callable[..., Sequence[Any]], avals: Sequence[ir.Aval]
+) -> list[array.Value]:
     """The traced values and Refs that functions close over, found by a trial run of `probe`, which calls them.
 
     A trial that fails finds what was used until then: its error comes up when the rule is used.
     """
-    return captured_by(probe, avals) if may_hold_tracers(*functions) else []
+    return trace.captured_by(probe, avals) if may_hold_tracers(*functions) else []
 
 
 def may_hold_tracers(*functions: object) -> bool:
@@ -85,7 +79,7 @@ def may_hold_tracers(*functions: object) -> bool:
 
 _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type, ModuleType, BuiltinFunctionType),
-    *(np.ndarray, np.generic, np.dtype, np.ufunc, Array, Scalar),
+    *(np.ndarray, np.generic, np.dtype, np.ufunc, array.Array, array.Scalar),
 )
 
 
@@ -111,7 +105,7 @@ def _parts(x: object) -> list[Any] | None:
     if isinstance(x, dict):
         return list(x.values())
     held = getattr(x, "closed_parts", None)
-    return held() if held is not None and not isinstance(x, Value) else None
+    return held() if held is not None and not isinstance(x, array.Value) else None
 
 
 def _is_empty(cell: Any) -> bool:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+from fiveloop.core import ir, passes, rules, trace
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule.primitive import custom_rule_p, primal_jaxpr
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in, with_jaxprs
-from fiveloop.core.passes import Pass, register_pass
-from fiveloop.core.rules import new_eqn
-from fiveloop.core.trace.tracer import keep_source
 
 
-def erase_rules(jaxpr: Jaxpr) -> Jaxpr:
+def erase_rules(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr with a `closed_call` for each `custom_rule`, at any depth."""
     if not holds_rules(jaxpr):
         return jaxpr
     return jaxpr.remember("rules erased", lambda: _erased(jaxpr))
 
 
-def holds_rules(jaxpr: Jaxpr) -> bool:
+def holds_rules(jaxpr: ir.Jaxpr) -> bool:
     """Whether there is a custom rule in a jaxpr, at any depth."""
     return jaxpr.remember("holds_rules", lambda: any(map(_holds_rules, jaxpr.eqns)))
 
 
-def _holds_rules(eqn: Eqn) -> bool:
-    return eqn.primitive is custom_rule_p or any(map(holds_rules, jaxprs_in(eqn.params)))
+def _holds_rules(eqn: ir.Eqn) -> bool:
+    return eqn.primitive is custom_rule_p or any(map(holds_rules, ir.jaxprs_in(eqn.params)))
 
 
-def _erased(jaxpr: Jaxpr) -> Jaxpr:
-    with keep_source() as set_source:
+def _erased(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
+    with trace.keep_source() as set_source:
         eqns = []
         for eqn in jaxpr.eqns:
             set_source(eqn.source)
@@ -35,12 +32,12 @@ def _erased(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=eqns)
 
 
-def _erased_eqn(eqn: Eqn) -> Eqn:
+def _erased_eqn(eqn: ir.Eqn) -> ir.Eqn:
     if eqn.primitive is not custom_rule_p:
-        return eqn.replace(params=with_jaxprs(eqn.params, erase_rules))
+        return eqn.replace(params=ir.with_jaxprs(eqn.params, erase_rules))
     called = erase_rules(primal_jaxpr(eqn.params, [a.aval for a in eqn.invars]))
     params = ClosedCallParams(called, eqn.params.name)
-    return new_eqn(closed_call_p, eqn.invars, params, eqn.outvars, eqn.source)
+    return rules.new_eqn(closed_call_p, eqn.invars, params, eqn.outvars, eqn.source)
 
 
-register_pass(Pass("rules", after=(), applies=holds_rules, run=erase_rules))
+passes.register_pass(passes.Pass("rules", after=(), applies=holds_rules, run=erase_rules))

@@ -5,30 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fiveloop.core import errors, ir, prims, rules, trace, transforms, util
 from fiveloop.core.array import Value
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import transposed
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
-from fiveloop.core.errors import RuleError
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Jaxpr
-from fiveloop.core.primitives.elementwise import neg
-from fiveloop.core.rules import Operand, Tangent, UndefinedPrimal, Zero
-from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import Trace, bind
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.linearize import linearize_jaxpr
-from fiveloop.core.transforms.transpose import is_linear
-from fiveloop.core.transforms.zeros import (
-    add_tangents,
-    instantiate,
-    nonzero_mask,
-    with_zeros,
-    zero_like,
-)
-from fiveloop.core.util import split_list
 
 Operator = Callable[[Sequence[Value]], list[Value]]
 """A function of the leaves of the unknown."""
@@ -36,16 +19,16 @@ Solver = Callable[[Operator, Sequence[Value]], list[Value]]
 """From an operator, and a guess or a right-hand side, to a solution and whatever comes with it."""
 
 
-def applied(jaxpr: Jaxpr, params: Sequence[Value]) -> Operator:
+def applied(jaxpr: ir.Jaxpr, params: Sequence[Value]) -> Operator:
     """The function of the last inputs of a jaxpr."""
-    return lambda xs: eval_jaxpr(jaxpr, [*params, *xs])
+    return lambda xs: transforms.eval_jaxpr(jaxpr, [*params, *xs])
 
 
 def tangent_of(
-    jaxpr: Jaxpr, params: Sequence[Value], dots: Sequence[Tangent], x: Sequence[Value]
-) -> list[Tangent]:
+    jaxpr: ir.Jaxpr, params: Sequence[Value], dots: Sequence[rules.Tangent], x: Sequence[Value]
+) -> list[rules.Tangent]:
     """How `jaxpr : [*params, *x] -> [*y]` changes with its parameters, at fixed x."""
-    return jvp_of(jaxpr, [*params, *x], [*dots, *map(zero_like, x)])[1]
+    return jvp_of(jaxpr, [*params, *x], [*dots, *map(transforms.zero_like, x)])[1]
 
 
 class RootRule(UserRule):
@@ -61,8 +44,8 @@ class RootRule(UserRule):
         self,
         function: Callable[..., Sequence[Value]],
         closure: Closure,
-        home: Trace | None,
-        f: Jaxpr,
+        home: trace.Trace | None,
+        f: ir.Jaxpr,
         num_params: int,
         tangent_solve: Solver,
     ) -> None:
@@ -72,42 +55,47 @@ class RootRule(UserRule):
         self.tangent_solve = tangent_solve
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """Solve, and then the linearised equation for the tangent; the guess does not matter."""
-        outs = bind(custom_rule_p, *primals, params=p)
-        closed, params, guess = split_list(primals, [p.num_closed, self.num_params])
+        outs = trace.bind(custom_rule_p, *primals, params=p)
+        closed, params, guess = util.split_list(primals, [p.num_closed, self.num_params])
         dots = tangents[p.num_closed :][: self.num_params]
-        x, aux = split_list(outs, [len(guess)])
+        x, aux = util.split_list(outs, [len(guess)])
         changed = tangent_of(self.f, params, dots, x)
-        if all(isinstance(t, Zero) for t in changed):
-            return outs, [zero_like(y) for y in outs]
+        if all(isinstance(t, rules.Zero) for t in changed):
+            return outs, [transforms.zero_like(y) for y in outs]
         x_dot = self._solved(closed, params, x, changed)
-        return outs, [*x_dot, *[zero_like(y) for y in aux]]
+        return outs, [*x_dot, *[transforms.zero_like(y) for y in aux]]
 
     def _solved(
         self,
         closed: Sequence[Value],
         params: Sequence[Value],
         x: Sequence[Value],
-        changed: Sequence[Tangent],
-    ) -> list[Tangent]:
+        changed: Sequence[rules.Tangent],
+    ) -> list[rules.Tangent]:
         nonzero = (*(False,) * len(params), *(True,) * len(x))
         # known : [*params, *x] -> [*residual, *saved] ; linear : [*saved, *x_dot] -> [*residual_dot]
-        known, linear, out_nonzero, num_saved = linearize_jaxpr(self.f, nonzero)
-        results = eval_jaxpr(known, [*params, *x])
+        known, linear, out_nonzero, num_saved = transforms.linearize_jaxpr(self.f, nonzero)
+        results = transforms.eval_jaxpr(known, [*params, *x])
         saved = results[len(results) - num_saved :]
 
         def solve(
-            values: Sequence[Value], rhs: Sequence[Tangent]
-        ) -> tuple[list[Value], list[Tangent]]:
+            values: Sequence[Value], rhs: Sequence[rules.Tangent]
+        ) -> tuple[list[Value], list[rules.Tangent]]:
             def operator(x_dot: Sequence[Value]) -> list[Value]:
-                found = eval_jaxpr(linear, [*values, *x_dot])
-                return [*map(instantiate, with_zeros(out_nonzero, found, [y.aval for y in x_dot]))]
+                found = transforms.eval_jaxpr(linear, [*values, *x_dot])
+                return [
+                    *map(
+                        transforms.instantiate,
+                        transforms.with_zeros(out_nonzero, found, [y.aval for y in x_dot]),
+                    )
+                ]
 
-            return [], [*self.tangent_solve(operator, [instantiate(t) for t in rhs])]
+            return [], [*self.tangent_solve(operator, [transforms.instantiate(t) for t in rhs])]
 
-        rhs = [t if isinstance(t, Zero) else neg(t) for t in changed]
+        rhs = [t if isinstance(t, rules.Zero) else prims.neg(t) for t in changed]
         return self.closure.run(solve, closed, saved, rhs)[1]
 
 
@@ -118,9 +106,9 @@ class System:
     matvec, vecmat : [*params, *x] -> [*y]
     """
 
-    matvec: Jaxpr
+    matvec: ir.Jaxpr
     solve: Solver
-    vecmat: Jaxpr | None
+    vecmat: ir.Jaxpr | None
     transpose_solve: Solver | None
 
     def transposed(self) -> System:
@@ -129,7 +117,7 @@ class System:
         return System(self.vecmat, self.transpose_solve, self.matvec, self.solve)
 
 
-def transposed_operator(matvec: Jaxpr, num_params: int) -> Jaxpr:
+def transposed_operator(matvec: ir.Jaxpr, num_params: int) -> ir.Jaxpr:
     """The transpose of `matvec : [*params, *x] -> [*x]` in x."""
     linear = (False,) * num_params + (True,) * len(matvec.outvars)
     return transposed(matvec, linear, [a.strong() for a in matvec.in_avals], "vecmat")
@@ -143,24 +131,24 @@ class SolveRule(Rule):
     ignores_closed = True
 
     def __init__(
-        self, system: System, closure: Closure, home: Trace | None, num_params: int
+        self, system: System, closure: Closure, home: trace.Trace | None, num_params: int
     ) -> None:
         self.system = system
         self.closure = closure
         self.home = home
         self.num_params = num_params
-        self.aux_avals: list[Aval] | None = None
+        self.aux_avals: list[ir.Aval] | None = None
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """Solve by the user's function."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        closed, params, b = split_list(values, [p.num_closed, self.num_params])
+        closed, params, b = util.split_list(values, [p.num_closed, self.num_params])
         outs = self._solve(closed, [*params, *b])
         self.aux_avals = [x.aval for x in outs[len(b) :]]
         return outs
 
-    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
         """Those of the right-hand side; the solver runs for those of what comes with the solution, if it has not."""
         if self.aux_avals is None:
             return super().types(p, avals)
@@ -168,49 +156,53 @@ class SolveRule(Rule):
         return [*found, *self.aux_avals]
 
     def _solve(self, closed: Sequence[Value], values: Sequence[Value]) -> list[Value]:
-        def run(values: Sequence[Value], _: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
-            params, b = split_list(values, [self.num_params])
+        def run(
+            values: Sequence[Value], _: Sequence[rules.Tangent]
+        ) -> tuple[list[Value], list[rules.Tangent]]:
+            params, b = util.split_list(values, [self.num_params])
             return self.system.solve(applied(self.system.matvec, params), b), []
 
         return self.closure.run(run, closed, values)[0]
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """A x_dot = b_dot - A_dot x."""
-        outs = bind(custom_rule_p, *primals, params=p)
-        closed, params, b = split_list(primals, [p.num_closed, self.num_params])
-        _, dots, b_dot = split_list(tangents, [p.num_closed, self.num_params])
-        x, aux = split_list(outs, [len(b)])
-        rhs: list[Tangent] = list(b_dot)
-        if any(nonzero_mask(dots)):
+        outs = trace.bind(custom_rule_p, *primals, params=p)
+        closed, params, b = util.split_list(primals, [p.num_closed, self.num_params])
+        _, dots, b_dot = util.split_list(tangents, [p.num_closed, self.num_params])
+        x, aux = util.split_list(outs, [len(b)])
+        rhs: list[rules.Tangent] = list(b_dot)
+        if any(transforms.nonzero_mask(dots)):
             moved = tangent_of(self.system.matvec, params, dots, x)
             rhs = [
-                add_tangents(t, m if isinstance(m, Zero) else neg(m))
+                transforms.add_tangents(t, m if isinstance(m, rules.Zero) else prims.neg(m))
                 for t, m in zip(b_dot, moved, strict=True)
             ]
-        if not any(nonzero_mask(rhs)):
-            return outs, [zero_like(y) for y in outs]
-        args = [*closed, *params, *[instantiate(t) for t in rhs]]
-        found = bind(custom_rule_p, *args, params=p)
-        return outs, [*found[: len(b)], *[zero_like(y) for y in aux]]
+        if not any(transforms.nonzero_mask(rhs)):
+            return outs, [transforms.zero_like(y) for y in outs]
+        args = [*closed, *params, *[transforms.instantiate(t) for t in rhs]]
+        found = trace.bind(custom_rule_p, *args, params=p)
+        return outs, [*found[: len(b)], *[transforms.zero_like(y) for y in aux]]
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
+        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
+    ) -> list[rules.Tangent | None]:
         """Solve the transposed system."""
         first = p.num_closed + self.num_params
         known = [x for x in operands[:first] if isinstance(x, Value)]
-        if len(known) < first or not all(isinstance(x, UndefinedPrimal) for x in operands[first:]):
-            raise RuleError(
+        if len(known) < first or not all(
+            isinstance(x, rules.UndefinedPrimal) for x in operands[first:]
+        ):
+            raise errors.RuleError(
                 f"the linear solve of {p.name} is linear in its right-hand side alone, got other linear operands"
             )
         if self.system.transpose_solve is None:
-            raise RuleError(
+            raise errors.RuleError(
                 f"the linear solve of {p.name} has no transpose: expected transpose_solve or symmetric=True, got "
                 f"neither; give one"
             )
-        b_bar = [instantiate(ct) for ct in cts[: len(operands) - first]]
+        b_bar = [transforms.instantiate(ct) for ct in cts[: len(operands) - first]]
         rule = SolveRule(self.system.transposed(), self.closure, self.home, self.num_params)
         rule.holds_traced, rule.aux_avals = self.holds_traced, self.aux_avals and None
         params = CustomRuleParams(
@@ -218,10 +210,13 @@ class SolveRule(Rule):
         )
         if p.jaxpr is not None:
             avals = [x.aval for x in [*known, *b_bar]]
-            jaxpr = stage_closed(lambda *xs: rule.call(params, xs), avals, p.name)
+            jaxpr = trace.stage_closed(lambda *xs: rule.call(params, xs), avals, p.name)
             params = replace(params, jaxpr=jaxpr)
-        found = bind(custom_rule_p, *known, *b_bar, params=params)[: len(b_bar)]
+        found = trace.bind(custom_rule_p, *known, *b_bar, params=params)[: len(b_bar)]
         return [
             *[None] * first,
-            *[ct if is_linear(x) else None for ct, x in zip(found, operands[first:], strict=True)],
+            *[
+                ct if transforms.is_linear(x) else None
+                for ct, x in zip(found, operands[first:], strict=True)
+            ],
         ]

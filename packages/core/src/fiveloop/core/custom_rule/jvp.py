@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, rules, trace, transforms
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
-from fiveloop.core.ir.jaxpr import all_atoms
-from fiveloop.core.rules import Tangent, Zero
-from fiveloop.core.trace.tracer import bind
-from fiveloop.core.transforms.zeros import nonzero_mask, zero_like
 
 
 def custom_rule_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: CustomRuleParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: CustomRuleParams
+) -> tuple[list[array.Value], list[rules.Tangent]]:
     """Results and tangents by the rule."""
     closed = 0 if p.rule.ignores_closed else p.num_closed
-    constant = not any(nonzero_mask(tangents[p.num_closed :]))
+    constant = not any(transforms.nonzero_mask(tangents[p.num_closed :]))
     for k, (x, t) in enumerate(zip(primals[:closed], tangents, strict=False)):
-        if not isinstance(t, Zero) and not (constant and _is_for_rule(p, k)):
+        if not isinstance(t, rules.Zero) and not (constant and _is_for_rule(p, k)):
             raise TypeError(
                 f"the custom rule of {p.name}: expected derivatives with respect to its arguments, but it closes over "
                 f"a value of type {x.aval} that is differentiated; pass that as an argument, so that the rule can tell "
                 f"its part"
             )
     if constant and closed:
-        outs = bind(custom_rule_p, *primals, params=p)
-        return outs, [zero_like(x) for x in outs]
+        outs = trace.bind(custom_rule_p, *primals, params=p)
+        return outs, [transforms.zero_like(x) for x in outs]
     return rule_jvp(p, primals, tangents)
 
 
 def _is_for_rule(p: CustomRuleParams, k: int) -> bool:
     """Whether the rule alone closes over an operand, and not the function."""
-    return p.jaxpr is not None and all(p.jaxpr.invars[k] is not a for a in all_atoms(p.jaxpr))
+    return p.jaxpr is not None and all(p.jaxpr.invars[k] is not a for a in ir.all_atoms(p.jaxpr))

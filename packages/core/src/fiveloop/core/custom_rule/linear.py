@@ -10,28 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, errors, ir, rules, trace, transforms, util
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.errors import RuleError
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import mutated_positions
-from fiveloop.core.ir.graph import reachable
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, jaxprs_in
-from fiveloop.core.rules import Operand, Refusal, Tangent, UndefinedPrimal, transpose_rules
-from fiveloop.core.trace.modes import is_staging
-from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import Trace, bind, current_trace, running
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.linearize import PartialTrace
-from fiveloop.core.transforms.transpose import backward_pass, is_linear, parted, transpose_jaxpr
-from fiveloop.core.transforms.zeros import instantiate, nonzero_mask, with_zeros
-from fiveloop.core.util import Mask, select_by, split_list
 
-Backward = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]
+Backward = Callable[[Sequence[array.Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
 """From known values and cotangents of the results to cotangents of the linear operands."""
-Forward = Callable[[Sequence[Value], Sequence[Value]], Sequence[Tangent]]
+Forward = Callable[[Sequence[array.Value], Sequence[array.Value]], Sequence[rules.Tangent]]
 """From known values and tangents to tangents of the results."""
 
 
@@ -49,9 +34,9 @@ class LinearRule(Rule):
         backward: Backward,
         forward: Forward | None,
         num_known: int,
-        out_avals: Sequence[Aval],
+        out_avals: Sequence[ir.Aval],
         bwd: str,
-        home: Trace | None,
+        home: trace.Trace | None,
         holds_traced: bool,
     ) -> None:
         self.backward = backward
@@ -61,114 +46,114 @@ class LinearRule(Rule):
         self.bwd = bwd
         self.home = home
         self.holds_traced = holds_traced
-        self._jaxpr: Jaxpr | None = None
+        self._jaxpr: ir.Jaxpr | None = None
 
-    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(self, p: CustomRuleParams, values: Sequence[array.Value]) -> list[array.Value]:
         """The function itself, as it is given or derived."""
         if self._is_online():
             return self._now(p, values)
-        return eval_jaxpr(self.jaxpr(p, [x.aval for x in values]), values)
+        return transforms.eval_jaxpr(self.jaxpr(p, [x.aval for x in values]), values)
 
     def _is_online(self) -> bool:
-        return self.home is not None and not is_staging(current_trace())
+        return self.home is not None and not trace.is_staging(trace.current_trace())
 
-    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
         """The types of the tangents that come out."""
         return self.out_avals
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[array.Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[array.Value], list[rules.Tangent]]:
         """Linear in the last operands; in the known ones, as what was derived is."""
-        nonzero = nonzero_mask(tangents)
+        nonzero = transforms.nonzero_mask(tangents)
         if not any(nonzero[: self.num_known]):
-            outs = bind(custom_rule_p, *primals, params=p)
-            dots = [instantiate(t) for t in tangents[self.num_known :]]
+            outs = trace.bind(custom_rule_p, *primals, params=p)
+            dots = [transforms.instantiate(t) for t in tangents[self.num_known :]]
             known = primals[: self.num_known]
-            return outs, list(bind(custom_rule_p, *known, *dots, params=p))
+            return outs, list(trace.bind(custom_rule_p, *known, *dots, params=p))
         if self._is_online():
-            return jvp_flat(lambda *xs: self._now(p, xs), primals, tangents)
+            return transforms.jvp_flat(lambda *xs: self._now(p, xs), primals, tangents)
         return jvp_of(self.jaxpr(p, [x.aval for x in primals]), primals, tangents)
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
+        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
+    ) -> list[rules.Tangent | None]:
         """The backward rule; if it is a known operand that is linear, the transpose of what was derived."""
         known = operands[: self.num_known]
-        if any(is_linear(x) for x in known):
+        if any(transforms.is_linear(x) for x in known):
             jaxpr = self.jaxpr(p, [x.aval for x in operands])
             return super().transpose(replace(p, jaxpr=jaxpr), cts, operands)
-        found = self.backward([x for x in known if isinstance(x, Value)], cts)
+        found = self.backward([x for x in known if isinstance(x, array.Value)], cts)
         return [
             *[None] * self.num_known,
             *[
-                ct if is_linear(x) else None
+                ct if transforms.is_linear(x) else None
                 for ct, x in zip(found, operands[self.num_known :], strict=True)
             ],
         ]
 
-    def jaxpr(self, p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+    def jaxpr(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
         """What the equation computes, made once."""
         if self._jaxpr is None:
             self._jaxpr = self._given(p, avals) if self.forward else self._derived(p, avals)
         return self._jaxpr
 
-    def _given(self, p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+    def _given(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
         forward = self.forward
         assert forward is not None, "unreachable: it is given"
 
-        def run(*args: Value) -> list[Value]:
+        def run(*args: array.Value) -> list[array.Value]:
             outs_dot = forward(args[: self.num_known], args[self.num_known :])
-            return [instantiate(t) for t in outs_dot]
+            return [transforms.instantiate(t) for t in outs_dot]
 
-        return stage_closed(run, avals, p.name)
+        return trace.stage_closed(run, avals, p.name)
 
-    def _derived(self, p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+    def _derived(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
         """The transpose of the backward rule.
 
         backward : [*known, *cts]  -> [*in_cts]
         result   : [*known, *dots] -> [*out_dots]
         """
 
-        def backward(*args: Value) -> list[Value]:
+        def backward(*args: array.Value) -> list[array.Value]:
             in_cts = self.backward(args[: self.num_known], args[self.num_known :])
-            return [instantiate(ct) for ct in in_cts]
+            return [transforms.instantiate(ct) for ct in in_cts]
 
         cts = [a.strong() for a in self.out_avals]
-        jaxpr = stage_closed(backward, [*avals[: self.num_known], *cts], p.name)
+        jaxpr = trace.stage_closed(backward, [*avals[: self.num_known], *cts], p.name)
         linear = (False,) * self.num_known + (True,) * len(cts)
         self._check_linear(p, jaxpr, linear)
         try:
             return transposed(jaxpr, linear, avals, p.name)
-        except RuleError as error:
+        except errors.RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
 
-    def _now(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def _now(self, p: CustomRuleParams, values: Sequence[array.Value]) -> list[array.Value]:
         """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
-        known, dots = split_list(values, [self.num_known])
+        known, dots = util.split_list(values, [self.num_known])
         if self.forward is not None:
-            return [instantiate(t) for t in self.forward(known, dots)]
-        tape = PartialTrace(current_trace(), self.backward)
+            return [transforms.instantiate(t) for t in self.forward(known, dots)]
+        tape = transforms.PartialTrace(trace.current_trace(), self.backward)
         cts = [tape.new_arg(a.strong()) for a in self.out_avals]
-        with running(tape):
+        with trace.running(tape):
             in_cts = self.backward(known, cts)
-            atoms = [tape.atom(instantiate(ct)) for ct in in_cts]
+            atoms = [tape.atom(transforms.instantiate(ct)) for ct in in_cts]
         captured, binders = tape.captured
         # linear : [*captured, *cts] -> [*in_cts]
-        linear = Jaxpr([*binders, *[ct.binder for ct in cts]], tape.eqns, atoms)
+        linear = ir.Jaxpr([*binders, *[ct.binder for ct in cts]], tape.eqns, atoms)
         mask = [False] * len(captured) + [True] * len(cts)
         self._check_linear(p, linear, mask)
-        unknown = [UndefinedPrimal(ct.aval) for ct in cts]
+        unknown = [rules.UndefinedPrimal(ct.aval) for ct in cts]
         try:
-            found = backward_pass(linear, [*captured, *unknown], dots)
-        except RuleError as error:
+            found = transforms.backward_pass(linear, [*captured, *unknown], dots)
+        except errors.RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
-        return [instantiate(t) for t in found]
+        return [transforms.instantiate(t) for t in found]
 
-    def _check_linear(self, p: CustomRuleParams, jaxpr: Jaxpr, linear: Sequence[bool]) -> None:
-        if mutated_positions(jaxpr.effects):
+    def _check_linear(self, p: CustomRuleParams, jaxpr: ir.Jaxpr, linear: Sequence[bool]) -> None:
+        if ir.mutated_positions(jaxpr.effects):
             raise self._no_forward_mode(p, "it writes to a Ref")
-        reached = reachable(jaxpr, select_by(linear, jaxpr.invars))
+        reached = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
         for eqn in jaxpr.eqns:
             if eqn.primitive.name in ("add", "sub") and _adds_constant(eqn, reached, jaxpr):
                 raise self._no_forward_mode(
@@ -187,32 +172,36 @@ class LinearRule(Rule):
         )
 
 
-def transposed(jaxpr: Jaxpr, linear: Mask, avals: Sequence[Aval], name: str) -> Jaxpr:
+def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: Sequence[ir.Aval], name: str) -> ir.Jaxpr:
     """The transpose in the inputs that `linear` marks, the last ones, for inputs of the types `avals`.
 
     jaxpr  : [*known, *linear ins] -> [*outs]
     result : [*known, *cts]        -> [*in cts]
     """
-    jaxpr_t, nonzero = transpose_jaxpr(parted(jaxpr, linear), linear, (True,) * len(jaxpr.outvars))
+    jaxpr_t, nonzero = transforms.transpose_jaxpr(
+        transforms.parted(jaxpr, linear), linear, (True,) * len(jaxpr.outvars)
+    )
 
-    def run(*args: Value) -> list[Value]:
-        found = with_zeros(
-            select_by(linear, nonzero), eval_jaxpr(jaxpr_t, args), select_by(linear, jaxpr.in_avals)
+    def run(*args: array.Value) -> list[array.Value]:
+        found = transforms.with_zeros(
+            util.select_by(linear, nonzero),
+            transforms.eval_jaxpr(jaxpr_t, args),
+            util.select_by(linear, jaxpr.in_avals),
         )
-        return [*map(instantiate, found)]
+        return [*map(transforms.instantiate, found)]
 
-    return stage_closed(run, avals, name)
+    return trace.stage_closed(run, avals, name)
 
 
-def _adds_constant(eqn: Eqn, reached: set[Var], jaxpr: Jaxpr) -> bool:
+def _adds_constant(eqn: ir.Eqn, reached: set[ir.Var], jaxpr: ir.Jaxpr) -> bool:
     """Whether an equation adds something to a linear value that is not linear, zeros aside."""
     fixed = [a for a in eqn.invars if a not in reached]
     return len(fixed) == 1 and not _is_zero(fixed[0], jaxpr)
 
 
-def _is_zero(atom: Atom, jaxpr: Jaxpr) -> bool:
+def _is_zero(atom: ir.Atom, jaxpr: ir.Jaxpr) -> bool:
     """Whether an atom is zero whatever the inputs are: a number written out, and what linear operations make of it."""
-    if isinstance(atom, Literal):
+    if isinstance(atom, ir.Literal):
         return not np.any(atom.value.numpy())  # type: ignore[attr-defined]  # every concrete value has it
     for eqn in jaxpr.eqns:
         if atom in eqn.outvars:
@@ -223,7 +212,7 @@ def _is_zero(atom: Atom, jaxpr: Jaxpr) -> bool:
     return False
 
 
-def _is_linear(eqn: Eqn) -> bool:
+def _is_linear(eqn: ir.Eqn) -> bool:
     """Whether an equation gives zero for zeros, as all do that can be transposed."""
-    rule = transpose_rules.cell(eqn.primitive)
-    return rule is not None and not isinstance(rule, Refusal) and not jaxprs_in(eqn.params)
+    rule = rules.transpose_rules.cell(eqn.primitive)
+    return rule is not None and not isinstance(rule, rules.Refusal) and not ir.jaxprs_in(eqn.params)

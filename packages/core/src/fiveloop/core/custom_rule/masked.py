@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fiveloop.core.array import Value
-from fiveloop.core.rules import Tangent, Zero
-from fiveloop.core.util import split_list
+from fiveloop.core import array, rules, util
 
 OfTangents = Callable[
-    [Sequence[Value], Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent | None]]
+    [Sequence[array.Value], Sequence[rules.Tangent]],
+    tuple[Sequence[array.Value], Sequence[rules.Tangent | None]],
 ]
 """From values and tangents to results and tangents."""
 
@@ -24,30 +23,34 @@ class Masked:
     It gives the results and then the nonzero tangents of `fun`, and knows afterwards which these are.
     """
 
-    def __init__(self, fun: OfTangents, num_values: int, tangents: Sequence[Tangent]) -> None:
+    def __init__(self, fun: OfTangents, num_values: int, tangents: Sequence[rules.Tangent]) -> None:
         self.fun = fun
         self.num_values = num_values
         self.tangents = tangents
         self.num_outs = 0
-        self.marks: list[Zero | object | None] = []
+        self.marks: list[rules.Zero | object | None] = []
 
     @property
-    def dots(self) -> list[Value]:
+    def dots(self) -> list[array.Value]:
         """The tangents that are not zero."""
-        return [t for t in self.tangents if not isinstance(t, Zero)]
+        return [t for t in self.tangents if not isinstance(t, rules.Zero)]
 
-    def __call__(self, *args: Value) -> list[Value]:
+    def __call__(self, *args: array.Value) -> list[array.Value]:
         values, given = args[: self.num_values], iter(args[self.num_values :])
-        tangents = [t if isinstance(t, Zero) else next(given) for t in self.tangents]
+        tangents = [t if isinstance(t, rules.Zero) else next(given) for t in self.tangents]
         outs, out_tangents = self.fun(values, tangents)
-        there = [t for t in out_tangents if t is not None and not isinstance(t, Zero)]
+        there = [t for t in out_tangents if t is not None and not isinstance(t, rules.Zero)]
         self.num_outs = len(outs)
         # Not the tangents themselves, which belong to the trace that this runs under.
-        self.marks = [t if t is None or isinstance(t, Zero) else _GIVEN for t in out_tangents]
+        self.marks = [t if t is None or isinstance(t, rules.Zero) else _GIVEN for t in out_tangents]
         return [*outs, *there]
 
-    def apart(self, results: Sequence[Value]) -> tuple[list[Value], list[Tangent | None]]:
+    def apart(
+        self, results: Sequence[array.Value]
+    ) -> tuple[list[array.Value], list[rules.Tangent | None]]:
         """What `fun` gave, from what this function gave under another trace."""
-        outs, rest = split_list(results, [self.num_outs])
+        outs, rest = util.split_list(results, [self.num_outs])
         dots = iter(rest)
-        return outs, [t if t is None or isinstance(t, Zero) else next(dots) for t in self.marks]
+        return outs, [
+            t if t is None or isinstance(t, rules.Zero) else next(dots) for t in self.marks
+        ]

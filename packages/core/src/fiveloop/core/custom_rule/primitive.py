@@ -7,26 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fiveloop.core import ir, rules, transforms
 from fiveloop.core.array import Value
-from fiveloop.core.closed_call.primitive import (
-    ClosedCallParams,
-    call_abstract_eval,
-    closed_call_p,
-)
-from fiveloop.core.closed_call.transpose import call_transpose
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect
-from fiveloop.core.ir.effects import Effects
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive
-from fiveloop.core.ir.pretty import Names, define_printer, format_params
-from fiveloop.core.rules import Operand, Tangent, Zero
+from fiveloop.core.closed_call import primitive, transpose
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, use_trace
-from fiveloop.core.transforms.batch import BatchTrace
-from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.jvp import JvpTracer
-from fiveloop.core.transforms.transpose import is_linear, parted
 
 
 @dataclass(frozen=True)
@@ -45,15 +31,15 @@ class CustomRuleParams:
 
     name: str = field(default="", kw_only=True)
     rule: Rule
-    jaxpr: Jaxpr | None = None
+    jaxpr: ir.Jaxpr | None = None
     num_closed: int = field(default=0, kw_only=True)
-    in_avals: tuple[Aval, ...] = field(default=(), kw_only=True)
-    axes: tuple[NamedAxis, ...] = field(default=(), kw_only=True)
+    in_avals: tuple[ir.Aval, ...] = field(default=(), kw_only=True)
+    axes: tuple[ir.NamedAxis, ...] = field(default=(), kw_only=True)
     scope: AxisScope = field(default=AxisScope(), kw_only=True)
-    caller: BatchTrace | None = field(default=None, kw_only=True)
+    caller: transforms.BatchTrace | None = field(default=None, kw_only=True)
 
     @property
-    def called(self) -> Jaxpr:
+    def called(self) -> ir.Jaxpr:
         """What is computed, as a jaxpr, derived if need be."""
         return primal_jaxpr(self, self.in_avals)
 
@@ -67,14 +53,14 @@ class CustomRuleParams:
 
         A batch is noted, and of a derivative the primals are meant, where closures have no derivative.
         """
-        if self.rule.home is not None and isinstance(trace, BatchTrace):
+        if self.rule.home is not None and isinstance(trace, transforms.BatchTrace):
             return replace(self, caller=trace)
         if not self.may_hold_traced or not self.rule.ignores_closed:
             return self
         return replace(self, rule=Undifferentiated(self.rule, trace))
 
 
-custom_rule_p: Primitive[CustomRuleParams] = Primitive("custom_rule", holds_functions=True)
+custom_rule_p: ir.Primitive[CustomRuleParams] = ir.Primitive("custom_rule", holds_functions=True)
 
 
 class Rule:
@@ -102,15 +88,15 @@ class Rule:
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         """What the equation computes, under the current trace."""
         assert p.jaxpr is not None, f"unreachable: {self.kind} has no jaxpr and no call"
-        return eval_jaxpr(p.jaxpr, values)
+        return transforms.eval_jaxpr(p.jaxpr, values)
 
-    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
         """The types of the results, where there is no jaxpr."""
         return stage(lambda *xs: self.call(p, xs), avals, p.name).jaxpr.out_avals
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """Results and their tangents, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no jvp")
 
@@ -121,12 +107,14 @@ class Rule:
         raise TypeError(f"{p.name}: {self.kind} has no batch")
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
+        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
+    ) -> list[rules.Tangent | None]:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
-        jaxpr = parted(jaxpr, tuple(map(is_linear, operands)))
-        return call_transpose(closed_call_p, cts, operands, ClosedCallParams(jaxpr, p.name))
+        jaxpr = transforms.parted(jaxpr, tuple(map(transforms.is_linear, operands)))
+        return transpose.call_transpose(
+            primitive.closed_call_p, cts, operands, primitive.ClosedCallParams(jaxpr, p.name)
+        )
 
 
 class RuleAround(Rule):
@@ -154,22 +142,22 @@ class Undifferentiated(RuleAround):
             found = self.inner.call(replace(p, rule=self.inner), values)
         return [*map(trace.primal, found)]
 
-    def types(self, p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
         """The types of the results."""
         with self._primals():
             return self.inner.types(replace(p, rule=self.inner), avals)
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """Results and their tangents."""
         with self._primals() as trace:
             outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
         return [*map(trace.primal, outs)], [_plain(trace, t) for t in dots]
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
+        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
+    ) -> list[rules.Tangent | None]:
         """Cotangents of the linear operands."""
         with self._primals() as trace:
             found = self.inner.transpose(replace(p, rule=self.inner), cts, operands)
@@ -191,7 +179,7 @@ class PrimalTrace(Trace):
         super().__init__(parent)
         self.of = of
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(self, prim: ir.Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         if prim.holds_functions:
             params = params.under(self.of)
         with use_trace(self.parent):
@@ -203,11 +191,11 @@ class PrimalTrace(Trace):
 
     def primal(self, x: Value) -> Value:
         """A value without its tangent."""
-        return x.primal if isinstance(x, JvpTracer) and x.owner is self.of else x
+        return x.primal if isinstance(x, transforms.JvpTracer) and x.owner is self.of else x
 
 
-def _plain(trace: PrimalTrace, t: Tangent) -> Tangent:
-    return t if isinstance(t, Zero) else trace.primal(t)
+def _plain(trace: PrimalTrace, t: rules.Tangent) -> rules.Tangent:
+    return t if isinstance(t, rules.Zero) else trace.primal(t)
 
 
 @contextmanager
@@ -226,29 +214,29 @@ def rule_call(p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
         return p.rule.call(p, values)
 
 
-def rule_types(p: CustomRuleParams, avals: Sequence[Aval]) -> list[Aval]:
+def rule_types(p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
     """The types of an equation's results, by its rule."""
     with _named_axes(p):
         return p.rule.types(p, avals)
 
 
 def rule_jvp(
-    p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-) -> tuple[list[Value], list[Tangent]]:
+    p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+) -> tuple[list[Value], list[rules.Tangent]]:
     """Results and tangents, by the rule."""
     with _named_axes(p):
         return p.rule.jvp(p, primals, tangents)
 
 
 def rule_transpose(
-    p: CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-) -> list[Tangent | None]:
+    p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
+) -> list[rules.Tangent | None]:
     """Cotangents of the linear operands, by the rule."""
     with _named_axes(p):
         return p.rule.transpose(p, cts, operands)
 
 
-def primal_jaxpr(p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
+def primal_jaxpr(p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
     """What the equation computes, as a jaxpr of all its operands."""
     if p.jaxpr is not None:
         return p.jaxpr
@@ -256,13 +244,13 @@ def primal_jaxpr(p: CustomRuleParams, avals: Sequence[Aval]) -> Jaxpr:
 
 
 def custom_rule_abstract_eval(
-    avals: Sequence[Aval], p: CustomRuleParams
-) -> tuple[list[Aval], Effects]:
+    avals: Sequence[ir.Aval], p: CustomRuleParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """The types and effects of the jaxpr; without one, the types that the rule tells, and no effect."""
-    over: Effects = frozenset(NamedAxisEffect(axis) for axis in p.axes)
+    over: ir.Effects = frozenset(ir.NamedAxisEffect(axis) for axis in p.axes)
     if p.jaxpr is None:
         return rule_types(p, avals), over
-    outs, effects = call_abstract_eval(avals, p)
+    outs, effects = primitive.call_abstract_eval(avals, p)
     return outs, effects | over
 
 
@@ -271,12 +259,12 @@ def custom_rule_impl(values: Sequence[Value], p: CustomRuleParams) -> list[Value
     return rule_call(p, values)
 
 
-def _print(eqn: Eqn, names: Names) -> str:
+def _print(eqn: ir.Eqn, names: ir.Names) -> str:
     operands = [names.atom(a) for a in eqn.invars]
-    params = format_params(eqn.params, skip=("in_avals", "axes", "scope", "caller"))
+    params = ir.format_params(eqn.params, skip=("in_avals", "axes", "scope", "caller"))
     call = " ".join([f"{custom_rule_p}{params}", *operands])
     outs = " ".join(names.binder(v) for v in eqn.outvars)
     return f"{outs} = {call}" if outs else call
 
 
-define_printer(custom_rule_p, _print)
+ir.define_printer(custom_rule_p, _print)

@@ -8,39 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.custom_rule.batch import custom_rule_batch
-from fiveloop.core.custom_rule.dce import custom_rule_dce
-from fiveloop.core.custom_rule.jvp import custom_rule_jvp
-from fiveloop.core.custom_rule.primitive import (
-    CustomRuleParams,
-    custom_rule_abstract_eval,
-    custom_rule_impl,
-    custom_rule_p,
-    rule_transpose,
-)
+from fiveloop.core.backend import hlo
+from fiveloop.core.custom_rule import batch, dce, jvp, primitive
 from fiveloop.core.rules import Body, define
 
 
-def custom_rule_lower(ctx: Any, operands: Sequence[IRValue], p: CustomRuleParams) -> list[IRValue]:
+def custom_rule_lower(
+    ctx: Any, operands: Sequence[hlo.IRValue], p: primitive.CustomRuleParams
+) -> list[hlo.IRValue]:
     """Call the function of the jaxpr, which is written once: the rule has had its say."""
     assert p.jaxpr is not None, "unreachable: the pass `rules` has put a call in its place"
     return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))
 
 
-def custom_rule_bodies(p: CustomRuleParams) -> list[Body]:
+def custom_rule_bodies(p: primitive.CustomRuleParams) -> list[Body]:
     """The jaxpr, which runs once, if there is one."""
     return [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)]
 
 
 define(
-    custom_rule_p,
-    abstract_eval=custom_rule_abstract_eval,
-    impl=custom_rule_impl,
+    primitive.custom_rule_p,
+    abstract_eval=primitive.custom_rule_abstract_eval,
+    impl=primitive.custom_rule_impl,
     lower=custom_rule_lower,
-    jvp=custom_rule_jvp,
-    batch=custom_rule_batch,
-    transpose=lambda cts, operands, p: rule_transpose(p, cts, operands),
-    dce=custom_rule_dce,
+    jvp=jvp.custom_rule_jvp,
+    batch=batch.custom_rule_batch,
+    transpose=lambda cts, operands, p: primitive.rule_transpose(p, cts, operands),
+    dce=dce.custom_rule_dce,
     bodies=custom_rule_bodies,
 )

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fiveloop.core import rules, trace, transforms, util
 from fiveloop.core.array import Value
+from fiveloop.core.custom_rule import linear
 from fiveloop.core.custom_rule.closure import Closure
-from fiveloop.core.custom_rule.linear import LinearRule
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.rules import Tangent, Zero
-from fiveloop.core.trace.stage import captured_by
-from fiveloop.core.trace.tracer import Trace, bind, current_trace, users_lines
-from fiveloop.core.transforms.jvp import jvp_flat
-from fiveloop.core.transforms.zeros import instantiate, nonzero_mask, with_zeros, zero_like
-from fiveloop.core.util import Mask, merge, partition, select_by, split_list
 
-FlatJvp = Callable[[Sequence[Value], Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
+FlatJvp = Callable[
+    [Sequence[Value], Sequence[rules.Tangent]], tuple[Sequence[Value], Sequence[rules.Tangent]]
+]
 """From arguments and tangents to results and tangents."""
-FlatBwd = Callable[[Sequence[Value], Sequence[Tangent]], Sequence[Tangent]]
+FlatBwd = Callable[[Sequence[Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
 """From residuals and cotangents of the results to cotangents of the arguments."""
-FlatFwd = Callable[[Sequence[Value], Mask], tuple[list[Value], list[Value], FlatBwd]]
+FlatFwd = Callable[[Sequence[Value], util.Mask], tuple[list[Value], list[Value], FlatBwd]]
 """From arguments, and which of them are perturbed, to results, residuals, and what goes back."""
 
 
@@ -35,7 +32,7 @@ class UserRule(Rule):
         self,
         function: Callable[..., Sequence[Value]],
         closure: Closure,
-        home: Trace | None = None,
+        home: trace.Trace | None = None,
     ) -> None:
         self.function = function
         self.closure = closure
@@ -45,7 +42,7 @@ class UserRule(Rule):
         """The user's function, operation by operation."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        with users_lines():
+        with trace.users_lines():
             return list(self.function(*values))
 
 
@@ -58,7 +55,7 @@ class JvpRule(UserRule):
         self,
         function: Callable[..., Sequence[Value]],
         closure: Closure,
-        home: Trace | None,
+        home: trace.Trace | None,
         flat_jvp: FlatJvp,
         symbolic_zeros: bool = False,
     ) -> None:
@@ -67,18 +64,21 @@ class JvpRule(UserRule):
         self.symbolic_zeros = symbolic_zeros
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """What the user's rule gives."""
-        closed, args = split_list(primals, [p.num_closed])
+        closed, args = util.split_list(primals, [p.num_closed])
         dots = tangents[p.num_closed :]
         fixed = [
-            isinstance(t, Zero) and x.aval.accumulates and x.aval.differentiable
+            isinstance(t, rules.Zero) and x.aval.accumulates and x.aval.differentiable
             for x, t in zip(args, dots, strict=True)
         ]
         if not any(fixed) or self.symbolic_zeros:
             return self.closure.run(self.flat_jvp, closed, args, dots)
-        given = [instantiate(t) if is_fixed else t for t, is_fixed in zip(dots, fixed, strict=True)]
+        given = [
+            transforms.instantiate(t) if is_fixed else t
+            for t, is_fixed in zip(dots, fixed, strict=True)
+        ]
         return self.closure.run(self.flat_jvp, closed, args, given, _Unwritten(p, fixed))
 
 
@@ -91,7 +91,7 @@ class VjpRule(UserRule):
         self,
         function: Callable[..., Sequence[Value]],
         closure: Closure,
-        home: Trace | None,
+        home: trace.Trace | None,
         fwd: FlatFwd,
         bwd_name: str,
         flat_jvp: FlatJvp | None = None,
@@ -104,52 +104,56 @@ class VjpRule(UserRule):
             self.kind = "jvp+vjp"
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """Run fwd; the tangents come out of one linear equation whose transpose is bwd."""
-        closed, args = split_list(primals, [p.num_closed])
+        closed, args = util.split_list(primals, [p.num_closed])
         dots = list(tangents[p.num_closed :])
         # The tangents of what Refs hold at the call; `bwd` speaks of these.
-        held = [t[...] if t.aval.accumulates and not isinstance(t, Zero) else t for t in dots]
+        held = [t[...] if t.aval.accumulates and not isinstance(t, rules.Zero) else t for t in dots]
         if self.flat_jvp is not None:
             _refuse_linear_refs(p, args, dots)
         outs, res, back = self._forward(closed, args, dots)
         floats = [x.aval.differentiable for x in outs]
         if not any(floats):
-            return outs, [zero_like(x) for x in outs]
+            return outs, [transforms.zero_like(x) for x in outs]
         if any(t is not h for t, h in zip(dots, held, strict=True)):
             spoken = _spoken_of(back, res, outs, len(dots))
             refs = zip(dots, held, spoken, strict=True)
-            held = [h if t is h or s else Zero(h.aval) for t, h, s in refs]
-        dots, perturbed = held, nonzero_mask(held)
+            held = [h if t is h or s else rules.Zero(h.aval) for t, h, s in refs]
+        dots, perturbed = held, transforms.nonzero_mask(held)
         rule = self._linear(outs, floats, res, args, perturbed, len(closed), back)
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
-        given = [t for t in dots if not isinstance(t, Zero)]
+        given = [t for t in dots if not isinstance(t, rules.Zero)]
         types = tuple([x.aval for x in (*known, *given)])
         params = CustomRuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
-        outs_dot = bind(custom_rule_p, *known, *given, params=params)
-        return outs, with_zeros(floats, outs_dot, [x.aval for x in outs])
+        outs_dot = trace.bind(custom_rule_p, *known, *given, params=params)
+        return outs, transforms.with_zeros(floats, outs_dot, [x.aval for x in outs])
 
     def _forward(
-        self, closed: Sequence[Value], args: Sequence[Value], dots: Sequence[Tangent]
+        self, closed: Sequence[Value], args: Sequence[Value], dots: Sequence[rules.Tangent]
     ) -> tuple[list[Value], list[Value], FlatBwd]:
         """What fwd gives. What it writes to Refs has no derivative, and leaves that of the rest of them as it is."""
         backward: list[FlatBwd] = []
         num_outs: list[int] = []
 
         def run(*values: Value) -> list[Value]:
-            outs, res, back = self.fwd(values, nonzero_mask(dots))
+            outs, res, back = self.fwd(values, transforms.nonzero_mask(dots))
             backward[:], num_outs[:] = [back], [len(outs)]
             return [*outs, *res]
 
         def fwd(
-            values: Sequence[Value], dots: Sequence[Tangent]
-        ) -> tuple[list[Value], list[Tangent]]:
-            return (jvp_flat(run, values, dots)[0] if any(nonzero_mask(dots)) else run(*values)), []
+            values: Sequence[Value], dots: Sequence[rules.Tangent]
+        ) -> tuple[list[Value], list[rules.Tangent]]:
+            return (
+                transforms.jvp_flat(run, values, dots)[0]
+                if any(transforms.nonzero_mask(dots))
+                else run(*values)
+            ), []
 
-        of_refs = [t if t.aval.accumulates else Zero(t.aval) for t in dots]
+        of_refs = [t if t.aval.accumulates else rules.Zero(t.aval) for t in dots]
         results, _ = self.closure.run(fwd, closed, args, of_refs)
-        outs, res = split_list(results, num_outs)
+        outs, res = util.split_list(results, num_outs)
         return outs, res, backward[0]
 
     def _linear(
@@ -158,41 +162,41 @@ class VjpRule(UserRule):
         floats: Sequence[bool],
         res: Sequence[Value],
         args: Sequence[Value],
-        perturbed: Mask,
+        perturbed: util.Mask,
         num_closed: int,
         back: FlatBwd,
-    ) -> LinearRule:
+    ) -> linear.LinearRule:
         """The linear half: its known operands are `[*closed, *res, *args if there is a jvp]`."""
         flat_jvp, closure = self.flat_jvp, self.closure
-        fixed = [zero_like(x) for x, f in zip(outs, floats, strict=True) if not f]
-        zeros = [zero_like(x) for x, u in zip(args, perturbed, strict=True) if not u]
+        fixed = [transforms.zero_like(x) for x, f in zip(outs, floats, strict=True) if not f]
+        zeros = [transforms.zero_like(x) for x, u in zip(args, perturbed, strict=True) if not u]
         # The rule outlives this call: it must hold types and numbers, and no values.
         num_res = len(res)
 
-        def backward(known: Sequence[Value], cts: Sequence[Tangent]) -> list[Tangent]:
-            closed, given = split_list(known, [num_closed])
-            full = merge(floats, fixed, list(cts))
+        def backward(known: Sequence[Value], cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
+            closed, given = util.split_list(known, [num_closed])
+            full = util.merge(floats, fixed, list(cts))
             _, in_cts = closure.run(
                 lambda values, cts: ([], back(values, cts)), closed, given[:num_res], full
             )
-            return select_by(perturbed, in_cts)
+            return util.select_by(perturbed, in_cts)
 
-        def forward(known: Sequence[Value], dots: Sequence[Value]) -> list[Tangent]:
+        def forward(known: Sequence[Value], dots: Sequence[Value]) -> list[rules.Tangent]:
             assert flat_jvp is not None, "unreachable: only used with a jvp"
-            closed, _, args = split_list(known, [num_closed, num_res])
-            full = merge(perturbed, zeros, list(dots))
+            closed, _, args = util.split_list(known, [num_closed, num_res])
+            full = util.merge(perturbed, zeros, list(dots))
             _, outs_dot = closure.run(flat_jvp, closed, args, full)
-            return partition(floats, outs_dot)[1]
+            return util.partition(floats, outs_dot)[1]
 
         num_known = num_closed + num_res + (len(args) if flat_jvp is not None else 0)
         out_avals = [x.aval.tangent() for x, f in zip(outs, floats, strict=True) if f]
-        return LinearRule(
+        return linear.LinearRule(
             backward,
             forward if flat_jvp is not None else None,
             num_known,
             out_avals,
             self.bwd_name,
-            None if self.home is None else current_trace(),
+            None if self.home is None else trace.current_trace(),
             self.holds_traced,
         )
 
@@ -221,22 +225,22 @@ def _spoken_of(
     found = [True] * count
 
     def trial(*values: Value) -> list[Value]:
-        kept, given = split_list(values, [len(res)])
+        kept, given = util.split_list(values, [len(res)])
         cts = iter(given)
-        full = [next(cts) if x.aval.differentiable else zero_like(x) for x in outs]
-        found[:] = nonzero_mask(back(kept, full))
+        full = [next(cts) if x.aval.differentiable else transforms.zero_like(x) for x in outs]
+        found[:] = transforms.nonzero_mask(back(kept, full))
         return []
 
     floats = [x.aval.tangent() for x in outs if x.aval.differentiable]
-    captured_by(trial, [*[x.aval for x in res], *floats])
+    trace.captured_by(trial, [*[x.aval for x in res], *floats])
     return found
 
 
 def _refuse_linear_refs(
-    p: CustomRuleParams, args: Sequence[Value], dots: Sequence[Tangent]
+    p: CustomRuleParams, args: Sequence[Value], dots: Sequence[rules.Tangent]
 ) -> None:
     for k, (x, t) in enumerate(zip(args, dots, strict=True)):
-        if x.aval.accumulates and not isinstance(t, Zero):
+        if x.aval.accumulates and not isinstance(t, rules.Zero):
             raise TypeError(
                 f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since it has both "
                 f"a jvp and a bwd, which may write different things, got one of type {x.aval} as leaf {k} of its "

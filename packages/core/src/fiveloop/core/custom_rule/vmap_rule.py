@@ -7,19 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, rules, trace, transforms, util
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
-from fiveloop.core.rules import Tangent, Zero
-from fiveloop.core.trace.tracer import bind
-from fiveloop.core.transforms.batch import in_front, move_batch
-from fiveloop.core.transforms.dce import dce
-from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
-from fiveloop.core.transforms.zeros import instantiate, nonzero_mask, with_zeros
-from fiveloop.core.util import Mask, merge, select_by, split_list
 
-FlatVmap = Callable[[int, Sequence[bool], Sequence[Value]], tuple[list[Value], list[bool]]]
+FlatVmap = Callable[
+    [int, Sequence[bool], Sequence[array.Value]], tuple[list[array.Value], list[bool]]
+]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
 
 
@@ -34,11 +29,15 @@ class VmapRule(Rule):
         self.flat_vmap = flat_vmap
 
     def batch(
-        self, size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CustomRuleParams
-    ) -> tuple[list[Value], list[int | None]]:
+        self,
+        size: int,
+        operands: Sequence[array.Value],
+        dims: Sequence[int | None],
+        p: CustomRuleParams,
+    ) -> tuple[list[array.Value], list[int | None]]:
         """What the user's rule gives."""
-        closed, args = split_list(in_front(size, operands, dims), [p.num_closed])
-        held, given = split_list(dims, [p.num_closed])
+        closed, args = util.split_list(transforms.in_front(size, operands, dims), [p.num_closed])
+        held, given = util.split_list(dims, [p.num_closed])
         for x, d in zip(closed, held, strict=True):
             if d is not None:
                 raise TypeError(
@@ -48,7 +47,9 @@ class VmapRule(Rule):
                 )
         flags: list[bool] = []
 
-        def run(values: Sequence[Value], _: Sequence[Tangent]) -> tuple[list[Value], list[Tangent]]:
+        def run(
+            values: Sequence[array.Value], _: Sequence[rules.Tangent]
+        ) -> tuple[list[array.Value], list[rules.Tangent]]:
             outs, flags[:] = self.flat_vmap(size, [d is not None for d in given], values)
             return outs, []
 
@@ -56,44 +57,51 @@ class VmapRule(Rule):
         return outs, [0 if flag else None for flag in flags]
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: CustomRuleParams, primals: Sequence[array.Value], tangents: Sequence[rules.Tangent]
+    ) -> tuple[list[array.Value], list[rules.Tangent]]:
         """The function, and its tangent as one more function, which the derivative of the rule batches."""
         assert p.jaxpr is not None, "unreachable: it is always staged"
         if p.jaxpr.effects:
             # An effect happens once: it is not split in two, and the function's own batch is that of the derivative.
             return jvp_of(p.jaxpr, primals, tangents)
-        nonzero = nonzero_mask(tangents)
-        jaxpr_jvp, out_nonzero = jvp_jaxpr(p.jaxpr, nonzero)
-        outs = bind(custom_rule_p, *primals, params=p)
+        nonzero = transforms.nonzero_mask(tangents)
+        jaxpr_jvp, out_nonzero = transforms.jvp_jaxpr(p.jaxpr, nonzero)
+        outs = trace.bind(custom_rule_p, *primals, params=p)
         # jaxpr_jvp : [*closed, *args, *dots] -> [*outs, *out_dots] ; jaxpr_dot : the same -> [*out_dots]
-        jaxpr_dot, _ = dce(jaxpr_jvp, (*(False,) * len(outs), *(True,) * sum(out_nonzero)))
+        jaxpr_dot, _ = transforms.dce(
+            jaxpr_jvp, (*(False,) * len(outs), *(True,) * sum(out_nonzero))
+        )
         dots_of = partial(self._dots, nonzero[p.num_closed :], out_nonzero)
         params = replace(p, jaxpr=jaxpr_dot, rule=VmapRule(self.closure, dots_of))
-        dots = [t for t in tangents if not isinstance(t, Zero)]
-        found = bind(custom_rule_p, *primals, *dots, params=params)
-        return outs, with_zeros(out_nonzero, found, [x.aval for x in outs])
+        dots = [t for t in tangents if not isinstance(t, rules.Zero)]
+        found = trace.bind(custom_rule_p, *primals, *dots, params=params)
+        return outs, transforms.with_zeros(out_nonzero, found, [x.aval for x in outs])
 
     def _dots(
-        self, nonzero: Mask, out: Mask, size: int, batched: Sequence[bool], values: Sequence[Value]
-    ) -> tuple[list[Value], list[bool]]:
+        self,
+        nonzero: util.Mask,
+        out: util.Mask,
+        size: int,
+        batched: Sequence[bool],
+        values: Sequence[array.Value],
+    ) -> tuple[list[array.Value], list[bool]]:
         """The tangents of a batch of results; an argument has the batch where its tangent does."""
-        args, dots = split_list(values, [len(nonzero)])
-        of_args, of_dots = split_list(batched, [len(nonzero)])
+        args, dots = util.split_list(values, [len(nonzero)])
+        of_args, of_dots = util.split_list(batched, [len(nonzero)])
         none = [False] * (len(nonzero) - len(dots))
-        both = [*map(operator.or_, of_args, merge(nonzero, none, of_dots))]
+        both = [*map(operator.or_, of_args, util.merge(nonzero, none, of_dots))]
 
-        def lifted(x: Value, has_batch: bool, wanted: bool) -> Value:
-            return move_batch(x, size, 0 if has_batch else None) if wanted else x
+        def lifted(x: array.Value, has_batch: bool, wanted: bool) -> array.Value:
+            return transforms.move_batch(x, size, 0 if has_batch else None) if wanted else x
 
         primals = [*map(lifted, args, of_args, both)]
         found: list[bool] = []
 
-        def run(*xs: Value) -> list[Value]:
+        def run(*xs: array.Value) -> list[array.Value]:
             outs, found[:] = self.flat_vmap(size, both, xs)
             return outs
 
-        there = [*map(lifted, dots, of_dots, select_by(nonzero, both))]
-        tangents = with_zeros(nonzero, there, [x.aval for x in primals])
-        out_dots = select_by(out, jvp_flat(run, primals, tangents)[1])
-        return [*map(instantiate, out_dots)], select_by(out, found)
+        there = [*map(lifted, dots, of_dots, util.select_by(nonzero, both))]
+        tangents = transforms.with_zeros(nonzero, there, [x.aval for x in primals])
+        out_dots = util.select_by(out, transforms.jvp_flat(run, primals, tangents)[1])
+        return [*map(transforms.instantiate, out_dots)], util.select_by(out, found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fiveloop.core import ir
 from fiveloop.core.backend.gate import WholeCopy, array_copies
-from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import compiled, prepared
 
 
@@ -17,7 +17,7 @@ class InPlace:
     copies: tuple[WholeCopy, ...]
 
 
-def in_place(jaxpr: Jaxpr) -> InPlace:
+def in_place(jaxpr: ir.Jaxpr) -> InPlace:
     """How a program's loops stay in place. It is compiled only if a loop may update an array.
 
     >>> from fiveloop.core import make_jaxpr
@@ -33,6 +33,6 @@ def in_place(jaxpr: Jaxpr) -> InPlace:
     return InPlace(program.emission.value if used else None, tuple(copies))
 
 
-def ready_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+def ready_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr after all passes, as it is lowered; remembered on it."""
     return prepared(jaxpr).ready()

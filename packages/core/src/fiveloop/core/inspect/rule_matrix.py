@@ -10,8 +10,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Literal
 
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.rules import COLUMNS, PureAbstractEval, Refusal, RuleTable, abstract_eval_rules
+from fiveloop.core import ir, rules
 
 Status = Literal["rule", "fact", "default", "refused", "blank"]
 
@@ -84,7 +83,7 @@ class Matrix:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        lines = [["", *[column.column for column in COLUMNS]]]
+        lines = [["", *[column.column for column in rules.COLUMNS]]]
         lines += [[row.name, *[cell.status for cell in row]] for row in self.rows]
         widths = [max(map(len, entries)) for entries in zip(*lines, strict=True)]
         return "\n".join(
@@ -95,7 +94,7 @@ class Matrix:
 
 def matrix() -> Matrix:
     """What every transform does with every primitive that has been defined; a column or row added shows by itself."""
-    return Matrix(tuple(_row(prim) for prim in abstract_eval_rules))
+    return Matrix(tuple(_row(prim) for prim in rules.abstract_eval_rules))
 
 
 def row(name: str) -> Row:
@@ -103,7 +102,7 @@ def row(name: str) -> Row:
 
     Raises ValueError, with the names that are like it, if no primitive has that name.
     """
-    known = {prim.name: prim for prim in abstract_eval_rules}
+    known = {prim.name: prim for prim in rules.abstract_eval_rules}
     if name not in known:
         close = ", ".join(difflib.get_close_matches(name, known))
         advice = f"those most like it: {close}" if close else "`matrix()` shows them all"
@@ -113,13 +112,13 @@ def row(name: str) -> Row:
     return _row(known[name])
 
 
-def _row(prim: Primitive[Any]) -> Row:
-    return Row(prim.name, tuple(_cell(column, prim) for column in COLUMNS))
+def _row(prim: ir.Primitive[Any]) -> Row:
+    return Row(prim.name, tuple(_cell(column, prim) for column in rules.COLUMNS))
 
 
-def _cell(column: RuleTable[Any], prim: Primitive[Any]) -> Cell:
+def _cell(column: rules.RuleTable[Any], prim: ir.Primitive[Any]) -> Cell:
     cell = column.cell(prim)
-    if isinstance(cell, Refusal):
+    if isinstance(cell, rules.Refusal):
         return Cell(column.column, "refused", reason=cell.why)
     if callable(cell):
         return Cell(column.column, "rule", tuple(places(cell)))
@@ -130,7 +129,7 @@ def _cell(column: RuleTable[Any], prim: Primitive[Any]) -> Cell:
 
 def places(rule: Callable[..., Any]) -> list[Place]:
     """Where a rule is written: itself, and what it was made from if that stands in another file."""
-    if isinstance(rule, PureAbstractEval):
+    if isinstance(rule, rules.PureAbstractEval):
         rule = rule.types
     code = _code(rule)
     if code is None:

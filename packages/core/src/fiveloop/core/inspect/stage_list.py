@@ -12,18 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fiveloop.core import errors, ir, transforms, util
 from fiveloop.core.api.staging import make_jaxpr
-from fiveloop.core.errors import RuleError, TypecheckError
-from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.lower.dispatch import compiled, prepared
 from fiveloop.core.passes import Pass, all_passes
-from fiveloop.core.transforms.jvp import jvp_jaxpr
-from fiveloop.core.transforms.linearize import linearize_jaxpr
-from fiveloop.core.transforms.transpose import transpose_jaxpr
-from fiveloop.core.transforms.typecheck import typecheck
-from fiveloop.core.util import Mask
 
-Content = Jaxpr | str
+Content = ir.Jaxpr | str
 LAST = "stablehlo"
 """Where `stages` stops unless told otherwise: compiling costs time, so it is done on request."""
 
@@ -39,7 +33,7 @@ class Stage:
     @property
     def suffix(self) -> str:
         """The ending of the file that holds this stage."""
-        if isinstance(self.content, Jaxpr):
+        if isinstance(self.content, ir.Jaxpr):
             return ".jaxpr"
         return {"stablehlo": ".mlir", "hlo": ".hlo"}.get(self.name, ".txt")
 
@@ -86,15 +80,15 @@ class Stages:
     def __len__(self) -> int:
         return len(self.found)
 
-    def jaxpr(self, name: str) -> Jaxpr:
+    def jaxpr(self, name: str) -> ir.Jaxpr:
         """A stage that a later one is made from."""
         content = self[name]
-        if isinstance(content, Jaxpr):
+        if isinstance(content, ir.Jaxpr):
             return content
         raise NoStage(f"there is no stage `{name}` to make it from")
 
     @property
-    def ready(self) -> Jaxpr:
+    def ready(self) -> ir.Jaxpr:
         """The last jaxpr on the way to the machine."""
         done = {p.name for p in all_passes()}
         passed = [name for name in self.names if name in done]
@@ -138,7 +132,7 @@ def stages(
         names = ", ".join(rule.name for rule in rules)
         raise ValueError(f"stages: expected `upto` to name a stage, one of {names}; got {upto!r}")
     jaxpr = make_jaxpr(fun)(*args)
-    typecheck(jaxpr)
+    transforms.typecheck(jaxpr)
     made = Stages([Stage("trace", "the program as the function was traced", jaxpr)])
     for rule in rules[1:] if last != "trace" else []:
         made.found.append(_made(rule, made))
@@ -152,11 +146,11 @@ def stages(
 def _made(rule: StageRule, before: Stages) -> Stage:
     try:
         content = rule.make(before)
-        if isinstance(content, Jaxpr):
-            typecheck(content)
-    except TypecheckError:
+        if isinstance(content, ir.Jaxpr):
+            transforms.typecheck(content)
+    except errors.TypecheckError:
         raise
-    except (NoStage, RuleError) as reason:
+    except (NoStage, errors.RuleError) as reason:
         content = f"none: {reason}"
     return Stage(rule.name, rule.title, content)
 
@@ -182,15 +176,15 @@ def all_rules() -> list[StageRule]:
     return ordered
 
 
-def _after_pass(step: Pass) -> Callable[[Stages], Jaxpr]:
-    def make(before: Stages) -> Jaxpr:
+def _after_pass(step: Pass) -> Callable[[Stages], ir.Jaxpr]:
+    def make(before: Stages) -> ir.Jaxpr:
         jaxpr = before.ready
         return step.run(jaxpr) if step.applies(jaxpr) else jaxpr
 
     return make
 
 
-def _nonzero(jaxpr: Jaxpr) -> Mask:
+def _nonzero(jaxpr: ir.Jaxpr) -> util.Mask:
     """Which inputs are differentiated: all that can be."""
     mask = tuple(aval.differentiable for aval in jaxpr.in_avals)
     if not any(mask):
@@ -198,27 +192,27 @@ def _nonzero(jaxpr: Jaxpr) -> Mask:
     return mask
 
 
-def _jvp(before: Stages) -> Jaxpr:
+def _jvp(before: Stages) -> ir.Jaxpr:
     jaxpr = before.jaxpr("trace")
-    return jvp_jaxpr(jaxpr, _nonzero(jaxpr))[0]
+    return transforms.jvp_jaxpr(jaxpr, _nonzero(jaxpr))[0]
 
 
-def _known(before: Stages) -> Jaxpr:
+def _known(before: Stages) -> ir.Jaxpr:
     jaxpr = before.jaxpr("trace")
-    return linearize_jaxpr(jaxpr, _nonzero(jaxpr))[0]
+    return transforms.linearize_jaxpr(jaxpr, _nonzero(jaxpr))[0]
 
 
-def _linear(before: Stages) -> Jaxpr:
+def _linear(before: Stages) -> ir.Jaxpr:
     jaxpr = before.jaxpr("trace")
-    return linearize_jaxpr(jaxpr, _nonzero(jaxpr))[1]
+    return transforms.linearize_jaxpr(jaxpr, _nonzero(jaxpr))[1]
 
 
-def _transposed(before: Stages) -> Jaxpr:
+def _transposed(before: Stages) -> ir.Jaxpr:
     jaxpr = before.jaxpr("trace")
     nonzero = _nonzero(jaxpr)
-    linear, num_res = before.jaxpr("linear"), linearize_jaxpr(jaxpr, nonzero)[3]
+    linear, num_res = before.jaxpr("linear"), transforms.linearize_jaxpr(jaxpr, nonzero)[3]
     mask = (False,) * num_res + (True,) * sum(nonzero)
-    return transpose_jaxpr(linear, mask, (True,) * len(linear.outvars))[0]
+    return transforms.transpose_jaxpr(linear, mask, (True,) * len(linear.outvars))[0]
 
 
 _DERIVATIVES = (

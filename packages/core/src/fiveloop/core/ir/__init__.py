@@ -1,3 +1,73 @@
 """The IR: types, effects, jaxprs, and how they print; the printer is loaded with the rest."""
 
 from fiveloop.core.ir import pretty
+
+from .avals import Aval, ShapedArray, is_inexact, short_dtype
+from .axes import (
+    NamedAxis,
+    NamedAxisEffect,
+    axes_in,
+    axes_of,
+    batch_axis,
+    params_with_axes,
+    unbound,
+)
+from .dims import (
+    Dim,
+    Shape,
+    broadcast_shapes,
+    is_constant,
+    is_dim,
+    is_empty,
+    is_more,
+    is_one,
+    same_dim,
+    same_shape,
+    size_of,
+    strided_size,
+)
+from .effects import (
+    Effect,
+    Effects,
+    NO_EFFECTS,
+    PositionalEffect,
+    effects_text,
+    map_positions,
+    mutated_positions,
+)
+from .graph import (
+    acts,
+    changed_refs,
+    invariant,
+    makers,
+    must_stay,
+    mutated,
+    needed,
+    prune,
+    reachable,
+    touched_refs,
+    users,
+)
+from .interpret import Environment, Step
+from .jaxpr import (
+    Atom,
+    Constant,
+    Eqn,
+    Jaxpr,
+    Label,
+    Literal,
+    NO_PARAMS,
+    NoParams,
+    Primitive,
+    Var,
+    all_atoms,
+    effects_of,
+    is_scalar,
+    jaxprs_in,
+    used_vars,
+    vars_in_order,
+    with_jaxprs,
+)
+from .pretty import Names, define_printer, format_params
+from .rewrite import copied_eqns, inlined, rename, renamed, replaced
+from .source import Source, function_source, is_internal, user_source

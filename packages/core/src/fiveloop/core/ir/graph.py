@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
+from fiveloop.core.ir import avals, effects
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, used_vars, vars_in_order
 
 
@@ -39,7 +38,7 @@ def users(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
 
 def changed_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation changes."""
-    return used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
+    return used_vars([eqn.invars[k] for k in effects.mutated_positions(eqn.effects)])
 
 
 def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
@@ -49,7 +48,7 @@ def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
 
 def touched_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation has an effect on, if only that of reading."""
-    positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
+    positional = [e for e in eqn.effects if isinstance(e, effects.PositionalEffect)]
     return used_vars([eqn.invars[e.position] for e in positional])
 
 
@@ -60,7 +59,7 @@ def must_stay(eqn: Eqn) -> bool:
 
 def acts(eqn: Eqn) -> bool:
     """Whether an equation does something that is no change of a Ref, and that must happen."""
-    return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)
+    return any(not e.droppable and not isinstance(e, effects.PositionalEffect) for e in eqn.effects)
 
 
 Keep = Callable[[Eqn, set[Var]], Eqn | None]
@@ -106,7 +105,7 @@ def invariant(eqns: Iterable[Eqn], fixed: Collection[Var]) -> set[Var]:
 def reachable(
     jaxpr: Jaxpr,
     seeds: Collection[Var],
-    carries: Callable[[Aval], bool] = lambda aval: True,
+    carries: Callable[[avals.Aval], bool] = lambda aval: True,
     fixed: Collection[Var] = (),
     *,
     created: bool = False,

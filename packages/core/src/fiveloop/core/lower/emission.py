@@ -12,9 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from fiveloop.core.backend import hlo
-from fiveloop.core.backend.client import jaxlib_version
-from fiveloop.core.backend.hlo import IRValue
+from fiveloop.core.backend import hlo, options
 
 
 class Emission(Enum):
@@ -34,14 +32,14 @@ class Emission(Enum):
 
 def ladder(platform: str) -> tuple[Emission, ...]:
     """The ways to try, best first."""
-    if platform == "cpu" and jaxlib_version() < (0, 12):
+    if platform == "cpu" and options.jaxlib_version() < (0, 12):
         return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
     return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
 
 
 def emit_order(
-    b: hlo.Builder, emission: Emission, operands: Sequence[IRValue], fixed: Sequence[bool]
-) -> list[IRValue]:
+    b: hlo.Builder, emission: Emission, operands: Sequence[hlo.IRValue], fixed: Sequence[bool]
+) -> list[hlo.IRValue]:
     """Write `order(index, *values)`; the index does not come back. `fixed` says which operands are constants."""
     index, *values = operands
     match emission:
@@ -55,10 +53,10 @@ def emit_order(
 
 def guarded(
     b: hlo.Builder,
-    place: IRValue,
-    read: Callable[[], list[IRValue]],
+    place: hlo.IRValue,
+    read: Callable[[], list[hlo.IRValue]],
     results: Sequence[hlo.TypeSpec],
-) -> list[IRValue]:
+) -> list[hlo.IRValue]:
     """A read at a place, in an `if` that is always taken: the place with its lowest bit set is not zero.
 
     XLA may write an array a second time where it is read, to read from that; then it copies what is written to. It
@@ -70,15 +68,15 @@ def guarded(
     odd = hlo.or_(b, place, _number(b, place, 1))
     true = hlo.compare(b, odd, _number(b, place, 0), "NE")
 
-    def unreached() -> list[IRValue]:
+    def unreached() -> list[hlo.IRValue]:
         return [hlo.constant(b, np.asarray(7).astype(d), shape, d) for shape, d in results]
 
     return hlo.if_(b, true, read, unreached, results)
 
 
 def _scalar_if(
-    b: hlo.Builder, index: IRValue, values: Sequence[IRValue], fixed: Sequence[bool]
-) -> list[IRValue]:
+    b: hlo.Builder, index: hlo.IRValue, values: Sequence[hlo.IRValue], fixed: Sequence[bool]
+) -> list[hlo.IRValue]:
     """All values through one `if` that is always taken.
 
     A constant in a branch would make XLA turn the `if` into selects. So constants stay outside, and are selected
@@ -87,7 +85,7 @@ def _scalar_if(
     moving = [index, *[v for v, f in zip(values, fixed, strict=True) if not f]]
     true = hlo.compare(b, index, hlo.constant(b, np.asarray(0), (), index.dtype), "GE")
 
-    def unreached() -> list[IRValue]:
+    def unreached() -> list[hlo.IRValue]:
         return [_number(b, v, 7) for v in moving]
 
     counter, *passed = hlo.if_(
@@ -101,5 +99,5 @@ def _scalar_if(
     ]
 
 
-def _number(b: hlo.Builder, like: IRValue, number: int) -> IRValue:
+def _number(b: hlo.Builder, like: hlo.IRValue, number: int) -> hlo.IRValue:
     return hlo.constant(b, np.asarray(number).astype(like.dtype), like.shape, like.dtype)

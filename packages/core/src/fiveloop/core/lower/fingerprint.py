@@ -11,9 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Label, Var, is_scalar
-from fiveloop.core.util import exact_key
+from fiveloop.core import ir, util
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +19,11 @@ class Form:
     """A hashable key, and the constants that it leaves open, numbered by where they occur first."""
 
     key: Hashable
-    consts: list[Constant]
+    consts: list[ir.Constant]
     has_labels: bool = False
 
 
-def form_of(jaxpr: Jaxpr) -> Form | None:
+def form_of(jaxpr: ir.Jaxpr) -> Form | None:
     """The form of a jaxpr, or None if something in its params cannot be compared.
 
     >>> from fiveloop.core import make_jaxpr
@@ -46,39 +44,39 @@ class _Writer:
     """Numbers constants, labels and nested jaxprs in the order in which they are met."""
 
     def __init__(self) -> None:
-        self.consts: dict[int, Constant] = {}
+        self.consts: dict[int, ir.Constant] = {}
         self._const_numbers: dict[int, int] = {}
-        self._jaxprs: dict[Jaxpr, int] = {}
-        self._labels: dict[Label, int] = {}
+        self._jaxprs: dict[ir.Jaxpr, int] = {}
+        self._labels: dict[ir.Label, int] = {}
 
     @property
     def has_labels(self) -> bool:
         """Whether something is compared by identity, with what lies outside too."""
         return bool(self._labels)
 
-    def jaxpr(self, jaxpr: Jaxpr) -> Hashable:
+    def jaxpr(self, jaxpr: ir.Jaxpr) -> Hashable:
         """The inputs' types, the equations and the results; a jaxpr met before is its number."""
         if jaxpr in self._jaxprs:
             return self._jaxprs[jaxpr]
         self._jaxprs[jaxpr] = len(self._jaxprs)
-        places: dict[Var, int] = {v: k for k, v in enumerate(jaxpr.invars)}
+        places: dict[ir.Var, int] = {v: k for k, v in enumerate(jaxpr.invars)}
         eqns = tuple([self._eqn(eqn, places) for eqn in jaxpr.eqns])
         outs = tuple([self._atom(a, places) for a in jaxpr.outvars])
         return (tuple(jaxpr.in_avals), eqns, outs)
 
-    def _eqn(self, eqn: Eqn, places: dict[Var, int]) -> Hashable:
+    def _eqn(self, eqn: ir.Eqn, places: dict[ir.Var, int]) -> Hashable:
         operands = tuple([self._atom(a, places) for a in eqn.invars])
         params = self.param(eqn.params)
-        avals: list[Aval] = []
+        avals: list[ir.Aval] = []
         for v in eqn.outvars:
             places[v] = len(places)
             avals.append(v.aval)
         return (eqn.primitive, operands, params, *avals)
 
-    def _atom(self, atom: Atom, places: dict[Var, int]) -> Hashable:
-        if isinstance(atom, Var):
+    def _atom(self, atom: ir.Atom, places: dict[ir.Var, int]) -> Hashable:
+        if isinstance(atom, ir.Var):
             return places[atom]
-        if is_scalar(atom):
+        if ir.is_scalar(atom):
             return (atom.aval, atom.value.host.tobytes())  # type: ignore[attr-defined]  # a scalar has its number
         number = self._const_numbers.setdefault(id(atom.value), len(self._const_numbers))
         self.consts[number] = atom.value
@@ -87,12 +85,12 @@ class _Writer:
     def param(self, x: Any) -> Hashable:
         """A param such that equal keys mean equal programs: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
         kind = type(x)
-        found = exact_key(x, self.param)
+        found = util.exact_key(x, self.param)
         if found is not None:
             return found
-        if isinstance(x, Jaxpr):
+        if isinstance(x, ir.Jaxpr):
             return self.jaxpr(x)
-        if isinstance(x, Label):
+        if isinstance(x, ir.Label):
             return ("label", self._labels.setdefault(x, len(self._labels)))
         if is_dataclass(kind) and kind.__eq__ is not object.__eq__:
             return (kind, *[self.param(getattr(x, name)) for name in _field_names(kind)])

@@ -8,14 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fiveloop.core.backend import hlo
-from fiveloop.core.backend.host_calls import HostFunction, host_call
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.interpret import Environment
-from fiveloop.core.ir.jaxpr import Atom, Constant, Eqn, Jaxpr, Literal, Var, is_scalar, used_vars
+from fiveloop.core import ir, rules
+from fiveloop.core.backend import hlo, host_calls
 from fiveloop.core.lower.emission import Emission, emit_order, guarded
 from fiveloop.core.lower.fingerprint import form_of
-from fiveloop.core.rules import lower_rules
 
 IRValue = hlo.IRValue
 
@@ -30,7 +26,7 @@ class _Module:
     functions: dict[Hashable, str] = field(default_factory=dict)
     uses_order: bool = False
     computed: set[object] = field(default_factory=set)
-    host_functions: list[HostFunction] = field(default_factory=list)
+    host_functions: list[host_calls.HostFunction] = field(default_factory=list)
     written: set[str] = field(default_factory=set)  # arrays that an update has given
     mark: IRValue | None = None  # the counter as an order has given it
 
@@ -57,8 +53,8 @@ class LowerContext:
         self,
         module: _Module,
         consts: dict[int, IRValue],
-        avals_in: Sequence[Aval] = (),
-        avals_out: Sequence[Aval] = (),
+        avals_in: Sequence[ir.Aval] = (),
+        avals_out: Sequence[ir.Aval] = (),
         fixed: set[str] | None = None,
     ) -> None:
         self._module = module
@@ -104,11 +100,11 @@ class LowerContext:
 
     def host_call(
         self,
-        fun: HostFunction,
+        fun: host_calls.HostFunction,
         operands: Sequence[IRValue],
         *,
         has_side_effect: bool,
-        avals: Sequence[Aval] | None = None,
+        avals: Sequence[ir.Aval] | None = None,
     ) -> list[IRValue]:
         """Call a Python function when the program gets here; it gives arrays of the types of the equation's results.
 
@@ -116,7 +112,7 @@ class LowerContext:
         """
         functions = self._module.host_functions
         functions.append(fun)
-        return host_call(
+        return host_calls.host_call(
             self.b,
             self.platform,
             len(functions) - 1,
@@ -125,7 +121,7 @@ class LowerContext:
             has_side_effect=has_side_effect,
         )
 
-    def inline(self, jaxpr: Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
+    def inline(self, jaxpr: ir.Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
@@ -133,7 +129,7 @@ class LowerContext:
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
 
-    def _step(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:
+    def _step(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
         ctx = LowerContext(
             self._module,
             self._consts,
@@ -146,11 +142,11 @@ class LowerContext:
             self._fixed.update(x.name for x in results)
         return results
 
-    def _lowered(self, eqn: Eqn, operands: list[IRValue]) -> list[IRValue]:
+    def _lowered(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
         """An equation by its rule; a read of an array that has been written in this function guarded, if asked for."""
 
         def run() -> list[IRValue]:
-            return list(lower_rules[eqn.primitive](self, operands, eqn.params))
+            return list(rules.lower_rules[eqn.primitive](self, operands, eqn.params))
 
         if not self._module.emission.guards:
             return run()
@@ -170,7 +166,7 @@ class LowerContext:
         written.update(y.name for x, y in zip(xs, outs, strict=True) if x.name in written)
         return outs
 
-    def call(self, jaxpr: Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
+    def call(self, jaxpr: ir.Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
         key = (name, jaxpr.remember("body", lambda: _body_key(jaxpr)))
         if key not in self._module.functions:
@@ -179,7 +175,7 @@ class LowerContext:
         hidden = [self._consts[id(c)] for c in jaxpr.consts]
         return self.b.call(symbol, [*hidden, *args], [(a.shape, a.dtype) for a in jaxpr.out_avals])
 
-    def _function(self, jaxpr: Jaxpr, name: str) -> str:
+    def _function(self, jaxpr: ir.Jaxpr, name: str) -> str:
         consts = jaxpr.consts
         specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *jaxpr.in_avals]]
 
@@ -189,36 +185,36 @@ class LowerContext:
 
         return self.b.function(name or "call", specs, body=body)
 
-    def constant(self, literal: Literal) -> IRValue:
+    def constant(self, literal: ir.Literal) -> IRValue:
         """A constant of the jaxpr: a number is written out, an array is a hidden argument."""
-        if is_scalar(literal):
+        if ir.is_scalar(literal):
             number = hlo.constant(self.b, np.asarray(literal.value.host), (), literal.aval.dtype)  # type: ignore[attr-defined]
             self._fixed.add(number.name)
             return number
         return self._consts[id(literal.value)]
 
 
-class _Names(Environment[IRValue]):
+class _Names(ir.Environment[IRValue]):
     """The operations that variables stand for while a jaxpr is written."""
 
     __slots__ = ("ctx",)
 
-    def __init__(self, ctx: LowerContext, pairs: Iterable[tuple[Var, IRValue]]) -> None:
+    def __init__(self, ctx: LowerContext, pairs: Iterable[tuple[ir.Var, IRValue]]) -> None:
         super().__init__(pairs)
         self.ctx = ctx
 
-    def read(self, atom: Atom) -> IRValue:
+    def read(self, atom: ir.Atom) -> IRValue:
         """The operation that an atom stands for."""
-        return self[atom] if isinstance(atom, Var) else self.ctx.constant(atom)
+        return self[atom] if isinstance(atom, ir.Var) else self.ctx.constant(atom)
 
 
-def _body_key(jaxpr: Jaxpr) -> Hashable:
+def _body_key(jaxpr: ir.Jaxpr) -> Hashable:
     """Equal for jaxprs that are written as one function; the jaxpr itself if the program outside has a say in it."""
     form = form_of(jaxpr)
     return jaxpr if form is None or form.has_labels else form.key
 
 
-def _const_env(consts: Sequence[Constant], args: Sequence[IRValue]) -> dict[int, IRValue]:
+def _const_env(consts: Sequence[ir.Constant], args: Sequence[IRValue]) -> dict[int, IRValue]:
     return {id(c): arg for c, arg in zip(consts, args, strict=False)}
 
 
@@ -227,12 +223,12 @@ class Lowered:
     """A module's text, with what it takes: the hidden constants, then the arguments kept."""
 
     text: str
-    consts: list[Constant]
+    consts: list[ir.Constant]
     kept: list[bool]
-    in_avals: list[Aval]
-    out_avals: list[Aval]
+    in_avals: list[ir.Aval]
+    out_avals: list[ir.Aval]
     uses_order: bool
-    host_functions: list[HostFunction]
+    host_functions: list[host_calls.HostFunction]
 
     @property
     def updates_in_loops(self) -> bool:
@@ -242,7 +238,7 @@ class Lowered:
 
 
 def lower_jaxpr(
-    jaxpr: Jaxpr,
+    jaxpr: ir.Jaxpr,
     platform: str,
     emission: Emission,
     name: str = "main",
@@ -257,7 +253,7 @@ def lower_jaxpr(
     b = hlo.Builder(name)
     module = _Module(b, platform, emission)
     consts = jaxpr.consts
-    used = used_vars([a for eqn in jaxpr.eqns for a in eqn.invars]) | used_vars(jaxpr.outvars)
+    used = ir.used_vars([a for eqn in jaxpr.eqns for a in eqn.invars]) | ir.used_vars(jaxpr.outvars)
     kept = [v in used for v in jaxpr.invars]
     taken = [v for v, k in zip(jaxpr.invars, kept, strict=True) if k]
 

@@ -12,95 +12,68 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import ArrayLike, Scalar, Value
+from fiveloop.core import array, errors, ir, promotion, rules, trace
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.errors import shape_str
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import Dim, Shape, is_constant, is_one, same_dim, same_shape, size_of
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.check import (
-    array_avals,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    canonical_shape,
-    check_kind,
-)
-from fiveloop.core.primitives.convert import convert, counted, operand
-from fiveloop.core.primitives.costs import moving_cost, reduction_cost
-from fiveloop.core.promotion import (
-    Typed,
-    is_python_number,
-    python_number,
-    python_typed,
-    wide_for_sums,
-)
-from fiveloop.core.rules import (
-    NOT_LINEAR,
-    Batch,
-    Jvp,
-    Operand,
-    Refusal,
-    Tangent,
-    Transpose,
-    Zero,
-    define,
-    pure,
-)
-from fiveloop.core.trace.tracer import bind, bind1
+from fiveloop.core.primitives import check, convert, costs
 
 
-def jvp_of_one(prim: Primitive[Any], tangent: Callable[[Value, Value, Value, Any], Tangent]) -> Jvp:
+def jvp_of_one(
+    prim: ir.Primitive[Any],
+    tangent: Callable[[array.Value, array.Value, array.Value, Any], rules.Tangent],
+) -> rules.Jvp:
     """The jvp of a primitive of one operand and one result, from `tangent(t, out, x, p)`."""
 
     def rule(
-        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
-    ) -> tuple[list[Value], list[Tangent]]:
+        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[array.Value], list[rules.Tangent]]:
         (x,), (t,) = primals, tangents
-        out = bind1(prim, x, params=p)
-        return [out], [Zero(out.aval.tangent()) if isinstance(t, Zero) else tangent(t, out, x, p)]
+        out = trace.bind1(prim, x, params=p)
+        return [out], [
+            rules.Zero(out.aval.tangent()) if isinstance(t, rules.Zero) else tangent(t, out, x, p)
+        ]
 
     return rule
 
 
-def linear_jvp(prim: Primitive[Any]) -> Jvp:
+def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
     """The jvp of a primitive that is linear in all its operands together: itself."""
 
     def rule(
-        primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
-    ) -> tuple[list[Value], list[Tangent]]:
-        outs = bind(prim, *primals, params=p)
-        if all(isinstance(t, Zero) for t in tangents):
-            return outs, [Zero(out.aval.tangent()) for out in outs]
-        return outs, [*bind(prim, *map(instantiate, tangents), params=p)]
+        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        outs = trace.bind(prim, *primals, params=p)
+        if all(isinstance(t, rules.Zero) for t in tangents):
+            return outs, [rules.Zero(out.aval.tangent()) for out in outs]
+        return outs, [*trace.bind(prim, *map(instantiate, tangents), params=p)]
 
     return rule
 
 
-def linear_transpose(back: Any) -> Transpose:
+def linear_transpose(back: Any) -> rules.Transpose:
     """The transpose of a one-operand primitive from `back(ct, aval, p)`, with the operand's type."""
 
-    def rule(cts: Sequence[Tangent], operands: Sequence[Operand], p: Any) -> list[Tangent | None]:
+    def rule(
+        cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: Any
+    ) -> list[rules.Tangent | None]:
         (ct,), (x,) = cts, operands
-        return [Zero(x.aval)] if isinstance(ct, Zero) else [back(ct, x.aval, p)]
+        return [rules.Zero(x.aval)] if isinstance(ct, rules.Zero) else [back(ct, x.aval, p)]
 
     return rule
 
 
-def batch_in_front(prim: Primitive[Any], batched: Callable[[Any, Dim], Any]) -> Batch:
+def batch_in_front(prim: ir.Primitive[Any], batched: Callable[[Any, ir.Dim], Any]) -> rules.Batch:
     """The batching rule that puts the batch axis of all operands and results in front, under `batched(p, size)`."""
 
     def rule(
-        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[Value], list[int | None]]:
-        outs = bind(prim, *broadcast_batch(operands, dims, size), params=batched(p, size))
+        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[array.Value], list[int | None]]:
+        outs = trace.bind(prim, *broadcast_batch(operands, dims, size), params=batched(p, size))
         return outs, [0] * len(outs)
 
     return rule
 
 
-def along_next_axis(p: Any, size: Dim) -> Any:
+def along_next_axis(p: Any, size: ir.Dim) -> Any:
     """Params whose `axis` counts one more axis in front."""
     return replace(p, axis=p.axis + 1)
 
@@ -112,14 +85,14 @@ def along_next_axis(p: Any, size: Dim) -> Any:
 class BroadcastParams:
     """The result's shape, and the axis of it that each axis of the operand becomes."""
 
-    shape: Shape
+    shape: ir.Shape
     dims: tuple[int, ...]
 
 
-broadcast_in_dim_p: Primitive[BroadcastParams] = Primitive("broadcast_in_dim")
+broadcast_in_dim_p: ir.Primitive[BroadcastParams] = ir.Primitive("broadcast_in_dim")
 
 
-def broadcast_in_dim(x: ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Value:
+def broadcast_in_dim(x: array.ArrayLike, shape: Any, dims: Sequence[int] = ()) -> array.Value:
     """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1.
 
     ValueError if an axis of `x` has another size than 1 and than its axis of `shape`.
@@ -128,50 +101,55 @@ def broadcast_in_dim(x: ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Valu
     [[1. 1. 1.]
      [2. 2. 2.]]
     """
-    value = operand("broadcast_in_dim", "x", x)
-    out = canonical_shape("broadcast_in_dim", shape)
-    places = canonical_axes("broadcast_in_dim", dims, len(out), "dims")
-    if places == tuple(range(len(out))) and same_shape(value.shape, out):
+    value = convert.operand("broadcast_in_dim", "x", x)
+    out = check.canonical_shape("broadcast_in_dim", shape)
+    places = check.canonical_axes("broadcast_in_dim", dims, len(out), "dims")
+    if places == tuple(range(len(out))) and ir.same_shape(value.shape, out):
         return value
-    return bind1(broadcast_in_dim_p, value, params=BroadcastParams(out, places))
+    return trace.bind1(broadcast_in_dim_p, value, params=BroadcastParams(out, places))
 
 
-def broadcast_to(x: ArrayLike, shape: Any) -> Value:
+def broadcast_to(x: array.ArrayLike, shape: Any) -> array.Value:
     """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
-    value = operand("broadcast_to", "x", x)
-    out = canonical_shape("broadcast_to", shape)
+    value = convert.operand("broadcast_to", "x", x)
+    out = check.canonical_shape("broadcast_to", shape)
     ends = out[len(out) - value.ndim :]
     if value.ndim > len(out) or not all(
-        is_one(d) or same_dim(d, k) for d, k in zip(value.shape, ends, strict=True)
+        ir.is_one(d) or ir.same_dim(d, k) for d, k in zip(value.shape, ends, strict=True)
     ):
-        bad_value(f"broadcast_to: cannot broadcast {shape_str(value.shape)} to {shape_str(out)}")
+        check.bad_value(
+            f"broadcast_to: cannot broadcast {errors.shape_str(value.shape)} to {errors.shape_str(out)}"
+        )
     return broadcast_in_dim(value, out, range(len(out) - value.ndim, len(out)))
 
 
-def _broadcast_aval(avals: Sequence[Aval], p: BroadcastParams) -> list[Aval]:
-    (x,) = array_avals("broadcast_in_dim", avals, 1)
+def _broadcast_aval(avals: Sequence[ir.Aval], p: BroadcastParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("broadcast_in_dim", avals, 1)
     fits = len(p.dims) == x.ndim and all(a < b for a, b in zip(p.dims, p.dims[1:], strict=False))
     if not fits or any(
-        not (is_one(d) or same_dim(d, p.shape[k])) for d, k in zip(x.shape, p.dims, strict=True)
+        not (ir.is_one(d) or ir.same_dim(d, p.shape[k]))
+        for d, k in zip(x.shape, p.dims, strict=True)
     ):
-        bad_value(
-            f"broadcast_in_dim: expected `dims` to place each axis of {shape_str(x.shape)}, in order, "
-            f"on an axis of {shape_str(p.shape)} of its size, got dims {p.dims}"
+        check.bad_value(
+            f"broadcast_in_dim: expected `dims` to place each axis of {errors.shape_str(x.shape)}, in order, "
+            f"on an axis of {errors.shape_str(p.shape)} of its size, got dims {p.dims}"
         )
     return [x.update(shape=p.shape)]
 
 
-def _broadcast_back(ct: Value, aval: Aval, p: BroadcastParams) -> Value:
+def _broadcast_back(ct: array.Value, aval: ir.Aval, p: BroadcastParams) -> array.Value:
     """Sum over the axes that were added, and over those that were repeated."""
-    repeated = {k for d, k in zip(aval.shape, p.dims, strict=True) if not same_dim(d, p.shape[k])}
+    repeated = {
+        k for d, k in zip(aval.shape, p.dims, strict=True) if not ir.same_dim(d, p.shape[k])
+    }
     summed = [k for k in range(len(p.shape)) if k not in p.dims or k in repeated]
     return reshape(reduce_sum(ct, summed), aval.shape)
 
 
-define(
+rules.define(
     broadcast_in_dim_p,
-    abstract_eval=pure(_broadcast_aval),
-    cost=moving_cost(_broadcast_aval),
+    abstract_eval=rules.pure(_broadcast_aval),
+    cost=costs.moving_cost(_broadcast_aval),
     lower=lambda ctx, xs, p: [hlo.broadcast_in_dim(ctx.b, xs[0], p.shape, p.dims)],
     jvp=linear_jvp(broadcast_in_dim_p),
     transpose=linear_transpose(_broadcast_back),
@@ -183,46 +161,48 @@ define(
 )
 
 
-def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
+def full(shape: Any, value: array.ArrayLike, dtype: Any = None) -> array.Value:
     """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
-    return broadcast_in_dim(_fill_value(value, dtype), canonical_shape("full", shape), ())
+    return broadcast_in_dim(_fill_value(value, dtype), check.canonical_shape("full", shape), ())
 
 
-def _fill_value(value: ArrayLike, dtype: Any) -> Value:
-    if is_python_number(value):
-        typed = Typed(python_typed(value).dtype if dtype is None else np.dtype(dtype))
-        return python_number(value, typed, "full: argument `value`")
-    x = operand("full", "value", value)
+def _fill_value(value: array.ArrayLike, dtype: Any) -> array.Value:
+    if promotion.is_python_number(value):
+        typed = promotion.Typed(
+            promotion.python_typed(value).dtype if dtype is None else np.dtype(dtype)
+        )
+        return promotion.python_number(value, typed, "full: argument `value`")
+    x = convert.operand("full", "value", value)
     if x.shape:
-        bad_value(f"full: expected `value` to be a scalar, got {x.aval}")
-    return convert(x, x.dtype if dtype is None else dtype)
+        check.bad_value(f"full: expected `value` to be a scalar, got {x.aval}")
+    return convert.convert(x, x.dtype if dtype is None else dtype)
 
 
-def zeros(shape: Any, dtype: Any = np.float32) -> Value:
+def zeros(shape: Any, dtype: Any = np.float32) -> array.Value:
     """An array of zeros."""
     return full(shape, 0, dtype)
 
 
-def ones(shape: Any, dtype: Any = np.float32) -> Value:
+def ones(shape: Any, dtype: Any = np.float32) -> array.Value:
     """An array of ones."""
     return full(shape, 1, dtype)
 
 
-def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = None) -> Value:
+def full_like(x: array.ArrayLike, value: array.ArrayLike, dtype: Any = None) -> array.Value:
     """An array of the shape and dtype of `x` that holds one value everywhere."""
-    like = operand("full_like", "x", x)
+    like = convert.operand("full_like", "x", x)
     return full(like.shape, value, like.dtype if dtype is None else dtype)
 
 
-def zeros_of(aval: Aval) -> Value:
+def zeros_of(aval: ir.Aval) -> array.Value:
     """Zeros of a type; an axis-free one is a number on the host."""
-    zero = Scalar(np.zeros((), aval.dtype), aval.weak_type)
+    zero = array.Scalar(np.zeros((), aval.dtype), aval.weak_type)
     return broadcast_in_dim(zero, aval.shape, ())
 
 
-def instantiate(t: Tangent) -> Value:
+def instantiate(t: rules.Tangent) -> array.Value:
     """A tangent or cotangent as a value: zeros for a symbolic zero."""
-    return zeros_of(t.aval) if isinstance(t, Zero) else t
+    return zeros_of(t.aval) if isinstance(t, rules.Zero) else t
 
 
 # reshape
@@ -232,13 +212,13 @@ def instantiate(t: Tangent) -> Value:
 class ReshapeParams:
     """The result's shape."""
 
-    shape: Shape
+    shape: ir.Shape
 
 
-reshape_p: Primitive[ReshapeParams] = Primitive("reshape")
+reshape_p: ir.Primitive[ReshapeParams] = ir.Primitive("reshape")
 
 
-def reshape(x: ArrayLike, shape: Any) -> Value:
+def reshape(x: array.ArrayLike, shape: Any) -> array.Value:
     """The same elements, in row-major order, in another shape; one dim may be -1.
 
     ValueError if the shape has another number of elements.
@@ -247,43 +227,43 @@ def reshape(x: ArrayLike, shape: Any) -> Value:
     [[0 1 2]
      [3 4 5]]
     """
-    value = operand("reshape", "x", x)
+    value = convert.operand("reshape", "x", x)
     out = fill_in(value.shape, shape)
-    if same_shape(out, value.shape):
+    if ir.same_shape(out, value.shape):
         return value
-    return bind1(reshape_p, value, params=ReshapeParams(out))
+    return trace.bind1(reshape_p, value, params=ReshapeParams(out))
 
 
-def fill_in(old: Shape, shape: Any) -> Shape:
+def fill_in(old: ir.Shape, shape: Any) -> ir.Shape:
     """The shape asked for, with a -1 replaced by what is left."""
     new = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
-    free = [k for k, d in enumerate(new) if is_constant(d) and d == -1]
+    free = [k for k, d in enumerate(new) if ir.is_constant(d) and d == -1]
     if not free:
-        return canonical_shape("reshape", new)
-    known = canonical_shape("reshape", [d for k, d in enumerate(new) if k not in free])
-    count, total = size_of(known), size_of(old)
+        return check.canonical_shape("reshape", new)
+    known = check.canonical_shape("reshape", [d for k, d in enumerate(new) if k not in free])
+    count, total = ir.size_of(known), ir.size_of(old)
     if len(free) > 1 or count == 0 or total % count:
-        bad_value(
-            f"reshape: cannot find the dim -1 in {new} for an array of shape {shape_str(old)}"
+        check.bad_value(
+            f"reshape: cannot find the dim -1 in {new} for an array of shape {errors.shape_str(old)}"
         )
     return (*new[: free[0]], total // count, *new[free[0] + 1 :])
 
 
-def reshape_aval(avals: Sequence[Aval], p: ReshapeParams) -> list[Aval]:
+def reshape_aval(avals: Sequence[ir.Aval], p: ReshapeParams) -> list[ir.Aval]:
     """The type of an array in another shape; ValueError if that has another number of elements."""
-    (x,) = array_avals("reshape", avals, 1)
-    if not same_dim(size_of(x.shape), size_of(p.shape)):
-        bad_value(
-            f"reshape: expected a shape of {size_of(x.shape)} elements for an array of shape "
-            f"{shape_str(x.shape)}, got {shape_str(p.shape)}"
+    (x,) = check.array_avals("reshape", avals, 1)
+    if not ir.same_dim(ir.size_of(x.shape), ir.size_of(p.shape)):
+        check.bad_value(
+            f"reshape: expected a shape of {ir.size_of(x.shape)} elements for an array of shape "
+            f"{errors.shape_str(x.shape)}, got {errors.shape_str(p.shape)}"
         )
     return [x.update(shape=p.shape)]
 
 
-define(
+rules.define(
     reshape_p,
-    abstract_eval=pure(reshape_aval),
-    cost=moving_cost(reshape_aval),
+    abstract_eval=rules.pure(reshape_aval),
+    cost=costs.moving_cost(reshape_aval),
     lower=lambda ctx, xs, p: [hlo.reshape(ctx.b, xs[0], p.shape)],
     jvp=linear_jvp(reshape_p),
     transpose=linear_transpose(lambda ct, aval, p: reshape(ct, aval.shape)),
@@ -292,23 +272,23 @@ define(
 )
 
 
-def expand_dims(x: ArrayLike, axes: int | Sequence[int]) -> Value:
+def expand_dims(x: array.ArrayLike, axes: int | Sequence[int]) -> array.Value:
     """New axes of size 1, at these places of the result."""
-    value = operand("expand_dims", "x", x)
+    value = convert.operand("expand_dims", "x", x)
     count = 1 if isinstance(axes, int) else len(axes)
-    new = canonical_axes("expand_dims", axes, value.ndim + count, "axes")
+    new = check.canonical_axes("expand_dims", axes, value.ndim + count, "axes")
     old = iter(value.shape)
     return reshape(value, [1 if k in new else next(old) for k in range(value.ndim + count)])
 
 
-def squeeze(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
+def squeeze(x: array.ArrayLike, axes: int | Sequence[int] | None = None) -> array.Value:
     """Axes of size 1 taken away: these, or all."""
-    value = operand("squeeze", "x", x)
-    ones_at = [k for k, d in enumerate(value.shape) if is_one(d)]
-    gone = ones_at if axes is None else canonical_axes("squeeze", axes, value.ndim, "axes")
+    value = convert.operand("squeeze", "x", x)
+    ones_at = [k for k, d in enumerate(value.shape) if ir.is_one(d)]
+    gone = ones_at if axes is None else check.canonical_axes("squeeze", axes, value.ndim, "axes")
     if any(k not in ones_at for k in gone):
-        bad_value(
-            f"squeeze: expected `axes` of size 1 in {shape_str(value.shape)}, got {tuple(gone)}"
+        check.bad_value(
+            f"squeeze: expected `axes` of size 1 in {errors.shape_str(value.shape)}, got {tuple(gone)}"
         )
     return reshape(value, [d for k, d in enumerate(value.shape) if k not in gone])
 
@@ -323,23 +303,25 @@ class TransposeParams:
     perm: tuple[int, ...]
 
 
-transpose_p: Primitive[TransposeParams] = Primitive("transpose")
+transpose_p: ir.Primitive[TransposeParams] = ir.Primitive("transpose")
 
 
-def transpose(x: ArrayLike, perm: Sequence[int] | None = None) -> Value:
+def transpose(x: array.ArrayLike, perm: Sequence[int] | None = None) -> array.Value:
     """Axes in another order: axis k of the result is axis `perm[k]` of `x`; reversed if None."""
-    value = operand("transpose", "x", x)
+    value = convert.operand("transpose", "x", x)
     order = tuple(range(value.ndim))
-    axes = order[::-1] if perm is None else canonical_axes("transpose", perm, value.ndim, "axes")
+    axes = (
+        order[::-1] if perm is None else check.canonical_axes("transpose", perm, value.ndim, "axes")
+    )
     if axes == order:
         return value
-    return bind1(transpose_p, value, params=TransposeParams(axes))
+    return trace.bind1(transpose_p, value, params=TransposeParams(axes))
 
 
-def _transpose_aval(avals: Sequence[Aval], p: TransposeParams) -> list[Aval]:
-    (x,) = array_avals("transpose", avals, 1)
+def _transpose_aval(avals: Sequence[ir.Aval], p: TransposeParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("transpose", avals, 1)
     if sorted(p.perm) != list(range(x.ndim)):
-        bad_value(f"transpose: expected `perm` to name each axis of {x} once, got {p.perm}")
+        check.bad_value(f"transpose: expected `perm` to name each axis of {x} once, got {p.perm}")
     return [x.update(shape=tuple(x.shape[k] for k in p.perm))]
 
 
@@ -349,8 +331,8 @@ def inverse(perm: Sequence[int]) -> tuple[int, ...]:
 
 
 def _transpose_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: TransposeParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: TransposeParams
+) -> tuple[list[array.Value], list[int | None]]:
     (d,) = dims
     if d is None:
         return [transpose(operands[0], p.perm)], [None]
@@ -358,10 +340,10 @@ def _transpose_batch(
     return [transpose(operands[0], perm)], [0]
 
 
-define(
+rules.define(
     transpose_p,
-    abstract_eval=pure(_transpose_aval),
-    cost=moving_cost(_transpose_aval),
+    abstract_eval=rules.pure(_transpose_aval),
+    cost=costs.moving_cost(_transpose_aval),
     lower=lambda ctx, xs, p: [hlo.transpose(ctx.b, xs[0], p.perm)],
     jvp=linear_jvp(transpose_p),
     transpose=linear_transpose(lambda ct, aval, p: transpose(ct, inverse(p.perm))),
@@ -380,76 +362,80 @@ class ReduceParams:
     axes: tuple[int, ...]
 
 
-reduce_sum_p: Primitive[ReduceParams] = Primitive("reduce_sum")
+reduce_sum_p: ir.Primitive[ReduceParams] = ir.Primitive("reduce_sum")
 
 
-def reduce_sum(x: ArrayLike, axes: Any = None) -> Value:
+def reduce_sum(x: array.ArrayLike, axes: Any = None) -> array.Value:
     """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32).
 
     >>> x = np.arange(6.0).reshape(2, 3)
     >>> print(reduce_sum(x, 0), reduce_sum(x), reduce_sum(x > 1))
     [3. 5. 7.] 15.0 4
     """
-    return bind_reduction(reduce_sum_p, counted(operand("reduce_sum", "x", x)), axes)
+    return bind_reduction(
+        reduce_sum_p, convert.counted(convert.operand("reduce_sum", "x", x)), axes
+    )
 
 
-def bind_reduction(prim: Primitive[ReduceParams], x: Value, axes: Any) -> Value:
+def bind_reduction(prim: ir.Primitive[ReduceParams], x: array.Value, axes: Any) -> array.Value:
     """Combine the elements along `axes`, or along all; an array as it is along none."""
-    over = canonical_axes(prim.name, axes, x.ndim, "axes")
-    return bind1(prim, x, params=ReduceParams(over)) if over else x
+    over = check.canonical_axes(prim.name, axes, x.ndim, "axes")
+    return trace.bind1(prim, x, params=ReduceParams(over)) if over else x
 
 
-def reduced_aval(fun: str, x: ShapedArray, axes: Sequence[int]) -> ShapedArray:
+def reduced_aval(fun: str, x: ir.ShapedArray, axes: Sequence[int]) -> ir.ShapedArray:
     """The type of a reduction's result, after a check of its axes."""
     if any(not 0 <= k < x.ndim for k in axes) or len(set(axes)) != len(axes):
-        bad_value(f"{fun}: expected distinct axes of {x}, got {tuple(axes)}")
+        check.bad_value(f"{fun}: expected distinct axes of {x}, got {tuple(axes)}")
     return x.update(shape=tuple(d for k, d in enumerate(x.shape) if k not in axes))
 
 
-def restore_axes(x: Value, shape: Shape, axes: Sequence[int]) -> Value:
+def restore_axes(x: array.Value, shape: ir.Shape, axes: Sequence[int]) -> array.Value:
     """Repeat a reduction's result along the axes that it combined, to the operand's shape."""
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k not in axes])
 
 
-def batch_reduction(prim: Primitive[Any]) -> Batch:
+def batch_reduction(prim: ir.Primitive[Any]) -> rules.Batch:
     """The batching rule of a reduction: the same over axes counted without the batch axis."""
 
     def rule(
-        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[Value], list[int | None]]:
+        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[array.Value], list[int | None]]:
         (d,) = dims
         if d is None:
-            return [bind1(prim, *operands, params=p)], [None]
+            return [trace.bind1(prim, *operands, params=p)], [None]
         axes = tuple(k + (k >= d) for k in p.axes)
-        out = bind1(prim, *operands, params=replace(p, axes=axes))
+        out = trace.bind1(prim, *operands, params=replace(p, axes=axes))
         return [out], [d - sum(k < d for k in axes)]
 
     return rule
 
 
 def define_reduction(
-    prim: Primitive[ReduceParams],
+    prim: ir.Primitive[ReduceParams],
     kind: str,
     kinds: str,
-    jvp: Jvp,
-    transpose: Transpose | Refusal = NOT_LINEAR,
+    jvp: rules.Jvp,
+    transpose: rules.Transpose | rules.Refusal = rules.NOT_LINEAR,
 ) -> None:
     """Fill the row of a reduction by the monoid `kind`, of arrays of these kinds of dtype."""
 
-    def abstract_eval(avals: Sequence[Aval], p: ReduceParams) -> list[Aval]:
-        (x,) = array_avals(prim.name, avals, 1)
-        check_kind(prim.name, x, kinds)
+    def abstract_eval(avals: Sequence[ir.Aval], p: ReduceParams) -> list[ir.Aval]:
+        (x,) = check.array_avals(prim.name, avals, 1)
+        check.check_kind(prim.name, x, kinds)
         return [reduced_aval(prim.name, x, p.axes)]
 
-    def lower(ctx: Any, xs: Sequence[IRValue], p: ReduceParams) -> list[IRValue]:
+    def lower(ctx: Any, xs: Sequence[hlo.IRValue], p: ReduceParams) -> list[hlo.IRValue]:
         (x,) = xs
-        wide = hlo.convert(ctx.b, x, wide_for_sums(x.dtype)) if kind in ("add", "mul") else x
+        wide = (
+            hlo.convert(ctx.b, x, promotion.wide_for_sums(x.dtype)) if kind in ("add", "mul") else x
+        )
         return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, kind), x.dtype)]
 
-    define(
+    rules.define(
         prim,
-        abstract_eval=pure(abstract_eval),
-        cost=reduction_cost,
+        abstract_eval=rules.pure(abstract_eval),
+        cost=costs.reduction_cost,
         lower=lower,
         jvp=jvp,
         transpose=transpose,
@@ -469,7 +455,7 @@ define_reduction(
 # helpers of batching rules
 
 
-def move_axis(x: Value, source: int, destination: int) -> Value:
+def move_axis(x: array.Value, source: int, destination: int) -> array.Value:
     """The axis at `source` moved to `destination`; the others keep their order.
 
     Both may count from the end.
@@ -477,8 +463,8 @@ def move_axis(x: Value, source: int, destination: int) -> Value:
     >>> move_axis(as_value(np.ones((2, 3, 4))), 0, -1).shape
     (3, 4, 2)
     """
-    start = canonical_axis("move_axis", source, x.ndim, "source")
-    end = canonical_axis("move_axis", destination, x.ndim, "destination")
+    start = check.canonical_axis("move_axis", source, x.ndim, "source")
+    end = check.canonical_axis("move_axis", destination, x.ndim, "destination")
     if start == end:
         return x
     perm = [k for k in range(x.ndim) if k != start]
@@ -486,7 +472,7 @@ def move_axis(x: Value, source: int, destination: int) -> Value:
     return transpose(x, perm)
 
 
-def bdim_at(x: Value, dim: int | None, size: Dim, place: int) -> Value:
+def bdim_at(x: array.Value, dim: int | None, size: ir.Dim, place: int) -> array.Value:
     """An operand with its batch axis at `place`; one without gets it by repetition."""
     if dim is not None:
         return move_axis(x, dim, place)
@@ -494,13 +480,13 @@ def bdim_at(x: Value, dim: int | None, size: Dim, place: int) -> Value:
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])
 
 
-def bdim_at_front(x: Value, dim: int | None, size: Dim) -> Value:
+def bdim_at_front(x: array.Value, dim: int | None, size: ir.Dim) -> array.Value:
     """An operand with its batch axis in front; one without gets it by repetition."""
     return bdim_at(x, dim, size, 0)
 
 
 def broadcast_batch(
-    operands: Sequence[Value], dims: Sequence[int | None], size: Dim
-) -> list[Value]:
+    operands: Sequence[array.Value], dims: Sequence[int | None], size: ir.Dim
+) -> list[array.Value]:
     """All operands with a batch axis in front."""
     return [bdim_at_front(x, d, size) for x, d in zip(operands, dims, strict=True)]

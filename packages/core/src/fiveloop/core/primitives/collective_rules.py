@@ -13,33 +13,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from fiveloop.core.array import Value, as_value, to_array
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.axes import NamedAxis, NamedAxisEffect, axes_in, batch_axis, unbound
-from fiveloop.core.ir.effects import Effects
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    bdim_at,
-    jvp_of_one,
-    linear_jvp,
-    linear_transpose,
-    move_axis,
-    reduce_sum,
-    reshape,
-    zeros,
-)
-from fiveloop.core.primitives.check import array_avals, bad_value, check_kind
-from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.primitives.family import zero_jvp
-from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
-from fiveloop.core.primitives.monoids import mean_of_winners
+from fiveloop.core import array, ir, rules, trace
+from fiveloop.core.primitives import broadcast, check, elementwise, family, gather, monoids
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
 from fiveloop.core.primitives.shape import concatenate, iota
-from fiveloop.core.rules import NOT_LINEAR, Jvp, Refusal, define
-from fiveloop.core.trace.tracer import bind1
 
 Groups = tuple[tuple[int, ...], ...] | None
-Axes = tuple[NamedAxis | int, ...]
+Axes = tuple[ir.NamedAxis | int, ...]
 INT32 = np.dtype(np.int32)
 
 
@@ -47,7 +27,7 @@ INT32 = np.dtype(np.int32)
 class IndexParams:
     """The axis whose lanes are numbered."""
 
-    axes: tuple[NamedAxis]
+    axes: tuple[ir.NamedAxis]
 
 
 @dataclass(frozen=True)
@@ -116,54 +96,54 @@ class PermuteParams(CollectiveParams):
     perm: tuple[tuple[int, int], ...] = ()
 
 
-axis_index_p: Primitive[IndexParams] = Primitive("axis_index")
-psum_p: Primitive[ReduceLanesParams] = Primitive("psum")
-pmax_p: Primitive[ReduceLanesParams] = Primitive("pmax")
-pmin_p: Primitive[ReduceLanesParams] = Primitive("pmin")
-all_gather_p: Primitive[AllGatherParams] = Primitive("all_gather")
-psum_scatter_p: Primitive[SumScatterParams] = Primitive("psum_scatter")
-all_to_all_p: Primitive[AllToAllParams] = Primitive("all_to_all")
-ppermute_p: Primitive[PermuteParams] = Primitive("ppermute")
+axis_index_p: ir.Primitive[IndexParams] = ir.Primitive("axis_index")
+psum_p: ir.Primitive[ReduceLanesParams] = ir.Primitive("psum")
+pmax_p: ir.Primitive[ReduceLanesParams] = ir.Primitive("pmax")
+pmin_p: ir.Primitive[ReduceLanesParams] = ir.Primitive("pmin")
+all_gather_p: ir.Primitive[AllGatherParams] = ir.Primitive("all_gather")
+psum_scatter_p: ir.Primitive[SumScatterParams] = ir.Primitive("psum_scatter")
+all_to_all_p: ir.Primitive[AllToAllParams] = ir.Primitive("all_to_all")
+ppermute_p: ir.Primitive[PermuteParams] = ir.Primitive("ppermute")
 
 
-def lanes_of(axes: Sequence[NamedAxis | int]) -> int:
+def lanes_of(axes: Sequence[ir.NamedAxis | int]) -> int:
     """The number of lanes of several axes together."""
     count = 1
     for axis in axes:
-        count *= axis.size if isinstance(axis, NamedAxis) else axis
+        count *= axis.size if isinstance(axis, ir.NamedAxis) else axis
     return count
 
 
 # rows: one a lane, in front
 
 
-def _take(rows: Value, which: Sequence[int]) -> Value:
+def _take(rows: array.Value, which: Sequence[int]) -> array.Value:
     """Some of the rows, in the given order."""
     if tuple(which) == tuple(range(rows.shape[0])):
         return rows
-    dims = WindowDims(tuple(range(1, rows.ndim)), collapsed=(0,), index_map=(0,))
-    at = to_array(as_value(np.asarray(which, np.int32)[:, None]))
-    return gather(rows, at, GatherParams(dims, (1, *rows.shape[1:])))
+    dims = gather.WindowDims(tuple(range(1, rows.ndim)), collapsed=(0,), index_map=(0,))
+    at = array.to_array(array.as_value(np.asarray(which, np.int32)[:, None]))
+    return gather.gather(rows, at, gather.GatherParams(dims, (1, *rows.shape[1:])))
 
 
-def _grouped(rows: Value, groups: Groups) -> Value:
+def _grouped(rows: array.Value, groups: Groups) -> array.Value:
     """Rows in groups of one size: [lanes, ...] -> [groups, lanes of a group, ...]."""
     if groups is None:
-        return reshape(rows, (1, *rows.shape))
+        return broadcast.reshape(rows, (1, *rows.shape))
     flat = _take(rows, [k for group in groups for k in group])
-    return reshape(flat, (len(groups), len(groups[0]), *rows.shape[1:]))
+    return broadcast.reshape(flat, (len(groups), len(groups[0]), *rows.shape[1:]))
 
 
-def _ungrouped(grouped: Value, groups: Groups) -> Value:
+def _ungrouped(grouped: array.Value, groups: Groups) -> array.Value:
     """Rows out of their groups: [groups, lanes of a group, ...] -> [lanes, ...]."""
-    rows = reshape(grouped, (grouped.shape[0] * grouped.shape[1], *grouped.shape[2:]))
+    rows = broadcast.reshape(grouped, (grouped.shape[0] * grouped.shape[1], *grouped.shape[2:]))
     if groups is None:
         return rows
     order = [k for group in groups for k in group]
     return _take(rows, np.argsort(order).tolist())
 
 
-def _to_each_lane(of_groups: Value, groups: Groups, lanes: int) -> Value:
+def _to_each_lane(of_groups: array.Value, groups: Groups, lanes: int) -> array.Value:
     """For each lane the row of its group."""
     if groups is None:
         return _take(of_groups, [0] * lanes)
@@ -171,95 +151,97 @@ def _to_each_lane(of_groups: Value, groups: Groups, lanes: int) -> Value:
     return _take(of_groups, [group_of[k] for k in range(lanes)])
 
 
-def _join(x: Value, axis: int) -> Value:
+def _join(x: array.Value, axis: int) -> array.Value:
     """Two neighbouring axes as one."""
-    return reshape(x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :]))
+    return broadcast.reshape(
+        x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :])
+    )
 
 
-def _cut(x: Value, axis: int, parts: int) -> Value:
+def _cut(x: array.Value, axis: int, parts: int) -> array.Value:
     """An axis as two, the first of which has the given size."""
     size = x.shape[axis] // parts
-    return reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+    return broadcast.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
 
 
-def _reduce_rows(reduce: Callable[[Value, int], Value]) -> Any:
-    def rule(rows: Value, p: ReduceLanesParams) -> Value:
+def _reduce_rows(reduce: Callable[[array.Value, int], array.Value]) -> Any:
+    def rule(rows: array.Value, p: ReduceLanesParams) -> array.Value:
         groups = p.groups or (tuple(range(rows.shape[0])),)
         if len({*map(len, groups)}) == 1:
             of_groups = reduce(_grouped(rows, p.groups), 1)
         else:
             each = [reduce(_take(rows, group), 0) for group in groups]
-            of_groups = concatenate([reshape(x, (1, *x.shape)) for x in each], 0)
+            of_groups = concatenate([broadcast.reshape(x, (1, *x.shape)) for x in each], 0)
         return _to_each_lane(of_groups, p.groups, rows.shape[0])
 
     return rule
 
 
-def _gather_rows(rows: Value, p: AllGatherParams) -> Value:
+def _gather_rows(rows: array.Value, p: AllGatherParams) -> array.Value:
     # [lanes, ...] -> [groups, *result] -> [lanes, *result]
     of_groups = _stacked(_grouped(rows, p.groups), p)
     return _to_each_lane(of_groups, p.groups, rows.shape[0])
 
 
-def _stacked(grouped: Value, p: AllGatherParams) -> Value:
+def _stacked(grouped: array.Value, p: AllGatherParams) -> array.Value:
     """The lanes of each group along an axis: [groups, lanes, ...] -> [groups, ..., lanes, ...]."""
-    moved = move_axis(grouped, 1, 1 + p.axis)
+    moved = broadcast.move_axis(grouped, 1, 1 + p.axis)
     return _join(moved, 1 + p.axis) if p.tiled else moved
 
 
-def _scatter_rows(rows: Value, p: SumScatterParams) -> Value:
+def _scatter_rows(rows: array.Value, p: SumScatterParams) -> array.Value:
     # [groups, ..., parts, ...] -> [groups, parts, ...] -> [lanes, ...]
-    total = reduce_sum(_grouped(rows, p.groups), 1)
+    total = broadcast.reduce_sum(_grouped(rows, p.groups), 1)
     if p.tiled:
         total = _cut(total, 1 + p.axis, p.num_in_group)
-    return _ungrouped(move_axis(total, 1 + p.axis, 1), p.groups)
+    return _ungrouped(broadcast.move_axis(total, 1 + p.axis, 1), p.groups)
 
 
-def _exchange_rows(rows: Value, p: AllToAllParams) -> Value:
+def _exchange_rows(rows: array.Value, p: AllToAllParams) -> array.Value:
     # [groups, senders, ..., parts, ...] -> [groups, receivers, senders, ...] -> [groups, receivers, ..., senders, ...]
     x = _grouped(rows, p.groups)
     if p.tiled:
         x = _cut(x, 2 + p.split_axis, p.num_in_group)
-    x = move_axis(x, 2 + p.split_axis, 1)
-    x = move_axis(x, 2, 2 + p.concat_axis)
+    x = broadcast.move_axis(x, 2 + p.split_axis, 1)
+    x = broadcast.move_axis(x, 2, 2 + p.concat_axis)
     if p.tiled:
         x = _join(x, 2 + p.concat_axis)
     return _ungrouped(x, p.groups)
 
 
-def _permute_rows(rows: Value, p: PermuteParams) -> Value:
+def _permute_rows(rows: array.Value, p: PermuteParams) -> array.Value:
     source = {destination: source for source, destination in p.perm}
     lanes = rows.shape[0]
     if len(source) < lanes:
-        rows = concatenate([rows, zeros((1, *rows.shape[1:]), rows.dtype)], 0)
+        rows = concatenate([rows, broadcast.zeros((1, *rows.shape[1:]), rows.dtype)], 0)
     return _take(rows, [source.get(k, lanes) for k in range(lanes)])
 
 
 # batching
 
-Rows = Callable[[Value, Any], Value]
+Rows = Callable[[array.Value, Any], array.Value]
 
 
-def _collective_batch(prim: Primitive[Any], of_rows: Rows) -> Any:
+def _collective_batch(prim: ir.Primitive[Any], of_rows: Rows) -> Any:
     def rule(
-        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[Value], list[int | None]]:
+        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[array.Value], list[int | None]]:
         (x,), (d,) = operands, dims
-        axis = batch_axis(size)
+        axis = ir.batch_axis(size)
         if axis in p.axes:
             out, dim = _over_batch(prim, of_rows, x, d, p, p.axes.index(axis))
             return [out], [dim]
         assert d is not None, "unreachable: the trace handles what is not batched"
         # Another axis than those of the collective goes along, in front of each lane's value.
-        moved = move_axis(x, d, p.num_here)
-        return [bind1(prim, moved, params=p.carrying())], [p.num_here]
+        moved = broadcast.move_axis(x, d, p.num_here)
+        return [trace.bind1(prim, moved, params=p.carrying())], [p.num_here]
 
     return rule
 
 
 def _over_batch(
-    prim: Primitive[Any], of_rows: Rows, x: Value, d: int | None, p: Any, k: int
-) -> tuple[Value, int | None]:
+    prim: ir.Primitive[Any], of_rows: Rows, x: array.Value, d: int | None, p: Any, k: int
+) -> tuple[array.Value, int | None]:
     """Bring the lanes of axis `k`, which are along `d`, together with those that are here."""
     axis = p.axes[k]
     short = _without_rows(prim, x, d, p, k)
@@ -267,57 +249,59 @@ def _over_batch(
         return short, None
     place = sum(isinstance(a, int) for a in p.axes[:k])
     here = replace(p, axes=(*p.axes[:k], axis.size, *p.axes[k + 1 :]))
-    x = bdim_at(x, d, axis.size, place)
+    x = broadcast.bdim_at(x, d, axis.size, place)
     if here.num_here < len(here.axes):
-        return bind1(prim, x, params=here), place
+        return trace.bind1(prim, x, params=here), place
     sizes, lane = x.shape[: here.num_here], x.shape[here.num_here :]
-    rows = of_rows(reshape(x, (lanes_of(here.axes), *lane)), here)
-    return reshape(rows, (*sizes, *rows.shape[1:])), place
+    rows = of_rows(broadcast.reshape(x, (lanes_of(here.axes), *lane)), here)
+    return broadcast.reshape(rows, (*sizes, *rows.shape[1:])), place
 
 
-def _without_rows(prim: Primitive[Any], x: Value, d: int | None, p: Any, k: int) -> Value | None:
+def _without_rows(
+    prim: ir.Primitive[Any], x: array.Value, d: int | None, p: Any, k: int
+) -> array.Value | None:
     """The result where all lanes get the same, which then is not batched; None where they do not."""
     if prim is psum_p and d is None and p.groups is not None:
         sizes = {*map(len, p.groups)}
-        return mul(x, sizes.pop()) if len(sizes) == 1 and not p.num_here else None
+        return elementwise.mul(x, sizes.pop()) if len(sizes) == 1 and not p.num_here else None
     if p.groups is not None:
         return None
     if prim in _REDUCTIONS:
         over = _over_lanes(prim, x, d, p.axes[k].size)
         rest = (*p.axes[:k], *p.axes[k + 1 :])
-        return bind1(prim, over, params=replace(p, axes=rest)) if rest else over
+        return trace.bind1(prim, over, params=replace(p, axes=rest)) if rest else over
     if prim is all_gather_p and len(p.axes) == 1:
-        grouped = bdim_at(x, d, p.axes[k].size, 0)
-        stacked = _stacked(reshape(grouped, (1, *grouped.shape)), p)
-        return reshape(stacked, stacked.shape[1:])
+        grouped = broadcast.bdim_at(x, d, p.axes[k].size, 0)
+        stacked = _stacked(broadcast.reshape(grouped, (1, *grouped.shape)), p)
+        return broadcast.reshape(stacked, stacked.shape[1:])
     return None
 
 
-_REDUCTIONS = {psum_p: reduce_sum, pmax_p: reduce_max, pmin_p: reduce_min}
+_REDUCTIONS = {psum_p: broadcast.reduce_sum, pmax_p: reduce_max, pmin_p: reduce_min}
 
 
-def _over_lanes(prim: Primitive[Any], x: Value, d: int | None, size: int) -> Value:
+def _over_lanes(prim: ir.Primitive[Any], x: array.Value, d: int | None, size: int) -> array.Value:
     """A reduction over lanes that are along `d`, or all have the same."""
     if d is not None:
         return _REDUCTIONS[prim](x, d)
-    return mul(x, size) if prim is psum_p else x
+    return elementwise.mul(x, size) if prim is psum_p else x
 
 
 def _index_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IndexParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: IndexParams
+) -> tuple[list[array.Value], list[int | None]]:
     return [iota(INT32, (size,))], [0]
 
 
 # types
 
-LaneShape = Callable[[str, ShapedArray, Any], tuple[int, ...]]
+LaneShape = Callable[[str, ir.ShapedArray, Any], tuple[int, ...]]
 
 
 def _collective_aval(name: str, kinds: str, shape: LaneShape) -> Any:
-    def rule(avals: Sequence[Aval], p: Any) -> tuple[list[Aval], Effects]:
-        (x,) = array_avals(name, avals, 1)
-        check_kind(name, x, kinds)
+    def rule(avals: Sequence[ir.Aval], p: Any) -> tuple[list[ir.Aval], ir.Effects]:
+        (x,) = check.array_avals(name, avals, 1)
+        check.check_kind(name, x, kinds)
         here = p.num_here
         lane = x.update(shape=x.shape[here:])
         out = x.update(shape=(*x.shape[:here], *shape(name, lane, p)))
@@ -326,19 +310,19 @@ def _collective_aval(name: str, kinds: str, shape: LaneShape) -> Any:
     return rule
 
 
-def _effects(p: Any) -> Effects:
-    return frozenset(NamedAxisEffect(axis) for axis in axes_in(p))
+def _effects(p: Any) -> ir.Effects:
+    return frozenset(ir.NamedAxisEffect(axis) for axis in ir.axes_in(p))
 
 
-def _index_aval(avals: Sequence[Aval], p: IndexParams) -> tuple[list[Aval], Effects]:
-    return [ShapedArray((), INT32)], _effects(p)
+def _index_aval(avals: Sequence[ir.Aval], p: IndexParams) -> tuple[list[ir.Aval], ir.Effects]:
+    return [ir.ShapedArray((), INT32)], _effects(p)
 
 
-def _same_shape(name: str, x: ShapedArray, p: Any) -> tuple[int, ...]:
+def _same_shape(name: str, x: ir.ShapedArray, p: Any) -> tuple[int, ...]:
     return x.shape
 
 
-def _gathered_shape(name: str, x: ShapedArray, p: AllGatherParams) -> tuple[int, ...]:
+def _gathered_shape(name: str, x: ir.ShapedArray, p: AllGatherParams) -> tuple[int, ...]:
     shape = list(x.shape)
     if p.tiled:
         shape[p.axis] *= p.num_in_group
@@ -347,11 +331,11 @@ def _gathered_shape(name: str, x: ShapedArray, p: AllGatherParams) -> tuple[int,
     return tuple(shape)
 
 
-def _scattered_shape(name: str, x: ShapedArray, p: SumScatterParams) -> tuple[int, ...]:
+def _scattered_shape(name: str, x: ir.ShapedArray, p: SumScatterParams) -> tuple[int, ...]:
     return _without_parts(name, "scatter_dimension", x, p.axis, p)
 
 
-def _exchanged_shape(name: str, x: ShapedArray, p: AllToAllParams) -> tuple[int, ...]:
+def _exchanged_shape(name: str, x: ir.ShapedArray, p: AllToAllParams) -> tuple[int, ...]:
     shape = list(_without_parts(name, "split_axis", x, p.split_axis, p))
     if p.tiled:
         shape[p.concat_axis] *= p.num_in_group
@@ -360,19 +344,19 @@ def _exchanged_shape(name: str, x: ShapedArray, p: AllToAllParams) -> tuple[int,
     return tuple(shape)
 
 
-def _without_parts(name: str, what: str, x: ShapedArray, axis: int, p: Any) -> tuple[int, ...]:
+def _without_parts(name: str, what: str, x: ir.ShapedArray, axis: int, p: Any) -> tuple[int, ...]:
     """The shape of one part of a value, cut along an axis into as many as there are lanes."""
     parts, size = p.num_in_group, x.shape[axis]
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     if p.tiled:
         if size % parts:
-            bad_value(
+            check.bad_value(
                 f"{name}: expected `{what}` to name an axis whose size is a multiple of {parts}, the number of "
                 f"lanes, got axis {axis} of {x}"
             )
         return (*before, size // parts, *after)
     if size != parts:
-        bad_value(
+        check.bad_value(
             f"{name}: expected `{what}` to name an axis of size {parts}, the number of lanes, got axis {axis} of "
             f"{x}; for blocks of several elements use tiled=True"
         )
@@ -382,71 +366,89 @@ def _without_parts(name: str, what: str, x: ShapedArray, axis: int, p: Any) -> t
 # derivatives
 
 
-def _extreme_tangent(t: Value, out: Value, x: Value, p: ReduceLanesParams) -> Value:
+def _extreme_tangent(
+    t: array.Value, out: array.Value, x: array.Value, p: ReduceLanesParams
+) -> array.Value:
     """The mean of the tangents of the lanes that have the extreme."""
-    return mean_of_winners(x, out, t, lambda z: bind1(psum_p, z, params=p))
+    return monoids.mean_of_winners(x, out, t, lambda z: trace.bind1(psum_p, z, params=p))
 
 
-def _sum_back(ct: Value, aval: Aval, p: ReduceLanesParams) -> Value:
-    return bind1(psum_p, ct, params=p)
+def _sum_back(ct: array.Value, aval: ir.Aval, p: ReduceLanesParams) -> array.Value:
+    return trace.bind1(psum_p, ct, params=p)
 
 
-def _gather_back(ct: Value, aval: Aval, p: AllGatherParams) -> Value:
-    return bind1(psum_scatter_p, ct, params=SumScatterParams(p.axes, p.groups, p.axis, p.tiled))
+def _gather_back(ct: array.Value, aval: ir.Aval, p: AllGatherParams) -> array.Value:
+    return trace.bind1(
+        psum_scatter_p, ct, params=SumScatterParams(p.axes, p.groups, p.axis, p.tiled)
+    )
 
 
-def _scatter_back(ct: Value, aval: Aval, p: SumScatterParams) -> Value:
-    return bind1(all_gather_p, ct, params=AllGatherParams(p.axes, p.groups, p.axis, p.tiled))
+def _scatter_back(ct: array.Value, aval: ir.Aval, p: SumScatterParams) -> array.Value:
+    return trace.bind1(all_gather_p, ct, params=AllGatherParams(p.axes, p.groups, p.axis, p.tiled))
 
 
-def _exchange_back(ct: Value, aval: Aval, p: AllToAllParams) -> Value:
+def _exchange_back(ct: array.Value, aval: ir.Aval, p: AllToAllParams) -> array.Value:
     back = replace(p, split_axis=p.concat_axis, concat_axis=p.split_axis)
-    return bind1(all_to_all_p, ct, params=back)
+    return trace.bind1(all_to_all_p, ct, params=back)
 
 
-def _permute_back(ct: Value, aval: Aval, p: PermuteParams) -> Value:
+def _permute_back(ct: array.Value, aval: ir.Aval, p: PermuteParams) -> array.Value:
     back = replace(p, perm=tuple((destination, source) for source, destination in p.perm))
-    return bind1(ppermute_p, ct, params=back)
+    return trace.bind1(ppermute_p, ct, params=back)
 
 
 # rows of the table
 
 
 def _unbound_impl(name: str) -> Any:
-    def rule(values: Sequence[Value], p: Any) -> list[Value]:
-        raise unbound(name, axes_in(p))
+    def rule(values: Sequence[array.Value], p: Any) -> list[array.Value]:
+        raise ir.unbound(name, ir.axes_in(p))
 
     return rule
 
 
-NO_LOWERING = Refusal("its axis is bound by no `vmap`; use it within one that has that axis_name")
+NO_LOWERING = rules.Refusal(
+    "its axis is bound by no `vmap`; use it within one that has that axis_name"
+)
 
 
 def _define_collective(
-    prim: Primitive[Any],
+    prim: ir.Primitive[Any],
     kinds: str,
     shape: LaneShape,
     of_rows: Rows,
-    jvp: Jvp | None = None,
+    jvp: rules.Jvp | None = None,
     transpose: Any = None,
 ) -> None:
-    define(
+    rules.define(
         prim,
         abstract_eval=_collective_aval(prim.name, kinds, shape),
         lower=NO_LOWERING,
-        jvp=jvp or linear_jvp(prim),
-        transpose=linear_transpose(transpose) if transpose is not None else NOT_LINEAR,
+        jvp=jvp or broadcast.linear_jvp(prim),
+        transpose=broadcast.linear_transpose(transpose)
+        if transpose is not None
+        else rules.NOT_LINEAR,
         batch=_collective_batch(prim, of_rows),
         impl=_unbound_impl(prim.name),
     )
 
 
-_define_collective(psum_p, "iufc", _same_shape, _reduce_rows(reduce_sum), transpose=_sum_back)
 _define_collective(
-    pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max), jvp_of_one(pmax_p, _extreme_tangent)
+    psum_p, "iufc", _same_shape, _reduce_rows(broadcast.reduce_sum), transpose=_sum_back
 )
 _define_collective(
-    pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min), jvp_of_one(pmin_p, _extreme_tangent)
+    pmax_p,
+    "biuf",
+    _same_shape,
+    _reduce_rows(reduce_max),
+    broadcast.jvp_of_one(pmax_p, _extreme_tangent),
+)
+_define_collective(
+    pmin_p,
+    "biuf",
+    _same_shape,
+    _reduce_rows(reduce_min),
+    broadcast.jvp_of_one(pmin_p, _extreme_tangent),
 )
 _define_collective(all_gather_p, "biufc", _gathered_shape, _gather_rows, transpose=_gather_back)
 _define_collective(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, transpose=_scatter_back)
@@ -454,11 +456,11 @@ _define_collective(
     all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, transpose=_exchange_back
 )
 _define_collective(ppermute_p, "biufc", _same_shape, _permute_rows, transpose=_permute_back)
-define(
+rules.define(
     axis_index_p,
     abstract_eval=_index_aval,
     lower=NO_LOWERING,
-    jvp=zero_jvp(axis_index_p),
+    jvp=family.zero_jvp(axis_index_p),
     batch=_index_batch,
     impl=_unbound_impl("axis_index"),
 )

@@ -13,38 +13,9 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from fiveloop.core.array import Value
-from fiveloop.core.errors import at_source
-from fiveloop.core.ir.axes import NamedAxis
-from fiveloop.core.ir.jaxpr import Primitive
+from fiveloop.core import array, errors, ir, promotion, pytree, rules, trace
+from fiveloop.core.primitives import check, collective_rules, convert, elementwise, family
 from fiveloop.core.primitives.broadcast import reshape
-from fiveloop.core.primitives.check import bad_type, bad_value, canonical_axis
-from fiveloop.core.primitives.collective_rules import (
-    AllGatherParams,
-    AllToAllParams,
-    Groups,
-    IndexParams,
-    PermuteParams,
-    ReduceLanesParams,
-    SumScatterParams,
-    all_gather_p,
-    all_to_all_p,
-    axis_index_p,
-    lanes_of,
-    pmax_p,
-    pmin_p,
-    ppermute_p,
-    psum_p,
-    psum_scatter_p,
-)
-from fiveloop.core.primitives.convert import convert, counted, operand
-from fiveloop.core.primitives.elementwise import add, div, mul
-from fiveloop.core.primitives.family import apply_binary
-from fiveloop.core.promotion import is_python_number
-from fiveloop.core.pytree import tree_map
-from fiveloop.core.rules import abstract_eval_rules
-from fiveloop.core.trace.axes import find_axis
-from fiveloop.core.trace.tracer import bind1, current_source
 
 T = TypeVar("T")
 
@@ -55,20 +26,22 @@ def axis_size(axis_name: Any) -> int:
     >>> vmap(lambda x: x / axis_size("i"), axis_name="i")(np.ones(4, "float32"))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    return lanes_of(_axes("axis_size", axis_name))
+    return collective_rules.lanes_of(_axes("axis_size", axis_name))
 
 
-def axis_index(axis_name: Any) -> Value:
+def axis_index(axis_name: Any) -> array.Value:
     """The number of this lane along a named axis, as an int32; along several, in row-major order.
 
     >>> vmap(lambda x: x + axis_index("i"), axis_name="i")(np.zeros(3, "int32"))
     Array([0, 1, 2], dtype=int32)
     """
     axes = _axes("axis_index", axis_name)
-    index = convert(0, np.int32)
+    index = convert.convert(0, np.int32)
     for k, axis in enumerate(axes):
-        here = bind1(axis_index_p, params=IndexParams((axis,)))
-        index = add(mul(index, axis.size), here) if k else here
+        here = trace.bind1(
+            collective_rules.axis_index_p, params=collective_rules.IndexParams((axis,))
+        )
+        index = elementwise.add(elementwise.mul(index, axis.size), here) if k else here
     return index
 
 
@@ -82,7 +55,7 @@ def psum(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | N
     """
     axes = _axes("psum", axis_name)
     groups = _groups("psum", axes, axis_index_groups)
-    return tree_map(lambda leaf: _sum("psum", leaf, axes, groups), x)
+    return pytree.tree_map(lambda leaf: _sum("psum", leaf, axes, groups), x)
 
 
 def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
@@ -97,19 +70,19 @@ def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | 
 
     def of_leaf(leaf: Any) -> Any:
         total = _sum("pmean", leaf, axes, groups)
-        if is_python_number(total) and is_python_number(count):
+        if promotion.is_python_number(total) and promotion.is_python_number(count):
             return total / count
-        return apply_binary(div.prim, total, count, inexact=True)
+        return family.apply_binary(elementwise.div.prim, total, count, inexact=True)
 
-    return tree_map(of_leaf, x)
+    return pytree.tree_map(of_leaf, x)
 
 
-def _sum(fun: str, x: Any, axes: tuple[NamedAxis, ...], groups: Groups) -> Any:
+def _sum(fun: str, x: Any, axes: tuple[ir.NamedAxis, ...], groups: collective_rules.Groups) -> Any:
     """The sum of a leaf; if all lanes know what it is, that of a Python number is one too."""
-    if is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
-        return x * (lanes_of(axes) if groups is None else len(groups[0]))
-    value = operand(fun, "x", x)
-    return _reduce(psum_p, counted(value), axes, groups)
+    if promotion.is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
+        return x * (collective_rules.lanes_of(axes) if groups is None else len(groups[0]))
+    value = convert.operand(fun, "x", x)
+    return _reduce(collective_rules.psum_p, convert.counted(value), axes, groups)
 
 
 def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
@@ -118,7 +91,7 @@ def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | N
     >>> vmap(lambda x: pmax(x, "i"), axis_name="i")(np.array([1, 3, 2]))
     Array([3, 3, 3], dtype=int64)
     """
-    return _extreme(pmax_p, x, axis_name, axis_index_groups)
+    return _extreme(collective_rules.pmax_p, x, axis_name, axis_index_groups)
 
 
 def pmin(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
@@ -127,7 +100,7 @@ def pmin(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | N
     >>> vmap(lambda x: pmin(x, "i"), axis_name="i")(np.array([1, 3, 2]))
     Array([1, 1, 1], dtype=int64)
     """
-    return _extreme(pmin_p, x, axis_name, axis_index_groups)
+    return _extreme(collective_rules.pmin_p, x, axis_name, axis_index_groups)
 
 
 def all_gather(
@@ -147,20 +120,30 @@ def all_gather(
     axes = _some_axes("all_gather", axis_name)
     groups = _equal_groups("all_gather", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> Value:
-        value = operand("all_gather", "x", leaf)
-        place = canonical_axis("all_gather", axis, value.ndim + (not tiled))
+    def of_leaf(leaf: Any) -> array.Value:
+        value = convert.operand("all_gather", "x", leaf)
+        place = check.canonical_axis("all_gather", axis, value.ndim + (not tiled))
         if groups is None:
             return _gather_each(value, axes, place, tiled)
-        return _apply(all_gather_p, value, AllGatherParams(axes, groups, place, tiled))
+        return _apply(
+            collective_rules.all_gather_p,
+            value,
+            collective_rules.AllGatherParams(axes, groups, place, tiled),
+        )
 
-    return tree_map(of_leaf, x)
+    return pytree.tree_map(of_leaf, x)
 
 
-def _gather_each(x: Value, axes: Sequence[NamedAxis], place: int, tiled: bool) -> Value:
+def _gather_each(
+    x: array.Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool
+) -> array.Value:
     """Gather along one axis after the other, the last one first: then all lanes share the result."""
     for k, axis in enumerate(reversed(axes)):
-        x = _apply(all_gather_p, x, AllGatherParams((axis,), None, place, tiled))
+        x = _apply(
+            collective_rules.all_gather_p,
+            x,
+            collective_rules.AllGatherParams((axis,), None, place, tiled),
+        )
         if k and not tiled:
             shape = (*x.shape[:place], x.shape[place] * x.shape[place + 1], *x.shape[place + 2 :])
             x = reshape(x, shape)
@@ -185,12 +168,18 @@ def psum_scatter(
     axes = _some_axes("psum_scatter", axis_name)
     groups = _equal_groups("psum_scatter", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> Value:
-        value = counted(operand("psum_scatter", "x", leaf))
-        place = canonical_axis("psum_scatter", scatter_dimension, value.ndim, "scatter_dimension")
-        return _apply(psum_scatter_p, value, SumScatterParams(axes, groups, place, tiled))
+    def of_leaf(leaf: Any) -> array.Value:
+        value = convert.counted(convert.operand("psum_scatter", "x", leaf))
+        place = check.canonical_axis(
+            "psum_scatter", scatter_dimension, value.ndim, "scatter_dimension"
+        )
+        return _apply(
+            collective_rules.psum_scatter_p,
+            value,
+            collective_rules.SumScatterParams(axes, groups, place, tiled),
+        )
 
-    return tree_map(of_leaf, x)
+    return pytree.tree_map(of_leaf, x)
 
 
 def all_to_all(
@@ -214,13 +203,17 @@ def all_to_all(
     axes = _some_axes("all_to_all", axis_name)
     groups = _equal_groups("all_to_all", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> Value:
-        value = operand("all_to_all", "x", leaf)
-        split = canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
-        concat = canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
-        return _apply(all_to_all_p, value, AllToAllParams(axes, groups, split, concat, tiled))
+    def of_leaf(leaf: Any) -> array.Value:
+        value = convert.operand("all_to_all", "x", leaf)
+        split = check.canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
+        concat = check.canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
+        return _apply(
+            collective_rules.all_to_all_p,
+            value,
+            collective_rules.AllToAllParams(axes, groups, split, concat, tiled),
+        )
 
-    return tree_map(of_leaf, x)
+    return pytree.tree_map(of_leaf, x)
 
 
 def ppermute(x: T, axis_name: Any, perm: Iterable[tuple[int, int]]) -> T:
@@ -231,9 +224,11 @@ def ppermute(x: T, axis_name: Any, perm: Iterable[tuple[int, int]]) -> T:
     """
     axes = _some_axes("ppermute", axis_name)
     pairs = _pairs(axes, perm)
-    return tree_map(
+    return pytree.tree_map(
         lambda leaf: _apply(
-            ppermute_p, operand("ppermute", "x", leaf), PermuteParams(axes, None, pairs)
+            collective_rules.ppermute_p,
+            convert.operand("ppermute", "x", leaf),
+            collective_rules.PermuteParams(axes, None, pairs),
         ),
         x,
     )
@@ -248,7 +243,9 @@ def pshuffle(x: T, axis_name: Any, perm: Sequence[int]) -> T:
     sources = [_lane("pshuffle", k) for k in perm]
     lanes = axis_size(axis_name)
     if sorted(sources) != list(range(lanes)):
-        bad_value(f"pshuffle: expected `perm` to have each lane of {lanes} once, got {list(perm)}")
+        check.bad_value(
+            f"pshuffle: expected `perm` to have each lane of {lanes} once, got {list(perm)}"
+        )
     return ppermute(x, axis_name, [(source, k) for k, source in enumerate(sources)])
 
 
@@ -264,83 +261,90 @@ def pswapaxes(
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
-def _apply(prim: Primitive[Any], x: Value, params: Any) -> Value:
+def _apply(prim: ir.Primitive[Any], x: array.Value, params: Any) -> array.Value:
     """The collective of a value; where the axis is bound no equation is made, so its type is checked here."""
-    abstract_eval_rules[prim]([x.aval], params)
-    return bind1(prim, x, params=params)
+    rules.abstract_eval_rules[prim]([x.aval], params)
+    return trace.bind1(prim, x, params=params)
 
 
 def _reduce(
-    prim: Primitive[ReduceLanesParams], x: Value, axes: tuple[NamedAxis, ...], groups: Groups
-) -> Value:
-    return _apply(prim, x, ReduceLanesParams(axes, groups)) if axes else x
+    prim: ir.Primitive[collective_rules.ReduceLanesParams],
+    x: array.Value,
+    axes: tuple[ir.NamedAxis, ...],
+    groups: collective_rules.Groups,
+) -> array.Value:
+    return _apply(prim, x, collective_rules.ReduceLanesParams(axes, groups)) if axes else x
 
 
-def _extreme(prim: Primitive[ReduceLanesParams], x: T, axis_name: Any, given: Any) -> T:
+def _extreme(
+    prim: ir.Primitive[collective_rules.ReduceLanesParams], x: T, axis_name: Any, given: Any
+) -> T:
     axes = _axes(prim.name, axis_name)
     groups = _groups(prim.name, axes, given)
-    return tree_map(lambda leaf: _reduce(prim, operand(prim.name, "x", leaf), axes, groups), x)
+    return pytree.tree_map(
+        lambda leaf: _reduce(prim, convert.operand(prim.name, "x", leaf), axes, groups), x
+    )
 
 
 # arguments
 
 
-def _axes(fun: str, axis_name: Any) -> tuple[NamedAxis, ...]:
+def _axes(fun: str, axis_name: Any) -> tuple[ir.NamedAxis, ...]:
     """The bound axes of one name or several."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for name in names:
         _check_name(fun, name)
     if len(set(names)) != len(names):
-        bad_value(f"{fun}: expected each axis name once, got {list(names)}")
-    return tuple(find_axis(fun, name) for name in names)
+        check.bad_value(f"{fun}: expected each axis name once, got {list(names)}")
+    return tuple(trace.find_axis(fun, name) for name in names)
 
 
-def _some_axes(fun: str, axis_name: Any) -> tuple[NamedAxis, ...]:
+def _some_axes(fun: str, axis_name: Any) -> tuple[ir.NamedAxis, ...]:
     axes = _axes(fun, axis_name)
     if not axes:
-        bad_value(f"{fun}: expected the name of an axis, or several, got none")
+        check.bad_value(f"{fun}: expected the name of an axis, or several, got none")
     return axes
 
 
 def _check_name(fun: str, name: object) -> None:
     if name is None or isinstance(name, int) or not isinstance(name, Hashable):
-        bad_type(
+        check.bad_type(
             f"{fun}: expected the name of an axis, such as 'i', got {name!r}; axes of an array are reduced by "
             f"`sum(axis)` and its kin"
         )
 
 
-def _groups(fun: str, axes: Sequence[NamedAxis], given: Any) -> Groups:
+def _groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> collective_rules.Groups:
     """Groups of lanes as tuples, after a check that they cut the axis into parts."""
     if given is None:
         return None
     groups = tuple(tuple(_lane(fun, k, "axis_index_groups") for k in group) for group in given)
-    lanes = lanes_of(axes)
+    lanes = collective_rules.lanes_of(axes)
     if sorted(k for group in groups for k in group) != list(range(lanes)) or () in groups:
-        bad_value(
+        check.bad_value(
             f"{fun}: expected `axis_index_groups` to name each lane from 0 to {lanes - 1} once, "
             f"got {[list(group) for group in groups]}"
         )
     return groups
 
 
-def _equal_groups(fun: str, axes: Sequence[NamedAxis], given: Any) -> Groups:
+def _equal_groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> collective_rules.Groups:
     groups = _groups(fun, axes, given)
     if groups is not None and len({*map(len, groups)}) != 1:
-        bad_value(
+        check.bad_value(
             f"{fun}: expected groups of one size, since the result has an axis of that size, got "
             f"{[list(group) for group in groups]}"
         )
     return groups
 
 
-def _pairs(axes: Sequence[NamedAxis], perm: Any) -> tuple[tuple[int, int], ...]:
+def _pairs(axes: Sequence[ir.NamedAxis], perm: Any) -> tuple[tuple[int, int], ...]:
     try:
         listed = [(source, destination) for source, destination in perm]
     except (TypeError, ValueError):
         _bad_perm(f"expected `perm` to hold pairs (source, destination), got {perm!r}")
     pairs = tuple((_lane("ppermute", s), _lane("ppermute", d)) for s, d in listed)
-    lanes = lanes_of(axes)
+    lanes = collective_rules.lanes_of(axes)
     if any(not 0 <= k < lanes for pair in pairs for k in pair):
         _bad_perm(f"expected lanes from 0 to {lanes - 1} in `perm`, got {list(pairs)}")
     for what, ends in (("source", [s for s, _ in pairs]), ("destination", [d for _, d in pairs])):
@@ -350,11 +354,11 @@ def _pairs(axes: Sequence[NamedAxis], perm: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _bad_perm(message: str) -> NoReturn:
-    raise ValueError(f"ppermute: {message}{at_source(current_source())}") from None
+    raise ValueError(f"ppermute: {message}{errors.at_source(trace.current_source())}") from None
 
 
 def _lane(fun: str, k: Any, what: str = "perm") -> int:
     try:
         return operator.index(k)
     except TypeError:
-        bad_type(f"{fun}: expected `{what}` to hold the numbers of lanes, got {k!r}")
+        check.bad_type(f"{fun}: expected `{what}` to hold the numbers of lanes, got {k!r}")

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.dims import Dim, is_constant, size_of
-from fiveloop.core.rules import Cost, CostRule
+from fiveloop.core import ir, rules
 
 P = TypeVar("P")
 
@@ -26,39 +24,41 @@ SLOW = 120
 """Functions evaluated by a long series or by a loop."""
 
 
-def bytes_of(avals: Iterable[Aval]) -> Dim:
+def bytes_of(avals: Iterable[ir.Aval]) -> ir.Dim:
     """The room that values of these types take."""
-    total: Dim = 0
+    total: ir.Dim = 0
     for aval in avals:
-        total = total + size_of(aval.shape) * aval.dtype.itemsize
+        total = total + ir.size_of(aval.shape) * aval.dtype.itemsize
     return total
 
 
-def elementwise_cost(flops: int = 1) -> CostRule:
+def elementwise_cost(flops: int = 1) -> rules.CostRule:
     """The cost of a function of each element."""
 
-    def rule(avals: Sequence[Aval], p: Any) -> Cost:
+    def rule(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
         wide = max(avals, key=lambda a: a.ndim)
-        return Cost(flops * size_of(wide.shape), bytes_of([*avals, wide]), again=True)
+        return rules.Cost(flops * ir.size_of(wide.shape), bytes_of([*avals, wide]), again=True)
 
     return rule
 
 
-def moving_cost(abstract_eval: Callable[[Sequence[Aval], P], Sequence[Aval]]) -> CostRule:
+def moving_cost(
+    abstract_eval: Callable[[Sequence[ir.Aval], P], Sequence[ir.Aval]],
+) -> rules.CostRule:
     """The cost of picking, repeating or rearranging elements: nothing is computed."""
-    return lambda avals, p: Cost(0, 2 * bytes_of(abstract_eval(avals, p)), again=True)
+    return lambda avals, p: rules.Cost(0, 2 * bytes_of(abstract_eval(avals, p)), again=True)
 
 
-def reduction_cost(avals: Sequence[Aval], p: Any) -> Cost:
+def reduction_cost(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
     """The cost of combining elements with one another."""
-    total: Dim = 0
+    total: ir.Dim = 0
     for aval in avals:
-        total = total + size_of(aval.shape)
-    return Cost(total, bytes_of(avals))
+        total = total + ir.size_of(aval.shape)
+    return rules.Cost(total, bytes_of(avals))
 
 
-def sort_cost(avals: Sequence[Aval], p: Any) -> Cost:
+def sort_cost(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
     """The cost of a sort by comparisons."""
-    size = size_of(avals[0].shape)
-    rounds = size.bit_length() if is_constant(size) else 1
-    return Cost(size * rounds * DIVISION, 2 * bytes_of(avals))
+    size = ir.size_of(avals[0].shape)
+    rounds = size.bit_length() if ir.is_constant(size) else 1
+    return rules.Cost(size * rounds * DIVISION, 2 * bytes_of(avals))

@@ -8,26 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import ir, rules, trace
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import is_one, same_dim, size_of
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import squeeze, transpose
-from fiveloop.core.primitives.check import (
-    array_avals,
-    bad_type,
-    bad_value,
-    canonical_axes,
-    check_kind,
-    common_shape,
-    known_factor,
-)
-from fiveloop.core.primitives.convert import convert_back, promote
-from fiveloop.core.primitives.elementwise import add
-from fiveloop.core.rules import Cost, Operand, Tangent, UndefinedPrimal, Zero, define, pure
-from fiveloop.core.trace.tracer import bind1
+from fiveloop.core.primitives import broadcast, check, convert, elementwise
 
 Axes = tuple[int, ...]
 DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -51,7 +35,7 @@ class DotParams:
         return tuple(k for k in range(rank) if k not in used)
 
 
-dot_general_p: Primitive[DotParams] = Primitive("dot_general")
+dot_general_p: ir.Primitive[DotParams] = ir.Primitive("dot_general")
 
 
 def dot_general(
@@ -66,73 +50,77 @@ def dot_general(
     `dimension_numbers` is `((contract_x, contract_y), (batch_x, batch_y))`. The result has the batch
     axes first, then the free axes of `x`, then those of `y`.
     """
-    a, b = promote("dot_general", x, y)
+    a, b = convert.promote("dot_general", x, y)
     (cx, cy), (bx, by) = dimension_numbers
     axes = [
-        canonical_axes("dot_general", given, value.ndim, "dimension_numbers")
+        check.canonical_axes("dot_general", given, value.ndim, "dimension_numbers")
         for given, value in ((cx, a), (cy, b), (bx, a), (by, b))
     ]
     out = None if preferred_element_type is None else np.dtype(preferred_element_type)
     if out == a.dtype:
         out = None
     params = DotParams((axes[0], axes[1]), (axes[2], axes[3]), out, precision)
-    return bind1(dot_general_p, a, b, params=params)
+    return trace.bind1(dot_general_p, a, b, params=params)
 
 
-def _dot_aval(avals: Sequence[Aval], p: DotParams) -> list[Aval]:
-    x, y = array_avals("dot_general", avals, 2)
-    check_kind("dot_general", x, "biufc")
+def _dot_aval(avals: Sequence[ir.Aval], p: DotParams) -> list[ir.Aval]:
+    x, y = check.array_avals("dot_general", avals, 2)
+    check.check_kind("dot_general", x, "biufc")
     if x.dtype != y.dtype:
-        bad_type(f"dot_general: expected operands of one dtype, got {x} and {y}")
+        check.bad_type(f"dot_general: expected operands of one dtype, got {x} and {y}")
     for what, (of_x, of_y) in (("contracted", p.contract), ("batch", p.batch)):
         sizes_x, sizes_y = [x.shape[k] for k in of_x], [y.shape[k] for k in of_y]
-        if len(of_x) != len(of_y) or not all(map(same_dim, sizes_x, sizes_y)):
-            bad_value(
+        if len(of_x) != len(of_y) or not all(map(ir.same_dim, sizes_x, sizes_y)):
+            check.bad_value(
                 f"dot_general: expected {what} axes of equal sizes, got axes {of_x} of {x} "
                 f"and axes {of_y} of {y}"
             )
     for side, aval in enumerate((x, y)):
         if {*p.contract[side]} & {*p.batch[side]}:
-            bad_value(f"dot_general: an axis of {aval} is both contracted and a batch axis: {p}")
+            check.bad_value(
+                f"dot_general: an axis of {aval} is both contracted and a batch axis: {p}"
+            )
     shape = (
         *[x.shape[k] for k in p.batch[0]],
         *[x.shape[k] for k in p.free(0, x.ndim)],
         *[y.shape[k] for k in p.free(1, y.ndim)],
     )
     weak = x.weak_type and y.weak_type and p.out_dtype is None
-    return [ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)]
+    return [ir.ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)]
 
 
-def _dot_lower(ctx: Any, xs: Sequence[IRValue], p: DotParams) -> list[IRValue]:
+def _dot_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: DotParams) -> list[hlo.IRValue]:
     x, y = xs
     out = ctx.avals_out[0].dtype
     return [hlo.dot_general(ctx.b, x, y, *p.batch, *p.contract, out, p.precision)]
 
 
 def _dot_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: DotParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: DotParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     (x, y), (t, u) = primals, tangents
-    out = bind1(dot_general_p, x, y, params=p)
-    parts = [bind1(dot_general_p, t, y, params=p)] if not isinstance(t, Zero) else []
-    parts += [bind1(dot_general_p, x, u, params=p)] if not isinstance(u, Zero) else []
+    out = trace.bind1(dot_general_p, x, y, params=p)
+    parts = [trace.bind1(dot_general_p, t, y, params=p)] if not isinstance(t, rules.Zero) else []
+    parts += [trace.bind1(dot_general_p, x, u, params=p)] if not isinstance(u, rules.Zero) else []
     if not parts or not out.aval.differentiable:
-        return [out], [Zero(out.aval.tangent())]
-    return [out], [parts[0] if len(parts) == 1 else add(*parts)]
+        return [out], [rules.Zero(out.aval.tangent())]
+    return [out], [parts[0] if len(parts) == 1 else elementwise.add(*parts)]
 
 
 def _dot_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: DotParams
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: DotParams
+) -> list[rules.Tangent | None]:
     (ct,), (x, y) = cts, operands
-    if isinstance(ct, Zero):
-        return [Zero(v.aval) if isinstance(v, UndefinedPrimal) else None for v in operands]
+    if isinstance(ct, rules.Zero):
+        return [
+            rules.Zero(v.aval) if isinstance(v, rules.UndefinedPrimal) else None for v in operands
+        ]
     if isinstance(y, Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
-    return [None, _transposed(ct, known_factor("dot_general", x), y.aval, p, 1)]
+    return [None, _transposed(ct, check.known_factor("dot_general", x), y.aval, p, 1)]
 
 
-def _transposed(ct: Value, other: Value, aval: Aval, p: DotParams, side: int) -> Value:
+def _transposed(ct: Value, other: Value, aval: ir.Aval, p: DotParams, side: int) -> Value:
     """Contract the cotangent with the other operand over that one's free axes, and restore the order.
 
     The product is taken in the order that leaves the axes where they belong, if either does.
@@ -152,11 +140,13 @@ def _transposed(ct: Value, other: Value, aval: Aval, p: DotParams, side: int) ->
     in_place = list(range(aval.ndim))
     if places != in_place == [*p.batch[side], *contracted, *free]:
         numbers = ((free_other, ct_axes), (p.batch[other_side], batch))
-        return convert_back(dot_general(other, ct, numbers, wide, p.precision), aval.dtype)
+        return convert.convert_back(dot_general(other, ct, numbers, wide, p.precision), aval.dtype)
     out = dot_general(
         ct, other, ((ct_axes, free_other), (batch, p.batch[other_side])), wide, p.precision
     )
-    return convert_back(transpose(out, [places.index(k) for k in range(aval.ndim)]), aval.dtype)
+    return convert.convert_back(
+        broadcast.transpose(out, [places.index(k) for k in range(aval.ndim)]), aval.dtype
+    )
 
 
 def _dot_batch(
@@ -167,10 +157,10 @@ def _dot_batch(
     batch = (_shifted(p.batch[0], dx), _shifted(p.batch[1], dy))
     if dx is not None and dy is not None:
         both = replace(p, contract=contract, batch=((dx, *batch[0]), (dy, *batch[1])))
-        return [bind1(dot_general_p, x, y, params=both)], [0]
+        return [trace.bind1(dot_general_p, x, y, params=both)], [0]
     # A batch axis of one operand only is one more free axis of it.
     one = replace(p, contract=contract, batch=batch)
-    out = bind1(dot_general_p, x, y, params=one)
+    out = trace.bind1(dot_general_p, x, y, params=one)
     place = len(batch[0])
     if dx is not None:
         return [out], [place + one.free(0, x.ndim).index(dx)]
@@ -182,17 +172,17 @@ def _shifted(axes: Axes, dim: int | None) -> Axes:
     return axes if dim is None else tuple(k + (k >= dim) for k in axes)
 
 
-def _dot_cost(avals: Sequence[Aval], p: DotParams) -> Cost:
+def _dot_cost(avals: Sequence[ir.Aval], p: DotParams) -> rules.Cost:
     x, y = avals
     (out,) = _dot_aval(avals, p)
-    flops = 2 * size_of(out.shape) * size_of([x.shape[k] for k in p.contract[0]])
-    moved = sum(size_of(a.shape) * a.dtype.itemsize for a in (x, y, out))
-    return Cost(flops, moved)
+    flops = 2 * ir.size_of(out.shape) * ir.size_of([x.shape[k] for k in p.contract[0]])
+    moved = sum(ir.size_of(a.shape) * a.dtype.itemsize for a in (x, y, out))
+    return rules.Cost(flops, moved)
 
 
-define(
+rules.define(
     dot_general_p,
-    abstract_eval=pure(_dot_aval),
+    abstract_eval=rules.pure(_dot_aval),
     lower=_dot_lower,
     jvp=_dot_jvp,
     transpose=_dot_transpose,
@@ -203,25 +193,25 @@ define(
 
 def dot(x: ArrayLike, y: ArrayLike) -> Value:
     """The product of two vectors or matrices: the last axis of `x` with the first of `y`."""
-    a, b = promote("dot", x, y)
+    a, b = convert.promote("dot", x, y)
     if not 1 <= a.ndim <= 2 or not 1 <= b.ndim <= 2:
-        bad_value(f"dot: expected vectors or matrices, got {a.aval} and {b.aval}")
+        check.bad_value(f"dot: expected vectors or matrices, got {a.aval} and {b.aval}")
     return dot_general(a, b, (((a.ndim - 1,), (0,)), ((), ())))
 
 
 def matmul(x: ArrayLike, y: ArrayLike, preferred_element_type: Any = None) -> Value:
     """The matrix product under NumPy's rules: the last two axes multiply, those before broadcast."""
-    a, b = promote("matmul", x, y)
+    a, b = convert.promote("matmul", x, y)
     if a.ndim == 0 or b.ndim == 0:
-        bad_value(
+        check.bad_value(
             f"matmul: expected arrays with axes, got {a.aval} and {b.aval}; use `*` for scalars"
         )
     inner_a, inner_b = a.shape[-1], b.shape[max(b.ndim - 2, 0)]
-    if not same_dim(inner_a, inner_b):
-        bad_value(
+    if not ir.same_dim(inner_a, inner_b):
+        check.bad_value(
             f"matmul: expected inner sizes that agree, got {inner_a} and {inner_b} in {a.aval} @ {b.aval}"
         )
-    common_shape("matmul", [a.shape[:-2], b.shape[:-2]])
+    check.common_shape("matmul", [a.shape[:-2], b.shape[:-2]])
     a, labels_a = _labelled(a, b, "m", -1)
     b, labels_b = _labelled(b, a, "n", -2)
     along = [k for k in labels_a if k in labels_b and k != "k"]
@@ -230,7 +220,7 @@ def matmul(x: ArrayLike, y: ArrayLike, preferred_element_type: Any = None) -> Va
     out = dot_general(a, b, (contract, batch), preferred_element_type)
     free = [k for k in [*labels_a, *labels_b] if k not in along and k != "k"]
     labels = [*along, *free]
-    return transpose(out, [labels.index(k) for k in sorted(labels, key=_label_order)])
+    return broadcast.transpose(out, [labels.index(k) for k in sorted(labels, key=_label_order)])
 
 
 def _labelled(x: Value, other: Value, free: str, inner: int) -> tuple[Value, list[str]]:
@@ -245,11 +235,11 @@ def _labelled(x: Value, other: Value, free: str, inner: int) -> tuple[Value, lis
     repeated = [
         k
         for k in range(len(lead))
-        if is_one(lead[k]) and len(lead) - k <= len(lead_other)
-        if not is_one(lead_other[k - len(lead)])
+        if ir.is_one(lead[k]) and len(lead) - k <= len(lead_other)
+        if not ir.is_one(lead_other[k - len(lead)])
     ]
     labels = [str(len(lead) - k) for k in range(len(lead)) if k not in repeated]
-    return squeeze(x, repeated), [*labels, *pair]
+    return broadcast.squeeze(x, repeated), [*labels, *pair]
 
 
 def _label_order(label: str) -> tuple[int, int]:

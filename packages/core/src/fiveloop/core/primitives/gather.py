@@ -10,20 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fiveloop.core.array import Value
+from fiveloop.core import array, ir, rules, trace
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import Dim, Shape, is_more
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    instantiate,
-    move_axis,
-    zeros_of,
-)
-from fiveloop.core.primitives.check import array_avals
-from fiveloop.core.rules import Operand, Zero, define, pure
-from fiveloop.core.trace.tracer import bind1
+from fiveloop.core.primitives import broadcast, check
 
 KINDS = ("set", *hlo.COMBINERS)
 
@@ -55,7 +44,7 @@ class GatherParams:
     """The axes, the size of one block along each array axis, and what is known of the indices."""
 
     dims: WindowDims
-    sizes: Shape
+    sizes: ir.Shape
     indices_are_sorted: bool = False
     unique_indices: bool = False
     in_bounds: bool = False
@@ -74,32 +63,34 @@ class ScatterParams:
     drops: bool = False
 
 
-gather_p: Primitive[GatherParams] = Primitive("gather")
-scatter_p: Primitive[ScatterParams] = Primitive("scatter")
+gather_p: ir.Primitive[GatherParams] = ir.Primitive("gather")
+scatter_p: ir.Primitive[ScatterParams] = ir.Primitive("scatter")
 
 
-def gather(x: Value, indices: Value, params: GatherParams) -> Value:
+def gather(x: array.Value, indices: array.Value, params: GatherParams) -> array.Value:
     """The blocks of `x` that begin at `indices`, each clamped so that it fits, or zeros if `params` drops it."""
-    return bind1(gather_p, x, indices, params=params)
+    return trace.bind1(gather_p, x, indices, params=params)
 
 
-def scatter(x: Value, indices: Value, updates: Value, params: ScatterParams) -> Value:
+def scatter(
+    x: array.Value, indices: array.Value, updates: array.Value, params: ScatterParams
+) -> array.Value:
     """`x` with blocks combined into it at `indices`, each clamped so that it fits, or left out if `params` drops it.
 
     Of several blocks that "set" one element the last wins; the other kinds combine them all.
     """
-    return bind1(scatter_p, x, indices, updates, params=params)
+    return trace.bind1(scatter_p, x, indices, updates, params=params)
 
 
-def block_sizes(x: Aval, updates: Aval, dims: WindowDims) -> tuple[Dim, ...]:
+def block_sizes(x: ir.Aval, updates: ir.Aval, dims: WindowDims) -> tuple[ir.Dim, ...]:
     """The size of one block along each array axis, from the shape of the blocks."""
-    sizes: list[Dim] = [1] * x.ndim
+    sizes: list[ir.Dim] = [1] * x.ndim
     for axis, position in zip(dims.windows(x.ndim), sorted(dims.window_dims), strict=True):
         sizes[axis] = updates.shape[position]
     return tuple(sizes)
 
 
-def blocks_shape(x: Aval, indices: Aval, dims: WindowDims, sizes: Shape) -> Shape:
+def blocks_shape(x: ir.Aval, indices: ir.Aval, dims: WindowDims, sizes: ir.Shape) -> ir.Shape:
     """The shape of all blocks together."""
     windows = iter([sizes[axis] for axis in dims.windows(x.ndim)])
     batch = iter(indices.shape[:-1])
@@ -107,26 +98,28 @@ def blocks_shape(x: Aval, indices: Aval, dims: WindowDims, sizes: Shape) -> Shap
     return tuple(next(windows) if k in dims.window_dims else next(batch) for k in range(rank))
 
 
-def check_blocks(name: str, x: Aval, indices: Aval, dims: WindowDims, sizes: Shape) -> None:
+def check_blocks(
+    name: str, x: ir.Aval, indices: ir.Aval, dims: WindowDims, sizes: ir.Shape
+) -> None:
     """Refuse indices and blocks that do not fit an array; `name` is that of the operation."""
     if indices.dtype.kind not in "iu":
         raise TypeError(f"{name}: expected integer indices, got {indices}")
     if not indices.ndim or indices.shape[-1] != len(dims.index_map) or len(sizes) != x.ndim:
         raise TypeError(f"{name}: indices {indices} and blocks {sizes} do not fit {x} under {dims}")
-    if any(map(is_more, sizes, x.shape)):
+    if any(map(ir.is_more, sizes, x.shape)):
         raise ValueError(f"{name}: a block of shape {sizes} does not fit into {x}")
 
 
 # gather
 
 
-def _gather_aval(avals: Sequence[Aval], p: GatherParams) -> list[Aval]:
-    x, indices = array_avals("gather", avals, 2)
+def _gather_aval(avals: Sequence[ir.Aval], p: GatherParams) -> list[ir.Aval]:
+    x, indices = check.array_avals("gather", avals, 2)
     check_blocks("gather", x, indices, p.dims, p.sizes)
-    return [ShapedArray(blocks_shape(x, indices, p.dims, p.sizes), x.dtype, x.weak_type)]
+    return [ir.ShapedArray(blocks_shape(x, indices, p.dims, p.sizes), x.dtype, x.weak_type)]
 
 
-def _gather_lower(ctx: Any, operands: Sequence[IRValue], p: GatherParams) -> list[IRValue]:
+def _gather_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: GatherParams) -> list[hlo.IRValue]:
     x, indices = operands
     out = hlo.gather(
         ctx.b,
@@ -145,28 +138,30 @@ def _gather_lower(ctx: Any, operands: Sequence[IRValue], p: GatherParams) -> lis
 
 
 def _gather_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: GatherParams
-) -> tuple[list[Value], list[Value | Zero]]:
+    primals: Sequence[array.Value], tangents: Sequence[array.Value | rules.Zero], p: GatherParams
+) -> tuple[list[array.Value], list[array.Value | rules.Zero]]:
     x, indices = primals
-    return [gather(x, indices, p)], [gather(instantiate(tangents[0]), indices, p)]
+    return [gather(x, indices, p)], [gather(broadcast.instantiate(tangents[0]), indices, p)]
 
 
 def _gather_transpose(
-    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: GatherParams
-) -> list[Value | Zero | None]:
+    cts: Sequence[array.Value | rules.Zero], operands: Sequence[rules.Operand], p: GatherParams
+) -> list[array.Value | rules.Zero | None]:
     (ct,), (x, indices) = cts, operands
-    assert isinstance(ct, Value) and isinstance(indices, Value), "unreachable: linear in x alone"
+    assert isinstance(ct, array.Value) and isinstance(indices, array.Value), (
+        "unreachable: linear in x alone"
+    )
     known = p.indices_are_sorted, p.unique_indices, p.in_bounds, p.drops
     params = ScatterParams(p.dims, "add", *known)
-    return [scatter(zeros_of(x.aval), indices, ct, params), None]
+    return [scatter(broadcast.zeros_of(x.aval), indices, ct, params), None]
 
 
 def _gather_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: GatherParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: GatherParams
+) -> tuple[list[array.Value], list[int | None]]:
     (x, indices), (d, i) = operands, dims
-    x = move_axis(x, d, 0) if d is not None else x
-    indices = move_axis(indices, i, 0) if i is not None else indices
+    x = broadcast.move_axis(x, d, 0) if d is not None else x
+    indices = broadcast.move_axis(indices, i, 0) if i is not None else indices
     sizes = p.sizes if d is None else (size if i is None else 1, *p.sizes)
     p = replace(p, dims=batched_dims(p.dims, d is not None, i is not None), sizes=sizes)
     if i is not None:
@@ -191,9 +186,9 @@ def batched_dims(dims: WindowDims, x: bool, indices: bool) -> WindowDims:
     )
 
 
-define(
+rules.define(
     gather_p,
-    abstract_eval=pure(_gather_aval),
+    abstract_eval=rules.pure(_gather_aval),
     lower=_gather_lower,
     jvp=_gather_jvp,
     transpose=_gather_transpose,

@@ -12,44 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import errors, ir, rules, trace
 from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.errors import shape_str
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import Dim, Shape, is_constant, is_more, same_dim, strided_size
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    bdim_at,
-    broadcast_in_dim,
-    instantiate,
-    move_axis,
-    reshape,
-    zeros_of,
-)
-from fiveloop.core.primitives.check import array_avals, check_count
-from fiveloop.core.primitives.costs import moving_cost
-from fiveloop.core.primitives.elementwise import add, clamp
-from fiveloop.core.primitives.gather import (
-    GatherParams,
-    ScatterParams,
-    WindowDims,
-    gather_p,
-    scatter_p,
-)
+from fiveloop.core.primitives import broadcast, check, costs, elementwise, gather
 from fiveloop.core.primitives.shape import concatenate, iota, pad
-from fiveloop.core.rules import Operand, Refusal, UndefinedPrimal, Zero, define, pure, type_rules
-from fiveloop.core.trace.tracer import bind1
 
-_NO_TANGENT = Refusal("its result is an integer; integers have no tangents")
+_NO_TANGENT = rules.Refusal("its result is an integer; integers have no tangents")
 
 
 @dataclass(frozen=True)
 class SliceParams:
     """The static bounds of a slice, one of each per axis; strides are positive."""
 
-    start: tuple[Dim, ...]
-    limit: tuple[Dim, ...]
+    start: tuple[ir.Dim, ...]
+    limit: tuple[ir.Dim, ...]
     strides: tuple[int, ...]
 
 
@@ -57,7 +34,7 @@ class SliceParams:
 class DynamicSliceParams:
     """The sizes of the block that is read, and the axes along which it may lie outside, in part or whole."""
 
-    sizes: Shape
+    sizes: ir.Shape
     drops: tuple[int, ...] = ()
 
 
@@ -72,37 +49,37 @@ class UpdateParams:
 class ResolveParams:
     """An axis's size, the size of the block read there (None: do not clamp), and the result's dtype."""
 
-    size: Dim
-    window: Dim | None
+    size: ir.Dim
+    window: ir.Dim | None
     dtype: np.dtype[Any]
 
 
-slice_p: Primitive[SliceParams] = Primitive("slice")
-dynamic_slice_p: Primitive[DynamicSliceParams] = Primitive("dynamic_slice")
-dynamic_update_slice_p: Primitive[UpdateParams] = Primitive("dynamic_update_slice")
-resolve_index_p: Primitive[ResolveParams] = Primitive("resolve_index")
+slice_p: ir.Primitive[SliceParams] = ir.Primitive("slice")
+dynamic_slice_p: ir.Primitive[DynamicSliceParams] = ir.Primitive("dynamic_slice")
+dynamic_update_slice_p: ir.Primitive[UpdateParams] = ir.Primitive("dynamic_update_slice")
+resolve_index_p: ir.Primitive[ResolveParams] = ir.Primitive("resolve_index")
 
 
 def static_slice(
-    x: Value, start: Sequence[Dim], limit: Sequence[Dim], strides: Sequence[int] | None = None
+    x: Value, start: Sequence[ir.Dim], limit: Sequence[ir.Dim], strides: Sequence[int] | None = None
 ) -> Value:
     """The elements of `x` from `start` up to `limit` by `strides`, one of each per axis."""
     steps = tuple(strides) if strides is not None else (1,) * x.ndim
-    if all(map(same_dim, start, (0,) * x.ndim)) and all(map(same_dim, limit, x.shape)):
+    if all(map(ir.same_dim, start, (0,) * x.ndim)) and all(map(ir.same_dim, limit, x.shape)):
         if steps == (1,) * x.ndim:
             return x
-    return bind1(slice_p, x, params=SliceParams(tuple(start), tuple(limit), steps))
+    return trace.bind1(slice_p, x, params=SliceParams(tuple(start), tuple(limit), steps))
 
 
 def dynamic_slice(
-    x: Value, starts: Sequence[ArrayLike], sizes: Sequence[Dim], drops: Sequence[int] = ()
+    x: Value, starts: Sequence[ArrayLike], sizes: Sequence[ir.Dim], drops: Sequence[int] = ()
 ) -> Value:
     """The block of `sizes` that begins at run-time `starts`, clamped so that it fits; zero outside along `drops`.
 
     Starts are integers without axes, one per axis of `x`; they are brought to one dtype.
     """
     params = DynamicSliceParams(tuple(sizes), tuple(drops))
-    return bind1(dynamic_slice_p, x, *common_index_dtype(starts), params=params)
+    return trace.bind1(dynamic_slice_p, x, *common_index_dtype(starts), params=params)
 
 
 def dynamic_update_slice(
@@ -113,11 +90,13 @@ def dynamic_update_slice(
     A start is clamped so that the block fits; along `drops` the elements that lie outside are left out instead.
     """
     params = UpdateParams(tuple(drops))
-    return bind1(dynamic_update_slice_p, x, update, *common_index_dtype(starts), params=params)
+    return trace.bind1(
+        dynamic_update_slice_p, x, update, *common_index_dtype(starts), params=params
+    )
 
 
 def resolve_index(
-    index: ArrayLike, size: Dim, window: Dim | None = 1, dtype: np.dtype[Any] | None = None
+    index: ArrayLike, size: ir.Dim, window: ir.Dim | None = 1, dtype: np.dtype[Any] | None = None
 ) -> Value:
     """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
 
@@ -128,7 +107,7 @@ def resolve_index(
     params = ResolveParams(size, window, dtype if dtype is not None else index_dtype(i.dtype))
     if isinstance(i, Scalar):
         return Scalar(_resolve_host(i.host, params))
-    return bind1(resolve_index_p, i, params=params)
+    return trace.bind1(resolve_index_p, i, params=params)
 
 
 def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -154,41 +133,41 @@ def as_index_dtype(i: Value, dtype: np.dtype[Any]) -> Value:
         return i
     if isinstance(i, Scalar):
         return Scalar(i.host.astype(dtype))
-    return bind1(resolve_index_p, i, params=ResolveParams(0, None, dtype))
+    return trace.bind1(resolve_index_p, i, params=ResolveParams(0, None, dtype))
 
 
 # slice
 
 
-def _slice_aval(avals: Sequence[Aval], p: SliceParams) -> list[Aval]:
-    (x,) = array_avals("slice", avals, 1)
+def _slice_aval(avals: Sequence[ir.Aval], p: SliceParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("slice", avals, 1)
     if not len(p.start) == len(p.limit) == len(p.strides) == x.ndim:
         raise TypeError(f"slice of {x}: expected {x.ndim} bounds, got {p}")
     for axis, (lo, hi, by) in enumerate(zip(p.start, p.limit, p.strides, strict=True)):
-        outside = is_more(0, lo) or is_more(lo, hi) or is_more(hi, x.shape[axis])
+        outside = ir.is_more(0, lo) or ir.is_more(lo, hi) or ir.is_more(hi, x.shape[axis])
         if outside or by < 1:
             raise ValueError(f"slice {lo}:{hi}:{by} does not fit axis {axis} of {x}")
     bounds = zip(p.start, p.limit, p.strides, strict=True)
-    return [_reshaped(x, tuple(strided_size(lo, hi, by) for lo, hi, by in bounds))]
+    return [_reshaped(x, tuple(ir.strided_size(lo, hi, by) for lo, hi, by in bounds))]
 
 
-def _slice_lower(ctx: Any, operands: Sequence[IRValue], p: SliceParams) -> list[IRValue]:
+def _slice_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: SliceParams) -> list[hlo.IRValue]:
     return [hlo.slice(ctx.b, operands[0], p.start, p.limit, p.strides)]
 
 
 def _slice_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: SliceParams
-) -> tuple[list[Value], list[Value | Zero]]:
+    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: SliceParams
+) -> tuple[list[Value], list[Value | rules.Zero]]:
     (t,) = tangents
-    assert not isinstance(t, Zero), "unreachable: the only tangent is not zero"
-    return [bind1(slice_p, primals[0], params=p)], [bind1(slice_p, t, params=p)]
+    assert not isinstance(t, rules.Zero), "unreachable: the only tangent is not zero"
+    return [trace.bind1(slice_p, primals[0], params=p)], [trace.bind1(slice_p, t, params=p)]
 
 
 def _slice_transpose(
-    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: SliceParams
-) -> list[Value | Zero | None]:
+    cts: Sequence[Value | rules.Zero], operands: Sequence[rules.Operand], p: SliceParams
+) -> list[Value | rules.Zero | None]:
     (ct,), (x,) = cts, operands
-    assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
     if _is_added(x, ct, p.start, p.strides):
         return [None]
     spans = [max(0, (n - 1) * by + 1) for n, by in zip(ct.shape, p.strides, strict=True)]
@@ -204,13 +183,13 @@ def _slice_batch(
     (x,), (d,) = operands, dims
     assert d is not None, "unreachable: the only operand is batched"
     p = SliceParams(_insert(p.start, d, 0), _insert(p.limit, d, size), _insert(p.strides, d, 1))
-    return [bind1(slice_p, x, params=p)], [d]
+    return [trace.bind1(slice_p, x, params=p)], [d]
 
 
-define(
+rules.define(
     slice_p,
-    abstract_eval=pure(_slice_aval),
-    cost=moving_cost(_slice_aval),
+    abstract_eval=rules.pure(_slice_aval),
+    cost=costs.moving_cost(_slice_aval),
     lower=_slice_lower,
     jvp=_slice_jvp,
     transpose=_slice_transpose,
@@ -222,7 +201,7 @@ define(
 # dynamic_slice
 
 
-def _check_starts(name: str, x: Aval, starts: Sequence[Aval], sizes: Shape) -> None:
+def _check_starts(name: str, x: ir.Aval, starts: Sequence[ir.Aval], sizes: ir.Shape) -> None:
     if len(starts) != x.ndim or len(sizes) != x.ndim:
         raise TypeError(
             f"{name} of {x}: expected {x.ndim} starts and sizes, got {len(starts)} and {len(sizes)}"
@@ -232,20 +211,22 @@ def _check_starts(name: str, x: Aval, starts: Sequence[Aval], sizes: Shape) -> N
             raise TypeError(
                 f"{name} of {x}: starts must be integers of one dtype without axes, got {list(starts)}"
             )
-    if any(map(is_more, sizes, x.shape)):
-        raise ValueError(f"{name}: a block of shape {shape_str(sizes)} does not fit into {x}")
+    if any(map(ir.is_more, sizes, x.shape)):
+        raise ValueError(
+            f"{name}: a block of shape {errors.shape_str(sizes)} does not fit into {x}"
+        )
 
 
-def _dynamic_slice_aval(avals: Sequence[Aval], p: DynamicSliceParams) -> list[Aval]:
-    check_count("dynamic_slice", avals, 1, or_more=True)
+def _dynamic_slice_aval(avals: Sequence[ir.Aval], p: DynamicSliceParams) -> list[ir.Aval]:
+    check.check_count("dynamic_slice", avals, 1, or_more=True)
     x, *starts = avals
     _check_starts("dynamic_slice", x, starts, p.sizes)
     return [_reshaped(x, p.sizes)]
 
 
 def _dynamic_slice_lower(
-    ctx: Any, operands: Sequence[IRValue], p: DynamicSliceParams
-) -> list[IRValue]:
+    ctx: Any, operands: Sequence[hlo.IRValue], p: DynamicSliceParams
+) -> list[hlo.IRValue]:
     x, *starts = operands
     if p.drops:
         return [hlo.slice_or_zero(ctx.b, x, starts, p.sizes, p.drops)]
@@ -253,44 +234,44 @@ def _dynamic_slice_lower(
 
 
 def _dynamic_slice_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: DynamicSliceParams
-) -> tuple[list[Value], list[Value | Zero]]:
+    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: DynamicSliceParams
+) -> tuple[list[Value], list[Value | rules.Zero]]:
     x, *starts = primals
-    t = instantiate(tangents[0])
-    out = bind1(dynamic_slice_p, x, *starts, params=p)
-    return [out], [bind1(dynamic_slice_p, t, *starts, params=p)]
+    t = broadcast.instantiate(tangents[0])
+    out = trace.bind1(dynamic_slice_p, x, *starts, params=p)
+    return [out], [trace.bind1(dynamic_slice_p, t, *starts, params=p)]
 
 
 def _dynamic_slice_transpose(
-    cts: Sequence[Value | Zero],
-    operands: Sequence[Operand],
+    cts: Sequence[Value | rules.Zero],
+    operands: Sequence[rules.Operand],
     p: DynamicSliceParams,
-) -> list[Value | Zero | None]:
+) -> list[Value | rules.Zero | None]:
     (ct,), (x, *starts) = cts, operands
-    assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
     at, params = _values(starts), UpdateParams(p.drops)
     fits = zip(at, x.aval.shape, p.sizes, strict=True)
     if not p.drops and _is_added(x, ct, [_fitting(*s) for s in fits]):
         return [None] * len(operands)
-    out = bind1(dynamic_update_slice_p, zeros_of(x.aval), ct, *at, params=params)
+    out = trace.bind1(dynamic_update_slice_p, broadcast.zeros_of(x.aval), ct, *at, params=params)
     return [out, *[None] * len(starts)]
 
 
-def _fitting(start: Value, size: Dim, window: Dim) -> ArrayLike:
+def _fitting(start: Value, size: ir.Dim, window: ir.Dim) -> ArrayLike:
     """Where a block begins that is read from a start."""
-    if isinstance(start, Scalar) and is_constant(size) and is_constant(window):
+    if isinstance(start, Scalar) and ir.is_constant(size) and ir.is_constant(window):
         return int(np.clip(start.host, 0, size - window))
-    return clamp(0, start, size - window)
+    return elementwise.clamp(0, start, size - window)
 
 
 def _is_added(
-    x: Operand, ct: Value, starts: Sequence[ArrayLike], strides: Sequence[int] = ()
+    x: rules.Operand, ct: Value, starts: Sequence[ArrayLike], strides: Sequence[int] = ()
 ) -> bool:
     """Add a cotangent to a block of what collects the operand's, if there is such a thing."""
-    into = x.into if isinstance(x, UndefinedPrimal) else None
-    if into is None or not all(map(is_constant, (*into.shape, *ct.shape))):
+    into = x.into if isinstance(x, rules.UndefinedPrimal) else None
+    if into is None or not all(map(ir.is_constant, (*into.shape, *ct.shape))):
         return False
-    add = type_rules(into.aval).accumulate
+    add = rules.type_rules(into.aval).accumulate
     assert add is not None, "unreachable: cotangents are collected in it"
     steps = strides or (1,) * ct.ndim
     add(into, ct, list(zip(starts, ct.shape, steps, strict=True)))
@@ -306,22 +287,22 @@ def _dynamic_slice_batch(
         assert d is not None, "unreachable: some operand is batched"
         starts.insert(d, _zero_start(starts))
         params = DynamicSliceParams(_insert(p.sizes, d, size), _past(p.drops, d))
-        return [bind1(dynamic_slice_p, x, *starts, params=params)], [d]
+        return [trace.bind1(dynamic_slice_p, x, *starts, params=params)], [d]
     wide = _wide(p.sizes, p.drops)
     indices = _stack(size, starts, start_dims, {k: p.sizes[k] for k in wide})
     if d is not None:
-        x = move_axis(x, d, 0)
+        x = broadcast.move_axis(x, d, 0)
     dnums = _block_dims(len(p.sizes), wide, batched=d is not None)
     sizes = tuple(1 if k in wide else n for k, n in enumerate(p.sizes))
     sizes = (1, *sizes) if d is not None else sizes
-    blocks = GatherParams(dnums, sizes, drops=bool(p.drops))
-    return [bind1(gather_p, x, indices, params=blocks)], [0]
+    blocks = gather.GatherParams(dnums, sizes, drops=bool(p.drops))
+    return [trace.bind1(gather.gather_p, x, indices, params=blocks)], [0]
 
 
-define(
+rules.define(
     dynamic_slice_p,
-    abstract_eval=pure(_dynamic_slice_aval),
-    cost=moving_cost(_dynamic_slice_aval),
+    abstract_eval=rules.pure(_dynamic_slice_aval),
+    cost=costs.moving_cost(_dynamic_slice_aval),
     lower=_dynamic_slice_lower,
     jvp=_dynamic_slice_jvp,
     transpose=_dynamic_slice_transpose,
@@ -333,8 +314,8 @@ define(
 # dynamic_update_slice
 
 
-def _update_aval(avals: Sequence[Aval], p: UpdateParams) -> list[Aval]:
-    check_count("dynamic_update_slice", avals, 2, or_more=True)
+def _update_aval(avals: Sequence[ir.Aval], p: UpdateParams) -> list[ir.Aval]:
+    check.check_count("dynamic_update_slice", avals, 2, or_more=True)
     x, update, *starts = avals
     if update.ndim != x.ndim or update.dtype != x.dtype:
         raise TypeError(
@@ -345,7 +326,7 @@ def _update_aval(avals: Sequence[Aval], p: UpdateParams) -> list[Aval]:
     return [x]
 
 
-def _update_lower(ctx: Any, operands: Sequence[IRValue], p: UpdateParams) -> list[IRValue]:
+def _update_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: UpdateParams) -> list[hlo.IRValue]:
     x, update, *starts = operands
     if p.drops:
         return [hlo.update_inside(ctx.b, x, update, starts, p.drops)]
@@ -353,26 +334,28 @@ def _update_lower(ctx: Any, operands: Sequence[IRValue], p: UpdateParams) -> lis
 
 
 def _update_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: UpdateParams
-) -> tuple[list[Value], list[Value | Zero]]:
+    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: UpdateParams
+) -> tuple[list[Value], list[Value | rules.Zero]]:
     _, _, *starts = primals
-    x_dot, update_dot = map(instantiate, tangents[:2])
-    out = bind1(dynamic_update_slice_p, *primals, params=p)
-    return [out], [bind1(dynamic_update_slice_p, x_dot, update_dot, *starts, params=p)]
+    x_dot, update_dot = map(broadcast.instantiate, tangents[:2])
+    out = trace.bind1(dynamic_update_slice_p, *primals, params=p)
+    return [out], [trace.bind1(dynamic_update_slice_p, x_dot, update_dot, *starts, params=p)]
 
 
 def _update_transpose(
-    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: UpdateParams
-) -> list[Value | Zero | None]:
+    cts: Sequence[Value | rules.Zero], operands: Sequence[rules.Operand], p: UpdateParams
+) -> list[Value | rules.Zero | None]:
     (ct,), (x, update, *starts) = cts, operands
-    assert not isinstance(ct, Zero), "unreachable: the only cotangent is not zero"
+    assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
     at = _values(starts)
     x_bar = update_bar = None
-    if isinstance(x, UndefinedPrimal):
-        x_bar = bind1(dynamic_update_slice_p, ct, zeros_of(update.aval), *at, params=p)
-    if isinstance(update, UndefinedPrimal):
+    if isinstance(x, rules.UndefinedPrimal):
+        x_bar = trace.bind1(
+            dynamic_update_slice_p, ct, broadcast.zeros_of(update.aval), *at, params=p
+        )
+    if isinstance(update, rules.UndefinedPrimal):
         params = DynamicSliceParams(update.aval.shape, p.drops)
-        update_bar = bind1(dynamic_slice_p, ct, *at, params=params)
+        update_bar = trace.bind1(dynamic_slice_p, ct, *at, params=params)
     return [x_bar, update_bar, *[None] * len(starts)]
 
 
@@ -383,21 +366,24 @@ def _update_batch(
     x_dim, update_dim, *start_dims = dims
     if all(i is None for i in start_dims):
         at = x_dim if x_dim is not None else 0
-        x, update = bdim_at(x, x_dim, size, at), bdim_at(update, update_dim, size, at)
+        x, update = (
+            broadcast.bdim_at(x, x_dim, size, at),
+            broadcast.bdim_at(update, update_dim, size, at),
+        )
         starts.insert(at, _zero_start(starts))
         params = UpdateParams(_past(p.drops, at))
-        return [bind1(dynamic_update_slice_p, x, update, *starts, params=params)], [at]
-    x, update = bdim_at(x, x_dim, size, 0), bdim_at(update, update_dim, size, 0)
+        return [trace.bind1(dynamic_update_slice_p, x, update, *starts, params=params)], [at]
+    x, update = broadcast.bdim_at(x, x_dim, size, 0), broadcast.bdim_at(update, update_dim, size, 0)
     wide = _wide(update.shape[1:], p.drops)
     indices = _stack(size, starts, start_dims, {k: update.shape[k + 1] for k in wide})
     dnums = _block_dims(len(starts), wide, batched=True)
-    blocks = ScatterParams(dnums, "set", unique_indices=True, drops=bool(p.drops))
-    return [bind1(scatter_p, x, indices, update, params=blocks)], [0]
+    blocks = gather.ScatterParams(dnums, "set", unique_indices=True, drops=bool(p.drops))
+    return [trace.bind1(gather.scatter_p, x, indices, update, params=blocks)], [0]
 
 
-define(
+rules.define(
     dynamic_update_slice_p,
-    abstract_eval=pure(_update_aval),
+    abstract_eval=rules.pure(_update_aval),
     lower=_update_lower,
     jvp=_update_jvp,
     transpose=_update_transpose,
@@ -408,14 +394,16 @@ define(
 # resolve_index
 
 
-def _resolve_aval(avals: Sequence[Aval], p: ResolveParams) -> list[Aval]:
-    (i,) = array_avals("resolve_index", avals, 1)
+def _resolve_aval(avals: Sequence[ir.Aval], p: ResolveParams) -> list[ir.Aval]:
+    (i,) = check.array_avals("resolve_index", avals, 1)
     if i.dtype.kind not in "iu":
         raise TypeError(f"an index must be an integer, got {i}")
-    return [ShapedArray(i.shape, p.dtype)]
+    return [ir.ShapedArray(i.shape, p.dtype)]
 
 
-def _resolve_lower(ctx: Any, operands: Sequence[IRValue], p: ResolveParams) -> list[IRValue]:
+def _resolve_lower(
+    ctx: Any, operands: Sequence[hlo.IRValue], p: ResolveParams
+) -> list[hlo.IRValue]:
     b, i = ctx.b, operands[0]
     signed = i.dtype.kind == "i"
     if i.dtype == np.uint64:  # beyond what int64 holds is beyond the end of any axis
@@ -448,12 +436,12 @@ def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, 
 def _resolve_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ResolveParams
 ) -> tuple[list[Value], list[int | None]]:
-    return [bind1(resolve_index_p, operands[0], params=p)], [dims[0]]
+    return [trace.bind1(resolve_index_p, operands[0], params=p)], [dims[0]]
 
 
-define(
+rules.define(
     resolve_index_p,
-    abstract_eval=pure(_resolve_aval),
+    abstract_eval=rules.pure(_resolve_aval),
     lower=_resolve_lower,
     jvp=_NO_TANGENT,
     batch=_resolve_batch,
@@ -463,15 +451,15 @@ define(
 # helpers
 
 
-def _reshaped(x: Aval, shape: Shape) -> Aval:
-    return ShapedArray(shape, x.dtype, x.weak_type)
+def _reshaped(x: ir.Aval, shape: ir.Shape) -> ir.Aval:
+    return ir.ShapedArray(shape, x.dtype, x.weak_type)
 
 
 def _insert(xs: tuple[int, ...], at: int, x: int) -> tuple[int, ...]:
     return (*xs[:at], x, *xs[at:])
 
 
-def _values(starts: Sequence[Operand]) -> list[Value]:
+def _values(starts: Sequence[rules.Operand]) -> list[Value]:
     return [i for i in starts if isinstance(i, Value)]
 
 
@@ -485,30 +473,32 @@ def _past(drops: Sequence[int], at: int) -> tuple[int, ...]:
     return tuple(k + (k >= at) for k in drops)
 
 
-def _wide(sizes: Shape, drops: Sequence[int]) -> list[int]:
+def _wide(sizes: ir.Shape, drops: Sequence[int]) -> list[int]:
     """The axes along which a block may lie outside in part, so that each of its positions is an index of its own."""
     return [k for k in drops if sizes[k] != 1]
 
 
 def _stack(
-    size: int, starts: Sequence[Value], dims: Sequence[int | None], wide: dict[int, Dim]
+    size: int, starts: Sequence[Value], dims: Sequence[int | None], wide: dict[int, ir.Dim]
 ) -> Value:
     """The starts side by side: one row of indices per lane, and for each position along the axes that are wide."""
     shape = (size, *wide.values())
     columns = []
     for k, (i, d) in enumerate(zip(starts, dims, strict=True)):
-        column = broadcast_in_dim(bdim_at(i, d, size, 0), shape, (0,))
+        column = broadcast.broadcast_in_dim(broadcast.bdim_at(i, d, size, 0), shape, (0,))
         if k in wide:
             steps = iota(i.dtype, wide[k])
-            column = add(column, broadcast_in_dim(steps, shape, (1 + [*wide].index(k),)))
-        columns.append(reshape(column, (*shape, 1)))
+            column = elementwise.add(
+                column, broadcast.broadcast_in_dim(steps, shape, (1 + [*wide].index(k),))
+            )
+        columns.append(broadcast.reshape(column, (*shape, 1)))
     return concatenate(columns, len(shape))
 
 
-def _block_dims(rank: int, wide: Sequence[int], *, batched: bool) -> WindowDims:
+def _block_dims(rank: int, wide: Sequence[int], *, batched: bool) -> gather.WindowDims:
     """One whole block per lane; with `batched`, each lane from its own array."""
     first = int(batched)
-    return WindowDims(
+    return gather.WindowDims(
         window_dims=tuple(k + 1 for k in range(rank) if k not in wide),
         collapsed=tuple(k + first for k in wide),
         operand_batch=(0,) * first,

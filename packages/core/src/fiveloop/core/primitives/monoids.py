@@ -13,33 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import ir
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.dims import size_of
+from fiveloop.core.primitives import convert, elementwise, gather, index, shape, sort, special
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reduce_sum, reshape
-from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.elementwise import (
-    add,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    div,
-    equal,
-    greater,
-    less,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    not_equal,
-    select,
-)
-from fiveloop.core.primitives.gather import GatherParams, WindowDims, gather
-from fiveloop.core.primitives.index import static_slice
-from fiveloop.core.primitives.shape import concatenate, iota, pad
-from fiveloop.core.primitives.sort import sort_together
-from fiveloop.core.primitives.special import integer_pow
 
 Combine = Callable[[Value, Value], Value]
 
@@ -60,25 +38,25 @@ class Monoid:
     combine_evenly: Combine
     repeated: Callable[[Value, int], Value]
 
-    def neutral(self, aval: Aval) -> Value:
+    def neutral(self, aval: ir.Aval) -> Value:
         """What changes nothing, of a type."""
         return broadcast_in_dim(Scalar(hlo.identity(self.name, aval.dtype)), aval.shape, ())
 
-    def nothing(self, aval: Aval) -> Value:
+    def nothing(self, aval: ir.Aval) -> Value:
         """The same as a share: zero, added to minus zero, would change its sign; minus zero does not."""
         neutral = self.neutral(aval)
-        return neg(neutral) if self.name == "add" else neutral
+        return elementwise.neg(neutral) if self.name == "add" else neutral
 
     def over_lanes(self, x: Value) -> Value:
         """All that stands along the first axis combined, in order."""
         if self.name == "add":
             return reduce_sum(x, (0,))
         while (size := x.shape[0]) > 1:
-            pairs = static_slice(x, (0,) * x.ndim, (size - size % 2, *x.shape[1:]))
+            pairs = index.static_slice(x, (0,) * x.ndim, (size - size % 2, *x.shape[1:]))
             pairs = reshape(pairs, (size // 2, 2, *x.shape[1:]))
             folded = self.combine(*[_along_second(pairs, k) for k in (0, 1)])
-            last = static_slice(x, (size - size % 2, *[0] * (x.ndim - 1)), x.shape)
-            x = concatenate([folded, last]) if size % 2 else folded
+            last = index.static_slice(x, (size - size % 2, *[0] * (x.ndim - 1)), x.shape)
+            x = shape.concatenate([folded, last]) if size % 2 else folded
         return reshape(x, x.shape[1:]) if x.shape[0] else self.neutral(x.aval.unbatched(0))
 
 
@@ -86,11 +64,11 @@ def _along_second(x: Value, k: int) -> Value:
     """The part of `x` at a position of its second axis."""
     start, limit = [0] * x.ndim, list(x.shape)
     start[1], limit[1] = k, k + 1
-    return reshape(static_slice(x, start, limit), (x.shape[0], *x.shape[2:]))
+    return reshape(index.static_slice(x, start, limit), (x.shape[0], *x.shape[2:]))
 
 
 def _scaled(x: Value, count: int) -> Value:
-    return mul(x, Scalar(np.asarray(count).astype(x.dtype)))
+    return elementwise.mul(x, Scalar(np.asarray(count).astype(x.dtype)))
 
 
 def _once(x: Value, count: int) -> Value:
@@ -102,19 +80,33 @@ def _first_of_equals(beats: Combine, old: Value, new: Value) -> Value:
     """An extreme that is `old` at a tie; NaN wins."""
     wins = beats(new, old)
     if old.aval.differentiable:
-        wins = bitwise_or(wins, not_equal(new, new))
-    return select(wins, new, old)
+        wins = elementwise.bitwise_or(wins, elementwise.not_equal(new, new))
+    return elementwise.select(wins, new, old)
 
 
 MONOIDS = {
     m.name: m
     for m in (
-        Monoid("add", "+=", "iufc", add, add, _scaled),
-        Monoid("mul", "*=", "iufc", mul, mul, integer_pow),
-        Monoid("max", "max=", "iuf", partial(_first_of_equals, greater), maximum, _once),
-        Monoid("min", "min=", "iuf", partial(_first_of_equals, less), minimum, _once),
-        Monoid("and", "&=", "biu", bitwise_and, bitwise_and, _once),
-        Monoid("or", "|=", "biu", bitwise_or, bitwise_or, _once),
+        Monoid("add", "+=", "iufc", elementwise.add, elementwise.add, _scaled),
+        Monoid("mul", "*=", "iufc", elementwise.mul, elementwise.mul, special.integer_pow),
+        Monoid(
+            "max",
+            "max=",
+            "iuf",
+            partial(_first_of_equals, elementwise.greater),
+            elementwise.maximum,
+            _once,
+        ),
+        Monoid(
+            "min",
+            "min=",
+            "iuf",
+            partial(_first_of_equals, elementwise.less),
+            elementwise.minimum,
+            _once,
+        ),
+        Monoid("and", "&=", "biu", elementwise.bitwise_and, elementwise.bitwise_and, _once),
+        Monoid("or", "|=", "biu", elementwise.bitwise_or, elementwise.bitwise_or, _once),
     )
 }
 
@@ -127,9 +119,9 @@ def mean_of_winners(x: Value, out: Value, t: Value, total: Callable[[Value], Val
 
     `total` sums over the elements that are compared.
     """
-    wins = equal(x, out)
-    count = total(convert(wins, t.dtype))
-    return div(total(select(wins, t, convert(0, t.dtype))), count)
+    wins = elementwise.equal(x, out)
+    count = total(convert.convert(wins, t.dtype))
+    return elementwise.div(total(elementwise.select(wins, t, convert.convert(0, t.dtype))), count)
 
 
 def factor_of_share(old: Value, shares: Value, places: Value | None) -> Value:
@@ -137,17 +129,22 @@ def factor_of_share(old: Value, shares: Value, places: Value | None) -> Value:
 
     `places` numbers the elements that shares go to; None says that no two go to one.
     """
-    return old if places is None else mul(old, product_of_others(shares, places))
+    return old if places is None else elementwise.mul(old, product_of_others(shares, places))
 
 
 def changed_by(old: Value, new: Value) -> Value:
     """Whether an extreme has changed; NaN that stays NaN has not."""
-    return bitwise_and(not_equal(new, old), equal(old, old))
+    return elementwise.bitwise_and(elementwise.not_equal(new, old), elementwise.equal(old, old))
 
 
 def winning_shares(changed: Value, new: Value, shares: Value, places: Value | None) -> Value:
     """Which shares have made an extreme change, to `new`: at each place the first of equals."""
-    wins = bitwise_and(changed, bitwise_or(equal(shares, new), not_equal(shares, shares)))
+    wins = elementwise.bitwise_and(
+        changed,
+        elementwise.bitwise_or(
+            elementwise.equal(shares, new), elementwise.not_equal(shares, shares)
+        ),
+    )
     return wins if places is None else is_first(wins, places)
 
 
@@ -159,7 +156,11 @@ def winning_shares(changed: Value, new: Value, shares: Value, places: Value | No
 def product_of_others(x: Value, places: Value) -> Value:
     """For each element of `x`, the product of all other elements at its place (of `places`, of the same shape)."""
     return _in_order(
-        x, places, lambda y, keys: mul(_before(y, keys, mul, 1, 1), _before(y, keys, mul, 1, -1))
+        x,
+        places,
+        lambda y, keys: elementwise.mul(
+            _before(y, keys, elementwise.mul, 1, 1), _before(y, keys, elementwise.mul, 1, -1)
+        ),
     )
 
 
@@ -167,33 +168,37 @@ def is_first(flags: Value, places: Value) -> Value:
     """Which of the elements that `flags` marks is the first at its place."""
 
     def run(y: Value, keys: Value) -> Value:
-        return bitwise_and(y, bitwise_not(_before(y, keys, bitwise_or, False, 1)))
+        return elementwise.bitwise_and(
+            y, elementwise.bitwise_not(_before(y, keys, elementwise.bitwise_or, False, 1))
+        )
 
     return _in_order(flags, places, run)
 
 
 def _in_order(x: Value, places: Value, run: Callable[[Value, Value], Value]) -> Value:
     """Run a function of elements and their places on both sorted by place; equal places keep their order."""
-    count = size_of(x.shape)
+    count = ir.size_of(x.shape)
     if not count:
         return x
-    numbers = iota(np.int32, count)
-    keys, order = sort_together([reshape(places, (count,)), numbers], num_keys=1)
-    back = sort_together([order, numbers], num_keys=1)[1]
+    numbers = shape.iota(np.int32, count)
+    keys, order = sort.sort_together([reshape(places, (count,)), numbers], num_keys=1)
+    back = sort.sort_together([order, numbers], num_keys=1)[1]
     out = run(_taken(reshape(x, (count,)), order), keys)
     return reshape(_taken(out, back), x.shape)
 
 
 def _taken(x: Value, order: Value) -> Value:
     """The elements of a vector in another order."""
-    dims = WindowDims(collapsed=(0,), index_map=(0,))
+    dims = gather.WindowDims(collapsed=(0,), index_map=(0,))
     indices = reshape(order, (*order.shape, 1))
-    return gather(x, indices, GatherParams(dims, (1,), unique_indices=True, in_bounds=True))
+    return gather.gather(
+        x, indices, gather.GatherParams(dims, (1,), unique_indices=True, in_bounds=True)
+    )
 
 
 def _before(x: Value, keys: Value, combine: Combine, neutral: Any, way: int) -> Value:
     """For each element those before it (or after it, if `way` is -1) that have its key, combined."""
-    count, done = size_of(x.shape), 1
+    count, done = ir.size_of(x.shape), 1
     if count == 1:
         return broadcast_in_dim(Scalar(np.asarray(neutral).astype(x.dtype)), x.shape, ())
     out = _neighbour(x, keys, neutral, way)
@@ -207,6 +212,6 @@ def _neighbour(x: Value, keys: Value, neutral: Any, distance: int) -> Value:
     """The element so far before each, if it has the same key."""
     nothing = Scalar(np.asarray(neutral).astype(x.dtype))
     no_key = Scalar(np.asarray(-1).astype(keys.dtype))
-    same = equal(pad(keys, no_key, (distance,), (-distance,)), keys)
-    shifted = pad(x, nothing, (distance,), (-distance,))
-    return select(same, shifted, broadcast_in_dim(nothing, x.shape, ()))
+    same = elementwise.equal(shape.pad(keys, no_key, (distance,), (-distance,)), keys)
+    shifted = shape.pad(x, nothing, (distance,), (-distance,))
+    return elementwise.select(same, shifted, broadcast_in_dim(nothing, x.shape, ()))

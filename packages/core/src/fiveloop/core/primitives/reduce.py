@@ -8,52 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import ir, rules, trace
 from fiveloop.core.array import ArrayLike, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import Builder, IRValue
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import is_more, size_of
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    ReduceParams,
-    along_next_axis,
-    batch_in_front,
-    bind_reduction,
-    define_reduction,
-    jvp_of_one,
-    reduce_sum,
-    reduced_aval,
-    reshape,
-    restore_axes,
-    transpose,
-)
-from fiveloop.core.primitives.check import (
-    array_avals,
-    bad_type,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    check_kind,
-)
+from fiveloop.core.primitives import broadcast, check, costs, elementwise, family, monoids, running
 from fiveloop.core.primitives.convert import counted, operand
-from fiveloop.core.primitives.costs import reduction_cost
-from fiveloop.core.primitives.elementwise import mul, to_condition
-from fiveloop.core.primitives.family import zero_jvp
-from fiveloop.core.primitives.monoids import mean_of_winners
-from fiveloop.core.primitives.running import CumulativeParams, cumprod, shifted
-from fiveloop.core.rules import Lower, Tangent, Zero, define, pure
-from fiveloop.core.trace.tracer import bind1
 
-reduce_prod_p: Primitive[ReduceParams] = Primitive("reduce_prod")
-reduce_max_p: Primitive[ReduceParams] = Primitive("reduce_max")
-reduce_min_p: Primitive[ReduceParams] = Primitive("reduce_min")
-reduce_and_p: Primitive[ReduceParams] = Primitive("reduce_and")
-reduce_or_p: Primitive[ReduceParams] = Primitive("reduce_or")
+reduce_prod_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_prod")
+reduce_max_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_max")
+reduce_min_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_min")
+reduce_and_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_and")
+reduce_or_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_or")
 
 
 def reduce_prod(x: ArrayLike, axes: Any = None) -> Value:
     """The product over `axes`, or over all; the axes disappear."""
-    return bind_reduction(reduce_prod_p, counted(operand("reduce_prod", "x", x)), axes)
+    return broadcast.bind_reduction(reduce_prod_p, counted(operand("reduce_prod", "x", x)), axes)
 
 
 def reduce_max(x: ArrayLike, axes: Any = None) -> Value:
@@ -68,53 +38,61 @@ def reduce_min(x: ArrayLike, axes: Any = None) -> Value:
 
 def reduce_and(x: ArrayLike, axes: Any = None) -> Value:
     """Whether all elements over `axes` are true, or differ from zero."""
-    return bind_reduction(reduce_and_p, to_condition(x), axes)
+    return broadcast.bind_reduction(reduce_and_p, elementwise.to_condition(x), axes)
 
 
 def reduce_or(x: ArrayLike, axes: Any = None) -> Value:
     """Whether any element over `axes` is true, or differs from zero."""
-    return bind_reduction(reduce_or_p, to_condition(x), axes)
+    return broadcast.bind_reduction(reduce_or_p, elementwise.to_condition(x), axes)
 
 
-def _reduce_some(prim: Primitive[ReduceParams], x: ArrayLike, axes: Any) -> Value:
+def _reduce_some(prim: ir.Primitive[broadcast.ReduceParams], x: ArrayLike, axes: Any) -> Value:
     """A reduction that needs at least one element."""
     value = operand(prim.name, "x", x)
-    over = canonical_axes(prim.name, axes, value.ndim, "axes")
+    over = check.canonical_axes(prim.name, axes, value.ndim, "axes")
     if any(value.shape[k] == 0 for k in over):
-        bad_value(f"{prim.name}: expected at least one element along axes {over}, got {value.aval}")
-    return bind_reduction(prim, value, over)
+        check.bad_value(
+            f"{prim.name}: expected at least one element along axes {over}, got {value.aval}"
+        )
+    return broadcast.bind_reduction(prim, value, over)
 
 
-def _extreme_tangent(t: Value, out: Value, x: Value, p: ReduceParams) -> Value:
+def _extreme_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> Value:
     """The mean of the tangents of the elements that are equal to the extreme."""
-    found = restore_axes(out, x.shape, p.axes)
-    return mean_of_winners(x, found, t, lambda z: reduce_sum(z, p.axes))
+    found = broadcast.restore_axes(out, x.shape, p.axes)
+    return monoids.mean_of_winners(x, found, t, lambda z: broadcast.reduce_sum(z, p.axes))
 
 
-def _prod_tangent(t: Value, out: Value, x: Value, p: ReduceParams) -> Tangent:
+def _prod_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> rules.Tangent:
     """Each tangent times the products before and after its element: right where elements are zero."""
-    if not size_of([x.shape[k] for k in p.axes]):
-        return Zero(out.aval.tangent())
+    if not ir.size_of([x.shape[k] for k in p.axes]):
+        return rules.Zero(out.aval.tangent())
     rows, t_rows = _reduced_in_front(x, p.axes), _reduced_in_front(t, p.axes)
-    ahead, back = CumulativeParams(0), CumulativeParams(0, reverse=True)
-    before = shifted(cumprod(rows), ahead, 1)
-    after = shifted(cumprod(rows, reverse=True), back, 1)
-    return reduce_sum(mul(t_rows, mul(before, after)), 0)
+    ahead, back = running.CumulativeParams(0), running.CumulativeParams(0, reverse=True)
+    before = running.shifted(running.cumprod(rows), ahead, 1)
+    after = running.shifted(running.cumprod(rows, reverse=True), back, 1)
+    return broadcast.reduce_sum(elementwise.mul(t_rows, elementwise.mul(before, after)), 0)
 
 
 def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
     """The axes that are combined as one axis, in front of the others."""
     kept = [k for k in range(x.ndim) if k not in axes]
-    moved = transpose(x, [*axes, *kept])
-    count = size_of([x.shape[k] for k in axes])
-    return reshape(moved, (count, *[x.shape[k] for k in kept]))
+    moved = broadcast.transpose(x, [*axes, *kept])
+    count = ir.size_of([x.shape[k] for k in axes])
+    return broadcast.reshape(moved, (count, *[x.shape[k] for k in kept]))
 
 
-define_reduction(reduce_prod_p, "mul", "iufc", jvp_of_one(reduce_prod_p, _prod_tangent))
-define_reduction(reduce_max_p, "max", "biuf", jvp_of_one(reduce_max_p, _extreme_tangent))
-define_reduction(reduce_min_p, "min", "biuf", jvp_of_one(reduce_min_p, _extreme_tangent))
-define_reduction(reduce_and_p, "and", "b", zero_jvp(reduce_and_p))
-define_reduction(reduce_or_p, "or", "b", zero_jvp(reduce_or_p))
+broadcast.define_reduction(
+    reduce_prod_p, "mul", "iufc", broadcast.jvp_of_one(reduce_prod_p, _prod_tangent)
+)
+broadcast.define_reduction(
+    reduce_max_p, "max", "biuf", broadcast.jvp_of_one(reduce_max_p, _extreme_tangent)
+)
+broadcast.define_reduction(
+    reduce_min_p, "min", "biuf", broadcast.jvp_of_one(reduce_min_p, _extreme_tangent)
+)
+broadcast.define_reduction(reduce_and_p, "and", "b", family.zero_jvp(reduce_and_p))
+broadcast.define_reduction(reduce_or_p, "or", "b", family.zero_jvp(reduce_or_p))
 
 
 # argmax, argmin
@@ -128,8 +106,8 @@ class ArgParams:
     index_dtype: np.dtype[Any]
 
 
-argmax_p: Primitive[ArgParams] = Primitive("argmax")
-argmin_p: Primitive[ArgParams] = Primitive("argmin")
+argmax_p: ir.Primitive[ArgParams] = ir.Primitive("argmax")
+argmin_p: ir.Primitive[ArgParams] = ir.Primitive("argmin")
 
 
 def argmax(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
@@ -142,42 +120,44 @@ def argmin(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -
     return _search(argmin_p, x, axis, index_dtype)
 
 
-def _search(prim: Primitive[ArgParams], x: ArrayLike, axis: int | None, index_dtype: Any) -> Value:
+def _search(
+    prim: ir.Primitive[ArgParams], x: ArrayLike, axis: int | None, index_dtype: Any
+) -> Value:
     value = operand(prim.name, "x", x)
     if axis is None:
-        value, axis = reshape(value, -1), 0
-    params = ArgParams(canonical_axis(prim.name, axis, value.ndim), np.dtype(index_dtype))
-    return bind1(prim, value, params=params)
+        value, axis = broadcast.reshape(value, -1), 0
+    params = ArgParams(check.canonical_axis(prim.name, axis, value.ndim), np.dtype(index_dtype))
+    return trace.bind1(prim, value, params=params)
 
 
-def _arg_aval(name: str) -> Callable[[Sequence[Aval], ArgParams], list[Aval]]:
-    def rule(avals: Sequence[Aval], p: ArgParams) -> list[Aval]:
-        (x,) = array_avals(name, avals, 1)
-        check_kind(name, x, "biuf")
-        out = reduced_aval(name, x, [p.axis])
+def _arg_aval(name: str) -> Callable[[Sequence[ir.Aval], ArgParams], list[ir.Aval]]:
+    def rule(avals: Sequence[ir.Aval], p: ArgParams) -> list[ir.Aval]:
+        (x,) = check.array_avals(name, avals, 1)
+        check.check_kind(name, x, "biuf")
+        out = broadcast.reduced_aval(name, x, [p.axis])
         if p.index_dtype.kind not in "iu":
-            bad_type(f"{name}: expected an integer `index_dtype`, got {p.index_dtype.name}")
+            check.bad_type(f"{name}: expected an integer `index_dtype`, got {p.index_dtype.name}")
         size = x.shape[p.axis]
         if size == 0:
-            bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
-        if is_more(size, int(np.iinfo(p.index_dtype).max) + 1):
-            bad_value(
+            check.bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
+        if ir.is_more(size, int(np.iinfo(p.index_dtype).max) + 1):
+            check.bad_value(
                 f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`"
             )
-        return [ShapedArray(out.shape, p.index_dtype)]
+        return [ir.ShapedArray(out.shape, p.index_dtype)]
 
     return rule
 
 
-def _arg_lower(kind: str) -> Lower:
+def _arg_lower(kind: str) -> rules.Lower:
     """Carry the extreme and its index; a NaN that comes first stays, and the lesser index at a tie."""
     direction = "GT" if kind == "max" else "LT"
 
-    def rule(ctx: Any, xs: Sequence[IRValue], p: ArgParams) -> list[IRValue]:
-        b: Builder = ctx.b
+    def rule(ctx: Any, xs: Sequence[hlo.IRValue], p: ArgParams) -> list[hlo.IRValue]:
+        b: hlo.Builder = ctx.b
         (values,) = xs
 
-        def better(left: list[IRValue], right: list[IRValue]) -> list[IRValue]:
+        def better(left: list[hlo.IRValue], right: list[hlo.IRValue]) -> list[hlo.IRValue]:
             (x, i), (y, j) = left, right
             wins = hlo.compare(b, x, y, direction)
             if x.dtype.kind not in "iub":
@@ -194,11 +174,11 @@ def _arg_lower(kind: str) -> Lower:
 
 
 for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
-    define(
+    rules.define(
         _prim,
-        abstract_eval=pure(_arg_aval(_prim.name)),
-        cost=reduction_cost,
+        abstract_eval=rules.pure(_arg_aval(_prim.name)),
+        cost=costs.reduction_cost,
         lower=_arg_lower(_kind),
-        jvp=zero_jvp(_prim),
-        batch=batch_in_front(_prim, along_next_axis),
+        jvp=family.zero_jvp(_prim),
+        batch=broadcast.batch_in_front(_prim, broadcast.along_next_axis),
     )

@@ -12,55 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import ir, promotion, rules, trace
 from fiveloop.core.array import ArrayLike, Scalar, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import Builder, IRValue
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    along_next_axis,
-    batch_in_front,
-    jvp_of_one,
-    linear_jvp,
-    linear_transpose,
-)
-from fiveloop.core.primitives.check import (
-    array_avals,
-    bad_type,
-    bad_value,
-    canonical_axis,
-    check_kind,
-    known_bool,
-)
-from fiveloop.core.primitives.convert import convert, counted, operand, promote
-from fiveloop.core.primitives.costs import reduction_cost
-from fiveloop.core.primitives.elementwise import (
-    abs,
-    add,
-    bitwise_or,
-    equal,
-    exp,
-    greater,
-    less,
-    mul,
-    select,
-    sub,
-)
-from fiveloop.core.primitives.shape import iota, pad
-from fiveloop.core.promotion import wide_for_sums
-from fiveloop.core.rules import (
-    NOT_LINEAR,
-    Jvp,
-    Lower,
-    Operand,
-    Tangent,
-    Transpose,
-    UndefinedPrimal,
-    Zero,
-    define,
-    pure,
-)
-from fiveloop.core.trace.tracer import bind1
+from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape
 
 
 @dataclass(frozen=True)
@@ -71,12 +26,12 @@ class CumulativeParams:
     reverse: bool = False
 
 
-cumsum_p: Primitive[CumulativeParams] = Primitive("cumsum")
-cumprod_p: Primitive[CumulativeParams] = Primitive("cumprod")
-cummax_p: Primitive[CumulativeParams] = Primitive("cummax")
-cummin_p: Primitive[CumulativeParams] = Primitive("cummin")
-cumlogsumexp_p: Primitive[CumulativeParams] = Primitive("cumlogsumexp")
-linear_recurrence_p: Primitive[CumulativeParams] = Primitive("linear_recurrence")
+cumsum_p: ir.Primitive[CumulativeParams] = ir.Primitive("cumsum")
+cumprod_p: ir.Primitive[CumulativeParams] = ir.Primitive("cumprod")
+cummax_p: ir.Primitive[CumulativeParams] = ir.Primitive("cummax")
+cummin_p: ir.Primitive[CumulativeParams] = ir.Primitive("cummin")
+cumlogsumexp_p: ir.Primitive[CumulativeParams] = ir.Primitive("cumlogsumexp")
+linear_recurrence_p: ir.Primitive[CumulativeParams] = ir.Primitive("linear_recurrence")
 
 
 def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
@@ -87,7 +42,7 @@ def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     >>> cumsum(np.array([1, 2, 3]))
     Array([1, 3, 6], dtype=int64)
     """
-    return _run(cumsum_p, operand("cumsum", "x", x), axis, reverse)
+    return _run(cumsum_p, convert.operand("cumsum", "x", x), axis, reverse)
 
 
 def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
@@ -98,7 +53,7 @@ def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     >>> cumprod(np.array([1, 2, 3]))
     Array([1, 2, 6], dtype=int64)
     """
-    return _run(cumprod_p, operand("cumprod", "x", x), axis, reverse)
+    return _run(cumprod_p, convert.operand("cumprod", "x", x), axis, reverse)
 
 
 def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
@@ -109,7 +64,7 @@ def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     >>> cummax(np.array([1, 3, 2]))
     Array([1, 3, 3], dtype=int64)
     """
-    return _run(cummax_p, operand("cummax", "x", x), axis, reverse)
+    return _run(cummax_p, convert.operand("cummax", "x", x), axis, reverse)
 
 
 def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
@@ -120,7 +75,7 @@ def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     >>> cummin(np.array([2, 1, 3]))
     Array([2, 1, 1], dtype=int64)
     """
-    return _run(cummin_p, operand("cummin", "x", x), axis, reverse)
+    return _run(cummin_p, convert.operand("cummin", "x", x), axis, reverse)
 
 
 def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
@@ -131,29 +86,29 @@ def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     >>> cumlogsumexp(np.array([1000.0, 1000.0]))
     Array([1000.        , 1000.69314718], dtype=float64)
     """
-    (value,) = promote("cumlogsumexp", x, inexact=True)
+    (value,) = convert.promote("cumlogsumexp", x, inexact=True)
     return _run(cumlogsumexp_p, value, axis, reverse)
 
 
 def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """`h[i] = a[i] * h[i-1] + b[i]` along an axis, from zero; from the end if `reverse`."""
-    x, y = promote("linear_recurrence", a, b, inexact=True)
-    at = canonical_axis("linear_recurrence", axis, x.ndim)
-    backwards = known_bool("linear_recurrence", "reverse", reverse)
-    return bind1(linear_recurrence_p, x, y, params=CumulativeParams(at, backwards))
+    x, y = convert.promote("linear_recurrence", a, b, inexact=True)
+    at = check.canonical_axis("linear_recurrence", axis, x.ndim)
+    backwards = check.known_bool("linear_recurrence", "reverse", reverse)
+    return trace.bind1(linear_recurrence_p, x, y, params=CumulativeParams(at, backwards))
 
 
-def _run(prim: Primitive[CumulativeParams], x: Value, axis: int, reverse: bool) -> Value:
-    at = canonical_axis(prim.name, axis, x.ndim)
-    params = CumulativeParams(at, known_bool(prim.name, "reverse", reverse))
-    return bind1(prim, counted(x), params=params)
+def _run(prim: ir.Primitive[CumulativeParams], x: Value, axis: int, reverse: bool) -> Value:
+    at = check.canonical_axis(prim.name, axis, x.ndim)
+    params = CumulativeParams(at, check.known_bool(prim.name, "reverse", reverse))
+    return trace.bind1(prim, convert.counted(x), params=params)
 
 
 def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
     """Each element moved one place on in the direction of running; `filler` comes first."""
     low, high = [0] * x.ndim, [0] * x.ndim
     low[p.axis], high[p.axis] = (-1, 1) if p.reverse else (1, -1)
-    return pad(x, Scalar(np.asarray(filler).astype(x.dtype)), low, high)
+    return shape.pad(x, Scalar(np.asarray(filler).astype(x.dtype)), low, high)
 
 
 # the cells
@@ -161,27 +116,29 @@ def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
 
 def _abstract_eval(
     name: str, kinds: str, count: int = 1
-) -> Callable[[Sequence[Aval], CumulativeParams], list[Aval]]:
-    def rule(avals: Sequence[Aval], p: CumulativeParams) -> list[Aval]:
-        xs = array_avals(name, avals, count)
-        check_kind(name, xs[0], kinds)
+) -> Callable[[Sequence[ir.Aval], CumulativeParams], list[ir.Aval]]:
+    def rule(avals: Sequence[ir.Aval], p: CumulativeParams) -> list[ir.Aval]:
+        xs = check.array_avals(name, avals, count)
+        check.check_kind(name, xs[0], kinds)
         if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
-            bad_type(f"{name}: expected operands of one type, got {' and '.join(map(str, xs))}")
+            check.bad_type(
+                f"{name}: expected operands of one type, got {' and '.join(map(str, xs))}"
+            )
         if not 0 <= p.axis < xs[0].ndim:
-            bad_value(f"{name}: expected an axis of {xs[0]}, got {p.axis}")
+            check.bad_value(f"{name}: expected an axis of {xs[0]}, got {p.axis}")
         return [xs[0].update(weak_type=all(x.weak_type for x in xs))]
 
     return rule
 
 
-def _lower_prefix(kind: str) -> Lower:
+def _lower_prefix(kind: str) -> rules.Lower:
     """A loop on the CPU; a window reduction, which other platforms run in parallel, elsewhere."""
 
-    def rule(ctx: Any, xs: Sequence[IRValue], p: CumulativeParams) -> list[IRValue]:
+    def rule(ctx: Any, xs: Sequence[hlo.IRValue], p: CumulativeParams) -> list[hlo.IRValue]:
         b, (x,) = ctx.b, xs
         if 0 in x.shape:
             return [x]
-        wide = hlo.convert(b, x, wide_for_sums(x.dtype))
+        wide = hlo.convert(b, x, promotion.wide_for_sums(x.dtype))
         if ctx.platform != "cpu" and kind in hlo.COMBINERS:
             return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
         combine = hlo.COMBINERS.get(kind, _log_add_exp)
@@ -194,7 +151,7 @@ def _lower_prefix(kind: str) -> Lower:
     return rule
 
 
-def _by_window(b: Builder, x: IRValue, kind: str, p: CumulativeParams) -> IRValue:
+def _by_window(b: hlo.Builder, x: hlo.IRValue, kind: str, p: CumulativeParams) -> hlo.IRValue:
     n, rank = x.shape[p.axis], len(x.shape)
     window, padding = [1] * rank, [(0, 0)] * rank
     window[p.axis] = n
@@ -202,14 +159,14 @@ def _by_window(b: Builder, x: IRValue, kind: str, p: CumulativeParams) -> IRValu
     return hlo.reduce_window(b, x, kind, window, padding=padding)
 
 
-def _log_add_exp(b: Builder, x: IRValue, y: IRValue) -> IRValue:
+def _log_add_exp(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
     """The greater plus log1p of the rest; of two equal infinities that one."""
     top, gap = hlo.max(b, x, y), hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))
     spread = hlo.add(b, top, hlo.log1p(b, hlo.exp(b, gap)))
     return hlo.select(b, hlo.compare(b, x, y, "EQ"), _plus_log2(b, x), spread)
 
 
-def _plus_log2(b: Builder, x: IRValue) -> IRValue:
+def _plus_log2(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
     return hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
 
 
@@ -218,15 +175,17 @@ Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]
 result before and by the element."""
 
 
-def _recurrent_jvp(prim: Primitive[CumulativeParams], first: Any, slopes: Slopes) -> Jvp:
+def _recurrent_jvp(prim: ir.Primitive[CumulativeParams], first: Any, slopes: Slopes) -> rules.Jvp:
     """`y_dot[i] = by_before[i] * y_dot[i-1] + by_x[i] * x_dot[i]`."""
 
     def tangent(t: Value, y: Value, x: Value, p: CumulativeParams) -> Value:
-        starts = equal(iota(np.int32, x.shape, p.axis), x.shape[p.axis] - 1 if p.reverse else 0)
+        starts = elementwise.equal(
+            shape.iota(np.int32, x.shape, p.axis), x.shape[p.axis] - 1 if p.reverse else 0
+        )
         by_before, by_x = slopes(x, shifted(y, p, first), y, starts)
-        return linear_recurrence(by_before, mul(by_x, t), p.axis, p.reverse)
+        return linear_recurrence(by_before, elementwise.mul(by_x, t), p.axis, p.reverse)
 
-    return jvp_of_one(prim, tangent)
+    return broadcast.jvp_of_one(prim, tangent)
 
 
 def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
@@ -235,44 +194,47 @@ def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Valu
 
 def _extreme_slopes(wins: Any) -> Slopes:
     def slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
-        new = convert(bitwise_or(wins(x, before), starts), y.dtype)
-        return sub(1, new), new
+        new = convert.convert(elementwise.bitwise_or(wins(x, before), starts), y.dtype)
+        return elementwise.sub(1, new), new
 
     return slopes
 
 
-_greater_slopes = _extreme_slopes(greater)
+_greater_slopes = _extreme_slopes(elementwise.greater)
 
 
 def _log_sum_exp_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
     """The shares of the result before and of the element; where the sum is infinite, those of the greatest."""
-    infinite, zero = equal(abs(y), np.inf), convert(0, y.dtype)
+    infinite, zero = elementwise.equal(elementwise.abs(y), np.inf), convert.convert(0, y.dtype)
     greatest = _greater_slopes(x, before, y, starts)
-    apart = (select(infinite, zero, sub(z, y)) for z in (before, x))
-    by_before, by_x = (select(infinite, g, exp(z)) for g, z in zip(greatest, apart, strict=True))
+    apart = (elementwise.select(infinite, zero, elementwise.sub(z, y)) for z in (before, x))
+    by_before, by_x = (
+        elementwise.select(infinite, g, elementwise.exp(z))
+        for g, z in zip(greatest, apart, strict=True)
+    )
     return by_before, by_x
 
 
 def _define(
-    prim: Primitive[CumulativeParams],
-    lower: Lower,
+    prim: ir.Primitive[CumulativeParams],
+    lower: rules.Lower,
     kinds: str,
-    jvp: Jvp,
-    transpose: Transpose | None = None,
+    jvp: rules.Jvp,
+    transpose: rules.Transpose | None = None,
     count: int = 1,
 ) -> None:
-    define(
+    rules.define(
         prim,
-        abstract_eval=pure(_abstract_eval(prim.name, kinds, count)),
-        cost=reduction_cost,
+        abstract_eval=rules.pure(_abstract_eval(prim.name, kinds, count)),
+        cost=costs.reduction_cost,
         lower=lower,
         jvp=jvp,
-        transpose=NOT_LINEAR if transpose is None else transpose,
-        batch=batch_in_front(prim, along_next_axis),
+        transpose=rules.NOT_LINEAR if transpose is None else transpose,
+        batch=broadcast.batch_in_front(prim, broadcast.along_next_axis),
     )
 
 
-def _cumsum_back(ct: Value, aval: Aval, p: CumulativeParams) -> Value:
+def _cumsum_back(ct: Value, aval: ir.Aval, p: CumulativeParams) -> Value:
     return cumsum(ct, p.axis, not p.reverse)
 
 
@@ -280,8 +242,8 @@ _define(
     cumsum_p,
     _lower_prefix("add"),
     "iufc",
-    linear_jvp(cumsum_p),
-    linear_transpose(_cumsum_back),
+    broadcast.linear_jvp(cumsum_p),
+    broadcast.linear_transpose(_cumsum_back),
 )
 _define(cumprod_p, _lower_prefix("mul"), "iufc", _recurrent_jvp(cumprod_p, 1, _prod_slopes))
 _define(
@@ -294,7 +256,7 @@ _define(
     cummin_p,
     _lower_prefix("min"),
     "iuf",
-    _recurrent_jvp(cummin_p, np.inf, _extreme_slopes(less)),
+    _recurrent_jvp(cummin_p, np.inf, _extreme_slopes(elementwise.less)),
 )
 _define(
     cumlogsumexp_p,
@@ -307,14 +269,16 @@ _define(
 # linear_recurrence
 
 
-def _recurrence_lower(ctx: Any, xs: Sequence[IRValue], p: CumulativeParams) -> list[IRValue]:
+def _recurrence_lower(
+    ctx: Any, xs: Sequence[hlo.IRValue], p: CumulativeParams
+) -> list[hlo.IRValue]:
     b = ctx.b
     if 0 in xs[0].shape:
         return [xs[1]]
-    dtype = wide_for_sums(xs[0].dtype)
+    dtype = promotion.wide_for_sums(xs[0].dtype)
     rows = [in_front(b, hlo.convert(b, x, dtype), p.axis) for x in xs]
 
-    def step(h: IRValue, row: Sequence[IRValue]) -> IRValue:
+    def step(h: hlo.IRValue, row: Sequence[hlo.IRValue]) -> hlo.IRValue:
         return hlo.add(b, hlo.mul(b, row[0], h), row[1])
 
     out = row_loop(b, rows, hlo.constant(b, 0, (), dtype), step, p.reverse)
@@ -322,30 +286,30 @@ def _recurrence_lower(ctx: Any, xs: Sequence[IRValue], p: CumulativeParams) -> l
 
 
 def _recurrence_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: CumulativeParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: CumulativeParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     (a, b), (a_dot, b_dot) = primals, tangents
-    h = bind1(linear_recurrence_p, a, b, params=p)
-    if isinstance(a_dot, Zero) and isinstance(b_dot, Zero):
-        return [h], [Zero(h.aval.tangent())]
-    parts = [] if isinstance(b_dot, Zero) else [b_dot]
-    if not isinstance(a_dot, Zero):
-        parts.append(mul(a_dot, shifted(h, p)))
-    driven = parts[0] if len(parts) == 1 else add(*parts)
-    return [h], [bind1(linear_recurrence_p, a, driven, params=p)]
+    h = trace.bind1(linear_recurrence_p, a, b, params=p)
+    if isinstance(a_dot, rules.Zero) and isinstance(b_dot, rules.Zero):
+        return [h], [rules.Zero(h.aval.tangent())]
+    parts = [] if isinstance(b_dot, rules.Zero) else [b_dot]
+    if not isinstance(a_dot, rules.Zero):
+        parts.append(elementwise.mul(a_dot, shifted(h, p)))
+    driven = parts[0] if len(parts) == 1 else elementwise.add(*parts)
+    return [h], [trace.bind1(linear_recurrence_p, a, driven, params=p)]
 
 
 def _recurrence_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: CumulativeParams
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: CumulativeParams
+) -> list[rules.Tangent | None]:
     """`b_bar[i] = ct[i] + a[i+1] * b_bar[i+1]`: the recurrence backwards, its factors moved by one."""
     (ct,), (a, b) = cts, operands
     if not isinstance(a, Value):
-        bad_type("linear_recurrence: it is linear in `b` only, so it has no transpose in `a`")
-    if isinstance(ct, Zero) or not isinstance(b, UndefinedPrimal):
-        return [None, Zero(b.aval) if isinstance(b, UndefinedPrimal) else None]
+        check.bad_type("linear_recurrence: it is linear in `b` only, so it has no transpose in `a`")
+    if isinstance(ct, rules.Zero) or not isinstance(b, rules.UndefinedPrimal):
+        return [None, rules.Zero(b.aval) if isinstance(b, rules.UndefinedPrimal) else None]
     back = replace(p, reverse=not p.reverse)
-    return [None, bind1(linear_recurrence_p, shifted(a, back), ct, params=back)]
+    return [None, trace.bind1(linear_recurrence_p, shifted(a, back), ct, params=back)]
 
 
 _define(
@@ -353,13 +317,13 @@ _define(
 )
 
 
-Step = Callable[[IRValue, Sequence[IRValue]], IRValue]
+Step = Callable[[hlo.IRValue, Sequence[hlo.IRValue]], hlo.IRValue]
 """The next result, from the last one and a row of each array."""
 
 
 def row_loop(
-    b: Builder, xs: Sequence[IRValue], init: IRValue, step: Step, reverse: bool
-) -> IRValue:
+    b: hlo.Builder, xs: Sequence[hlo.IRValue], init: hlo.IRValue, step: Step, reverse: bool
+) -> hlo.IRValue:
     """All results of `carry = step(carry, rows)`, stacked; `init` is the carry before the first.
 
     On the CPU a loop takes 1 to 10 ns a row and compiles in a few dozen milliseconds, whatever its length; a tree of
@@ -371,7 +335,7 @@ def row_loop(
     stop, last = hlo.constant(b, n, (), int32), hlo.constant(b, n - 1, (), int32)
     rest = [zero] * len(row)
 
-    def body(carried: list[IRValue]) -> list[IRValue]:
+    def body(carried: list[hlo.IRValue]) -> list[hlo.IRValue]:
         i, carry, out = carried
         place = hlo.sub(b, last, i) if reverse else i
         rows = [hlo.reshape(b, hlo.dynamic_slice(b, x, [place, *rest], (1, *row)), row) for x in xs]
@@ -384,11 +348,11 @@ def row_loop(
     return hlo.while_(b, start, lambda c: hlo.compare(b, c[0], stop, "LT"), body)[2]
 
 
-def in_front(b: Builder, x: IRValue, axis: int) -> IRValue:
+def in_front(b: hlo.Builder, x: hlo.IRValue, axis: int) -> hlo.IRValue:
     """An axis moved to the front."""
     return hlo.transpose(b, x, [axis, *[k for k in range(len(x.shape)) if k != axis]])
 
 
-def put_back(b: Builder, x: IRValue, axis: int) -> IRValue:
+def put_back(b: hlo.Builder, x: hlo.IRValue, axis: int) -> hlo.IRValue:
     """The front axis moved to where it came from."""
     return hlo.transpose(b, x, [*range(1, axis + 1), 0, *range(axis + 1, len(x.shape))])

@@ -8,58 +8,28 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import errors, ir, rules
 from fiveloop.core.array import Scalar, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.errors import RuleError
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.dims import same_shape, size_of
-from fiveloop.core.primitives.broadcast import (
-    bdim_at,
-    broadcast_in_dim,
-    full,
-    instantiate,
-    move_axis,
-    reshape,
-    zeros_of,
-)
-from fiveloop.core.primitives.check import array_avals
-from fiveloop.core.primitives.elementwise import add, equal, mul, select
-from fiveloop.core.primitives.gather import (
-    KINDS,
-    GatherParams,
-    ScatterParams,
-    batched_dims,
-    block_sizes,
-    blocks_shape,
-    check_blocks,
-    gather,
-    scatter,
-    scatter_p,
-)
-from fiveloop.core.primitives.monoids import (
-    changed_by,
-    factor_of_share,
-    winning_shares,
-)
-from fiveloop.core.primitives.shape import iota
-from fiveloop.core.rules import Operand, UndefinedPrimal, Zero, define, pure
+from fiveloop.core.primitives import broadcast, check, elementwise, gather, monoids, shape
 
 
-def _scatter_aval(avals: Sequence[Aval], p: ScatterParams) -> list[Aval]:
-    x, indices, updates = array_avals("scatter", avals, 3)
-    if p.kind not in KINDS:
-        raise ValueError(f"scatter: expected a kind in {KINDS}, got {p.kind!r}")
+def _scatter_aval(avals: Sequence[ir.Aval], p: gather.ScatterParams) -> list[ir.Aval]:
+    x, indices, updates = check.array_avals("scatter", avals, 3)
+    if p.kind not in gather.KINDS:
+        raise ValueError(f"scatter: expected a kind in {gather.KINDS}, got {p.kind!r}")
     if updates.dtype != x.dtype:
         raise TypeError(f"scatter: expected updates with the dtype of {x}, got {updates}")
-    sizes = block_sizes(x, updates, p.dims)
-    check_blocks("scatter", x, indices, p.dims, sizes)
-    if not same_shape(blocks_shape(x, indices, p.dims, sizes), updates.shape):
+    sizes = gather.block_sizes(x, updates, p.dims)
+    gather.check_blocks("scatter", x, indices, p.dims, sizes)
+    if not ir.same_shape(gather.blocks_shape(x, indices, p.dims, sizes), updates.shape):
         raise ValueError(f"scatter: updates {updates} do not fit {x} at {indices} under {p.dims}")
     return [x]
 
 
-def _scatter_lower(ctx: Any, operands: Sequence[IRValue], p: ScatterParams) -> list[IRValue]:
+def _scatter_lower(
+    ctx: Any, operands: Sequence[hlo.IRValue], p: gather.ScatterParams
+) -> list[hlo.IRValue]:
     x, indices, updates = operands
     if not p.in_bounds and not p.drops:
         indices = _clamped(ctx, indices, p)
@@ -81,10 +51,10 @@ def _scatter_lower(ctx: Any, operands: Sequence[IRValue], p: ScatterParams) -> l
     return [out]
 
 
-def _clamped(ctx: Any, indices: IRValue, p: ScatterParams) -> IRValue:
+def _clamped(ctx: Any, indices: hlo.IRValue, p: gather.ScatterParams) -> hlo.IRValue:
     """XLA leaves out blocks that do not fit; these are moved until they do, as reads are."""
     b, (x, _, updates) = ctx.b, ctx.avals_in
-    sizes = block_sizes(x, updates, p.dims)
+    sizes = gather.block_sizes(x, updates, p.dims)
     last = np.asarray([max(0, x.shape[k] - sizes[k]) for k in p.dims.index_map], indices.dtype)
     rank = len(indices.shape)
     row = hlo.constant(b, last)
@@ -92,79 +62,99 @@ def _clamped(ctx: Any, indices: IRValue, p: ScatterParams) -> IRValue:
     return hlo.clamp(b, hlo.constant(b, 0, (), indices.dtype), indices, high)
 
 
-def _gather_like(x: Aval, updates: Aval, p: ScatterParams) -> GatherParams:
+def _gather_like(x: ir.Aval, updates: ir.Aval, p: gather.ScatterParams) -> gather.GatherParams:
     """The gather that reads the blocks that a scatter writes."""
-    sizes = block_sizes(x, updates, p.dims)
+    sizes = gather.block_sizes(x, updates, p.dims)
     known = p.indices_are_sorted, p.unique_indices, p.in_bounds, p.drops
-    return GatherParams(p.dims, sizes, *known)
+    return gather.GatherParams(p.dims, sizes, *known)
 
 
 def _scatter_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | Zero], p: ScatterParams
-) -> tuple[list[Value], list[Value | Zero]]:
+    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: gather.ScatterParams
+) -> tuple[list[Value], list[Value | rules.Zero]]:
     x, indices, updates = primals
-    out = scatter(x, indices, updates, p)
+    out = gather.scatter(x, indices, updates, p)
     x_dot, _, updates_dot = tangents
     if p.kind in ("set", "add"):
-        return [out], [scatter(instantiate(x_dot), indices, instantiate(updates_dot), p)]
+        return [out], [
+            gather.scatter(
+                broadcast.instantiate(x_dot), indices, broadcast.instantiate(updates_dot), p
+            )
+        ]
     if p.kind == "mul":
         return [out], [_mul_tangent(primals, x_dot, updates_dot, p)]
     return [out], [_extremum_tangent(primals, out, x_dot, updates_dot, p)]
 
 
 def _mul_tangent(
-    primals: Sequence[Value], x_dot: Value | Zero, updates_dot: Value | Zero, p: ScatterParams
+    primals: Sequence[Value],
+    x_dot: Value | rules.Zero,
+    updates_dot: Value | rules.Zero,
+    p: gather.ScatterParams,
 ) -> Value:
     x, indices, updates = primals
-    out = scatter(x_dot, indices, updates, p) if isinstance(x_dot, Value) else zeros_of(x.aval)
-    if isinstance(updates_dot, Zero):
+    out = (
+        gather.scatter(x_dot, indices, updates, p)
+        if isinstance(x_dot, Value)
+        else broadcast.zeros_of(x.aval)
+    )
+    if isinstance(updates_dot, rules.Zero):
         return out
-    old = gather(x, indices, _gather_like(x.aval, updates.aval, p))
-    slope = factor_of_share(old, updates, _places(x, indices, updates, p))
-    return scatter(out, indices, mul(slope, updates_dot), replace(p, kind="add"))
+    old = gather.gather(x, indices, _gather_like(x.aval, updates.aval, p))
+    slope = monoids.factor_of_share(old, updates, _places(x, indices, updates, p))
+    return gather.scatter(out, indices, elementwise.mul(slope, updates_dot), replace(p, kind="add"))
 
 
-def _places(x: Value, indices: Value, updates: Value, p: ScatterParams) -> Value | None:
+def _places(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -> Value | None:
     """For each element of the updates, the number, from 1 on, of the element that it goes to; 0 if there is none.
 
     None if no two of them go to one.
     """
     if p.unique_indices:
         return None
-    numbers = add(reshape(iota(np.int32, size_of(x.shape)), x.shape), full(x.shape, 1, np.int32))
-    return gather(numbers, indices, _gather_like(x.aval, updates.aval, p))
+    numbers = elementwise.add(
+        broadcast.reshape(shape.iota(np.int32, ir.size_of(x.shape)), x.shape),
+        broadcast.full(x.shape, 1, np.int32),
+    )
+    return gather.gather(numbers, indices, _gather_like(x.aval, updates.aval, p))
 
 
 def _extremum_tangent(
     primals: Sequence[Value],
     out: Value,
-    x_dot: Value | Zero,
-    updates_dot: Value | Zero,
-    p: ScatterParams,
+    x_dot: Value | rules.Zero,
+    updates_dot: Value | rules.Zero,
+    p: gather.ScatterParams,
 ) -> Value:
     """The tangent of whatever won: the old element if it equals the result, else the first such update."""
     x, indices, updates = primals
-    kept = select(changed_by(x, out), zeros_of(x.aval), instantiate(x_dot))
-    if isinstance(updates_dot, Zero):
+    kept = elementwise.select(
+        monoids.changed_by(x, out), broadcast.zeros_of(x.aval), broadcast.instantiate(x_dot)
+    )
+    if isinstance(updates_dot, rules.Zero):
         return kept
     like = _gather_like(x.aval, updates.aval, p)
-    old, new = gather(x, indices, like), gather(out, indices, like)
-    wins = winning_shares(changed_by(old, new), new, updates, _places(x, indices, updates, p))
-    won = select(wins, updates_dot, zeros_of(updates.aval))
-    return scatter(kept, indices, won, replace(p, kind="add"))
+    old, new = gather.gather(x, indices, like), gather.gather(out, indices, like)
+    wins = monoids.winning_shares(
+        monoids.changed_by(old, new), new, updates, _places(x, indices, updates, p)
+    )
+    won = elementwise.select(wins, updates_dot, broadcast.zeros_of(updates.aval))
+    return gather.scatter(kept, indices, won, replace(p, kind="add"))
 
 
-def _is_last(x: Value, indices: Value, updates: Value, p: ScatterParams) -> Value:
+def _is_last(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -> Value:
     """Which elements of the updates are the last that go to their places."""
-    numbers = reshape(iota(np.int32, size_of(updates.shape)), updates.shape)
-    board = broadcast_in_dim(Scalar(np.zeros((), np.int32)), x.shape, ())
-    board = scatter(board, indices, numbers, replace(p, kind="set"))
-    return equal(gather(board, indices, _gather_like(x.aval, updates.aval, p)), numbers)
+    numbers = broadcast.reshape(shape.iota(np.int32, ir.size_of(updates.shape)), updates.shape)
+    board = broadcast.broadcast_in_dim(Scalar(np.zeros((), np.int32)), x.shape, ())
+    board = gather.scatter(board, indices, numbers, replace(p, kind="set"))
+    return elementwise.equal(
+        gather.gather(board, indices, _gather_like(x.aval, updates.aval, p)), numbers
+    )
 
 
 def _scatter_transpose(
-    cts: Sequence[Value | Zero], operands: Sequence[Operand], p: ScatterParams
-) -> list[Value | Zero | None]:
+    cts: Sequence[Value | rules.Zero], operands: Sequence[rules.Operand], p: gather.ScatterParams
+) -> list[Value | rules.Zero | None]:
     (ct,), (x, indices, updates) = cts, operands
     assert isinstance(ct, Value) and isinstance(indices, Value), (
         "unreachable: not linear in indices"
@@ -178,71 +168,75 @@ def _scatter_transpose(
         case "mul":
             x_bar, updates_bar = _mul_transpose(ct, indices, x, updates, p)
         case _:
-            raise RuleError(f"`scatter` with kind {p.kind!r} has no transpose: it is not linear")
+            raise errors.RuleError(
+                f"`scatter` with kind {p.kind!r} has no transpose: it is not linear"
+            )
     return [
-        x_bar if isinstance(x, UndefinedPrimal) else None,
+        x_bar if isinstance(x, rules.UndefinedPrimal) else None,
         None,
-        updates_bar if isinstance(updates, UndefinedPrimal) else None,
+        updates_bar if isinstance(updates, rules.UndefinedPrimal) else None,
     ]
 
 
-def _read_blocks(ct: Value, indices: Value, updates: Operand, p: ScatterParams) -> Value | None:
+def _read_blocks(
+    ct: Value, indices: Value, updates: rules.Operand, p: gather.ScatterParams
+) -> Value | None:
     if isinstance(updates, Value):
         return None
-    return gather(ct, indices, _gather_like(ct.aval, updates.aval, p))
+    return gather.gather(ct, indices, _gather_like(ct.aval, updates.aval, p))
 
 
 def _set_transpose(
     ct: Value,
     indices: Value,
-    x: Operand,
-    updates: Operand,
-    p: ScatterParams,
+    x: rules.Operand,
+    updates: rules.Operand,
+    p: gather.ScatterParams,
 ) -> tuple[Value | None, Value | None]:
     """What was overwritten gets nothing; of several updates of one element only the last gets its share."""
     x_bar = None
-    if isinstance(x, UndefinedPrimal):
-        x_bar = scatter(ct, indices, zeros_of(updates.aval), p)
+    if isinstance(x, rules.UndefinedPrimal):
+        x_bar = gather.scatter(ct, indices, broadcast.zeros_of(updates.aval), p)
     updates_bar = _read_blocks(ct, indices, updates, p)
     if updates_bar is not None and not p.unique_indices:
         last = _is_last(ct, indices, updates_bar, p)
-        updates_bar = select(last, updates_bar, zeros_of(updates_bar.aval))
+        updates_bar = elementwise.select(last, updates_bar, broadcast.zeros_of(updates_bar.aval))
     return x_bar, updates_bar
 
 
 def _mul_transpose(
     ct: Value,
     indices: Value,
-    x: Operand,
-    updates: Operand,
-    p: ScatterParams,
+    x: rules.Operand,
+    updates: rules.Operand,
+    p: gather.ScatterParams,
 ) -> tuple[Value | None, Value | None]:
     if isinstance(updates, Value):
-        return scatter(ct, indices, updates, p), None
+        return gather.scatter(ct, indices, updates, p), None
     assert isinstance(x, Value), "unreachable: linear in one factor at a time"
     if not p.unique_indices:
-        raise RuleError(
+        raise errors.RuleError(
             "`scatter` with kind 'mul' has no transpose in its updates unless they are unique"
         )
     like = _gather_like(ct.aval, updates.aval, p)
-    return None, mul(gather(ct, indices, like), gather(x, indices, like))
+    return None, elementwise.mul(gather.gather(ct, indices, like), gather.gather(x, indices, like))
 
 
 def _scatter_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ScatterParams
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: gather.ScatterParams
 ) -> tuple[list[Value], list[int | None]]:
     (x, indices, updates), (d, i, u) = operands, dims
-    x, updates = bdim_at(x, d, size, 0), bdim_at(updates, u, size, 0)
-    indices = move_axis(indices, i, 0) if i is not None else indices
-    p = replace(p, dims=batched_dims(p.dims, True, i is not None))
+    x, updates = broadcast.bdim_at(x, d, size, 0), broadcast.bdim_at(updates, u, size, 0)
+    indices = broadcast.move_axis(indices, i, 0) if i is not None else indices
+    p = replace(p, dims=gather.batched_dims(p.dims, True, i is not None))
     if i is not None:
         p = replace(p, indices_are_sorted=False)
-    return [scatter(x, indices, updates, p)], [0]
+    return [gather.scatter(x, indices, updates, p)], [0]
 
 
-define(
-    scatter_p,
-    abstract_eval=pure(_scatter_aval),
+rules.define(
+    gather.scatter_p,
+    abstract_eval=rules.pure(_scatter_aval),
     lower=_scatter_lower,
     jvp=_scatter_jvp,
     transpose=_scatter_transpose,

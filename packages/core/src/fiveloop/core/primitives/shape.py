@@ -9,41 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import errors, ir, trace
 from fiveloop.core.array import ArrayLike, Scalar, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import IRValue
-from fiveloop.core.errors import shape_str
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.dims import Dim, Shape, is_more, same_dim
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    along_next_axis,
-    batch_in_front,
-    bdim_at,
-    broadcast_in_dim,
-    expand_dims,
-    full,
-    instantiate,
-    linear_jvp,
-    linear_transpose,
-    reduce_sum,
-    reshape,
-)
-from fiveloop.core.primitives.check import (
-    array_avals,
-    bad_type,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    canonical_dtype,
-    canonical_shape,
-    check_kind,
-)
-from fiveloop.core.primitives.convert import operand, promote
-from fiveloop.core.primitives.costs import moving_cost
-from fiveloop.core.primitives.elementwise import select, sub
+from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise
 from fiveloop.core.rules import Operand, Tangent, UndefinedPrimal, Zero, define, pure
-from fiveloop.core.trace.tracer import bind, bind1
 
 # reverse
 
@@ -55,19 +25,19 @@ class ReverseParams:
     axes: tuple[int, ...]
 
 
-reverse_p: Primitive[ReverseParams] = Primitive("reverse")
+reverse_p: ir.Primitive[ReverseParams] = ir.Primitive("reverse")
 
 
 def reverse(x: ArrayLike, axes: Any = None) -> Value:
     """The elements in the opposite order along `axes`, or along all."""
-    value = operand("reverse", "x", x)
-    turned = canonical_axes("reverse", axes, value.ndim, "axes")
-    return bind1(reverse_p, value, params=ReverseParams(turned)) if turned else value
+    value = convert.operand("reverse", "x", x)
+    turned = check.canonical_axes("reverse", axes, value.ndim, "axes")
+    return trace.bind1(reverse_p, value, params=ReverseParams(turned)) if turned else value
 
 
-def _reverse_aval(avals: Sequence[Aval], p: ReverseParams) -> list[Aval]:
-    (x,) = array_avals("reverse", avals, 1)
-    canonical_axes("reverse", p.axes, x.ndim, "axes")
+def _reverse_aval(avals: Sequence[ir.Aval], p: ReverseParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("reverse", avals, 1)
+    check.canonical_axes("reverse", p.axes, x.ndim, "axes")
     return [x]
 
 
@@ -82,10 +52,10 @@ def _reverse_batch(
 define(
     reverse_p,
     abstract_eval=pure(_reverse_aval),
-    cost=moving_cost(_reverse_aval),
+    cost=costs.moving_cost(_reverse_aval),
     lower=lambda ctx, xs, p: [hlo.reverse(ctx.b, xs[0], p.axes)],
-    jvp=linear_jvp(reverse_p),
-    transpose=linear_transpose(lambda ct, aval, p: reverse(ct, p.axes)),
+    jvp=broadcast.linear_jvp(reverse_p),
+    transpose=broadcast.linear_transpose(lambda ct, aval, p: reverse(ct, p.axes)),
     batch=_reverse_batch,
 )
 
@@ -97,44 +67,46 @@ define(
 class PadParams:
     """How much is put before, after and between the elements of each axis; negative amounts cut."""
 
-    low: tuple[Dim, ...]
-    high: tuple[Dim, ...]
+    low: tuple[ir.Dim, ...]
+    high: tuple[ir.Dim, ...]
     interior: tuple[int, ...]
 
 
-pad_p: Primitive[PadParams] = Primitive("pad")
+pad_p: ir.Primitive[PadParams] = ir.Primitive("pad")
 
 
 def pad(
     x: ArrayLike,
     value: ArrayLike,
-    low: Sequence[Dim],
-    high: Sequence[Dim],
+    low: Sequence[ir.Dim],
+    high: Sequence[ir.Dim],
     interior: Sequence[int] | None = None,
 ) -> Value:
     """A scalar `value` put before, after and between the elements of each axis.
 
     Negative amounts in `low` and `high` cut elements away.
     """
-    array = operand("pad", "x", x)
-    (_, filler) = promote("pad", array, value)
+    array = convert.operand("pad", "x", x)
+    (_, filler) = convert.promote("pad", array, value)
     if filler.dtype == array.dtype and filler.shape:
-        bad_value(f"pad: expected `value` to be a scalar, got {filler.aval}")
+        check.bad_value(f"pad: expected `value` to be a scalar, got {filler.aval}")
     if filler.dtype != array.dtype:
-        bad_type(f"pad: expected `value` to fit into {array.aval}, got {filler.aval}")
+        check.bad_type(f"pad: expected `value` to fit into {array.aval}, got {filler.aval}")
     between = tuple(interior) if interior is not None else (0,) * array.ndim
     p = PadParams(tuple(low), tuple(high), between)
     if not any(p.low) and not any(p.high) and not any(p.interior) and len(p.low) == array.ndim:
         return array
-    return bind1(pad_p, array, filler, params=p)
+    return trace.bind1(pad_p, array, filler, params=p)
 
 
-def _pad_aval(avals: Sequence[Aval], p: PadParams) -> list[Aval]:
-    x, value = array_avals("pad", avals, 2)
+def _pad_aval(avals: Sequence[ir.Aval], p: PadParams) -> list[ir.Aval]:
+    x, value = check.array_avals("pad", avals, 2)
     if value.shape or value.dtype != x.dtype:
-        bad_type(f"pad: expected a scalar of dtype {x.dtype.name} to pad {x} with, got {value}")
+        check.bad_type(
+            f"pad: expected a scalar of dtype {x.dtype.name} to pad {x} with, got {value}"
+        )
     if not len(p.low) == len(p.high) == len(p.interior) == x.ndim or min(p.interior, default=0) < 0:
-        bad_value(
+        check.bad_value(
             f"pad: expected amounts for each axis of {x}, none of `interior` negative, got low "
             f"{p.low}, high {p.high}, interior {p.interior}"
         )
@@ -142,19 +114,19 @@ def _pad_aval(avals: Sequence[Aval], p: PadParams) -> list[Aval]:
         padded_size(d, lo, hi, mid)
         for d, lo, hi, mid in zip(x.shape, p.low, p.high, p.interior, strict=True)
     )
-    if any(is_more(0, d) for d in shape):
-        bad_value(
-            f"pad: cannot cut more elements than there are: {x} would become {shape_str(shape)}"
+    if any(ir.is_more(0, d) for d in shape):
+        check.bad_value(
+            f"pad: cannot cut more elements than there are: {x} would become {errors.shape_str(shape)}"
         )
     return [x.update(shape=shape)]
 
 
-def padded_size(size: Dim, low: Dim, high: Dim, interior: int) -> Dim:
+def padded_size(size: ir.Dim, low: ir.Dim, high: ir.Dim, interior: int) -> ir.Dim:
     """The size of an axis after padding."""
     return size + (low + high) + (max(size - 1, 0) * interior if interior else 0)
 
 
-def _pad_lower(ctx: Any, xs: Sequence[IRValue], p: PadParams) -> list[IRValue]:
+def _pad_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: PadParams) -> list[hlo.IRValue]:
     return [hlo.pad(ctx.b, xs[0], xs[1], p.low, p.high, p.interior)]
 
 
@@ -168,11 +140,11 @@ def _pad_transpose(
     x_bar = unpad(ct, x.aval.shape, p)
     outs: list[Tangent | None] = [x_bar if isinstance(x, UndefinedPrimal) else None, None]
     if isinstance(value, UndefinedPrimal):
-        outs[1] = sub(reduce_sum(ct), reduce_sum(x_bar))
+        outs[1] = elementwise.sub(broadcast.reduce_sum(ct), broadcast.reduce_sum(x_bar))
     return outs
 
 
-def unpad(y: Value, shape: Shape, p: PadParams) -> Value:
+def unpad(y: Value, shape: ir.Shape, p: PadParams) -> Value:
     """Undo a padding: the elements of `y` that came from an operand of this shape, zeros where cut."""
     zero = Scalar(np.zeros((), y.dtype))
     none = (0,) * y.ndim
@@ -184,11 +156,11 @@ def unpad(y: Value, shape: Shape, p: PadParams) -> Value:
     y = pad(y, zero, low, tuple(h + g for h, g in zip(high, gaps, strict=True)))
     table = [n for d, g in zip(shape, gaps, strict=True) for n in (d, g + 1)]
     cut = [n for g in gaps for n in (0, -g)]
-    rows = reshape(pad(y, zero, none, _empty_axes(y.shape, shape, gaps)), table)
-    return reshape(pad(rows, zero, (0,) * len(cut), cut), shape)
+    rows = broadcast.reshape(pad(y, zero, none, _empty_axes(y.shape, shape, gaps)), table)
+    return broadcast.reshape(pad(rows, zero, (0,) * len(cut), cut), shape)
 
 
-def _empty_axes(found: Shape, shape: Shape, gaps: Sequence[int]) -> tuple[int, ...]:
+def _empty_axes(found: ir.Shape, shape: ir.Shape, gaps: Sequence[int]) -> tuple[int, ...]:
     """An axis of size 0 has no gap after its last element: what to add to reach whole rows."""
     return tuple(d * (g + 1) - n for n, d, g in zip(found, shape, gaps, strict=True))
 
@@ -202,27 +174,27 @@ def _pad_batch(
     for amounts in (low, high, mid):
         amounts.insert(place, 0)
     batched = PadParams(tuple(low), tuple(high), tuple(mid))
-    x = bdim_at(x, dims[0], size, place)
+    x = broadcast.bdim_at(x, dims[0], size, place)
     if dims[1] is None:
-        return [bind1(pad_p, x, value, params=batched)], [place]
+        return [trace.bind1(pad_p, x, value, params=batched)], [place]
     return [_pad_with_many(x, value, batched, place)], [place]
 
 
 def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
     """Pad with one value per batch entry: pad with zeros, and the values padded around a hole."""
     zero = Scalar(np.zeros((), x.dtype))
-    padded = bind1(pad_p, x, zero, params=p)
-    hole = bind1(pad_p, full(x.shape, False), Scalar(np.asarray(True)), params=p)
-    spread = broadcast_in_dim(values, padded.shape, [place])
-    return select(hole, spread, padded)
+    padded = trace.bind1(pad_p, x, zero, params=p)
+    hole = trace.bind1(pad_p, broadcast.full(x.shape, False), Scalar(np.asarray(True)), params=p)
+    spread = broadcast.broadcast_in_dim(values, padded.shape, [place])
+    return elementwise.select(hole, spread, padded)
 
 
 define(
     pad_p,
     abstract_eval=pure(_pad_aval),
-    cost=moving_cost(_pad_aval),
+    cost=costs.moving_cost(_pad_aval),
     lower=_pad_lower,
-    jvp=linear_jvp(pad_p),
+    jvp=broadcast.linear_jvp(pad_p),
     transpose=_pad_transpose,
     batch=_pad_batch,
 )
@@ -235,12 +207,12 @@ define(
 class IotaParams:
     """The type of the result, and the axis along which it counts."""
 
-    shape: Shape
+    shape: ir.Shape
     dtype: np.dtype[Any]
     axis: int
 
 
-iota_p: Primitive[IotaParams] = Primitive("iota")
+iota_p: ir.Primitive[IotaParams] = ir.Primitive("iota")
 
 
 def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
@@ -250,36 +222,38 @@ def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
     [[0 1 2]
      [0 1 2]]
     """
-    out = canonical_shape("iota", shape)
-    params = IotaParams(out, canonical_dtype("iota", dtype), canonical_axis("iota", axis, len(out)))
-    return bind1(iota_p, params=params)
+    out = check.canonical_shape("iota", shape)
+    params = IotaParams(
+        out, check.canonical_dtype("iota", dtype), check.canonical_axis("iota", axis, len(out))
+    )
+    return trace.bind1(iota_p, params=params)
 
 
-def _iota_aval(avals: Sequence[Aval], p: IotaParams) -> list[Aval]:
-    out = ShapedArray(p.shape, p.dtype)
-    check_kind("iota", out, "iufc")
+def _iota_aval(avals: Sequence[ir.Aval], p: IotaParams) -> list[ir.Aval]:
+    out = ir.ShapedArray(p.shape, p.dtype)
+    check.check_kind("iota", out, "iufc")
     if not 0 <= p.axis < len(p.shape):
-        bad_value(f"iota: expected an axis of {shape_str(p.shape)}, got {p.axis}")
+        check.bad_value(f"iota: expected an axis of {errors.shape_str(p.shape)}, got {p.axis}")
     return [out]
 
 
 def _iota_jvp(
     primals: Sequence[Value], tangents: Sequence[Tangent], p: IotaParams
 ) -> tuple[list[Value], list[Tangent]]:
-    out = bind1(iota_p, params=p)
+    out = trace.bind1(iota_p, params=p)
     return [out], [Zero(out.aval.tangent())]
 
 
 def _iota_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IotaParams
 ) -> tuple[list[Value], list[int | None]]:
-    return [bind1(iota_p, params=p)], [None]
+    return [trace.bind1(iota_p, params=p)], [None]
 
 
 define(
     iota_p,
     abstract_eval=pure(_iota_aval),
-    cost=moving_cost(_iota_aval),
+    cost=costs.moving_cost(_iota_aval),
     lower=lambda ctx, xs, p: [hlo.iota(ctx.b, p.shape, p.dtype, p.axis)],
     jvp=_iota_jvp,
     batch=_iota_batch,
@@ -296,7 +270,7 @@ class ConcatenateParams:
     axis: int
 
 
-concatenate_p: Primitive[ConcatenateParams] = Primitive("concatenate")
+concatenate_p: ir.Primitive[ConcatenateParams] = ir.Primitive("concatenate")
 
 
 def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
@@ -310,46 +284,48 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     (2, 4)
     """
     if not hasattr(xs, "__len__"):
-        bad_type(f"concatenate: expected a sequence of arrays, got {xs!r}")
+        check.bad_type(f"concatenate: expected a sequence of arrays, got {xs!r}")
     if not len(xs):
-        bad_value("concatenate: expected at least one array, got none")
-    values = promote("concatenate", *xs)
-    joined = canonical_axis("concatenate", axis, values[0].ndim)
+        check.bad_value("concatenate: expected at least one array, got none")
+    values = convert.promote("concatenate", *xs)
+    joined = check.canonical_axis("concatenate", axis, values[0].ndim)
     if len(values) == 1:
         return values[0]
-    return bind1(concatenate_p, *values, params=ConcatenateParams(joined))
+    return trace.bind1(concatenate_p, *values, params=ConcatenateParams(joined))
 
 
 def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays of one shape joined along a new axis."""
     if not len(xs):
-        bad_value("stack: expected at least one array, got none")
-    values = promote("stack", *xs)
-    at = canonical_axis("stack", axis, values[0].ndim + 1)
+        check.bad_value("stack: expected at least one array, got none")
+    values = convert.promote("stack", *xs)
+    at = check.canonical_axis("stack", axis, values[0].ndim + 1)
     for x in values[1:]:
-        if x.ndim != values[0].ndim or not all(map(same_dim, x.shape, values[0].shape)):
-            bad_value(f"stack: expected arrays of one shape, got {values[0].aval} and {x.aval}")
-    return concatenate([expand_dims(x, at) for x in values], at)
+        if x.ndim != values[0].ndim or not all(map(ir.same_dim, x.shape, values[0].shape)):
+            check.bad_value(
+                f"stack: expected arrays of one shape, got {values[0].aval} and {x.aval}"
+            )
+    return concatenate([broadcast.expand_dims(x, at) for x in values], at)
 
 
-def _concatenate_aval(avals: Sequence[Aval], p: ConcatenateParams) -> list[Aval]:
-    xs = array_avals("concatenate", avals)
+def _concatenate_aval(avals: Sequence[ir.Aval], p: ConcatenateParams) -> list[ir.Aval]:
+    xs = check.array_avals("concatenate", avals)
     first = xs[0]
     if not 0 <= p.axis < first.ndim:
-        bad_value(f"concatenate: expected arrays with an axis {p.axis}, got {first}")
+        check.bad_value(f"concatenate: expected arrays with an axis {p.axis}, got {first}")
     for x in xs[1:]:
         if x.dtype != first.dtype:
-            bad_type(f"concatenate: expected arrays of one dtype, got {first} and {x}")
+            check.bad_type(f"concatenate: expected arrays of one dtype, got {first} and {x}")
         if x.ndim != first.ndim or any(
-            k != p.axis and not same_dim(a, b)
+            k != p.axis and not ir.same_dim(a, b)
             for k, (a, b) in enumerate(zip(x.shape, first.shape, strict=True))
         ):
-            bad_value(
+            check.bad_value(
                 f"concatenate: expected arrays of one shape save along axis {p.axis}, got {first} and {x}"
             )
     total = sum((x.shape[p.axis] for x in xs[1:]), first.shape[p.axis])
     shape = (*first.shape[: p.axis], total, *first.shape[p.axis + 1 :])
-    return [ShapedArray(shape, first.dtype, all(x.weak_type for x in xs))]
+    return [ir.ShapedArray(shape, first.dtype, all(x.weak_type for x in xs))]
 
 
 def _concatenate_transpose(
@@ -369,11 +345,11 @@ def _concatenate_transpose(
 define(
     concatenate_p,
     abstract_eval=pure(_concatenate_aval),
-    cost=moving_cost(_concatenate_aval),
+    cost=costs.moving_cost(_concatenate_aval),
     lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
-    jvp=linear_jvp(concatenate_p),
+    jvp=broadcast.linear_jvp(concatenate_p),
     transpose=_concatenate_transpose,
-    batch=batch_in_front(concatenate_p, along_next_axis),
+    batch=broadcast.batch_in_front(concatenate_p, broadcast.along_next_axis),
 )
 
 
@@ -384,29 +360,31 @@ define(
 class SplitParams:
     """How long the parts are, and the axis that is cut."""
 
-    sizes: tuple[Dim, ...]
+    sizes: tuple[ir.Dim, ...]
     axis: int
 
 
-split_p: Primitive[SplitParams] = Primitive("split")
+split_p: ir.Primitive[SplitParams] = ir.Primitive("split")
 
 
-def split(x: ArrayLike, sizes: Sequence[Dim], axis: int = 0) -> list[Value]:
+def split(x: ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[Value]:
     """Consecutive parts of these sizes, which add up to that of the axis."""
-    value = operand("split", "x", x)
-    at = canonical_axis("split", axis, value.ndim)
-    return bind(split_p, value, params=SplitParams(tuple(sizes), at))
+    value = convert.operand("split", "x", x)
+    at = check.canonical_axis("split", axis, value.ndim)
+    return trace.bind(split_p, value, params=SplitParams(tuple(sizes), at))
 
 
-def _split_aval(avals: Sequence[Aval], p: SplitParams) -> list[Aval]:
-    (x,) = array_avals("split", avals, 1)
-    if not 0 <= p.axis < x.ndim or not same_dim(sum(p.sizes), x.shape[p.axis]):
-        bad_value(f"split: expected sizes that add up to axis {p.axis} of {x}, got {list(p.sizes)}")
+def _split_aval(avals: Sequence[ir.Aval], p: SplitParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("split", avals, 1)
+    if not 0 <= p.axis < x.ndim or not ir.same_dim(sum(p.sizes), x.shape[p.axis]):
+        check.bad_value(
+            f"split: expected sizes that add up to axis {p.axis} of {x}, got {list(p.sizes)}"
+        )
     before, after = x.shape[: p.axis], x.shape[p.axis + 1 :]
     return [x.update(shape=(*before, size, *after)) for size in p.sizes]
 
 
-def _split_lower(ctx: Any, xs: Sequence[IRValue], p: SplitParams) -> list[IRValue]:
+def _split_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: SplitParams) -> list[hlo.IRValue]:
     (x,) = xs
     shape = ctx.avals_in[0].shape
     starts, steps = [0] * len(shape), [1] * len(shape)
@@ -423,7 +401,7 @@ def _split_transpose(
 ) -> list[Tangent | None]:
     if all(isinstance(ct, Zero) for ct in cts):
         return [Zero(operands[0].aval)]
-    return [concatenate([instantiate(ct) for ct in cts], p.axis)]
+    return [concatenate([broadcast.instantiate(ct) for ct in cts], p.axis)]
 
 
 def _split_batch(
@@ -432,15 +410,15 @@ def _split_batch(
     (x,), (d,) = operands, dims
     assert d is not None, "unreachable: the one operand is batched"
     axis = p.axis + (d <= p.axis)
-    return bind(split_p, x, params=SplitParams(p.sizes, axis)), [d] * len(p.sizes)
+    return trace.bind(split_p, x, params=SplitParams(p.sizes, axis)), [d] * len(p.sizes)
 
 
 define(
     split_p,
     abstract_eval=pure(_split_aval),
-    cost=moving_cost(_split_aval),
+    cost=costs.moving_cost(_split_aval),
     lower=_split_lower,
-    jvp=linear_jvp(split_p),
+    jvp=broadcast.linear_jvp(split_p),
     transpose=_split_transpose,
     batch=_split_batch,
 )

@@ -9,81 +9,54 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core import array, errors, ir, promotion, rules, trace
 from fiveloop.core.backend import hlo
-from fiveloop.core.backend.hlo import Builder, IRValue
-from fiveloop.core.errors import RuleError, shape_str
-from fiveloop.core.ir.avals import Aval, ShapedArray
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.primitives.broadcast import (
-    batch_in_front,
-    jvp_of_one,
-    linear_jvp,
-    linear_transpose,
-)
-from fiveloop.core.primitives.check import array_avals, bad_type, bad_value, check_kind
-from fiveloop.core.primitives.convert import operand, promote
-from fiveloop.core.primitives.costs import DIVISION, EXP, SLOW, elementwise_cost, moving_cost
+from fiveloop.core.primitives import broadcast, check, convert, costs, family
 from fiveloop.core.primitives.elementwise import add, div, exp, mul, neg, rsqrt, square, sub
-from fiveloop.core.primitives.family import (
-    Binary,
-    Unary,
-    align_elementwise,
-    binary,
-    elementwise_shape,
-    repeat_scalar,
-    same_dims_batch,
-    same_shapes,
-    unary,
-    zero_jvp,
-)
-from fiveloop.core.promotion import dtype_kind
-from fiveloop.core.rules import Cost, Tangent, Zero, define, pure
-from fiveloop.core.trace.tracer import bind, bind1
 
-sin: Unary = unary(
+sin: family.Unary = family.unary(
     "sin",
     "Sine of each element, in radians.",
     hlo.sine,
     lambda t, y, x: mul(t, cos(x)),
-    flops=EXP,
+    flops=costs.EXP,
 )
-cos: Unary = unary(
+cos: family.Unary = family.unary(
     "cos",
     "Cosine of each element, in radians.",
     hlo.cosine,
     lambda t, y, x: neg(mul(t, sin(x))),
-    flops=EXP,
+    flops=costs.EXP,
 )
-tan: Unary = unary(
+tan: family.Unary = family.unary(
     "tan",
     "Tangent of each element, in radians.",
     hlo.tan,
     lambda t, y, x: mul(t, add(square(y), 1)),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-asin: Unary = unary(
+asin: family.Unary = family.unary(
     "asin",
     "The angle whose sine is each element.",
     hlo.asin,
     lambda t, y, x: mul(t, rsqrt(_cofactor(x))),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-acos: Unary = unary(
+acos: family.Unary = family.unary(
     "acos",
     "The angle whose cosine is each element.",
     hlo.acos,
     lambda t, y, x: neg(mul(t, rsqrt(_cofactor(x)))),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-atan: Unary = unary(
+atan: family.Unary = family.unary(
     "atan",
     "The angle whose tangent is each element.",
     hlo.atan,
     lambda t, y, x: div(t, add(square(x), 1)),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-atan2: Binary = binary(
+atan2: family.Binary = family.binary(
     "atan2",
     "The angle of the point with ordinate `x` and abscissa `y`.",
     hlo.atan2,
@@ -92,110 +65,110 @@ atan2: Binary = binary(
         lambda t, out, x, y: neg(mul(t, div(x, _distance(x, y)))),
     ),
     kinds="f",
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-sinh: Unary = unary(
-    "sinh", "The hyperbolic sine.", hlo.sinh, lambda t, y, x: mul(t, cosh(x)), flops=EXP
+sinh: family.Unary = family.unary(
+    "sinh", "The hyperbolic sine.", hlo.sinh, lambda t, y, x: mul(t, cosh(x)), flops=costs.EXP
 )
-cosh: Unary = unary(
-    "cosh", "The hyperbolic cosine.", hlo.cosh, lambda t, y, x: mul(t, sinh(x)), flops=EXP
+cosh: family.Unary = family.unary(
+    "cosh", "The hyperbolic cosine.", hlo.cosh, lambda t, y, x: mul(t, sinh(x)), flops=costs.EXP
 )
-tanh: Unary = unary(
+tanh: family.Unary = family.unary(
     "tanh",
     "The hyperbolic tangent.",
     hlo.tanh,
     lambda t, y, x: mul(t, sub(1, square(y))),
-    flops=EXP,
+    flops=costs.EXP,
 )
-asinh: Unary = unary(
+asinh: family.Unary = family.unary(
     "asinh",
     "The inverse of the hyperbolic sine.",
     hlo.asinh,
     lambda t, y, x: mul(t, rsqrt(add(square(x), 1))),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-acosh: Unary = unary(
+acosh: family.Unary = family.unary(
     "acosh",
     "The inverse of the hyperbolic cosine.",
     hlo.acosh,
     lambda t, y, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-atanh: Unary = unary(
+atanh: family.Unary = family.unary(
     "atanh",
     "The inverse of the hyperbolic tangent.",
     hlo.atanh,
     lambda t, y, x: div(t, _cofactor(x)),
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-logistic: Unary = unary(
+logistic: family.Unary = family.unary(
     "logistic",
     "1 / (1 + exp(-x)), without overflow.",
     hlo.logistic,
     lambda t, y, x: mul(t, mul(y, sub(1, y))),
-    flops=EXP,
+    flops=costs.EXP,
 )
-erf: Unary = unary(
-    "erf", "The error function.", hlo.erf, lambda t, y, x: _bell(t, x), kinds="f", flops=EXP
+erf: family.Unary = family.unary(
+    "erf", "The error function.", hlo.erf, lambda t, y, x: _bell(t, x), kinds="f", flops=costs.EXP
 )
-erfc: Unary = unary(
+erfc: family.Unary = family.unary(
     "erfc",
     "One minus the error function, exact where that is small.",
     hlo.erfc,
     lambda t, y, x: neg(_bell(t, x)),
     kinds="f",
-    flops=EXP,
+    flops=costs.EXP,
 )
-erf_inv: Unary = unary(
+erf_inv: family.Unary = family.unary(
     "erf_inv",
     "The inverse of the error function.",
     hlo.erf_inv,
     lambda t, y, x: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(y)))),
     kinds="f",
-    flops=EXP,
+    flops=costs.EXP,
 )
-lgamma: Unary = unary(
+lgamma: family.Unary = family.unary(
     "lgamma",
     "The logarithm of the absolute value of the gamma function.",
     hlo.lgamma,
     lambda t, y, x: mul(t, digamma(x)),
     kinds="f",
-    flops=SLOW,
+    flops=costs.SLOW,
 )
-digamma: Unary = unary(
+digamma: family.Unary = family.unary(
     "digamma",
     "The derivative of `lgamma`.",
     hlo.digamma,
     lambda t, y, x: mul(t, polygamma(1, x)),
     kinds="f",
-    flops=SLOW,
+    flops=costs.SLOW,
 )
 
 
-def _no_derivative(t: Value, out: Value, n: Value, x: Value) -> Value:
-    raise RuleError("`polygamma` has no jvp in its order `n`; differentiate it in `x` only")
+def _no_derivative(t: array.Value, out: array.Value, n: array.Value, x: array.Value) -> array.Value:
+    raise errors.RuleError("`polygamma` has no jvp in its order `n`; differentiate it in `x` only")
 
 
-polygamma: Binary = binary(
+polygamma: family.Binary = family.binary(
     "polygamma",
     "The derivative of `digamma` of order `x`, at `y`.",
     hlo.polygamma,
     (_no_derivative, lambda t, out, n, x: mul(t, polygamma(add(n, 1), x))),
     kinds="f",
-    flops=SLOW,
+    flops=costs.SLOW,
 )
 
 
-def _cofactor(x: Value) -> Value:
+def _cofactor(x: array.Value) -> array.Value:
     """1 - x^2, without cancellation near 1."""
     return mul(sub(1, x), add(x, 1))
 
 
-def _distance(x: Value, y: Value) -> Value:
+def _distance(x: array.Value, y: array.Value) -> array.Value:
     return add(square(x), square(y))
 
 
-def _bell(t: Value, x: Value) -> Value:
+def _bell(t: array.Value, x: array.Value) -> array.Value:
     return mul(t, mul(2 / math.sqrt(math.pi), exp(neg(square(x)))))
 
 
@@ -209,30 +182,32 @@ class IntegerPowParams:
     y: int
 
 
-integer_pow_p: Primitive[IntegerPowParams] = Primitive("integer_pow")
+integer_pow_p: ir.Primitive[IntegerPowParams] = ir.Primitive("integer_pow")
 
 
-def integer_pow(x: ArrayLike, y: int) -> Value:
+def integer_pow(x: array.ArrayLike, y: int) -> array.Value:
     """`x` to the power of a Python integer, by multiplication."""
-    value = operand("integer_pow", "x", x)
+    value = convert.operand("integer_pow", "x", x)
     if y in (1, 2):
         return value if y == 1 else square(value)
-    return bind1(integer_pow_p, value, params=IntegerPowParams(int(y)))
+    return trace.bind1(integer_pow_p, value, params=IntegerPowParams(int(y)))
 
 
-def _integer_pow_aval(avals: Sequence[Aval], p: IntegerPowParams) -> list[Aval]:
-    (x,) = array_avals("integer_pow", avals, 1)
-    check_kind("integer_pow", x, "iufc")
+def _integer_pow_aval(avals: Sequence[ir.Aval], p: IntegerPowParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("integer_pow", avals, 1)
+    check.check_kind("integer_pow", x, "iufc")
     if p.y < 0 and x.dtype.kind in "iu":
-        bad_type(f"integer_pow: expected an exponent >= 0 for integers, got {p.y} for {x}")
+        check.bad_type(f"integer_pow: expected an exponent >= 0 for integers, got {p.y} for {x}")
     return [x]
 
 
-def _integer_pow_lower(ctx: Any, xs: Sequence[IRValue], p: IntegerPowParams) -> list[IRValue]:
+def _integer_pow_lower(
+    ctx: Any, xs: Sequence[hlo.IRValue], p: IntegerPowParams
+) -> list[hlo.IRValue]:
     """Square and multiply; one division at the end for a negative exponent."""
     b, (x,) = ctx.b, xs
     one = hlo.constant(b, 1, x.shape, x.dtype)
-    result: IRValue | None = None
+    result: hlo.IRValue | None = None
     power, count = x, -p.y if p.y < 0 else p.y
     while count:
         if count & 1:
@@ -243,25 +218,27 @@ def _integer_pow_lower(ctx: Any, xs: Sequence[IRValue], p: IntegerPowParams) -> 
     return [hlo.div(b, one, done) if p.y < 0 else done]
 
 
-def _integer_pow_tangent(t: Value, out: Value, x: Value, p: IntegerPowParams) -> Tangent:
+def _integer_pow_tangent(
+    t: array.Value, out: array.Value, x: array.Value, p: IntegerPowParams
+) -> rules.Tangent:
     if p.y == 0 or not out.aval.differentiable:
-        return Zero(out.aval.tangent())
+        return rules.Zero(out.aval.tangent())
     return mul(t, mul(float(p.y), integer_pow(x, p.y - 1)))
 
 
-def _integer_pow_cost(avals: Sequence[Aval], p: IntegerPowParams) -> Cost:
+def _integer_pow_cost(avals: Sequence[ir.Aval], p: IntegerPowParams) -> rules.Cost:
     """Multiplications by squaring; a division for a negative exponent."""
-    flops = 2 * max(p.y, -p.y).bit_length() + DIVISION * (p.y < 0)
-    return elementwise_cost(flops)(avals, p)
+    flops = 2 * max(p.y, -p.y).bit_length() + costs.DIVISION * (p.y < 0)
+    return costs.elementwise_cost(flops)(avals, p)
 
 
-define(
+rules.define(
     integer_pow_p,
-    abstract_eval=pure(_integer_pow_aval),
+    abstract_eval=rules.pure(_integer_pow_aval),
     cost=_integer_pow_cost,
     lower=_integer_pow_lower,
-    jvp=jvp_of_one(integer_pow_p, _integer_pow_tangent),
-    batch=same_dims_batch(integer_pow_p),
+    jvp=broadcast.jvp_of_one(integer_pow_p, _integer_pow_tangent),
+    batch=family.same_dims_batch(integer_pow_p),
 )
 
 
@@ -276,21 +253,21 @@ class ReducePrecisionParams:
     mantissa_bits: int
 
 
-reduce_precision_p: Primitive[ReducePrecisionParams] = Primitive("reduce_precision")
+reduce_precision_p: ir.Primitive[ReducePrecisionParams] = ir.Primitive("reduce_precision")
 
 
-def reduce_precision(x: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Value:
+def reduce_precision(x: array.ArrayLike, exponent_bits: int, mantissa_bits: int) -> array.Value:
     """Numbers rounded as a narrower dtype would round them, in the same dtype; so are its derivatives."""
-    value = operand("reduce_precision", "x", x)
+    value = convert.operand("reduce_precision", "x", x)
     params = ReducePrecisionParams(exponent_bits, mantissa_bits)
-    return bind1(reduce_precision_p, value, params=params)
+    return trace.bind1(reduce_precision_p, value, params=params)
 
 
-def _reduce_precision_aval(avals: Sequence[Aval], p: ReducePrecisionParams) -> list[Aval]:
-    (x,) = array_avals("reduce_precision", avals, 1)
-    check_kind("reduce_precision", x, "f")
+def _reduce_precision_aval(avals: Sequence[ir.Aval], p: ReducePrecisionParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("reduce_precision", avals, 1)
+    check.check_kind("reduce_precision", x, "f")
     if p.exponent_bits < 1 or p.mantissa_bits < 0:
-        bad_value(
+        check.bad_value(
             f"reduce_precision: expected exponent_bits >= 1 and mantissa_bits >= 0, got "
             f"{p.exponent_bits} and {p.mantissa_bits}"
         )
@@ -298,21 +275,23 @@ def _reduce_precision_aval(avals: Sequence[Aval], p: ReducePrecisionParams) -> l
 
 
 def _reduce_precision_lower(
-    ctx: Any, xs: Sequence[IRValue], p: ReducePrecisionParams
-) -> list[IRValue]:
+    ctx: Any, xs: Sequence[hlo.IRValue], p: ReducePrecisionParams
+) -> list[hlo.IRValue]:
     (x,) = xs
     attrs = f"exponent_bits = {p.exponent_bits} : i32, mantissa_bits = {p.mantissa_bits} : i32"
     return hlo.generic(ctx.b, "stablehlo.reduce_precision", [x], [(x.shape, x.dtype)], attrs)
 
 
-define(
+rules.define(
     reduce_precision_p,
-    abstract_eval=pure(_reduce_precision_aval),
-    cost=elementwise_cost(),
+    abstract_eval=rules.pure(_reduce_precision_aval),
+    cost=costs.elementwise_cost(),
     lower=_reduce_precision_lower,
-    jvp=linear_jvp(reduce_precision_p),
-    transpose=linear_transpose(lambda ct, aval, p: bind1(reduce_precision_p, ct, params=p)),
-    batch=same_dims_batch(reduce_precision_p),
+    jvp=broadcast.linear_jvp(reduce_precision_p),
+    transpose=broadcast.linear_transpose(
+        lambda ct, aval, p: trace.bind1(reduce_precision_p, ct, params=p)
+    ),
+    batch=family.same_dims_batch(reduce_precision_p),
 )
 
 
@@ -326,44 +305,47 @@ class BitcastParams:
     dtype: np.dtype[Any]
 
 
-bitcast_convert_p: Primitive[BitcastParams] = Primitive("bitcast_convert")
+bitcast_convert_p: ir.Primitive[BitcastParams] = ir.Primitive("bitcast_convert")
 
 
-def bitcast_convert(x: ArrayLike, dtype: Any) -> Value:
+def bitcast_convert(x: array.ArrayLike, dtype: Any) -> array.Value:
     """The bits of `x` read as another dtype.
 
     A narrower one adds a last axis, the lowest bits first; a wider one takes the last axis away.
     """
-    value = operand("bitcast_convert", "x", x)
+    value = convert.operand("bitcast_convert", "x", x)
     if value.dtype == np.dtype(dtype):
         return value
-    return bind1(bitcast_convert_p, value, params=BitcastParams(np.dtype(dtype)))
+    return trace.bind1(bitcast_convert_p, value, params=BitcastParams(np.dtype(dtype)))
 
 
-def _bitcast_aval(avals: Sequence[Aval], p: BitcastParams) -> list[Aval]:
-    (x,) = array_avals("bitcast_convert", avals, 1)
+def _bitcast_aval(avals: Sequence[ir.Aval], p: BitcastParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("bitcast_convert", avals, 1)
     old, new = x.dtype.itemsize, p.dtype.itemsize
-    if "b" in (dtype_kind(x.dtype), dtype_kind(p.dtype)) or "c" in (x.dtype.kind, p.dtype.kind):
-        bad_value(f"bitcast_convert: expected real numbers, got {x} to {p.dtype.name}")
+    if "b" in (promotion.dtype_kind(x.dtype), promotion.dtype_kind(p.dtype)) or "c" in (
+        x.dtype.kind,
+        p.dtype.kind,
+    ):
+        check.bad_value(f"bitcast_convert: expected real numbers, got {x} to {p.dtype.name}")
     if old == new:
-        return [ShapedArray(x.shape, p.dtype)]
+        return [ir.ShapedArray(x.shape, p.dtype)]
     if old > new:
-        return [ShapedArray((*x.shape, old // new), p.dtype)]
+        return [ir.ShapedArray((*x.shape, old // new), p.dtype)]
     if not x.shape or x.shape[-1] != new // old:
-        bad_value(
+        check.bad_value(
             f"bitcast_convert: expected a last axis of size {new // old} to fill {p.dtype.name}, "
-            f"got shape {shape_str(x.shape)} of {x.dtype.name}"
+            f"got shape {errors.shape_str(x.shape)} of {x.dtype.name}"
         )
-    return [ShapedArray(x.shape[:-1], p.dtype)]
+    return [ir.ShapedArray(x.shape[:-1], p.dtype)]
 
 
-define(
+rules.define(
     bitcast_convert_p,
-    abstract_eval=pure(_bitcast_aval),
-    cost=moving_cost(_bitcast_aval),
+    abstract_eval=rules.pure(_bitcast_aval),
+    cost=costs.moving_cost(_bitcast_aval),
     lower=lambda ctx, xs, p: [hlo.bitcast_convert(ctx.b, xs[0], p.dtype)],
-    jvp=zero_jvp(bitcast_convert_p),
-    batch=batch_in_front(bitcast_convert_p, lambda p, size: p),
+    jvp=family.zero_jvp(bitcast_convert_p),
+    batch=broadcast.batch_in_front(bitcast_convert_p, lambda p, size: p),
 )
 
 
@@ -373,34 +355,34 @@ UINT32 = np.dtype(np.uint32)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
-threefry2x32_p: Primitive[Any] = Primitive("threefry2x32")
+threefry2x32_p: ir.Primitive[Any] = ir.Primitive("threefry2x32")
 
 
 def threefry2x32(
-    key: tuple[ArrayLike, ArrayLike], counter: tuple[ArrayLike, ArrayLike]
-) -> tuple[Value, Value]:
+    key: tuple[array.ArrayLike, array.ArrayLike], counter: tuple[array.ArrayLike, array.ArrayLike]
+) -> tuple[array.Value, array.Value]:
     """A counter of two uint32 words enciphered by a key of two words, element by element."""
-    words = promote("threefry2x32", *key, *counter)
-    high, low = bind(threefry2x32_p, *same_shapes("threefry2x32", words))
+    words = convert.promote("threefry2x32", *key, *counter)
+    high, low = trace.bind(threefry2x32_p, *family.same_shapes("threefry2x32", words))
     return high, low
 
 
-def _threefry_aval(avals: Sequence[Aval], p: Any) -> list[Aval]:
-    words = array_avals("threefry2x32", avals, 4)
+def _threefry_aval(avals: Sequence[ir.Aval], p: Any) -> list[ir.Aval]:
+    words = check.array_avals("threefry2x32", avals, 4)
     if any(w.dtype != UINT32 for w in words):
-        bad_type(
+        check.bad_type(
             f"threefry2x32: expected four operands of uint32, got {', '.join(map(str, words))}"
         )
-    return [ShapedArray(elementwise_shape("threefry2x32", words), UINT32)] * 2
+    return [ir.ShapedArray(family.elementwise_shape("threefry2x32", words), UINT32)] * 2
 
 
-def _threefry_lower(ctx: Any, xs: Sequence[IRValue], p: Any) -> list[IRValue]:
-    b: Builder = ctx.b
+def _threefry_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: Any) -> list[hlo.IRValue]:
+    b: hlo.Builder = ctx.b
     shape = ctx.avals_out[0].shape
     k0, k1 = xs[:2]
-    x0, x1 = [repeat_scalar(b, x, shape) for x in xs[2:]]
+    x0, x1 = [family.repeat_scalar(b, x, shape) for x in xs[2:]]
     if k0.shape != k1.shape:
-        k0, k1 = repeat_scalar(b, k0, shape), repeat_scalar(b, k1, shape)
+        k0, k1 = family.repeat_scalar(b, k0, shape), family.repeat_scalar(b, k1, shape)
     parity = hlo.constant(b, _PARITY, k0.shape, UINT32)
     keys = [k0, k1, hlo.xor(b, hlo.xor(b, k0, k1), parity)]
     x0, x1 = _add_key(b, x0, keys[0]), _add_key(b, x1, keys[1])
@@ -414,33 +396,33 @@ def _threefry_lower(ctx: Any, xs: Sequence[IRValue], p: Any) -> list[IRValue]:
     return [x0, x1]
 
 
-def _add_key(b: Builder, x: IRValue, key: IRValue) -> IRValue:
-    return hlo.add(b, x, repeat_scalar(b, key, x.shape))
+def _add_key(b: hlo.Builder, x: hlo.IRValue, key: hlo.IRValue) -> hlo.IRValue:
+    return hlo.add(b, x, family.repeat_scalar(b, key, x.shape))
 
 
-def _rotate(b: Builder, x: IRValue, by: int) -> IRValue:
+def _rotate(b: hlo.Builder, x: hlo.IRValue, by: int) -> hlo.IRValue:
     left = hlo.shift_left(b, x, hlo.constant(b, by, x.shape, UINT32))
     right = hlo.shift_right_logical(b, x, hlo.constant(b, 32 - by, x.shape, UINT32))
     return hlo.or_(b, left, right)
 
 
 def _threefry_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: Any
-) -> tuple[list[Value], list[Tangent]]:
-    outs = bind(threefry2x32_p, *primals)
-    return outs, [Zero(out.aval.tangent()) for out in outs]
+    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
+) -> tuple[list[array.Value], list[rules.Tangent]]:
+    outs = trace.bind(threefry2x32_p, *primals)
+    return outs, [rules.Zero(out.aval.tangent()) for out in outs]
 
 
 def _threefry_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any
-) -> tuple[list[Value], list[int | None]]:
-    xs, place = align_elementwise(size, operands, dims)
-    return bind(threefry2x32_p, *xs), [place, place]
+    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
+) -> tuple[list[array.Value], list[int | None]]:
+    xs, place = family.align_elementwise(size, operands, dims)
+    return trace.bind(threefry2x32_p, *xs), [place, place]
 
 
-define(
+rules.define(
     threefry2x32_p,
-    abstract_eval=pure(_threefry_aval),
+    abstract_eval=rules.pure(_threefry_aval),
     lower=_threefry_lower,
     jvp=_threefry_jvp,
     batch=_threefry_batch,

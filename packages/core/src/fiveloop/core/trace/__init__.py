@@ -1,1 +1,27 @@
 """Traces, tracers and staging."""
+
+from .axes import AxisScope, axis_scope, find_axis, new_axis
+from .boundary import boundary, guarded, hide_frames
+from .leaks import leak_checked
+from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
+from .replay import made_once, note_change
+from .same_function import traced_once
+from .settings import Setting
+from .stage import StageTrace, StageTracer, Staged, captured_by, stage, stage_closed
+from .tracer import (
+    MISUSE,
+    Trace,
+    Tracer,
+    bind,
+    bind1,
+    check_live,
+    current_source,
+    current_trace,
+    is_concrete,
+    is_eager,
+    keep_source,
+    locate,
+    running,
+    use_trace,
+    users_lines,
+)

@@ -7,30 +7,19 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from fiveloop.core.array import Value
-from fiveloop.core.errors import UnboundAxisError, at_source
-from fiveloop.core.ir.axes import NamedAxis
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.trace.settings import chosen_settings
-from fiveloop.core.trace.tracer import (
-    Trace,
-    bind,
-    current_source,
-    current_trace,
-    note_context,
-    use_trace,
-)
+from fiveloop.core import array, errors, ir
+from fiveloop.core.trace import settings, tracer
 
 
-def bound_axes() -> tuple[NamedAxis, ...]:
+def bound_axes() -> tuple[ir.NamedAxis, ...]:
     """The named axes that are bound here, innermost first."""
     return tuple(axis for _, axis in visible_axes())
 
 
-def visible_axes() -> tuple[tuple[Hashable, NamedAxis], ...]:
+def visible_axes() -> tuple[tuple[Hashable, ir.NamedAxis], ...]:
     """The names that may be used here, innermost first, and the axes that they stand for."""
-    trace: Trace | None = current_trace()
-    found: list[tuple[Hashable, NamedAxis]] = []
+    trace: tracer.Trace | None = tracer.current_trace()
+    found: list[tuple[Hashable, ir.NamedAxis]] = []
     while trace is not None:
         if isinstance(trace, ScopeTrace):
             outside = trace.parent
@@ -42,7 +31,7 @@ def visible_axes() -> tuple[tuple[Hashable, NamedAxis], ...]:
     return tuple(found)
 
 
-def _as_outside(axis: NamedAxis, trace: Trace | None) -> NamedAxis:
+def _as_outside(axis: ir.NamedAxis, trace: tracer.Trace | None) -> ir.NamedAxis:
     """What has become of an axis where rules run within rules."""
     while trace is not None:
         if isinstance(trace, ScopeTrace) and axis in trace.scope.axes:
@@ -58,31 +47,33 @@ def trace_context() -> tuple[Any, ...]:
     of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
     no context; where a setting is changed no program is.
     """
-    return (*visible_axes(), *chosen_settings())
+    return (*visible_axes(), *settings.chosen_settings())
 
 
-def new_axis(name: Hashable, size: int) -> NamedAxis:
+def new_axis(name: Hashable, size: int) -> ir.NamedAxis:
     """An axis to be bound here; it hides one of the same name around it."""
-    trace: Trace | None = current_trace()
+    trace: tracer.Trace | None = tracer.current_trace()
     around = list(bound_axes())
     while trace is not None:
         around += [] if trace.axis is None else [trace.axis]
         trace = trace.parent
     levels = [axis.level for axis in around if axis.name == name]
-    return NamedAxis(name, size, max(levels, default=-1) + 1)
+    return ir.NamedAxis(name, size, max(levels, default=-1) + 1)
 
 
-def find_axis(fun: str, name: Hashable) -> NamedAxis:
+def find_axis(fun: str, name: Hashable) -> ir.NamedAxis:
     """The innermost bound axis of a name."""
-    note_context()
+    tracer.note_context()
     visible = visible_axes()
     for known, axis in visible:
         if known == name:
             return axis
-    raise UnboundAxisError(f"{fun}: {_unbound(name, visible)}{at_source(current_source())}")
+    raise errors.UnboundAxisError(
+        f"{fun}: {_unbound(name, visible)}{errors.at_source(tracer.current_source())}"
+    )
 
 
-def _unbound(name: Hashable, bound: Sequence[tuple[Hashable, NamedAxis]]) -> str:
+def _unbound(name: Hashable, bound: Sequence[tuple[Hashable, ir.NamedAxis]]) -> str:
     if not bound:
         return (
             f"expected the name of a bound axis, got {name!r}, and no axis is bound here; give the axis its name "
@@ -98,18 +89,20 @@ def _unbound(name: Hashable, bound: Sequence[tuple[Hashable, NamedAxis]]) -> str
     return f"expected the name of a bound axis ({shown}), got {name!r}; {hint}"
 
 
-class AxisTrace(Trace):
+class AxisTrace(tracer.Trace):
     """Binds a named axis for what is traced in it, and interprets nothing itself."""
 
-    parent: Trace
+    parent: tracer.Trace
 
-    def __init__(self, parent: Trace, axis: NamedAxis) -> None:
+    def __init__(self, parent: tracer.Trace, axis: ir.NamedAxis) -> None:
         super().__init__(parent)
         self.axis = axis
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
-        with use_trace(self.parent):
-            return bind(prim, *args, params=params)
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
+    ) -> list[array.Value]:
+        with tracer.use_trace(self.parent):
+            return tracer.bind(prim, *args, params=params)
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ class AxisScope:
     """The names that a function of the user's could use where it was called, and the axes that they stood for."""
 
     names: tuple[Hashable, ...] = ()
-    axes: tuple[NamedAxis, ...] = ()
+    axes: tuple[ir.NamedAxis, ...] = ()
 
 
 def axis_scope() -> AxisScope:
@@ -126,19 +119,23 @@ def axis_scope() -> AxisScope:
     return AxisScope(tuple(visible), tuple(visible.values()))
 
 
-class ScopeTrace(Trace):
+class ScopeTrace(tracer.Trace):
     """Lets a function use the names of another place, and interprets nothing itself.
 
     `axes` are what the axes of that place have become since: they may be bound, or have other names.
     """
 
-    parent: Trace
+    parent: tracer.Trace
 
-    def __init__(self, parent: Trace, scope: AxisScope, axes: Sequence[NamedAxis]) -> None:
+    def __init__(
+        self, parent: tracer.Trace, scope: AxisScope, axes: Sequence[ir.NamedAxis]
+    ) -> None:
         super().__init__(parent)
         self.scope = scope
         self.axes = tuple(axes)
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
-        with use_trace(self.parent):
-            return bind(prim, *args, params=params)
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
+    ) -> list[array.Value]:
+        with tracer.use_trace(self.parent):
+            return tracer.bind(prim, *args, params=params)

@@ -19,14 +19,13 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from fiveloop.core.errors import CoreError, DonatedError
-from fiveloop.core.ir.source import is_internal
+from fiveloop.core import errors, ir
 from fiveloop.core.trace.tracer import MISUSE, locate
 
 P = ParamSpec("P")
 R = TypeVar("R")
 VARIABLE = "FIVELOOP_TRACEBACK"
-_MISUSE = (*MISUSE, DonatedError)
+_MISUSE = (*MISUSE, errors.DonatedError)
 
 
 class _Wanted(threading.local):
@@ -86,12 +85,12 @@ def hide_frames(error: BaseException) -> None:
 
 
 def _is_own_fault(error: BaseException) -> bool:
-    if isinstance(error, CoreError):
+    if isinstance(error, errors.CoreError):
         return True
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
-    within = innermost is not None and is_internal(innermost.tb_frame.f_code)
+    within = innermost is not None and ir.is_internal(innermost.tb_frame.f_code)
     return isinstance(error, AssertionError) and within
 
 
@@ -99,7 +98,7 @@ def _users(traceback: TracebackType | None) -> TracebackType | None:
     """The entries of a traceback that are the user's."""
     kept: list[TracebackType] = []
     while traceback is not None:
-        if not is_internal(traceback.tb_frame.f_code):
+        if not ir.is_internal(traceback.tb_frame.f_code):
             kept.append(traceback)
         traceback = traceback.tb_next
     out: TracebackType | None = None

@@ -11,8 +11,7 @@ from functools import wraps
 from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core.errors import LeakError, at_source
-from fiveloop.core.ir.source import function_source, is_internal
+from fiveloop.core import errors, ir
 from fiveloop.core.trace.tracer import (
     Trace,
     Tracer,
@@ -115,12 +114,12 @@ def _is_own(x: object, trace: Trace) -> bool:
     return isinstance(x, Tracer) and x.owner is trace
 
 
-def _leak(tracer: Tracer) -> LeakError:
+def _leak(tracer: Tracer) -> errors.LeakError:
     holder = _holder(tracer)
-    return LeakError(
-        f"a traced value of type {tracer.aval}{where_made(tracer)} in {function_source(tracer.owner.fun)} is still "
+    return errors.LeakError(
+        f"a traced value of type {tracer.aval}{where_made(tracer)} in {ir.function_source(tracer.owner.fun)} is still "
         f"held after that function has returned, by {holder}; return it from the function instead of storing it"
-        f"{at_source(current_source())}"
+        f"{errors.at_source(current_source())}"
     )
 
 
@@ -155,7 +154,7 @@ def _in_frames(x: object) -> str | None:
     """The variable of a running function of the user's that holds something."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not is_internal(frame.f_code) and frame.f_code.co_name != "<module>":
+        if not ir.is_internal(frame.f_code) and frame.f_code.co_name != "<module>":
             for name, value in frame.f_locals.items():
                 if value is x:
                     return f"the variable `{name}` of {frame.f_code.co_name}"
@@ -178,7 +177,7 @@ def _named(holder: object, x: object) -> str | None:
         name = next((n for n, v in holder.gi_frame.f_locals.items() if v is x), None)
         return f"the variable `{name}` of the generator {holder.__name__}"
     if isinstance(holder, FunctionType):
-        return f"the function {function_source(holder)}"
+        return f"the function {ir.function_source(holder)}"
     slots = getattr(holder, "__dict__", None)
     attributes = slots.items() if isinstance(slots, dict) else _slots_of(holder)
     for name, value in attributes:
@@ -206,7 +205,7 @@ def _closure(cell: CellType) -> str | None:
             if isinstance(owner, FunctionType) and owner.__closure__ is not None:
                 for name, own in zip(owner.__code__.co_freevars, owner.__closure__, strict=True):
                     if own is cell:
-                        return f"the variable `{name}` that {function_source(owner)} closes over"
+                        return f"the variable `{name}` that {ir.function_source(owner)} closes over"
     return None
 
 

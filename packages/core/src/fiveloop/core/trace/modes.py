@@ -11,22 +11,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from fiveloop.core.array import Concrete, Value
+from fiveloop.core import array, errors, ir
 from fiveloop.core.backend.client import AFTER_FORK
-from fiveloop.core.errors import NanError, at_source
-from fiveloop.core.ir.avals import is_inexact
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.trace.leaks import noting_ended
-from fiveloop.core.trace.replay import noting, replaying
+from fiveloop.core.trace import leaks, replay, tracer
 from fiveloop.core.trace.stage import StageTrace
-from fiveloop.core.trace.tracer import (
-    EvalTrace,
-    Trace,
-    current_source,
-    current_trace,
-    running_now,
-    use_trace,
-)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,7 +120,7 @@ def checking_leaks() -> Iterator[None]:
     ...
     fiveloop.core.errors.LeakError: a traced value of type f32*[]...
     """
-    with counted(), noting_ended():
+    with counted(), leaks.noting_ended():
         yield
 
 
@@ -149,12 +137,12 @@ def debug_nans() -> Iterator[None]:
     ...
     fiveloop.core.errors.NanError: `div` made a nan...
     """
-    if _bottom() is not current_trace():
+    if _bottom() is not tracer.current_trace():
         raise TypeError(
             "debug_nans: it must be entered outside of traced functions, around their calls"
-            f"{at_source(current_source())}"
+            f"{errors.at_source(tracer.current_source())}"
         )
-    with counted(), use_trace(_NAN_TRACE):
+    with counted(), tracer.use_trace(_NAN_TRACE):
         yield
 
 
@@ -173,32 +161,34 @@ def ensure_compile_time_eval() -> Iterator[None]:
     >>> jit(table)(1.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    with running_now(_bottom()):
+    with tracer.running_now(_bottom()):
         yield
 
 
-def _bottom() -> Trace:
-    trace = current_trace()
+def _bottom() -> tracer.Trace:
+    trace = tracer.current_trace()
     while trace.parent is not None:
         trace = trace.parent
     return trace
 
 
-class _NanTrace(EvalTrace):
+class _NanTrace(tracer.EvalTrace):
     """The bottom, where every result is looked at."""
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
+    ) -> list[array.Value]:
         outs = super().process(prim, args, params)
         for x in outs:
-            if isinstance(x, Concrete) and has_nan(x):
-                raise NanError(_nan_message(prim, args, x))
+            if isinstance(x, array.Concrete) and has_nan(x):
+                raise errors.NanError(_nan_message(prim, args, x))
         return outs
 
 
 _NAN_TRACE = _NanTrace(None)
 
 
-def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Concrete) -> str:
+def _nan_message(prim: ir.Primitive[Any], args: Sequence[array.Value], out: array.Concrete) -> str:
     at = tuple(int(k) for k in np.argwhere(np.isnan(out.numpy()))[0])
     where = f" at [{', '.join(map(str, at))}]" if at else ""
     already = [k for k, x in enumerate(args) if _holds_nan(x)]
@@ -214,21 +204,21 @@ def _nan_message(prim: Primitive[Any], args: Sequence[Value], out: Concrete) -> 
     return (
         f"`{prim.name}` made a nan{where} of {out.aval} from operands ({types}): {given}; keep the operands where the "
         f"operation is defined, also in the part that `where` does not choose, or leave `debug_nans`"
-        f"{at_source(current_source())}"
+        f"{errors.at_source(tracer.current_source())}"
     )
 
 
-def _holds_nan(x: Value) -> bool:
+def _holds_nan(x: array.Value) -> bool:
     """Whether there is a nan in an operand; one that can change is read."""
-    if x.aval.accumulates and is_inexact(x.dtype):
-        with use_trace(EvalTrace(None)):
+    if x.aval.accumulates and ir.is_inexact(x.dtype):
+        with tracer.use_trace(tracer.EvalTrace(None)):
             x = x[...]
-    return isinstance(x, Concrete) and has_nan(x)
+    return isinstance(x, array.Concrete) and has_nan(x)
 
 
 def has_nan(x: Any) -> bool:
     """Whether there is a nan in a concrete array."""
-    return is_inexact(x.dtype) and bool(np.isnan(x.numpy()).any())
+    return ir.is_inexact(x.dtype) and bool(np.isnan(x.numpy()).any())
 
 
 def finds_nans() -> bool:
@@ -243,12 +233,12 @@ def inlines_jit() -> bool:
 
 def runs_as_python() -> bool:
     """Whether bodies run as Python now: in `disable_jit`, where no jaxpr is being written."""
-    return inlines_jit() and not is_staging(current_trace())
+    return inlines_jit() and not is_staging(tracer.current_trace())
 
 
 def branches_as_python() -> bool:
     """Whether conditions are known as well: not under `vmap`, whose lanes may differ."""
-    trace: Trace | None = current_trace()
+    trace: tracer.Trace | None = tracer.current_trace()
     while trace is not None:
         if not trace.decides:
             return False
@@ -256,7 +246,7 @@ def branches_as_python() -> bool:
     return True
 
 
-def is_staging(trace: Trace | None) -> bool:
+def is_staging(trace: tracer.Trace | None) -> bool:
     """Whether a trace, or one that it stands on, writes a jaxpr down."""
     while trace is not None:
         if type(trace) is StageTrace:
@@ -280,7 +270,7 @@ def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
             if runs_as_python():
                 result = python(*args, **kwargs)
                 return result
-            if not finds_nans() or is_staging(current_trace()):
+            if not finds_nans() or is_staging(tracer.current_trace()):
                 return fun(*args, **kwargs)
             return looking_for_nans(lambda: fun(*args, **kwargs), lambda: python(*args, **kwargs))
 
@@ -294,18 +284,18 @@ def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) ->
 
     Before that, what `compiled` has changed is as it was; calls of Python that it has made are not made again.
     """
-    with noting() as notes:
-        error: NanError | None = None
+    with replay.noting() as notes:
+        error: errors.NanError | None = None
         try:
             out = compiled()
             if not any(change.has_new_nan() for change in notes.changes):
                 return out
-        except NanError as found:
+        except errors.NanError as found:
             error = found
         notes.restore()
-    with disable_jit(), replaying(notes):
+    with disable_jit(), replay.replaying(notes):
         python()
-    raise error or NanError(
+    raise error or errors.NanError(
         f"a compiled program wrote a nan to a Ref, but its functions run as Python wrote none; leave `debug_nans`"
-        f"{at_source(current_source())}"
+        f"{errors.at_source(tracer.current_source())}"
     )

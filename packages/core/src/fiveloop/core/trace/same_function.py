@@ -25,12 +25,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core.array import Array, Scalar
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Primitive
-from fiveloop.core.trace.axes import trace_context
-from fiveloop.core.trace.tracer import ended_traces, is_eager
-from fiveloop.core.util import FORGET, BoundedTable, exact_key, remembered
+from fiveloop.core import array, ir, util
+from fiveloop.core.trace import axes, tracer
 
 R = TypeVar("R")
 
@@ -43,7 +39,7 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
 
     `key` holds all else that the result depends on. What `make` gives must not hold tracers.
     """
-    if not is_eager() or ended_traces() is not None:
+    if not tracer.is_eager() or tracer.ended_traces() is not None:
         # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.
         return make()
     full = _full_key(key, funs)
@@ -56,7 +52,7 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     return found
 
 
-_traced: BoundedTable[Any] = BoundedTable(256)
+_traced: util.BoundedTable[Any] = util.BoundedTable(256)
 
 
 def forget_traces() -> None:
@@ -66,14 +62,14 @@ def forget_traces() -> None:
 
     >>> forget_traces()
     """
-    for forget in FORGET:
+    for forget in util.FORGET:
         forget()
 
 
 def _full_key(key: Hashable, funs: Sequence[object]) -> Hashable | None:
     try:
         reader = _Reader()
-        full = (key, trace_context(), *[reader.key(fun) for fun in funs])
+        full = (key, axes.trace_context(), *[reader.key(fun) for fun in funs])
         hash(full)
     except (_MayChange, TypeError, RecursionError):
         return None
@@ -106,7 +102,7 @@ class _Reader:
     def key(self, x: Any) -> Hashable:
         """A key that is equal for what is equal and of equal type, or `_MayChange`."""
         kind = type(x)
-        found = exact_key(x, self.key)
+        found = util.exact_key(x, self.key)
         if found is not None:
             return found
         if kind in _SINGLE:
@@ -114,7 +110,7 @@ class _Reader:
         read = _READERS.get(kind)
         if read is not None:
             return read(self, x)
-        if isinstance(x, (Aval, Primitive, np.dtype, np.ufunc)):
+        if isinstance(x, (ir.Aval, ir.Primitive, np.dtype, np.ufunc)):
             return x
         if isinstance(x, type) or kind is _NUMPY_FUNCTION:
             return _trusted(x)
@@ -130,7 +126,7 @@ class _Reader:
             return (kind, *[self.key(getattr(x, field.name)) for field in fields(kind)])
         raise _MayChange
 
-    def array(self, x: Array) -> Hashable:
+    def array(self, x: array.Array) -> Hashable:
         """An array cannot change, so it counts by identity; its elements are not compared."""
         if x.size > LARGEST_KEPT:
             raise _MayChange
@@ -225,7 +221,7 @@ class _Names:
     attributes: tuple[str, ...]
 
 
-@remembered(4096)
+@util.remembered(4096)
 def _names(code: CodeType) -> _Names | None:
     """The names in code and in the code within it; None if it imports, or sets what is not its own."""
     loaded: dict[str, None] = {}
@@ -265,8 +261,8 @@ _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtin
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
 _SINGLE = frozenset([EllipsisType, NotImplementedType])
 _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
-    Array: _Reader.array,
-    Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
+    array.Array: _Reader.array,
+    array.Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
     partial: _Reader.partial,
     FunctionType: _Reader.function,
     BuiltinFunctionType: _Reader.builtin,

@@ -7,103 +7,88 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fiveloop.core.array import Array, Scalar, Value, as_value
-from fiveloop.core.errors import CoreError
-from fiveloop.core.fixed import setter
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.effects import Effects
-from fiveloop.core.ir.graph import prune
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Primitive, Var
-from fiveloop.core.ir.source import Source
-from fiveloop.core.rules import abstract_eval_rules
-from fiveloop.core.trace.leaks import leak_checked
-from fiveloop.core.trace.tracer import (
-    ARGUMENT,
-    Trace,
-    Tracer,
-    check_reached,
-    current_source,
-    current_trace,
-    running,
-)
+from fiveloop.core import array, errors, fixed, ir, rules
+from fiveloop.core.trace import leaks, tracer
 
 FlatFunction = Callable[..., Sequence[Any]]
 
 
-class StageTracer(Tracer):
+class StageTracer(tracer.Tracer):
     """A variable of the jaxpr that is being written."""
 
     __slots__ = ("binder",)
-    binder: Var
+    binder: ir.Var
 
-    def __init__(self, trace: StageTrace, var: Var, source: Source | str | None) -> None:
+    def __init__(self, trace: StageTrace, var: ir.Var, source: ir.Source | str | None) -> None:
         super().__init__(trace, source)
         _set_binder(self, var)
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self.binder.aval
 
 
-_set_binder = setter(StageTracer, "binder")
+_set_binder = fixed.setter(StageTracer, "binder")
 
 
-class StageTrace(Trace):
+class StageTrace(tracer.Trace):
     """Writes every operation down. A value of another trace, or a Ref, becomes a leading operand."""
 
     decides: ClassVar[bool] = False
 
-    def __init__(self, parent: Trace | None, fun: object = None) -> None:
+    def __init__(self, parent: tracer.Trace | None, fun: object = None) -> None:
         super().__init__(parent, fun)
-        self.eqns: list[Eqn] = []
+        self.eqns: list[ir.Eqn] = []
         self.stand_ins: dict[int, StageTracer] = {}
-        self.stands_for: dict[int, Value] = {}
-        self._captured: dict[int, tuple[Value, Value, Var]] = {}
+        self.stands_for: dict[int, array.Value] = {}
+        self._captured: dict[int, tuple[array.Value, array.Value, ir.Var]] = {}
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
+    ) -> list[array.Value]:
         atoms = [self.atom(arg) for arg in args]
-        avals, effects = abstract_eval_rules[prim]([a.aval for a in atoms], params)
-        source = current_source()
+        avals, effects = rules.abstract_eval_rules[prim]([a.aval for a in atoms], params)
+        source = tracer.current_source()
         outvars = self.add_eqn(prim, atoms, avals, params, effects, source)
         return [StageTracer(self, var, source) for var in outvars]
 
     def add_eqn(
         self,
-        prim: Primitive[Any],
-        atoms: Sequence[Atom],
-        avals: Sequence[Aval],
+        prim: ir.Primitive[Any],
+        atoms: Sequence[ir.Atom],
+        avals: Sequence[ir.Aval],
         params: Any,
-        effects: Effects,
-        source: Source | None,
-    ) -> list[Var]:
+        effects: ir.Effects,
+        source: ir.Source | None,
+    ) -> list[ir.Var]:
         """Write one equation down and give its output variables."""
-        outvars = [Var(aval) for aval in avals]
-        self.eqns.append(Eqn(prim, atoms, outvars, params, effects, source))
+        outvars = [ir.Var(aval) for aval in avals]
+        self.eqns.append(ir.Eqn(prim, atoms, outvars, params, effects, source))
         return outvars
 
-    def atom(self, x: Value) -> Atom:
+    def atom(self, x: array.Value) -> ir.Atom:
         """A value as an operand of this jaxpr."""
         if type(x) is StageTracer and x._trace is self:
             return x.binder
-        if isinstance(x, (Array, Scalar)):
-            return Literal(x)
+        if isinstance(x, (array.Array, array.Scalar)):
+            return ir.Literal(x)
         return self._capture(x)
 
-    def _capture(self, original: Value) -> Var:
+    def _capture(self, original: array.Value) -> ir.Var:
         original.check_operand()
         x = self._stand_in(original)
         if type(x) is StageTracer and x._trace is self:
             return x.binder
-        check_reached(x, self.parent)
+        tracer.check_reached(x, self.parent)
         if id(x) not in self._captured:
             if x._note is not None:
                 x._note = x._note.handed_on(x)
-            self._captured[id(x)] = (x, _as_held(x, original), Var(x.aval))
+            self._captured[id(x)] = (x, _as_held(x, original), ir.Var(x.aval))
         return self._captured[id(x)][2]
 
-    def _stand_in(self, x: Value) -> Value:
+    def _stand_in(self, x: array.Value) -> array.Value:
         """What is meant by a value that a function closes over which is traced again: see `stage`."""
-        trace: Trace | None = self
+        trace: tracer.Trace | None = self
         while trace is not None:
             if isinstance(trace, StageTrace) and id(x) in trace.stand_ins:
                 return trace.stand_ins[id(x)]
@@ -111,22 +96,22 @@ class StageTrace(Trace):
         return x
 
     @property
-    def captured(self) -> tuple[list[Value], list[Var]]:
+    def captured(self) -> tuple[list[array.Value], list[ir.Var]]:
         """The values from outside that became leading operands, and their binders."""
         found = list(self._captured.values())
         return [value for value, _, _ in found], [var for _, _, var in found]
 
     @property
-    def originals(self) -> list[Value]:
+    def originals(self) -> list[array.Value]:
         """The captured values as the traced function holds them: others may stand for these."""
         return [original for _, original, _ in self._captured.values()]
 
-    def new_arg(self, aval: Aval) -> StageTracer:
+    def new_arg(self, aval: ir.Aval) -> StageTracer:
         """A binder of the jaxpr."""
-        return StageTracer(self, Var(aval), ARGUMENT)
+        return StageTracer(self, ir.Var(aval), tracer.ARGUMENT)
 
 
-def _as_held(x: Value, original: Value) -> Value:
+def _as_held(x: array.Value, original: array.Value) -> array.Value:
     """A captured value as the user's functions hold it: never an argument that stands for another value."""
     if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
         return x.owner.stands_for.get(id(x), original)
@@ -140,26 +125,26 @@ class Staged:
     `originals` are the captured values as the function holds them.
     """
 
-    jaxpr: Jaxpr
-    captured: list[Value]
-    originals: list[Value] = field(default_factory=list)
+    jaxpr: ir.Jaxpr
+    captured: list[array.Value]
+    originals: list[array.Value] = field(default_factory=list)
 
-    def closed(self) -> Jaxpr:
+    def closed(self) -> ir.Jaxpr:
         """The jaxpr of a function that is known to capture nothing."""
         if self.captured:
-            raise CoreError(
+            raise errors.CoreError(
                 f"{self.jaxpr.name} captures values of types {[c.aval for c in self.captured]}"
             )
         return self.jaxpr
 
 
-@leak_checked
+@leaks.leak_checked
 def stage(
     fun: FlatFunction,
-    avals: Sequence[Aval],
+    avals: Sequence[ir.Aval],
     name: str = "",
     user_fun: object = None,
-    closed: Sequence[Value] = (),
+    closed: Sequence[array.Value] = (),
 ) -> Staged:
     """Trace a flat function of as many values as `avals`; it returns a flat sequence of values.
 
@@ -179,32 +164,34 @@ def stage(
             in (f,) }
       in (c,) }
     """
-    trace = StageTrace(current_trace(), user_fun or fun)
+    trace = StageTrace(tracer.current_trace(), user_fun or fun)
     args = [trace.new_arg(aval) for aval in [*[x.aval for x in closed], *avals]]
     trace.stand_ins = {id(x): arg for x, arg in zip(closed, args, strict=False)}
     trace.stands_for = {id(arg): x for x, arg in zip(closed, args, strict=False)}
-    with running(trace):
+    with tracer.running(trace):
         outs = fun(*args[len(closed) :])
-        atoms = [trace.atom(as_value(out, "a result")) for out in outs]
+        atoms = [trace.atom(array.as_value(out, "a result")) for out in outs]
     captured, binders = trace.captured
     # jaxpr : [*captured, *closed, *args] -> [*outs]
     invars = [*binders, *[a.binder for a in args]]
-    return Staged(Jaxpr(invars, prune(trace.eqns, atoms), atoms, name), captured, trace.originals)
+    return Staged(
+        ir.Jaxpr(invars, ir.prune(trace.eqns, atoms), atoms, name), captured, trace.originals
+    )
 
 
-@leak_checked
-def captured_by(fun: FlatFunction, avals: Sequence[Aval]) -> list[Value]:
+@leaks.leak_checked
+def captured_by(fun: FlatFunction, avals: Sequence[ir.Aval]) -> list[array.Value]:
     """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
-    trace = StageTrace(current_trace(), fun)
-    with suppress(Exception), running(trace):
+    trace = StageTrace(tracer.current_trace(), fun)
+    with suppress(Exception), tracer.running(trace):
         for out in fun(*map(trace.new_arg, avals)):
-            trace.atom(as_value(out, "a result"))
+            trace.atom(array.as_value(out, "a result"))
     return trace.originals
 
 
 def stage_closed(
-    fun: FlatFunction, avals: Sequence[Aval], name: str = "", hints: Sequence[str] = ()
-) -> Jaxpr:
+    fun: FlatFunction, avals: Sequence[ir.Aval], name: str = "", hints: Sequence[str] = ()
+) -> ir.Jaxpr:
     """Trace a flat function of the library's own, which closes over no tracer; `hints` name its inputs.
 
     CoreError if it captures a tracer: see `stage`, which allows for it.

@@ -1,1 +1,36 @@
 """The transforms: one engine a file; each reads its column."""
+
+from .batch import (
+    BatchTrace,
+    BatchTracer,
+    SAME,
+    Same,
+    axes_in_front,
+    batch_flat,
+    batch_jaxpr,
+    batch_over,
+    batched_vars,
+    in_front,
+    move_batch,
+)
+from .cost import equation_cost, jaxpr_cost
+from .dce import dce
+from .directions import batch_directions
+from .eval import bind_eqn, eval_jaxpr, interpret
+from .jvp import JvpTracer, jvp_flat, jvp_jaxpr
+from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
+from .partial_eval import Split, split
+from .replay import happens_once, replayed
+from .residuals import body_work
+from .saving import (
+    EverythingSaveable,
+    MinimumCut,
+    NothingSaveable,
+    Policy,
+    SAVE_EVERYTHING,
+    SavingPlan,
+    may_weigh,
+)
+from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
+from .typecheck import typecheck
+from .zeros import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of

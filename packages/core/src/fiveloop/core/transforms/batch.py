@@ -6,23 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from fiveloop.core import errors, ir, prims, rules, util
 from fiveloop.core.array import Value, as_value
-from fiveloop.core.errors import at_source
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
-from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.graph import changed_refs, reachable
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, used_vars, vars_in_order
-from fiveloop.core.ir.source import Source, function_source
-from fiveloop.core.primitives.broadcast import bdim_at, zeros_of
-from fiveloop.core.rules import (
-    Body,
-    abstract_eval_rules,
-    batch_rules,
-    bodies_rules,
-    is_pure,
-    new_eqn,
-)
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import stage_closed
@@ -37,7 +22,6 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.util import Mask, fixpoint, select_by
 
 BatchDim = int | None
 
@@ -55,14 +39,14 @@ class BatchTracer(Tracer):
     __slots__ = ("dim", "value")
 
     def __init__(
-        self, trace: Trace, value: Value, dim: int, source: Source | str | None = None
+        self, trace: Trace, value: Value, dim: int, source: ir.Source | str | None = None
     ) -> None:
         super().__init__(trace, source)
         self.value = value
         self.dim = dim
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self.value.aval.unbatched(self.dim)
 
 
@@ -85,7 +69,7 @@ class BatchTrace(Trace):
         parent: Trace,
         size: int,
         fun: object = None,
-        axis: NamedAxis | None = None,
+        axis: ir.NamedAxis | None = None,
         *,
         binds_batch: bool = False,
         kin: BatchTrace | None = None,
@@ -94,7 +78,7 @@ class BatchTrace(Trace):
         self.size = size
         self.axis = axis
         self.own: frozenset[int] = frozenset()
-        self._batch_axis = batch_axis(size)
+        self._batch_axis = ir.batch_axis(size)
         bound = [axis] if axis is not None else []
         self._bound = frozenset([*bound, self._batch_axis] if binds_batch else bound)
         # Traces of one tag are one batch: a rule runs under a kin of the trace that called it, and may close
@@ -102,9 +86,9 @@ class BatchTrace(Trace):
         self.tag: object = self if kin is None else kin.tag
         self._split: frozenset[int] = frozenset()
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(self, prim: ir.Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
-        over = self._bound and self._bound & axes_in(params)
+        over = self._bound and self._bound & ir.axes_in(params)
         if prim.holds_functions:
             params = params.under(self)
         given = dims
@@ -112,12 +96,12 @@ class BatchTrace(Trace):
             dims = tuple([d if d is None else int(d) for d in dims])
         with use_trace(self.parent):
             if over:
-                params = params_with_axes(params, dict.fromkeys(over, self._batch_axis))
+                params = ir.params_with_axes(params, dict.fromkeys(over, self._batch_axis))
             elif all(d is None for d in dims) and not self._once_a_lane(prim, values, params):
                 return bind(prim, *values, params=params)
-            elif self.size == 0 and is_pure(prim):
+            elif self.size == 0 and rules.is_pure(prim):
                 return self._of_no_lanes(prim, values, dims, params)
-            outs, out_dims = batch_rules[prim](self.size, values, dims, params)
+            outs, out_dims = rules.batch_rules[prim](self.size, values, dims, params)
         if over or some_same:
             out_dims = self._marked(prim, args, given, params, out_dims)
         source = current_source()
@@ -125,7 +109,7 @@ class BatchTrace(Trace):
 
     def _marked(
         self,
-        prim: Primitive[Any],
+        prim: ir.Primitive[Any],
         args: Sequence[Value],
         dims: Sequence[BatchDim],
         params: Any,
@@ -134,35 +118,39 @@ class BatchTrace(Trace):
         """The batch axes of results, those marked along which all lanes hold the same."""
         if not _plain_bodies(prim, params):
             # What goes over the axis is known from the batch rule, and what functions give when they have run.
-            if prim.holds_functions or self._batch_axis in axes_in(params):
+            if prim.holds_functions or self._batch_axis in ir.axes_in(params):
                 return out_dims
-        ins = [Var(x.aval) for x in args]
-        eqn = new_eqn(prim, ins, params)
+        ins = [ir.Var(x.aval) for x in args]
+        eqn = rules.new_eqn(prim, ins, params)
         seeds = [v for v, d in zip(ins, dims, strict=True) if type(d) is int]
-        differ = differing_vars(Jaxpr(ins, [eqn], eqn.outvars), self.size, seeds)
+        differ = differing_vars(ir.Jaxpr(ins, [eqn], eqn.outvars), self.size, seeds)
         return [
             d if d is None or v in differ or v.aval.accumulates else Same(d)
             for v, d in zip(eqn.outvars, out_dims, strict=True)
         ]
 
     def _of_no_lanes(
-        self, prim: Primitive[Any], values: Sequence[Value], dims: Sequence[BatchDim], params: Any
+        self,
+        prim: ir.Primitive[Any],
+        values: Sequence[Value],
+        dims: Sequence[BatchDim],
+        params: Any,
     ) -> list[Value]:
         """The results of no lanes, whose types are all that there is to know of them."""
         pairs = zip(values, dims, strict=True)
         avals = [x.aval if d is None else x.aval.unbatched(d) for x, d in pairs]
-        outs, _ = abstract_eval_rules[prim](avals, params)
-        return [self.wrap(zeros_of(a.batched(0)), 0, current_source()) for a in outs]
+        outs, _ = rules.abstract_eval_rules[prim](avals, params)
+        return [self.wrap(prims.zeros_of(a.batched(0)), 0, current_source()) for a in outs]
 
-    def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
+    def _once_a_lane(self, prim: ir.Primitive[Any], values: Sequence[Value], params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
         if prim.creates_state or (prim.holds_functions and params.may_hold_traced):
             return True
-        if is_pure(prim):
+        if rules.is_pure(prim):
             return False
-        effects = abstract_eval_rules[prim]([x.aval for x in values], params)[1]
+        effects = rules.abstract_eval_rules[prim]([x.aval for x in values], params)[1]
         return any(
-            not isinstance(e, PositionalEffect) or id(values[e.position]) not in self.own
+            not isinstance(e, ir.PositionalEffect) or id(values[e.position]) not in self.own
             for e in effects
             if e.each_lane
         )
@@ -174,8 +162,9 @@ class BatchTrace(Trace):
                 return x.value, x.dim
         if id(x) in self._split:
             raise ValueError(
-                f"vmap of {function_source(self.fun)}: it closes over {x.aval}, which is also an argument, an element "
-                f"for each lane; pass it, or close over it{at_source(current_source())}"
+                f"vmap of {ir.function_source(self.fun)}: it closes over {x.aval}, which is also "
+                f"an argument, an element "
+                f"for each lane; pass it, or close over it{errors.at_source(current_source())}"
             )
         return x, None
 
@@ -189,7 +178,7 @@ class BatchTrace(Trace):
         self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
         return [self.wrap(x, d) for x, d in pairs]
 
-    def wrap(self, value: Value, dim: BatchDim, source: Source | str | None = ARGUMENT) -> Value:
+    def wrap(self, value: Value, dim: BatchDim, source: ir.Source | str | None = ARGUMENT) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
         return value if dim is None else BatchTracer(self, value, dim, source)
 
@@ -201,7 +190,7 @@ def batch_flat(
     values: Sequence[Value],
     dims: Sequence[BatchDim],
     user_fun: object = None,
-    axis: NamedAxis | None = None,
+    axis: ir.NamedAxis | None = None,
     kin: BatchTrace | None = None,
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function over a batch, and their batch axes; for batch rules.
@@ -217,7 +206,7 @@ def batch_flat(
 
 @leak_checked
 def batch_over(
-    axis: NamedAxis | None,
+    axis: ir.NamedAxis | None,
     fun: Callable[..., Sequence[Any]],
     size: int,
     values: Sequence[Value],
@@ -252,7 +241,7 @@ def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value
     ... )
     ((5, 2), (5, 2))
     """
-    return bdim_at(value, dim, size, target)
+    return prims.bdim_at(value, dim, size, target)
 
 
 def in_front(size: int, values: Sequence[Value], dims: Sequence[BatchDim]) -> list[Value]:
@@ -269,13 +258,13 @@ def axes_in_front(values: Sequence[Value], dims: Sequence[BatchDim]) -> tuple[in
 
 
 def batch_jaxpr(
-    jaxpr: Jaxpr,
+    jaxpr: ir.Jaxpr,
     size: int,
-    batched: Mask,
+    batched: util.Mask,
     inst: bool | Sequence[bool] = False,
     own: Sequence[bool] = (),
     axes: Sequence[int] = (),
-) -> tuple[Jaxpr, Mask]:
+) -> tuple[ir.Jaxpr, util.Mask]:
     """The jaxpr over a batch in axis 0, or in each input's axis of `axes`, and which outputs are batched.
 
     `inst` names outputs that are batched in any case; `own` inputs that are not batched, but stand for a Ref of each
@@ -297,10 +286,10 @@ def batch_jaxpr(
 
 
 def _batch_jaxpr(
-    jaxpr: Jaxpr, size: int, dims: Sequence[BatchDim], inst: Mask, own: Sequence[bool]
-) -> tuple[Jaxpr, Mask]:
+    jaxpr: ir.Jaxpr, size: int, dims: Sequence[BatchDim], inst: util.Mask, own: Sequence[bool]
+) -> tuple[ir.Jaxpr, util.Mask]:
     out_batched: list[bool] = []
-    binds = batch_axis(size) in axes_of(jaxpr.effects)
+    binds = ir.batch_axis(size) in ir.axes_of(jaxpr.effects)
 
     def run(*args: Value) -> list[Value]:
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
@@ -320,8 +309,8 @@ def _batch_jaxpr(
 
 
 def batched_vars(
-    jaxpr: Jaxpr, size: int, batched: Collection[Var], fixed: Collection[Var]
-) -> set[Var]:
+    jaxpr: ir.Jaxpr, size: int, batched: Collection[ir.Var], fixed: Collection[ir.Var]
+) -> set[ir.Var]:
     """The variables of a jaxpr over a batch that may differ between lanes, `batched` among them.
 
     A Ref does if such a value is written to it, but not one of `fixed`. What lanes tell each other over the named axis
@@ -329,10 +318,10 @@ def batched_vars(
     """
     results = partial(_over_axis, size, frozenset(fixed))
     differ = {v for e in jaxpr.eqns if any(x.lanes_differ for x in e.effects) for v in e.outvars}
-    return reachable(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)
+    return ir.reachable(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)
 
 
-def differing_vars(jaxpr: Jaxpr, size: int, seeds: Collection[Var]) -> Collection[Var]:
+def differing_vars(jaxpr: ir.Jaxpr, size: int, seeds: Collection[ir.Var]) -> Collection[ir.Var]:
     """The variables of a jaxpr over a batch that may hold different things in different lanes, if these inputs do.
 
     Not all that have a batch axis do: a custom rule has one for its cotangents, a Ref for what comes later.
@@ -340,11 +329,11 @@ def differing_vars(jaxpr: Jaxpr, size: int, seeds: Collection[Var]) -> Collectio
     mask = tuple(v in seeds for v in jaxpr.invars)
     results = partial(_differing, size)
     return jaxpr.remember(
-        ("differing", size, mask), lambda: reachable(jaxpr, seeds, results=results)
+        ("differing", size, mask), lambda: ir.reachable(jaxpr, seeds, results=results)
     )
 
 
-def _differing(size: int, eqn: Eqn, found: set[Var]) -> Collection[Var] | None:
+def _differing(size: int, eqn: ir.Eqn, found: set[ir.Var]) -> Collection[ir.Var] | None:
     """Those results of an equation, and Refs that it changes, that differ if the variables `found` do.
 
     None if all of them do as soon as an operand does.
@@ -353,34 +342,34 @@ def _differing(size: int, eqn: Eqn, found: set[Var]) -> Collection[Var] | None:
     if bodies:
         return _differing_after(size, eqn, bodies, tuple(a in found for a in eqn.invars))
     if any(e.lanes_differ for e in eqn.effects):
-        return [*eqn.outvars, *changed_refs(eqn)]
+        return [*eqn.outvars, *ir.changed_refs(eqn)]
     return _over_axis(size, frozenset(), eqn, found)
 
 
 def _over_axis(
-    size: int, fixed: frozenset[Var], eqn: Eqn, found: set[Var]
-) -> Collection[Var] | None:
+    size: int, fixed: frozenset[ir.Var], eqn: ir.Eqn, found: set[ir.Var]
+) -> Collection[ir.Var] | None:
     """The same of an equation over the named axis of the batch, from its batch rule; None of any other."""
-    if batch_axis(size) not in axes_of(eqn.effects):
+    if ir.batch_axis(size) not in ir.axes_of(eqn.effects):
         return None
-    if changed := changed_refs(eqn) - fixed:
+    if changed := ir.changed_refs(eqn) - fixed:
         return [*eqn.outvars, *changed]
-    ins = vars_in_order(eqn.invars)
+    ins = ir.vars_in_order(eqn.invars)
     # one : [*operands] -> [*results]
-    one = Jaxpr(ins, [eqn], eqn.outvars)
-    return select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
+    one = ir.Jaxpr(ins, [eqn], eqn.outvars)
+    return util.select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
 
 
-def _plain_bodies(prim: Primitive[Any], params: Any) -> list[Body]:
+def _plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[rules.Body]:
     """The bodies of an equation that does nothing but run them; none of any other."""
-    rule = bodies_rules.find(prim)
+    rule = rules.bodies_rules.find(prim)
     bodies = rule(params) if rule else []
     return bodies if all(b.plain for b in bodies) else []
 
 
 def _differing_after(
-    size: int, eqn: Eqn, bodies: Sequence[Body], given: Mask
-) -> Collection[Var] | None:
+    size: int, eqn: ir.Eqn, bodies: Sequence[rules.Body], given: util.Mask
+) -> Collection[ir.Var] | None:
     """The same of an equation with bodies, given which operands differ; None if lanes choose for themselves what runs.
 
     body     : [counter?, *consts, *carry, *refs] -> [*outs]
@@ -395,24 +384,26 @@ def _differing_after(
     start = [*[False] * counting, *given[choosing:], *[False] * len(outs)]
     num = len(binders)
 
-    def step(mask: Mask) -> Mask:
+    def step(mask: util.Mask) -> util.Mask:
         ins, differ = mask[:num], mask[num:]
         for body in bodies:
             ins, differ = _after_body(size, body, ins, differ)
         return (*ins, *differ)
 
-    mask = fixpoint(step, start, "what differs between lanes")
+    mask = util.fixpoint(step, start, "what differs between lanes")
     refs = [
         (a, m) for a, v, m in zip(operands, binders, mask[:num], strict=True) if v.aval.accumulates
     ]
     final = [m for a, m in refs if not a.aval.accumulates]
     changed = [a for a, m in refs if m and a.aval.accumulates]
-    return [*select_by((*mask[num:], *final), eqn.outvars), *used_vars(changed)]
+    return [*util.select_by((*mask[num:], *final), eqn.outvars), *ir.used_vars(changed)]
 
 
-def _after_body(size: int, body: Body, ins: Mask, outs: Mask) -> tuple[Mask, Mask]:
+def _after_body(
+    size: int, body: rules.Body, ins: util.Mask, outs: util.Mask
+) -> tuple[util.Mask, util.Mask]:
     """Which binders and results differ between lanes, those that do already, after a body has run once more."""
-    found = differing_vars(body.jaxpr, size, select_by(ins, body.jaxpr.invars))
+    found = differing_vars(body.jaxpr, size, util.select_by(ins, body.jaxpr.invars))
     ins = tuple(v in found for v in body.jaxpr.invars)
     differ = tuple(v in found for v in body.jaxpr.outvars)
     if body.role == "condition":

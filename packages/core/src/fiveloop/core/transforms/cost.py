@@ -8,29 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.dims import Dim, size_of
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
-from fiveloop.core.primitives.costs import bytes_of
-from fiveloop.core.rules import Body, Cost, bodies_rules, cost_rules
+from fiveloop.core import ir, prims, rules
 
 
-def equation_cost(eqn: Eqn) -> Cost:
+def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     """The cost of one equation, all that its bodies do included."""
     avals = [a.aval for a in eqn.invars]
-    rule = cost_rules.find(eqn.primitive)
+    rule = rules.cost_rules.find(eqn.primitive)
     if rule is not None:
         return rule(avals, eqn.params)
-    bodies = bodies_rules.find(eqn.primitive)
+    bodies = rules.bodies_rules.find(eqn.primitive)
     if bodies is not None:
         return _cost_of_bodies(bodies(eqn.params))
     # Of a Ref an equation touches what it gives and is given, not all that it holds.
     given = [a for a in avals if not a.accumulates]
     made = [v.aval for v in eqn.outvars if not v.aval.accumulates]
-    return Cost(max(_elements(given), _elements(made)), bytes_of([*given, *made]))
+    return rules.Cost(max(_elements(given), _elements(made)), prims.bytes_of([*given, *made]))
 
 
-def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
+def jaxpr_cost(jaxpr: ir.Jaxpr) -> rules.Cost:
     """The cost of a jaxpr that runs once; remembered on it.
 
     >>> from fiveloop.core import make_jaxpr
@@ -40,28 +36,28 @@ def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
     return jaxpr.remember("cost", lambda: _sum([equation_cost(e) for e in jaxpr.eqns], jaxpr))
 
 
-def _sum(costs: Sequence[Cost], jaxpr: Jaxpr) -> Cost:
-    return Cost(
+def _sum(costs: Sequence[rules.Cost], jaxpr: ir.Jaxpr) -> rules.Cost:
+    return rules.Cost(
         sum(c.flops for c in costs),
         sum(c.bytes for c in costs),
         all(c.again for c in costs) and not any(e.effects for e in jaxpr.eqns),
     )
 
 
-def _cost_of_bodies(bodies: Sequence[Body]) -> Cost:
+def _cost_of_bodies(bodies: Sequence[rules.Body]) -> rules.Cost:
     branches = [jaxpr_cost(b.jaxpr) for b in bodies if b.role == "branch"]
     others = [(b.trips, jaxpr_cost(b.jaxpr)) for b in bodies if b.role != "branch"]
-    dearest = max(branches, key=lambda c: c.flops, default=Cost(0, 0))
+    dearest = max(branches, key=lambda c: c.flops, default=rules.Cost(0, 0))
     called = len(bodies) == 1 and bodies[0].role == "called"
-    return Cost(
+    return rules.Cost(
         dearest.flops + sum(trips * c.flops for trips, c in others),
         dearest.bytes + sum(trips * c.bytes for trips, c in others),
         again=called and others[0][1].again,
     )
 
 
-def _elements(avals: Sequence[Aval]) -> Dim:
-    total: Dim = 0
+def _elements(avals: Sequence[ir.Aval]) -> ir.Dim:
+    total: ir.Dim = 0
     for aval in avals:
-        total = total + size_of(aval.shape)
+        total = total + ir.size_of(aval.shape)
     return total

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.ir.graph import must_stay, needed
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var
-from fiveloop.core.passes import Pass, register_pass
-from fiveloop.core.rules import dce_rules
-from fiveloop.core.util import Mask, select_by
+from fiveloop.core import ir, passes, rules, util
 
 
 def dce(
-    jaxpr: Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True
-) -> tuple[Jaxpr, Mask]:
+    jaxpr: ir.Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True
+) -> tuple[ir.Jaxpr, util.Mask]:
     """The jaxpr that computes only the outputs used, and which inputs it still takes.
 
     `keep_ins` names inputs that stay although nothing uses them. Equations stay, too, with an effect that is not
@@ -32,25 +28,25 @@ def dce(
     )
 
 
-def _dce_all(jaxpr: Jaxpr) -> Jaxpr:
+def _dce_all(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr without what no result needs."""
     return dce(jaxpr, [True] * len(jaxpr.outvars))[0]
 
 
-register_pass(Pass("dce", after=("rules",), applies=lambda jaxpr: True, run=_dce_all))
+passes.register_pass(passes.Pass("dce", after=("rules",), applies=lambda jaxpr: True, run=_dce_all))
 
 
-def _dce(jaxpr: Jaxpr, used_outs: Mask, keep_ins: Mask) -> tuple[Jaxpr, Mask]:
-    outs = select_by(used_outs, jaxpr.outvars)
-    eqns, used = needed(jaxpr.eqns, outs, _smaller)
+def _dce(jaxpr: ir.Jaxpr, used_outs: util.Mask, keep_ins: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
+    outs = util.select_by(used_outs, jaxpr.outvars)
+    eqns, used = ir.needed(jaxpr.eqns, outs, _smaller)
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, keep_ins, strict=True))
-    return Jaxpr(select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
+    return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
 
 
-def _smaller(eqn: Eqn, used: set[Var]) -> Eqn | None:
+def _smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
     """What is left of an equation of which those results are used."""
     wanted = [v in used for v in eqn.outvars]
-    rule = dce_rules.find(eqn.primitive)
+    rule = rules.dce_rules.find(eqn.primitive)
     if rule is not None:
         return rule(wanted, eqn)[1]
-    return eqn if any(wanted) or must_stay(eqn) else None
+    return eqn if any(wanted) or ir.must_stay(eqn) else None

@@ -9,50 +9,47 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fiveloop.core import ir, rules
 from fiveloop.core.array import Value
-from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.jaxpr import Eqn, Primitive, Var, jaxprs_in
-from fiveloop.core.rules import abstract_eval_rules, new_eqn, split_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.tracer import current_trace
-from fiveloop.core.transforms.batch import BatchDim, BatchTrace, run_batch
+from fiveloop.core.transforms import batch, saving
 from fiveloop.core.transforms.eval import run_halves
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING
 
 
-class DirectionTrace(BatchTrace):
+class DirectionTrace(batch.BatchTrace):
     """Computes derivatives in many directions at once; what the directions share is theirs together."""
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(self, prim: ir.Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
         unknown = [self.pair(x)[1] is not None for x in args]
-        if any(unknown) and prim in split_rules and _acts(prim, args, params, unknown):
+        if any(unknown) and prim in rules.split_rules and _acts(prim, args, params, unknown):
             return self._in_two(prim, args, params, unknown)
         return super().process(prim, args, params)
 
-    def _once_a_lane(self, prim: Primitive[Any], values: Sequence[Value], params: Any) -> bool:
+    def _once_a_lane(self, prim: ir.Primitive[Any], values: Sequence[Value], params: Any) -> bool:
         return prim.creates_state
 
     def _in_two(
-        self, prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
+        self, prim: ir.Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
     ) -> list[Value]:
-        eqn = new_eqn(prim, [Var(x.aval) for x in args], params)
+        eqn = rules.new_eqn(prim, [ir.Var(x.aval) for x in args], params)
         inst = [not x.aval.accumulates for x in args]
-        cut = split_rules[prim](SAVE_EVERYTHING, unknown, inst, eqn)
+        cut = rules.split_rules[prim](saving.SAVE_EVERYTHING, unknown, inst, eqn)
         return run_halves(eqn, cut, args, self.parent, self._in_all)
 
-    def _in_all(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+    def _in_all(self, eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
         return super().process(eqn.primitive, operands, eqn.params)
 
 
 def _acts(
-    prim: Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
+    prim: ir.Primitive[Any], args: Sequence[Value], params: Any, unknown: Sequence[bool]
 ) -> bool:
     """Whether an operation does something to what the directions share."""
-    if not jaxprs_in(params):
+    if not ir.jaxprs_in(params):
         return False
-    effects = abstract_eval_rules[prim]([x.aval for x in args], params)[1]
+    effects = rules.abstract_eval_rules[prim]([x.aval for x in args], params)[1]
     return any(
-        not unknown[e.position] if isinstance(e, PositionalEffect) else True
+        not unknown[e.position] if isinstance(e, ir.PositionalEffect) else True
         for e in effects
         if not e.droppable
     )
@@ -61,7 +58,7 @@ def _acts(
 @leak_checked
 def batch_directions(
     fun: Callable[..., Sequence[Any]], size: int, values: Sequence[Value], user_fun: object
-) -> tuple[list[Value], list[BatchDim]]:
+) -> tuple[list[Value], list[batch.BatchDim]]:
     """The outputs of a derivative in many directions, which lie in axis 0 of each value, and their batch axes."""
     trace = DirectionTrace(current_trace(), size, user_fun, binds_batch=True)
-    return run_batch(trace, fun, values, [0] * len(values))
+    return batch.run_batch(trace, fun, values, [0] * len(values))

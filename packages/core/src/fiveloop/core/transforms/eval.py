@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core.array import Value
-from fiveloop.core.ir.interpret import Environment, Step
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
-from fiveloop.core.rules import EqnSplit
-from fiveloop.core.trace.tracer import Trace, bind, keep_source, use_trace
+from fiveloop.core import array, ir, rules, trace
 
 
-def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+def eval_jaxpr(jaxpr: ir.Jaxpr, args: Sequence[array.Value]) -> list[array.Value]:
     """The results of a jaxpr on values; each operation is interpreted by the current trace.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x + y, x * y))(1.0, 1.0)
@@ -22,7 +18,7 @@ def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
     return interpret(jaxpr, args, bind_eqn)
 
 
-def interpret(jaxpr: Jaxpr, args: Sequence[Any], step: Step) -> list[Any]:
+def interpret(jaxpr: ir.Jaxpr, args: Sequence[Any], step: ir.Step) -> list[Any]:
     """The results of a jaxpr whose equations give what `step` says, for the equation and its operands.
 
     Operations of a step come from the line of its equation.
@@ -32,23 +28,27 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any], step: Step) -> list[Any]:
     >>> interpret(make_jaxpr(lambda x: (x + 1.0) + 1.0)(1.0), [as_value(1.0)], doubled)[0].item()
     10.0
     """
-    env = Environment[Any](zip(jaxpr.invars, args, strict=True))
-    with keep_source() as set_source:
+    env = ir.Environment[Any](zip(jaxpr.invars, args, strict=True))
+    with trace.keep_source() as set_source:
         env.run(jaxpr.eqns, step, set_source)
     return [env.read(a) for a in jaxpr.outvars]
 
 
 def run_halves(
-    eqn: Eqn, cut: EqnSplit, args: Sequence[Value], parent: Trace, staged: Step
-) -> list[Value]:
+    eqn: ir.Eqn,
+    cut: rules.EqnSplit,
+    args: Sequence[array.Value],
+    parent: trace.Trace,
+    staged: ir.Step,
+) -> list[array.Value]:
     """What an equation gives that is cut in two: its known half under `parent`, the other one as `staged` says."""
-    env = Environment[Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
-    with use_trace(parent):
+    env = ir.Environment[array.Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
+    with trace.use_trace(parent):
         env.run(cut.known, bind_eqn)
     env.run(cut.staged, staged)
     return [env[v] for v in eqn.outvars]
 
 
-def bind_eqn(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+def bind_eqn(eqn: ir.Eqn, operands: Sequence[array.Value]) -> list[array.Value]:
     """What an equation gives under the current trace."""
-    return bind(eqn.primitive, *operands, params=eqn.params)
+    return trace.bind(eqn.primitive, *operands, params=eqn.params)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core.array import Value, as_value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Jaxpr, Primitive
-from fiveloop.core.ir.source import Source
+from fiveloop.core import array, ir, util
 from fiveloop.core.rules import Tangent, Zero, jvp_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
@@ -26,7 +23,6 @@ from fiveloop.core.trace.tracer import (
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
 from fiveloop.core.transforms.zeros import instantiate, zero_like
-from fiveloop.core.util import Mask, select_by
 
 
 class JvpTracer(Tracer):
@@ -35,14 +31,18 @@ class JvpTracer(Tracer):
     __slots__ = ("primal", "tangent")
 
     def __init__(
-        self, trace: Trace, primal: Value, tangent: Tangent, source: Source | str | None = None
+        self,
+        trace: Trace,
+        primal: array.Value,
+        tangent: Tangent,
+        source: ir.Source | str | None = None,
     ) -> None:
         super().__init__(trace, source)
         self.primal = primal
         self.tangent = tangent
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self.primal.aval
 
     # What Python asks of a value, it asks of the primal: if that is known now, so is the answer, and control
@@ -90,7 +90,9 @@ class JvpTrace(Trace):
 
     parent: Trace
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
+    ) -> list[array.Value]:
         primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
         if prim.holds_functions:
             params = params.under(self)
@@ -101,15 +103,15 @@ class JvpTrace(Trace):
         source = current_source()
         return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
-    def pair(self, x: Value) -> tuple[Value, Tangent]:
+    def pair(self, x: array.Value) -> tuple[array.Value, Tangent]:
         """The primal and tangent of a value; one that is not of this trace is constant."""
         if isinstance(x, JvpTracer) and x.owner is self:
             return x.primal, x.tangent
         return x, zero_like(x)
 
     def wrap(
-        self, primal: Value, tangent: Tangent, source: Source | str | None = ARGUMENT
-    ) -> Value:
+        self, primal: array.Value, tangent: Tangent, source: ir.Source | str | None = ARGUMENT
+    ) -> array.Value:
         """A value of this trace; a constant stays what it is."""
         return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent, source)
 
@@ -117,22 +119,22 @@ class JvpTrace(Trace):
 @leak_checked
 def jvp_flat(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[Value],
+    primals: Sequence[array.Value],
     tangents: Sequence[Tangent],
     user_fun: object = None,
-) -> tuple[list[Value], list[Tangent]]:
+) -> tuple[list[array.Value], list[Tangent]]:
     """The outputs of a flat function, and their tangents."""
     trace = JvpTrace(current_trace(), user_fun or fun)
     args = [trace.wrap(p, t) for p, t in zip(primals, tangents, strict=True)]
     with running(trace):
-        outs = [as_value(out, "a result") for out in fun(*args)]
+        outs = [array.as_value(out, "a result") for out in fun(*args)]
         pairs = [trace.pair(out) for out in outs]
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
 def jvp_jaxpr(
-    jaxpr: Jaxpr, nonzero: Mask, inst: bool | Sequence[bool] = False
-) -> tuple[Jaxpr, Mask]:
+    jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: bool | Sequence[bool] = False
+) -> tuple[ir.Jaxpr, util.Mask]:
     """The jaxpr of values and tangents, and which output tangents may be nonzero.
 
     jaxpr     : [*ins]                   -> [*outs]
@@ -151,10 +153,10 @@ def jvp_jaxpr(
     return jaxpr.remember(("jvp", nonzero, wanted), lambda: _jvp_jaxpr(jaxpr, nonzero, wanted))
 
 
-def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
+def _jvp_jaxpr(jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
     out_nonzero: list[bool] = []
 
-    def run(*args: Value) -> list[Value]:
+    def run(*args: array.Value) -> list[array.Value]:
         primals = args[: len(nonzero)]
         dots = iter(args[len(nonzero) :])
         tangents = [
@@ -167,8 +169,8 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: Mask, inst: Mask) -> tuple[Jaxpr, Mask]:
         ]
         return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]
 
-    dot_avals = [a.tangent() for a in select_by(nonzero, jaxpr.in_avals)]
-    dot_hints = [hint and f"tangent of {hint}" for hint in select_by(nonzero, jaxpr.hints)]
+    dot_avals = [a.tangent() for a in util.select_by(nonzero, jaxpr.in_avals)]
+    dot_hints = [hint and f"tangent of {hint}" for hint in util.select_by(nonzero, jaxpr.hints)]
     hints = [*jaxpr.hints, *dot_hints]
     made = stage_closed(run, [*jaxpr.in_avals, *dot_avals], jaxpr.name, hints)
     return made, tuple(out_nonzero)

@@ -10,61 +10,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core.array import Value, as_value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var
-from fiveloop.core.rules import Split, Tangent, Zero, new_eqn, split_rules
-from fiveloop.core.trace.leaks import leak_checked
-from fiveloop.core.trace.modes import is_staging
-from fiveloop.core.trace.stage import StageTrace, StageTracer, stage
-from fiveloop.core.trace.tracer import (
-    Trace,
-    bind,
-    current_source,
-    current_trace,
-    running,
-    use_trace,
-)
+from fiveloop.core import array, ir, rules, trace, util
+from fiveloop.core.transforms import jvp, partial_eval, saving, zeros
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
-from fiveloop.core.transforms.jvp import jvp_flat, jvp_jaxpr
-from fiveloop.core.transforms.partial_eval import split
-from fiveloop.core.transforms.saving import DEFAULT_PLAN, SavingPlan
-from fiveloop.core.transforms.zeros import zero_like
-from fiveloop.core.util import Mask, select_by
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
     """A derivative at a point: `jaxpr : [*residuals, *in_dots] -> [*nonzero out_dots]`."""
 
-    jaxpr: Jaxpr
-    residuals: list[Value]
-    out_nonzero: Mask
+    jaxpr: ir.Jaxpr
+    residuals: list[array.Value]
+    out_nonzero: util.Mask
 
-    def __call__(self, in_dots: Sequence[Value], outs: Sequence[Aval]) -> list[Tangent]:
+    def __call__(
+        self, in_dots: Sequence[array.Value], outs: Sequence[ir.Aval]
+    ) -> list[rules.Tangent]:
         """The output tangents for given input tangents; `outs` are the types of all outputs."""
         dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
         return [
-            next(dots) if nz else Zero(a.tangent())
+            next(dots) if nz else rules.Zero(a.tangent())
             for nz, a in zip(self.out_nonzero, outs, strict=True)
         ]
 
 
 def linearize_flat(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[Value],
-    nonzero: Mask,
+    primals: Sequence[array.Value],
+    nonzero: util.Mask,
     user_fun: object = None,
-) -> tuple[list[Value], Linear]:
+) -> tuple[list[array.Value], Linear]:
     """The outputs of a flat function, and its derivative in the inputs that `nonzero` marks."""
-    run = _linearize_staged if is_staging(current_trace()) else _linearize_online
+    run = _linearize_staged if trace.is_staging(trace.current_trace()) else _linearize_online
     return run(fun, primals, nonzero, user_fun or fun)
 
 
 def linearize_jaxpr(
-    jaxpr: Jaxpr, nonzero: Mask, plan: SavingPlan = DEFAULT_PLAN
-) -> tuple[Jaxpr, Jaxpr, Mask, int]:
+    jaxpr: ir.Jaxpr, nonzero: util.Mask, plan: saving.SavingPlan = saving.DEFAULT_PLAN
+) -> tuple[ir.Jaxpr, ir.Jaxpr, util.Mask, int]:
     r"""The known half, the linear half, which output tangents are nonzero, and the number of residuals.
 
     jaxpr  : [*ins]                           -> [*outs]
@@ -86,21 +70,26 @@ def linearize_jaxpr(
     1
     """
     # jaxpr_jvp : [*ins, *nonzero in_dots] -> [*outs, *nonzero out_dots]
-    jaxpr_jvp, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    jaxpr_jvp, out_nonzero = jvp.jvp_jaxpr(jaxpr, nonzero)
     # Nothing is kept for a result of a call or a loop that nobody uses.
     jaxpr_jvp, _ = dce(jaxpr_jvp, (True,) * len(jaxpr_jvp.outvars))
     unknown_in = (False,) * len(nonzero) + (True,) * sum(nonzero)
     late = (False,) * len(jaxpr.outvars) + (True,) * sum(out_nonzero)
-    cut = split(jaxpr_jvp, unknown_in, (False,) * len(unknown_in), plan, ensure_out_unknown=late)
-    again = select_by(cut.staged_in[: len(nonzero)], jaxpr_jvp.invars[: len(nonzero)])
+    cut = partial_eval.split(
+        jaxpr_jvp, unknown_in, (False,) * len(unknown_in), plan, ensure_out_unknown=late
+    )
+    again = util.select_by(cut.staged_in[: len(nonzero)], jaxpr_jvp.invars[: len(nonzero)])
     known = cut.known.replace(outvars=[*cut.known.outvars, *again]) if again else cut.known
     return known, cut.staged, out_nonzero, len(cut.residuals) + len(again)
 
 
 def _linearize_staged(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object
-) -> tuple[list[Value], Linear]:
-    staged = stage(fun, [x.aval for x in primals], user_fun=user_fun)
+    fun: Callable[..., Sequence[Any]],
+    primals: Sequence[array.Value],
+    nonzero: util.Mask,
+    user_fun: object,
+) -> tuple[list[array.Value], Linear]:
+    staged = trace.stage(fun, [x.aval for x in primals], user_fun=user_fun)
     # staged.jaxpr : [*captured, *primals] -> [*outs]
     mask = (False,) * len(staged.captured) + nonzero
     known, linear, out_nonzero, num_res = linearize_jaxpr(staged.jaxpr, mask)
@@ -109,57 +98,64 @@ def _linearize_staged(
     return results[:num_outs], Linear(linear, results[num_outs:], out_nonzero)
 
 
-class PartialTrace(StageTrace):
+class PartialTrace(trace.StageTrace):
     """Runs what is known under the parent trace, and writes down what depends on an unknown tangent."""
 
-    parent: Trace
+    parent: trace.Trace
     decides: ClassVar[bool] = True
 
-    def __init__(self, parent: Trace, fun: object = None) -> None:
+    def __init__(self, parent: trace.Trace, fun: object = None) -> None:
         super().__init__(parent, fun)
-        self.plan = DEFAULT_PLAN
+        self.plan = saving.DEFAULT_PLAN
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
-        unknown = [isinstance(x, StageTracer) and x.owner is self for x in args]
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
+    ) -> list[array.Value]:
+        unknown = [isinstance(x, trace.StageTracer) and x.owner is self for x in args]
         if not any(unknown) and not getattr(params, "holds_tangent", False):
-            with use_trace(self.parent):
-                return bind(prim, *args, params=params)
-        rule = split_rules.find(prim)
+            with trace.use_trace(self.parent):
+                return trace.bind(prim, *args, params=params)
+        rule = rules.split_rules.find(prim)
         if rule is None or all(unknown):
             return super().process(prim, args, params)
         return self._split(rule, prim, args, params, unknown)
 
     def _split(
         self,
-        rule: Split,
-        prim: Primitive[Any],
-        args: Sequence[Value],
+        rule: rules.Split,
+        prim: ir.Primitive[Any],
+        args: Sequence[array.Value],
         params: Any,
         unknown: list[bool],
-    ) -> list[Value]:
-        eqn = new_eqn(prim, [Var(x.aval) for x in args], params, source=current_source())
+    ) -> list[array.Value]:
+        eqn = rules.new_eqn(
+            prim, [ir.Var(x.aval) for x in args], params, source=trace.current_source()
+        )
         cut = rule(self.plan, unknown, [False] * len(args), eqn)
         return run_halves(eqn, cut, args, self.parent, self._record)
 
-    def _record(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+    def _record(self, eqn: ir.Eqn, operands: Sequence[array.Value]) -> list[array.Value]:
         return super().process(eqn.primitive, operands, eqn.params)
 
 
-@leak_checked
+@trace.leak_checked
 def _linearize_online(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Value], nonzero: Mask, user_fun: object
-) -> tuple[list[Value], Linear]:
-    tape = PartialTrace(current_trace(), user_fun)
-    unknowns = [tape.new_arg(x.aval.tangent()) for x in select_by(nonzero, primals)]
+    fun: Callable[..., Sequence[Any]],
+    primals: Sequence[array.Value],
+    nonzero: util.Mask,
+    user_fun: object,
+) -> tuple[list[array.Value], Linear]:
+    tape = PartialTrace(trace.current_trace(), user_fun)
+    unknowns = [tape.new_arg(x.aval.tangent()) for x in util.select_by(nonzero, primals)]
     dots = iter(unknowns)
-    tangents: list[Tangent] = [
-        next(dots) if nz else zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
+    tangents: list[rules.Tangent] = [
+        next(dots) if nz else zeros.zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
     ]
-    with running(tape):
-        outs, outs_dot = jvp_flat(fun, primals, tangents, user_fun)
-        out_nonzero = tuple(not isinstance(t, Zero) for t in outs_dot)
-        atoms = [tape.atom(as_value(t)) for t in outs_dot if not isinstance(t, Zero)]
+    with trace.running(tape):
+        outs, outs_dot = jvp.jvp_flat(fun, primals, tangents, user_fun)
+        out_nonzero = tuple(not isinstance(t, rules.Zero) for t in outs_dot)
+        atoms = [tape.atom(array.as_value(t)) for t in outs_dot if not isinstance(t, rules.Zero)]
     captured, binders = tape.captured
     # linear : [*captured, *in_dots] -> [*nonzero out_dots]
-    linear = Jaxpr([*binders, *[u.binder for u in unknowns]], tape.eqns, atoms)
+    linear = ir.Jaxpr([*binders, *[u.binder for u in unknowns]], tape.eqns, atoms)
     return outs, Linear(linear, captured, out_nonzero)

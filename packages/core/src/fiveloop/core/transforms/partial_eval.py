@@ -16,24 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
-from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.graph import changed_refs, invariant, must_stay, mutated, prune, touched_refs
-from fiveloop.core.ir.jaxpr import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    Var,
-    jaxprs_in,
-    used_vars,
-    vars_in_order,
-)
-from fiveloop.core.primitives.broadcast import broadcast_in_dim_p
-from fiveloop.core.rules import EqnSplit, bodies_rules, split_rules, view_rules
-from fiveloop.core.rules import Split as SplitRule
-from fiveloop.core.transforms.replay import replayed
+from fiveloop.core import ir, prims, rules, util
+from fiveloop.core.transforms import replay, saving
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
-from fiveloop.core.transforms.saving import SavingPlan
-from fiveloop.core.util import Mask, dedupe, select_by
 
 Source = tuple[OneOf["input", "output", "saved"], int]
 
@@ -49,22 +34,22 @@ class Split:
     `ref_unknown` marks inputs that are Refs and receive unknown values although they were said to be known.
     """
 
-    known: Jaxpr
-    staged: Jaxpr
-    unknown_in: Mask
-    staged_in: Mask
-    out_unknown: Mask
-    out_staged: Mask
-    residuals: tuple[Var, ...]
+    known: ir.Jaxpr
+    staged: ir.Jaxpr
+    unknown_in: util.Mask
+    staged_in: util.Mask
+    out_unknown: util.Mask
+    out_staged: util.Mask
+    residuals: tuple[ir.Var, ...]
     sources: tuple[Source, ...]
-    ref_unknown: Mask
+    ref_unknown: util.Mask
 
 
 def split(
-    jaxpr: Jaxpr,
+    jaxpr: ir.Jaxpr,
     unknown_in: Sequence[bool],
     inst_in: Sequence[bool],
-    plan: SavingPlan,
+    plan: saving.SavingPlan,
     ensure_out_unknown: Sequence[bool] | bool = False,
     ensure_out_inst: Sequence[bool] | bool = False,
     fixed_in: Sequence[bool] | bool = False,
@@ -102,7 +87,7 @@ def split(
     return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, *masks, plan).run())
 
 
-def _full(mask: Sequence[bool] | bool, size: int) -> Mask:
+def _full(mask: Sequence[bool] | bool, size: int) -> util.Mask:
     return (mask,) * size if isinstance(mask, bool) else tuple(mask)
 
 
@@ -110,12 +95,12 @@ def _full(mask: Sequence[bool] | bool, size: int) -> Mask:
 class _Step:
     """What became of one equation: what runs in the known half, what in the staged half, and may it run again."""
 
-    known: list[Eqn] = field(default_factory=list)
-    staged: list[Eqn] = field(default_factory=list)
-    again: list[Eqn] = field(default_factory=list)
+    known: list[ir.Eqn] = field(default_factory=list)
+    staged: list[ir.Eqn] = field(default_factory=list)
+    again: list[ir.Eqn] = field(default_factory=list)
 
     @property
-    def replay(self) -> list[Eqn]:
+    def replay(self) -> list[ir.Eqn]:
         """What runs again where it must: for what it does to a Ref."""
         return self.again or _replayed(self.known) or self.known
 
@@ -123,14 +108,14 @@ class _Step:
 class _Splitter:
     def __init__(
         self,
-        jaxpr: Jaxpr,
-        unknown_in: Mask,
-        inst_in: Mask,
-        out_unknown: Mask,
-        out_inst: Mask,
-        fixed_in: Mask,
-        kept_out: Mask,
-        plan: SavingPlan,
+        jaxpr: ir.Jaxpr,
+        unknown_in: util.Mask,
+        inst_in: util.Mask,
+        out_unknown: util.Mask,
+        out_inst: util.Mask,
+        fixed_in: util.Mask,
+        kept_out: util.Mask,
+        plan: saving.SavingPlan,
     ) -> None:
         self.jaxpr = jaxpr
         self.unknown_in = unknown_in
@@ -138,19 +123,19 @@ class _Splitter:
         self.ensure_unknown = out_unknown
         self.ensure_inst = out_inst
         self.inst = {v for v, i, u in zip(jaxpr.invars, inst_in, unknown_in, strict=True) if i or u}
-        self.fixed_in = set(select_by(fixed_in, jaxpr.invars))
-        self.kept_out = used_vars(select_by(kept_out, jaxpr.outvars))
-        self.kept: set[Var] = set()
-        self.mutated = mutated(jaxpr)
+        self.fixed_in = set(util.select_by(fixed_in, jaxpr.invars))
+        self.kept_out = ir.used_vars(util.select_by(kept_out, jaxpr.outvars))
+        self.kept: set[ir.Var] = set()
+        self.mutated = ir.mutated(jaxpr)
         self.lost = self._lost_refs()
-        self.unknown: set[Var] = set()
-        self.forced: set[Var] = set()
-        self.at_hand: set[Var] = set()
+        self.unknown: set[ir.Var] = set()
+        self.forced: set[ir.Var] = set()
+        self.at_hand: set[ir.Var] = set()
         self.steps: list[_Step] = []
 
     def run(self) -> Split:
         while True:
-            self.unknown = set(select_by(self.unknown_in, self.jaxpr.invars)) | self.forced
+            self.unknown = set(util.select_by(self.unknown_in, self.jaxpr.invars)) | self.forced
             self.at_hand = set(self.inst)
             self.kept = set()
             self.steps = [self._classify(eqn) for eqn in self.jaxpr.eqns]
@@ -159,19 +144,19 @@ class _Splitter:
                 return self._assemble()
             self.forced |= late
 
-    def _refs_given_unknown(self) -> set[Var]:
+    def _refs_given_unknown(self) -> set[ir.Var]:
         """The Refs that some staged equation with unknown operands changes, or reads although they change later."""
         inputs = set(self.jaxpr.invars)
         changing = (inputs & self.mutated) | (self.lost - inputs)
-        found: set[Var] = set()
+        found: set[ir.Var] = set()
         for step in self.steps:
             for eqn in step.staged:
-                if not self.unknown.isdisjoint(used_vars(eqn.invars)):
-                    found |= changed_refs(eqn)
-                found |= touched_refs(eqn) & changing
+                if not self.unknown.isdisjoint(ir.used_vars(eqn.invars)):
+                    found |= ir.changed_refs(eqn)
+                found |= ir.touched_refs(eqn) & changing
         return found
 
-    def _lost_refs(self) -> set[Var]:
+    def _lost_refs(self) -> set[ir.Var]:
         """The Refs that the staged half cannot have as they were when the known half used them.
 
         Those from outside, if they change or are not at hand; those made here, if their writes cannot all be
@@ -182,60 +167,60 @@ class _Splitter:
         while True:
             before = len(lost)
             for eqn in self.jaxpr.eqns:
-                if replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
-                    lost |= changed_refs(eqn) - inputs
+                if replay.replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
+                    lost |= ir.changed_refs(eqn) - inputs
             if len(lost) == before:
                 return lost
 
-    def _refs_to_run(self, eqn: Eqn) -> set[Var]:
+    def _refs_to_run(self, eqn: ir.Eqn) -> set[ir.Var]:
         """The Refs that must be as they were for an equation to run again, or at least be there."""
-        return touched_refs(eqn) | {
-            v for v in used_vars(eqn.invars) if v.aval.accumulates and v not in self.inst
+        return ir.touched_refs(eqn) | {
+            v for v in ir.used_vars(eqn.invars) if v.aval.accumulates and v not in self.inst
         }
 
-    def _classify(self, eqn: Eqn) -> _Step:
-        unknown = [isinstance(a, Var) and a in self.unknown for a in eqn.invars]
-        rule = split_rules.find(eqn.primitive)
+    def _classify(self, eqn: ir.Eqn) -> _Step:
+        unknown = [isinstance(a, ir.Var) and a in self.unknown for a in eqn.invars]
+        rule = rules.split_rules.find(eqn.primitive)
         if not any(unknown) and self.unknown.isdisjoint(eqn.outvars):
             self._keep(eqn)
             if rule and self._calls_what_is_saved(eqn):
                 return self._take(eqn, self._cut(rule, unknown, eqn))
-            again = replayed(eqn) or []
+            again = replay.replayed(eqn) or []
             return _Step(known=[eqn], again=[e for e in again if self._may_run_again(e)])
         if rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
             return _Step(staged=[eqn])
         return self._take(eqn, self._cut(rule, unknown, eqn))
 
-    def _calls_what_is_saved(self, eqn: Eqn) -> bool:
+    def _calls_what_is_saved(self, eqn: ir.Eqn) -> bool:
         """Whether an equation makes its results once, and not they but values that it makes on the way are saved."""
-        bodies = bodies_rules[eqn.primitive](eqn.params)
+        bodies = rules.bodies_rules[eqn.primitive](eqn.params)
         once = not any(b.role == "loop" for b in bodies)
         refs = any(a.aval.accumulates for a in eqn.invars)
         return (
             once and not refs and not self.plan.verdict(eqn).saves and self.plan.saves_within(eqn)
         )
 
-    def _cut(self, rule: SplitRule, unknown: Sequence[bool], eqn: Eqn) -> EqnSplit:
+    def _cut(self, rule: rules.Split, unknown: Sequence[bool], eqn: ir.Eqn) -> rules.EqnSplit:
         inst = [
-            not isinstance(a, Var) or self._is_the_same_later(a) or a in self.unknown
+            not isinstance(a, ir.Var) or self._is_the_same_later(a) or a in self.unknown
             for a in eqn.invars
         ]
         return rule(self._plan_for(eqn), unknown, inst, eqn)
 
-    def _plan_for(self, eqn: Eqn) -> SavingPlan:
+    def _plan_for(self, eqn: ir.Eqn) -> saving.SavingPlan:
         """The plan for an equation that is cut in two, which says what is kept of it in any case."""
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         return replace(self.plan, kept_out=kept) if any(kept) else self.plan
 
-    def _keep(self, eqn: Eqn) -> None:
+    def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
         kept = self.kept_out.intersection(eqn.outvars) - self.unknown
         if kept and self.plan.verdict(eqn).saves:
             self.kept |= kept
             self.at_hand |= kept
 
-    def _take(self, eqn: Eqn, cut: EqnSplit) -> _Step:
+    def _take(self, eqn: ir.Eqn, cut: rules.EqnSplit) -> _Step:
         self.unknown |= {v for v, u in zip(eqn.outvars, cut.out_unknown, strict=True) if u}
         # What a rule makes for the staged half alone (a copy of a Ref) is not there in the known half.
         self.unknown |= {v for e in cut.staged for v in e.outvars}
@@ -246,16 +231,16 @@ class _Splitter:
         may = self._may_repeat(eqn, cut, again)
         return _Step(known=cut.known, staged=cut.staged, again=again if may else [])
 
-    def _may_repeat(self, eqn: Eqn, cut: EqnSplit, again: Sequence[Eqn]) -> bool:
+    def _may_repeat(self, eqn: ir.Eqn, cut: rules.EqnSplit, again: Sequence[ir.Eqn]) -> bool:
         """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
-        if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(must_stay, again)):
+        if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(ir.must_stay, again)):
             return False
         made = {v for known in again for v in known.outvars}
-        used = {v for e in cut.staged for v in used_vars(e.invars)}
+        used = {v for e in cut.staged for v in ir.used_vars(e.invars)}
         saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
-        return not saves and not any(map(self.plan.saves_within, replayed(eqn) or [eqn]))
+        return not saves and not any(map(self.plan.saves_within, replay.replayed(eqn) or [eqn]))
 
-    def _may_run_again(self, eqn: Eqn) -> bool:
+    def _may_run_again(self, eqn: ir.Eqn) -> bool:
         if (
             self._only_reads_at_hand(eqn)
             or self._is_index_arithmetic(eqn)
@@ -269,59 +254,66 @@ class _Splitter:
             return False
         return not self.plan.saves_within(eqn)
 
-    def _is_the_same_later(self, v: Var) -> bool:
+    def _is_the_same_later(self, v: ir.Var) -> bool:
         """Whether the staged half has this input, and a Ref still holds what it held."""
         return v in self.inst and v not in self.mutated
 
-    def _only_reads_at_hand(self, eqn: Eqn) -> bool:
+    def _only_reads_at_hand(self, eqn: ir.Eqn) -> bool:
         """Whether an equation only reads Refs that are at hand in the staged half and that nothing writes."""
-        positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
+        positional = [e for e in eqn.effects if isinstance(e, ir.PositionalEffect)]
         if not positional or len(positional) != len(eqn.effects):
             return False
-        return all(map(self._is_the_same_later, touched_refs(eqn)))
+        return all(map(self._is_the_same_later, ir.touched_refs(eqn)))
 
-    def _is_index_arithmetic(self, eqn: Eqn) -> bool:
+    def _is_index_arithmetic(self, eqn: ir.Eqn) -> bool:
         """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
         if (
             eqn.effects
-            or jaxprs_in(eqn.params)
+            or ir.jaxprs_in(eqn.params)
             or any(v.aval.dtype.kind not in "iub" for v in eqn.outvars)
         ):
             return False
-        return used_vars(eqn.invars) <= self.at_hand and all(v.aval.ndim == 0 for v in eqn.outvars)
+        return ir.used_vars(eqn.invars) <= self.at_hand and all(
+            v.aval.ndim == 0 for v in eqn.outvars
+        )
 
-    def _views_at_hand(self, eqn: Eqn) -> bool:
+    def _views_at_hand(self, eqn: ir.Eqn) -> bool:
         """Whether an equation only picks or rearranges elements of what is at hand."""
-        return eqn.primitive in view_rules and used_vars(eqn.invars) <= self.at_hand
+        return eqn.primitive in rules.view_rules and ir.used_vars(eqn.invars) <= self.at_hand
 
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr
         out_unknown = tuple(
-            ensure or (isinstance(a, Var) and a in self.unknown)
+            ensure or (isinstance(a, ir.Var) and a in self.unknown)
             for a, ensure in zip(jaxpr.outvars, self.ensure_unknown, strict=True)
         )
         out_staged = tuple(u or i for u, i in zip(out_unknown, self.ensure_inst, strict=True))
-        staged_outs = select_by(out_staged, jaxpr.outvars)
+        staged_outs = util.select_by(out_staged, jaxpr.outvars)
         if self.plan.cuts and body_work(self.jaxpr):
             self._choose_again(staged_outs)
         staged_eqns, needed = self._staged_half(staged_outs)
         at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
         # A Ref is never a residual: one from outside that is used, but not at hand, is passed in again.
         passed = {v for v in needed if v.aval.accumulates and v not in at_hand}
-        residuals = [v for v in dedupe(needed) if v not in at_hand and v not in passed]
+        residuals = [v for v in util.dedupe(needed) if v not in at_hand and v not in passed]
         # known : [*known ins] -> [*known outs, *residuals]
-        known_outs: list[Atom] = [*_without(out_unknown, jaxpr.outvars), *residuals]
-        known_eqns = prune([e for step in self.steps for e in step.known], known_outs)
-        known = Jaxpr(_without(self.unknown_in, jaxpr.invars), known_eqns, known_outs, jaxpr.name)
+        known_outs: list[ir.Atom] = [*_without(out_unknown, jaxpr.outvars), *residuals]
+        known_eqns = ir.prune([e for step in self.steps for e in step.known], known_outs)
+        known = ir.Jaxpr(
+            _without(self.unknown_in, jaxpr.invars), known_eqns, known_outs, jaxpr.name
+        )
         # staged : [*residuals, *ins at hand] -> [*unknown outs]
         reachable = self.inst | passed
-        used = used_vars(staged_outs) | {v for e in staged_eqns for v in used_vars(e.invars)}
+        used = ir.used_vars(staged_outs) | {v for e in staged_eqns for v in ir.used_vars(e.invars)}
         staged_in = tuple(
             u or (v in reachable and v in used)
             for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
         )
-        staged = Jaxpr(
-            [*residuals, *select_by(staged_in, jaxpr.invars)], staged_eqns, staged_outs, jaxpr.name
+        staged = ir.Jaxpr(
+            [*residuals, *util.select_by(staged_in, jaxpr.invars)],
+            staged_eqns,
+            staged_outs,
+            jaxpr.name,
         )
         return Split(
             known,
@@ -338,14 +330,14 @@ class _Splitter:
             ),
         )
 
-    def _choose_again(self, outs: Sequence[Atom]) -> None:
+    def _choose_again(self, outs: Sequence[ir.Atom]) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
         eqns, needed = self._staged_half(outs)
         known_eqns = [e for step in self.steps for e in step.known]
-        fixed = invariant(known_eqns, self.fixed_in) if self.fixed_in else set[Var]()
+        fixed = ir.invariant(known_eqns, self.fixed_in) if self.fixed_in else set[ir.Var]()
         at_hand = self.inst | self.kept | {v for e in eqns for v in e.outvars} | fixed
-        wanted = [v for v in dedupe(needed) if not v.aval.accumulates]
-        stay = set(prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
+        wanted = [v for v in util.dedupe(needed) if not v.aval.accumulates]
+        stay = set(ir.prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         known = [
             Known(eqn, self.plan.verdict(eqn), bool(step.again), eqn not in stay)
             for step in self.steps
@@ -357,9 +349,9 @@ class _Splitter:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]
 
-    def _staged_half(self, outs: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
+    def _staged_half(self, outs: Sequence[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """The equations of the staged half, and every variable that they and the results use, in order of use."""
-        replayed: set[Var] = set()
+        replayed: set[ir.Var] = set()
         while True:
             eqns, needed = self._walk_back(outs, replayed)
             refs = {v for v in needed if v.aval.accumulates and v not in self.unknown}
@@ -368,29 +360,33 @@ class _Splitter:
                 return eqns, needed
             replayed |= made_here
 
-    def _walk_back(self, outs: Sequence[Atom], replayed: set[Var]) -> tuple[list[Eqn], list[Var]]:
-        need: dict[Var, None] = dict.fromkeys(vars_in_order(outs))
-        kept: list[Eqn] = []
+    def _walk_back(
+        self, outs: Sequence[ir.Atom], replayed: set[ir.Var]
+    ) -> tuple[list[ir.Eqn], list[ir.Var]]:
+        need: dict[ir.Var, None] = dict.fromkeys(ir.vars_in_order(outs))
+        kept: list[ir.Eqn] = []
         for step in reversed(self.steps):
             for eqn in reversed(step.staged):
-                if must_stay(eqn) or not need.keys().isdisjoint(eqn.outvars):
+                if ir.must_stay(eqn) or not need.keys().isdisjoint(eqn.outvars):
                     kept.append(eqn)
-                    need.update(dict.fromkeys(vars_in_order(eqn.invars)))
+                    need.update(dict.fromkeys(ir.vars_in_order(eqn.invars)))
             for eqn in reversed(step.replay):
                 if self._runs_again(eqn, step, need, replayed):
                     kept.append(eqn)
-                    need.update(dict.fromkeys(vars_in_order(eqn.invars)))
+                    need.update(dict.fromkeys(ir.vars_in_order(eqn.invars)))
         return kept[::-1], list(reversed(need))
 
-    def _runs_again(self, eqn: Eqn, step: _Step, need: dict[Var, None], replayed: set[Var]) -> bool:
+    def _runs_again(
+        self, eqn: ir.Eqn, step: _Step, need: dict[ir.Var, None], replayed: set[ir.Var]
+    ) -> bool:
         creates = {v for v in eqn.outvars if v.aval.accumulates}
-        if not replayed.isdisjoint(changed_refs(eqn) | creates):
+        if not replayed.isdisjoint(ir.changed_refs(eqn) | creates):
             return True
         return bool(step.again) and not need.keys().isdisjoint(
             set(eqn.outvars) - self.inst - self.kept
         )
 
-    def _source(self, v: Var) -> Source:
+    def _source(self, v: ir.Var) -> Source:
         if v in self.jaxpr.invars:
             return ("input", self.jaxpr.invars.index(v))
         if v in self.jaxpr.outvars:
@@ -398,16 +394,16 @@ class _Splitter:
         return ("saved", 0)
 
 
-def _is_spreading(eqn: Eqn) -> bool:
+def _is_spreading(eqn: ir.Eqn) -> bool:
     """Whether an equation only repeats elements: what it is given takes less room than what it gives."""
-    return eqn.primitive is broadcast_in_dim_p
+    return eqn.primitive is prims.broadcast_in_dim_p
 
 
-def _replayed(eqns: Sequence[Eqn]) -> list[Eqn] | None:
+def _replayed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn] | None:
     """What runs in place of equations when they run again, or None if one of them must not."""
-    found = [replayed(eqn) for eqn in eqns]
+    found = [replay.replayed(eqn) for eqn in eqns]
     return None if None in found else [e for again in found if again for e in again]
 
 
-def _without(mask: Sequence[bool], xs: Sequence[Var | Atom]) -> list[Var]:
+def _without(mask: Sequence[bool], xs: Sequence[ir.Var | ir.Atom]) -> list[ir.Var]:
     return [x for m, x in zip(mask, xs, strict=True) if not m]  # type: ignore[misc]

@@ -23,11 +23,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fiveloop.core import ir, prims, rules
 from fiveloop.core.backend.lazy import csgraph, scipy_sparse
-from fiveloop.core.ir.dims import is_constant, size_of
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars, vars_in_order
-from fiveloop.core.primitives.costs import bytes_of
-from fiveloop.core.rules import Verdict, Weigh
 from fiveloop.core.transforms.cost import equation_cost
 
 INFINITE = 2**30
@@ -37,7 +34,7 @@ FINITE_SUM = 2**29
 """What the finite capacities are scaled to add up to."""
 
 SOURCE, SINK = "source", "sink"
-_Place: TypeAlias = Var | Eqn | str
+_Place: TypeAlias = ir.Var | ir.Eqn | str
 
 LANES = 8
 """How many elements a processor computes at once."""
@@ -62,8 +59,8 @@ class Known:
     `moves` says that the known half needs it for nothing but residuals.
     """
 
-    eqn: Eqn
-    verdict: Verdict
+    eqn: ir.Eqn
+    verdict: rules.Verdict
     again: bool = False
     moves: bool = False
 
@@ -77,28 +74,28 @@ class Known:
 class _Node:
     """An equation, what it adds, the prices of doing it again and of keeping a byte of it; None is infinite."""
 
-    eqn: Eqn
+    eqn: ir.Eqn
     adds: float
     work: float | None
     kept: float | None
 
 
 def minimum_cut(
-    known: Sequence[Known], needed: Iterable[Var], at_hand: Set[Var], work: int
-) -> set[Eqn]:
+    known: Sequence[Known], needed: Iterable[ir.Var], at_hand: Set[ir.Var], work: int
+) -> set[ir.Eqn]:
     """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
 
     A chain of equations done again may cost only a share of `work`, which is what the whole body does.
     """
     wanted = [v for v in needed if v not in at_hand]
     nodes = _reached(known, wanted, at_hand)
-    weighs = [k.verdict for k in known if isinstance(k.verdict, Weigh)]
+    weighs = [k.verdict for k in known if isinstance(k.verdict, rules.Weigh)]
     light = {n.eqn for n in nodes if n.work}
     if not light:
         return set()
     limit = min(w.share for w in weighs) * work
-    again: set[Eqn] = set()
-    over: set[Eqn] = set()
+    again: set[ir.Eqn] = set()
+    over: set[ir.Eqn] = set()
     for _ in range(ROUNDS):
         nodes = [replace(n, work=None) if n.eqn in over else n for n in nodes]
         network = _network(nodes, wanted, at_hand, weighs[0].memory_cost)
@@ -109,13 +106,13 @@ def minimum_cut(
     return again - over
 
 
-def _over(nodes: Sequence[_Node], again: set[Eqn], limit: float) -> set[Eqn]:
+def _over(nodes: Sequence[_Node], again: set[ir.Eqn], limit: float) -> set[ir.Eqn]:
     """Those that end the chains that cost more than they may: the longest way from what is kept."""
-    length: dict[Var, float] = {}
-    found: set[Eqn] = set()
+    length: dict[ir.Var, float] = {}
+    found: set[ir.Eqn] = set()
     for node in nodes:
         if node.eqn in again:
-            so_far = max((length.get(v, 0.0) for v in used_vars(node.eqn.invars)), default=0.0)
+            so_far = max((length.get(v, 0.0) for v in ir.used_vars(node.eqn.invars)), default=0.0)
             total = so_far + node.adds
             if total > limit:
                 found.add(node.eqn)
@@ -124,26 +121,26 @@ def _over(nodes: Sequence[_Node], again: set[Eqn], limit: float) -> set[Eqn]:
     return found
 
 
-def body_work(jaxpr: Jaxpr) -> int:
+def body_work(jaxpr: ir.Jaxpr) -> int:
     """The operations of a jaxpr; 0 where a size is no number, so that there is nothing to compare."""
 
     def total() -> int:
         atoms = [a for e in jaxpr.eqns for a in (*e.invars, *e.outvars)]
-        if not all(is_constant(d) for a in atoms for d in a.aval.shape):
+        if not all(ir.is_constant(d) for a in atoms for d in a.aval.shape):
             return 0
         return sum(map(work_of, jaxpr.eqns))
 
     return jaxpr.remember("work", total)
 
 
-def work_of(eqn: Eqn) -> int:
+def work_of(eqn: ir.Eqn) -> int:
     """The operations of an equation, one an element at least; few elements take the time of a whole vector."""
-    made = max([size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates], default=0)
+    made = max([ir.size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates], default=0)
     work = max(equation_cost(eqn).flops, made)
     return work * LANES // made if 0 < made < LANES else work
 
 
-def _reached(known: Sequence[Known], wanted: Iterable[Var], at_hand: Set[Var]) -> list[_Node]:
+def _reached(known: Sequence[Known], wanted: Iterable[ir.Var], at_hand: Set[ir.Var]) -> list[_Node]:
     """The equations that what is wanted is made from, as far as they could be done again."""
     need = set(wanted)
     found: list[_Node] = []
@@ -152,32 +149,32 @@ def _reached(known: Sequence[Known], wanted: Iterable[Var], at_hand: Set[Var]) -
             node = _node(k)
             found.append(node)
             if node.work is not None:
-                need |= used_vars(k.eqn.invars) - at_hand
+                need |= ir.used_vars(k.eqn.invars) - at_hand
     return found[::-1]
 
 
 def _may_be_weighed(k: Known) -> bool:
     """Whether the cut may do an equation again: it is left to it, light and without effects."""
-    if not isinstance(k.verdict, Weigh) or k.eqn.effects:
+    if not isinstance(k.verdict, rules.Weigh) or k.eqn.effects:
         return False
     if any(a.aval.accumulates for a in (*k.eqn.invars, *k.eqn.outvars)):
         return False
     return equation_cost(k.eqn).again
 
 
-def _room(v: Var) -> float:
-    size = bytes_of([v.aval])
-    return max(size, WORD) if is_constant(size) else size
+def _room(v: ir.Var) -> float:
+    size = prims.bytes_of([v.aval])
+    return max(size, WORD) if ir.is_constant(size) else size
 
 
-def _results(nodes: Iterable[_Node]) -> list[Var]:
+def _results(nodes: Iterable[_Node]) -> list[ir.Var]:
     return [v for node in nodes for v in node.eqn.outvars]
 
 
 def _node(k: Known) -> _Node:
     if k.again:
         return _Node(k.eqn, k.work, 0, None)
-    if not isinstance(k.verdict, Weigh):
+    if not isinstance(k.verdict, rules.Weigh):
         return _Node(k.eqn, k.work, None, 0)
     if not _may_be_weighed(k):
         return _Node(k.eqn, k.work, None, k.verdict.memory_cost)
@@ -251,12 +248,12 @@ class _Network:
 
 def _network(
     nodes: Sequence[_Node],
-    wanted: Sequence[Var],
-    at_hand: Set[Var],
+    wanted: Sequence[ir.Var],
+    at_hand: Set[ir.Var],
     memory_cost: float,
 ) -> _Network:
     network = _Network()
-    inputs: dict[Var, None] = dict.fromkeys(wanted)
+    inputs: dict[ir.Var, None] = dict.fromkeys(wanted)
     for v in wanted:
         network.edge(v, SINK, None)
     for node in nodes:
@@ -265,7 +262,7 @@ def _network(
             kept = None if node.kept is None else node.kept * _room(v)
             network.edge(node.eqn, v, kept)
         if node.work is not None:
-            for v in vars_in_order(node.eqn.invars):
+            for v in ir.vars_in_order(node.eqn.invars):
                 if v not in at_hand and not v.aval.accumulates:
                     network.edge(v, node.eqn, None)
                     inputs[v] = None

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, jaxprs_in
-from fiveloop.core.rules import RECOMPUTE, SAVE, Verdict, Weigh
+from fiveloop.core import ir, rules, util
 from fiveloop.core.transforms.replay import happens_once
-from fiveloop.core.util import Mask
 
-Policy = Callable[[Eqn], Verdict | bool]
+Policy = Callable[[ir.Eqn], rules.Verdict | bool]
 
 MEMORY_COST = 12.0
 """What a byte kept costs, in operations: it is written to memory that is touched for the first time, and read once.
@@ -33,8 +31,8 @@ class EverythingSaveable:
 
     weighs: ClassVar[bool] = False
 
-    def __call__(self, eqn: Eqn) -> Verdict:
-        return SAVE
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
+        return rules.SAVE
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class NothingSaveable:
 
     weighs: ClassVar[bool] = False
 
-    def __call__(self, eqn: Eqn) -> Verdict:
-        return RECOMPUTE
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
+        return rules.RECOMPUTE
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,10 @@ class MinimumCut:
     compute_cost: float = COMPUTE_COST
     share: float = SHARE
 
-    def __call__(self, eqn: Eqn) -> Verdict:
-        return Weigh(memory_cost=self.memory_cost, compute_cost=self.compute_cost, share=self.share)
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
+        return rules.Weigh(
+            memory_cost=self.memory_cost, compute_cost=self.compute_cost, share=self.share
+        )
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Plainly:
     policy: Policy
     weighs: ClassVar[bool] = False
 
-    def __call__(self, eqn: Eqn) -> Verdict | bool:
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict | bool:
         verdict = self.policy(eqn)
-        return SAVE if isinstance(verdict, Weigh) else verdict
+        return rules.SAVE if isinstance(verdict, rules.Weigh) else verdict
 
 
 def may_weigh(policy: Policy) -> bool:
@@ -101,25 +101,25 @@ class SavingPlan:
     policy: Policy
     cuts: bool = False
     body_work: int | None = None
-    kept_out: Mask = ()
+    kept_out: util.Mask = ()
 
-    def verdict(self, eqn: Eqn) -> Verdict:
+    def verdict(self, eqn: ir.Eqn) -> rules.Verdict:
         """Whether an equation's results may be saved, or are to be computed again."""
         if happens_once(eqn):
-            return Verdict("save", "its effects must not happen twice")
+            return rules.Verdict("save", "its effects must not happen twice")
         answer = self.policy(eqn)
-        if isinstance(answer, Verdict):
+        if isinstance(answer, rules.Verdict):
             return answer
-        return SAVE if answer else RECOMPUTE
+        return rules.SAVE if answer else rules.RECOMPUTE
 
-    def saves_within(self, eqn: Eqn) -> bool:
+    def saves_within(self, eqn: ir.Eqn) -> bool:
         """Whether an equation's results, or any value in the jaxprs that it holds, may be saved."""
 
-        def saves(jaxpr: Jaxpr) -> bool:
+        def saves(jaxpr: ir.Jaxpr) -> bool:
             key = ("saves", self.policy)
             return jaxpr.remember(key, lambda: any(map(self.saves_within, jaxpr.eqns)))
 
-        return self.verdict(eqn).saves or any(map(saves, jaxprs_in(eqn.params)))
+        return self.verdict(eqn).saves or any(map(saves, ir.jaxprs_in(eqn.params)))
 
     def at_boundary(self, work: int | None = None) -> SavingPlan:
         """The plan for a body whose residuals leave it (a loop's, a branch's) and for what it calls."""

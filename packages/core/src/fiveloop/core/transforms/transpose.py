@@ -8,50 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fiveloop.core.array import Value
-from fiveloop.core.errors import CoreError
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.graph import changed_refs, reachable
-from fiveloop.core.ir.interpret import Environment
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var
-from fiveloop.core.rules import (
-    Accumulator,
-    Operand,
-    Tangent,
-    UndefinedPrimal,
-    Zero,
-    transpose_rules,
-    type_rules,
-)
-from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import MISUSE, keep_source, locate
+from fiveloop.core import array, errors, ir, rules, trace, util
+from fiveloop.core.transforms import partial_eval, replay, saving, zeros
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
-from fiveloop.core.transforms.partial_eval import split
-from fiveloop.core.transforms.replay import happens_once
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING
-from fiveloop.core.transforms.zeros import add_tangents, instantiate
-from fiveloop.core.util import Mask, select_by
 
 
-def is_linear(x: Operand) -> bool:
+def is_linear(x: rules.Operand) -> bool:
     """Whether an operand under transposition is linear.
 
     >>> is_linear(UndefinedPrimal(ShapedArray((), np.float32))), is_linear(as_value(2.0))
     (True, False)
     """
-    return isinstance(x, (UndefinedPrimal, Accumulator))
+    return isinstance(x, (rules.UndefinedPrimal, rules.Accumulator))
 
 
-def passed(x: Operand) -> Value | None:
+def passed(x: rules.Operand) -> array.Value | None:
     """What an operand under transposition passes to a program: a value, or what collects its cotangents."""
-    if isinstance(x, Accumulator):
+    if isinstance(x, rules.Accumulator):
         return x.value
-    return x.into if isinstance(x, UndefinedPrimal) else x
+    return x.into if isinstance(x, rules.UndefinedPrimal) else x
 
 
 def backward_pass(
-    jaxpr: Jaxpr, operands: Sequence[Operand], cts: Sequence[Tangent]
-) -> list[Tangent]:
+    jaxpr: ir.Jaxpr, operands: Sequence[rules.Operand], cts: Sequence[rules.Tangent]
+) -> list[rules.Tangent]:
     """The cotangents of the linear operands, in order; Zero for those collected in an accumulator, or `into` something.
 
     An operand is linear if it is an `UndefinedPrimal` or an `Accumulator`; the others are values. `cts` has a value or
@@ -66,26 +46,26 @@ def backward_pass(
 
 
 class _Backward:
-    def __init__(self, jaxpr: Jaxpr, operands: Sequence[Operand]) -> None:
+    def __init__(self, jaxpr: ir.Jaxpr, operands: Sequence[rules.Operand]) -> None:
         self.jaxpr = jaxpr
         linear = [is_linear(x) for x in operands]
-        self.inputs = select_by(linear, jaxpr.invars)
-        self.linear = reachable(jaxpr, self.inputs)
-        self.values = Environment[Value]()
-        self.cts: dict[Var, Tangent] = {}
-        self.into: dict[Var, Value] = {}
+        self.inputs = util.select_by(linear, jaxpr.invars)
+        self.linear = ir.reachable(jaxpr, self.inputs)
+        self.values = ir.Environment[array.Value]()
+        self.cts: dict[ir.Var, rules.Tangent] = {}
+        self.into: dict[ir.Var, array.Value] = {}
         for v, x in zip(jaxpr.invars, operands, strict=True):
-            if isinstance(x, Accumulator):
+            if isinstance(x, rules.Accumulator):
                 self.cts[v] = x.value
-            elif not isinstance(x, UndefinedPrimal):
+            elif not isinstance(x, rules.UndefinedPrimal):
                 self.values[v] = x
             elif x.into is not None:
                 self.into[v] = x.into
 
-    def run(self, cts: Sequence[Tangent]) -> list[Tangent]:
+    def run(self, cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
         forward = [eqn for eqn in self.jaxpr.eqns if not self._is_linear(eqn)]
         backward = [eqn for eqn in reversed(self.jaxpr.eqns) if self._is_linear(eqn)]
-        with keep_source() as set_source:
+        with trace.keep_source() as set_source:
             self.values.run(forward, bind_eqn, set_source)
             for atom, ct in zip(self.jaxpr.outvars, cts, strict=True):
                 self._add(atom, ct)
@@ -93,81 +73,88 @@ class _Backward:
                 set_source(eqn.source)
                 self._located(eqn)
         for v, target in self.into.items():
-            add_into(target, self.cts.pop(v, Zero(v.aval)))
+            add_into(target, self.cts.pop(v, rules.Zero(v.aval)))
         return [
-            Zero(v.aval) if v.aval.accumulates else self.cts.get(v, Zero(v.aval))
+            rules.Zero(v.aval) if v.aval.accumulates else self.cts.get(v, rules.Zero(v.aval))
             for v in self.inputs
         ]
 
-    def _is_linear(self, eqn: Eqn) -> bool:
+    def _is_linear(self, eqn: ir.Eqn) -> bool:
         atoms = (*eqn.invars, *eqn.outvars)
         return not self.linear.isdisjoint(atoms)
 
-    def _add(self, atom: Atom, ct: Tangent | None) -> None:
+    def _add(self, atom: ir.Atom, ct: rules.Tangent | None) -> None:
         if (
             ct is None
-            or isinstance(ct, Zero)
-            or not isinstance(atom, Var)
+            or isinstance(ct, rules.Zero)
+            or not isinstance(atom, ir.Var)
             or atom not in self.linear
         ):
             return
-        self.cts[atom] = add_tangents(self.cts[atom], ct) if atom in self.cts else ct
+        self.cts[atom] = zeros.add_tangents(self.cts[atom], ct) if atom in self.cts else ct
 
-    def _located(self, eqn: Eqn) -> None:
+    def _located(self, eqn: ir.Eqn) -> None:
         """An equation backward; what goes wrong is said to come from its line."""
         try:
             self._back(eqn)
-        except MISUSE as error:
-            locate(error)
+        except trace.MISUSE as error:
+            trace.locate(error)
             raise
 
-    def _back(self, eqn: Eqn) -> None:
+    def _back(self, eqn: ir.Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
         # Where no cotangent comes, none goes to what is only read.
-        touched = self.cts.keys() & changed_refs(eqn)
-        if all(isinstance(ct, Zero) for ct in cts) and not touched and not happens_once(eqn):
+        touched = self.cts.keys() & ir.changed_refs(eqn)
+        if (
+            all(isinstance(ct, rules.Zero) for ct in cts)
+            and not touched
+            and not replay.happens_once(eqn)
+        ):
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]
-        cts_in = transpose_rules[eqn.primitive](cts, operands, eqn.params)
+        cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
             self._add(atom, ct)
 
-    def _take(self, v: Var) -> Tangent:
+    def _take(self, v: ir.Var) -> rules.Tangent:
         """The cotangent of an output, which nothing else will use; of a new Ref, what it has accumulated."""
         ct = self.cts.pop(v, None)
-        if ct is None or isinstance(ct, Zero):
-            return Zero(v.aval)
-        accumulated = type_rules(v.aval).accumulated
+        if ct is None or isinstance(ct, rules.Zero):
+            return rules.Zero(v.aval)
+        accumulated = rules.type_rules(v.aval).accumulated
         return accumulated(ct) if v.aval.accumulates and accumulated is not None else ct
 
-    def _operand(self, atom: Atom, eqn: Eqn) -> Operand:
-        if not isinstance(atom, Var) or atom not in self.linear:
+    def _operand(self, atom: ir.Atom, eqn: ir.Eqn) -> rules.Operand:
+        if not isinstance(atom, ir.Var) or atom not in self.linear:
             return self.values.read(atom)
         if not atom.aval.accumulates:
             # A mutable value may not be given twice.
             alone = sum(a is atom for a in eqn.invars) == 1
-            return UndefinedPrimal(atom.aval, self.into.get(atom) if alone else None)
+            return rules.UndefinedPrimal(atom.aval, self.into.get(atom) if alone else None)
         if atom not in self.cts:
-            new = type_rules(atom.aval).new_accumulator
+            new = rules.type_rules(atom.aval).new_accumulator
             if new is None:
-                raise CoreError(f"{atom.aval} accumulates but has no accumulator")
+                raise errors.CoreError(f"{atom.aval} accumulates but has no accumulator")
             self.cts[atom] = new(atom.aval)
         accumulator = self.cts[atom]
-        assert not isinstance(accumulator, Zero), "unreachable: accumulators are values"
-        return Accumulator(accumulator)
+        assert not isinstance(accumulator, rules.Zero), "unreachable: accumulators are values"
+        return rules.Accumulator(accumulator)
 
 
-def add_into(target: Value, ct: Tangent) -> None:
+def add_into(target: array.Value, ct: rules.Tangent) -> None:
     """Add a cotangent to all that a mutable value holds."""
-    if not isinstance(ct, Zero):
-        accumulate = type_rules(target.aval).accumulate
+    if not isinstance(ct, rules.Zero):
+        accumulate = rules.type_rules(target.aval).accumulate
         assert accumulate is not None, "unreachable: the target can change"
         accumulate(target, ct)
 
 
 def transpose_jaxpr(
-    jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask, operands: Sequence[Operand] | None = None
-) -> tuple[Jaxpr, Mask]:
+    jaxpr: ir.Jaxpr,
+    linear: util.Mask,
+    cts_nonzero: util.Mask,
+    operands: Sequence[rules.Operand] | None = None,
+) -> tuple[ir.Jaxpr, util.Mask]:
     """The transpose as a jaxpr, and which linear value operands have a nonzero cotangent.
 
     jaxpr   : [*ins]                                                      -> [*outs]
@@ -188,64 +175,68 @@ def transpose_jaxpr(
     )
 
 
-def parted(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
+def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
     """The same jaxpr, fit to be transposed: what does not depend on the linear inputs is computed before the rest.
 
     A loop may compute both, and becomes two: only the linear one has a transpose.
     """
 
-    def part() -> Jaxpr:
-        cut = split(jaxpr, linear, (False,) * len(linear), SAVE_EVERYTHING, ensure_out_unknown=True)
+    def part() -> ir.Jaxpr:
+        cut = partial_eval.split(
+            jaxpr, linear, (False,) * len(linear), saving.SAVE_EVERYTHING, ensure_out_unknown=True
+        )
 
-        def run(*args: Value) -> list[Value]:
+        def run(*args: array.Value) -> list[array.Value]:
             known = [x for x, lin in zip(args, linear, strict=True) if not lin]
             return eval_jaxpr(
-                cut.staged, [*eval_jaxpr(cut.known, known), *select_by(cut.staged_in, args)]
+                cut.staged, [*eval_jaxpr(cut.known, known), *util.select_by(cut.staged_in, args)]
             )
 
-        return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+        return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
     return jaxpr.remember(("parted", linear), part)
 
 
-def into_aval(x: Operand | None) -> Aval | None:
+def into_aval(x: rules.Operand | None) -> ir.Aval | None:
     """The type of what the cotangents of an operand are added to, if there is such a thing."""
-    return x.into.aval if isinstance(x, UndefinedPrimal) and x.into is not None else None
+    return x.into.aval if isinstance(x, rules.UndefinedPrimal) and x.into is not None else None
 
 
 def _transpose_jaxpr(
-    jaxpr: Jaxpr, linear: Mask, cts_nonzero: Mask, into: Sequence[Aval | None]
-) -> tuple[Jaxpr, Mask]:
+    jaxpr: ir.Jaxpr, linear: util.Mask, cts_nonzero: util.Mask, into: Sequence[ir.Aval | None]
+) -> tuple[ir.Jaxpr, util.Mask]:
     ins = zip(jaxpr.in_avals, linear, into, strict=True)
     # what stands for each input, if anything does
     taken = [target or (a if not lin or a.accumulates else None) for a, lin, target in ins]
     nonzero: list[bool] = []
 
-    def run(*args: Value) -> list[Value]:
+    def run(*args: array.Value) -> list[array.Value]:
         values, cts = iter(args[: len(avals)]), iter(args[len(avals) :])
         operands = [
             _operand_of(a, lin, values if given else iter(()))
             for a, lin, given in zip(jaxpr.in_avals, linear, taken, strict=True)
         ]
         out_cts = [
-            next(cts) if nz else Zero(a.aval)
+            next(cts) if nz else rules.Zero(a.aval)
             for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)
         ]
         in_cts = backward_pass(jaxpr, operands, out_cts)
-        nonzero[:] = [not isinstance(ct, Zero) for ct in in_cts]
-        return [instantiate(ct) for ct in in_cts if not isinstance(ct, Zero)]
+        nonzero[:] = [not isinstance(ct, rules.Zero) for ct in in_cts]
+        return [zeros.instantiate(ct) for ct in in_cts if not isinstance(ct, rules.Zero)]
 
     avals = [a for a in taken if a is not None]
-    ct_avals = [a.strong() for a in select_by(cts_nonzero, jaxpr.out_avals)]
-    made = stage_closed(run, [*avals, *ct_avals], jaxpr.name)
+    ct_avals = [a.strong() for a in util.select_by(cts_nonzero, jaxpr.out_avals)]
+    made = trace.stage_closed(run, [*avals, *ct_avals], jaxpr.name)
     flags = iter(nonzero)
     # one flag an input; False for those that are not linear or that accumulate
     return made, tuple(next(flags) if lin else False for lin in linear)
 
 
-def _operand_of(aval: Aval, linear: bool, values: Iterator[Value]) -> Operand:
+def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[array.Value]) -> rules.Operand:
     if not linear:
         return next(values)
     return (
-        Accumulator(next(values)) if aval.accumulates else UndefinedPrimal(aval, next(values, None))
+        rules.Accumulator(next(values))
+        if aval.accumulates
+        else rules.UndefinedPrimal(aval, next(values, None))
     )

@@ -4,61 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core.array import Value
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.rules import Tangent, Zero, type_rules
-from fiveloop.core.util import Mask
+from fiveloop.core import array, ir, rules, util
 
 
-def zeros_of(aval: Aval) -> Value:
+def zeros_of(aval: ir.Aval) -> array.Value:
     """A value of the given type that is zero everywhere.
 
     >>> print(zeros_of(ShapedArray((3,), np.float32)))
     [0. 0. 0.]
     """
-    return type_rules(aval).zeros(aval.strong())
+    return rules.type_rules(aval).zeros(aval.strong())
 
 
-def instantiate(tangent: Tangent) -> Value:
+def instantiate(tangent: rules.Tangent) -> array.Value:
     """A symbolic zero as an array; anything else as it is.
 
     >>> print(instantiate(Zero(ShapedArray((3,), np.float32))), instantiate(as_value(2.0)))
     [0. 0. 0.] 2.0
     """
-    return zeros_of(tangent.aval) if isinstance(tangent, Zero) else tangent
+    return zeros_of(tangent.aval) if isinstance(tangent, rules.Zero) else tangent
 
 
-def nonzero_mask(tangents: Sequence[Tangent]) -> Mask:
+def nonzero_mask(tangents: Sequence[rules.Tangent]) -> util.Mask:
     """Which tangents are not symbolic zeros.
 
     >>> x = as_value(2.0)
     >>> nonzero_mask([x, zero_like(x)])
     (True, False)
     """
-    return tuple(not isinstance(t, Zero) for t in tangents)
+    return tuple(not isinstance(t, rules.Zero) for t in tangents)
 
 
-def zero_like(x: Value) -> Zero:
+def zero_like(x: array.Value) -> rules.Zero:
     """The symbolic zero tangent of a value.
 
     >>> zero_like(as_value(np.ones(3)))
     Zero(aval=f64[3])
     """
-    return Zero(x.aval.tangent())
+    return rules.Zero(x.aval.tangent())
 
 
 def with_zeros(
-    nonzero: Sequence[bool], given: Sequence[Value], avals: Sequence[Aval]
-) -> list[Tangent]:
+    nonzero: Sequence[bool], given: Sequence[array.Value], avals: Sequence[ir.Aval]
+) -> list[rules.Tangent]:
     """The tangents of values of the types `avals`, from those that may not be zero."""
     there = iter(given)
-    return [next(there) if nz else Zero(a.tangent()) for nz, a in zip(nonzero, avals, strict=True)]
+    return [
+        next(there) if nz else rules.Zero(a.tangent()) for nz, a in zip(nonzero, avals, strict=True)
+    ]
 
 
-def add_tangents(x: Tangent, y: Tangent) -> Tangent:
+def add_tangents(x: rules.Tangent, y: rules.Tangent) -> rules.Tangent:
     """The sum of two tangents or cotangents."""
-    if isinstance(x, Zero):
+    if isinstance(x, rules.Zero):
         return y
-    if isinstance(y, Zero):
+    if isinstance(y, rules.Zero):
         return x
-    return type_rules(x.aval).add(x, y)
+    return rules.type_rules(x.aval).add(x, y)
