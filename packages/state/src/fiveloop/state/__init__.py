@@ -5,7 +5,6 @@ from . import handlers as _handlers
 from .predicate import rules as _predicate_rules
 from . import pretty as _pretty
 from .io import rules as _io_rules
-from . import engine as _engine
 from . import extend as _extend
 from fiveloop.core import ds
 from .api import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, set, swap
@@ -30,7 +29,7 @@ from .io.api import callback, debug_callback, debug_print, pure_callback
 from .io.effects import IOEffect, OrderedIOEffect, PureCallEffect
 from .random_state.stream import KeyStream
 from .refs import Ref
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 
 __all__ = [
     "AbstractRef",

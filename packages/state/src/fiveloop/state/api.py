@@ -11,48 +11,18 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Pytree, Tracer, Value, stop_gradient, tree_map
-from fiveloop.core.engine import (
-    Indexer,
-    InplaceNote,
-    at_source,
-    base_of,
-    canonical_dtype,
-    canonical_shape,
-    cast_for_write,
-    current_source,
-    is_eager,
-    is_given,
-    normalize,
-    put_now,
-    swap_now,
-    take_now,
-)
-from fiveloop.core.extend import (
-    OPS,
-    ShapedArray,
-    as_value,
-    bind,
-    bind1,
-    call_user,
-    check_callable,
-    zeros_of,
-)
+from fiveloop.core import ArrayLike, Value, ir, prims, pytree, stop_gradient, trace, transforms
+from fiveloop.core.api import flatten, mutable
+from fiveloop.core.array import OPS, InplaceNote, as_value
+from fiveloop.core.errors import at_source
+from fiveloop.core.index_eager import put_now, swap_now, take_now
+from fiveloop.core.index_parse import normalize
+from fiveloop.core.indexer import Indexer
+from fiveloop.core.indexing import cast_for_write
+from fiveloop.core.views import base_of
+from fiveloop.state import masks, monoids, primitives, views
 from fiveloop.state.errors import frozen, not_frozen
-from fiveloop.state.masks import Masked, MaskedRead, MaskedSum, masked
-from fiveloop.state.monoids import MONOIDS, Monoid, monoid_of
-from fiveloop.state.primitives.common import (
-    AccumulateParams,
-    IndexParams,
-    SwapParams,
-    accumulate_p,
-    addupdate_p,
-    get_p,
-    swap_p,
-)
-from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref
-from fiveloop.state.views import laid, through, written
 
 T = TypeVar("T")
 
@@ -78,9 +48,9 @@ def new_ref(init: Any, *, differentiable: bool = True) -> Any:
     """
     if not isinstance(differentiable, bool):
         raise TypeError(
-            f"new_ref: differentiable must be a bool, got {differentiable!r}{at_source(current_source())}"
+            f"new_ref: differentiable must be a bool, got {differentiable!r}{at_source(trace.current_source())}"
         )
-    return tree_map(partial(_new_ref, differentiable), init)
+    return pytree.tree_map(partial(_new_ref, differentiable), init)
 
 
 def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
@@ -90,8 +60,10 @@ def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
     Ref([0. 0.], dtype=float32)
     """
     return new_ref(
-        zeros_of(
-            ShapedArray(canonical_shape("empty_ref", shape), canonical_dtype("empty_ref", dtype))
+        transforms.zeros_of(
+            ir.ShapedArray(
+                prims.canonical_shape("empty_ref", shape), prims.canonical_dtype("empty_ref", dtype)
+            )
         )
     )
 
@@ -100,11 +72,13 @@ def _new_ref(differentiable: bool, init: Any) -> Value:
     if isinstance(init, Ref):
         raise TypeError(
             f"new_ref: init must be an array, got a Ref of type {init.aval}; to copy a Ref, read it: "
-            f"new_ref(ref[...]){at_source(current_source())}"
+            f"new_ref(ref[...]){at_source(trace.current_source())}"
         )
     x = as_value(init, "new_ref: init")
-    params = NewRefParams(differentiable=differentiable)
-    return bind1(new_ref_p, x if differentiable else stop_gradient(x), params=params)
+    params = primitives.NewRefParams(differentiable=differentiable)
+    return trace.bind1(
+        primitives.new_ref_p, x if differentiable else stop_gradient(x), params=params
+    )
 
 
 @overload
@@ -125,7 +99,7 @@ def freeze(ref: Any) -> Any:
     >>> freeze(r)
     Array([0., 3.], dtype=float64)
     """
-    return tree_map(_freeze, ref)
+    return pytree.tree_map(_freeze, ref)
 
 
 def _freeze(ref: Any) -> Value:
@@ -134,15 +108,15 @@ def _freeze(ref: Any) -> Value:
         raise not_frozen(
             ref.aval, "a part of another", "freeze that one, or read the part: `part[...]`"
         )
-    if is_given(base):
+    if mutable.is_given(base):
         raise not_frozen(
             ref.aval,
             "made outside of the traced function",
             "freeze it there, and read it here: `ref[...]`",
         )
-    out = bind1(freeze_p, base)
-    if isinstance(base, Tracer):
-        base._note = FrozenNote(current_source() or "an unknown place")
+    out = trace.bind1(primitives.freeze_p, base)
+    if isinstance(base, trace.Tracer):
+        base._note = FrozenNote(trace.current_source() or "an unknown place")
     return out
 
 
@@ -157,13 +131,16 @@ def get(ref: Any, index: Any = ...) -> Value:
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
-    base, place, layouts = through(ref, index)
+    base, place, layouts = views.through(ref, index)
     if _is_now(base):
         with base.turn:
             now = base.share() if place is ... else take_now(base.contents(), place)
-        return laid(now, layouts)
+        return views.laid(now, layouts)
     indexer, operands = normalize(base.shape, place)
-    return laid(bind1(get_p, base, *operands, params=IndexParams(indexer)), layouts)
+    return views.laid(
+        trace.bind1(primitives.get_p, base, *operands, params=primitives.IndexParams(indexer)),
+        layouts,
+    )
 
 
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
@@ -179,24 +156,27 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     chosen = _chosen("swap", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
-    base, place, layouts = through(ref, index)
-    _, at, x = written(ref, index, x)
+    base, place, layouts = views.through(ref, index)
+    _, at, x = views.written(ref, index, x)
     if _is_now(base):
         with base.turn:
             base.turn.claim()
             old, new = swap_now(base.contents(), place, at, x, donate=not base.is_shared)
             base.write_back(new)
-        return laid(old, layouts)
+        return views.laid(old, layouts)
     indexer, operands = normalize(base.shape, place)
     target, index_of_write = _write_at(base, at)
     value = _element(base, target, x)
     _touch(base)
     if not indexer.dynamic_axes and not target.dynamic_axes:
-        return laid(bind1(swap_p, base, value, params=SwapParams(indexer)), layouts)
-    old = bind1(get_p, base, *operands, params=IndexParams(indexer))
-    params = SwapParams(target, returns_old=False)
-    bind(swap_p, base, value, *index_of_write, params=params)
-    return laid(old, layouts)
+        return views.laid(
+            trace.bind1(primitives.swap_p, base, value, params=primitives.SwapParams(indexer)),
+            layouts,
+        )
+    old = trace.bind1(primitives.get_p, base, *operands, params=primitives.IndexParams(indexer))
+    params = primitives.SwapParams(target, returns_old=False)
+    trace.bind(primitives.swap_p, base, value, *index_of_write, params=params)
+    return views.laid(old, layouts)
 
 
 def set(ref: Any, index: Any, x: ArrayLike) -> None:
@@ -230,7 +210,7 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     >>> r[...]
     Array([2., 0., 1.], dtype=float64)
     """
-    _combine("addupdate", ref, index, x, MONOIDS["add"])
+    _combine("addupdate", ref, index, x, prims.MONOIDS["add"])
 
 
 def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
@@ -245,7 +225,7 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     Array([7., 5., 2.], dtype=float64)
     """
     _check_ref("accumulate", ref)
-    combining = monoid_of(monoid, ref.aval)
+    combining = monoids.monoid_of(monoid, ref.aval)
     _combine("accumulate", ref, index, x, combining)
 
 
@@ -257,7 +237,7 @@ def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
 
 
 @overload
-def run_state(f: Callable[[T], None]) -> Callable[[object], Pytree]: ...
+def run_state(f: Callable[[T], None]) -> Callable[[object], pytree.Pytree]: ...
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
@@ -269,15 +249,15 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
     Array(6., dtype=float32)
     """
 
-    check_callable("run_state", f)
+    flatten.check_callable("run_state", f)
 
     def run(init: Any) -> Any:
         refs = new_ref(init)
-        out: object = call_user("run_state: the function", "(refs)", f, refs)
+        out: object = flatten.call_user("run_state: the function", "(refs)", f, refs)
         if out is not None:
             raise TypeError(
                 f"run_state: the function works on its Refs and must return None, got {out!r}"
-                f"{at_source(current_source())}"
+                f"{at_source(trace.current_source())}"
             )
         return freeze(refs)
 
@@ -292,7 +272,7 @@ class _ReadNote:
     index: Any
     version: _Version
     writes: int
-    chosen: Masked | None
+    chosen: masks.Masked | None
 
     @property
     def is_current(self) -> bool:
@@ -350,13 +330,13 @@ def get_item(ref: Any, index: Any) -> Value:
     """`ref[index]`, marked so that `ref[index] += x` is one accumulation."""
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
-        return MaskedRead(chosen, _note_of(ref, index, chosen))
+        return masks.MaskedRead(chosen, _note_of(ref, index, chosen))
     out = get(ref, index)
     out._note = _note_of(ref, index, chosen)
     return out
 
 
-def _note_of(ref: Any, index: Any, chosen: Masked | None) -> _ReadNote:
+def _note_of(ref: Any, index: Any, chosen: masks.Masked | None) -> _ReadNote:
     """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
     base = base_of(ref)
     version = base._note
@@ -372,7 +352,7 @@ _noting = threading.RLock()  # collected objects may read Refs, too
 
 def set_item(ref: Any, index: Any, x: Any) -> None:
     """`ref[index] = x`, or the last part of `ref[index] += x`."""
-    if isinstance(x, MaskedSum):
+    if isinstance(x, masks.MaskedSum):
         if not isinstance(x.read, _ReadNote) or not _is_current(x.read, ref, index):
             raise x.elsewhere()
         addupdate(ref, index, x.x)
@@ -390,7 +370,7 @@ def _is_current(read: _ReadNote, ref: Value, index: Any) -> bool:
 
 def _is_now(ref: Any) -> TypeGuard[EagerRef]:
     """Whether a Ref exists and nothing is being traced, so that its array is read and replaced at once."""
-    return type(ref) is EagerRef and is_eager()
+    return type(ref) is EagerRef and trace.is_eager()
 
 
 def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
@@ -402,7 +382,7 @@ def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
         ref.write_back(new, shared=new is old or new is x)
 
 
-def _combine(what: str, ref: Any, index: Any, x: Any, monoid: Monoid) -> None:
+def _combine(what: str, ref: Any, index: Any, x: Any, monoid: prims.Monoid) -> None:
     """Combine a value with what a Ref holds, where a mask holds, if the index has one."""
     chosen = _chosen(what, ref, index)
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
@@ -410,9 +390,9 @@ def _combine(what: str, ref: Any, index: Any, x: Any, monoid: Monoid) -> None:
     _write(ref, index, x, monoid)
 
 
-def _write(ref: Any, index: Any, x: Any, monoid: Monoid | None = None) -> None:
+def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> None:
     """Write a value at an index, or combine it with what is there by a monoid."""
-    base, place, x = written(ref, index, x, monoid)
+    base, place, x = views.written(ref, index, x, monoid)
     kind = "set" if monoid is None else monoid.name
     if _is_now(base):
         _write_now(base, place, x, kind)
@@ -421,11 +401,25 @@ def _write(ref: Any, index: Any, x: Any, monoid: Monoid | None = None) -> None:
     value = _element(base, indexer, x)
     _touch(base)
     if kind == "set":
-        bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
+        trace.bind(
+            primitives.swap_p,
+            base,
+            value,
+            *operands,
+            params=primitives.SwapParams(indexer, returns_old=False),
+        )
     elif kind == "add":
-        bind(addupdate_p, base, value, *operands, params=IndexParams(indexer))
+        trace.bind(
+            primitives.addupdate_p, base, value, *operands, params=primitives.IndexParams(indexer)
+        )
     else:
-        bind(accumulate_p, base, value, *operands, params=AccumulateParams(indexer, kind))
+        trace.bind(
+            primitives.accumulate_p,
+            base,
+            value,
+            *operands,
+            params=primitives.AccumulateParams(indexer, kind),
+        )
 
 
 def _touch(ref: Value) -> None:
@@ -438,7 +432,7 @@ def _check_ref(what: str, ref: Any) -> Value:
     if not isinstance(ref, Ref):
         raise TypeError(
             f"{what}: expected a Ref, got {ref!r} of type {type(ref).__name__}; make one with new_ref"
-            f"{at_source(current_source())}"
+            f"{at_source(trace.current_source())}"
         )
     base = base_of(ref)
     if isinstance(base._note, FrozenNote):
@@ -446,10 +440,10 @@ def _check_ref(what: str, ref: Any) -> Value:
     return base
 
 
-def _chosen(what: str, ref: Any, index: Any) -> Masked | None:
+def _chosen(what: str, ref: Any, index: Any) -> masks.Masked | None:
     """The part and the mask, if an index is a mask; something that is no Ref is refused."""
     _check_ref(what, ref)
-    return masked(ref, index)
+    return masks.masked(ref, index)
 
 
 def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:
@@ -459,5 +453,5 @@ def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:
 
 
 def _element(ref: Value, indexer: Indexer, x: Any) -> Value:
-    value = cast_for_write(ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x)
+    value = cast_for_write(ir.ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x)
     return value if ref.aval.differentiable else stop_gradient(value)

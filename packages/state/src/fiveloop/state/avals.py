@@ -6,10 +6,10 @@ import threading
 import weakref
 from typing import Any, ClassVar, Self
 
-from fiveloop.core.extend import Aval
+from fiveloop.core import ir
 
 
-class AbstractRef(Aval):
+class AbstractRef(ir.Aval):
     """The type of a Ref that holds arrays of the type `inner`; interned on it.
 
     Shape, dtype and weak type are those of what it holds. If it is not `differentiated`, what is written there has
@@ -18,15 +18,15 @@ class AbstractRef(Aval):
 
     __slots__ = ("differentiated", "dtype", "inner", "shape", "weak_type")
     accumulates: ClassVar[bool] = True
-    _table: ClassVar[weakref.WeakValueDictionary[tuple[Aval, bool], AbstractRef]] = (
+    _table: ClassVar[weakref.WeakValueDictionary[tuple[ir.Aval, bool], AbstractRef]] = (
         weakref.WeakValueDictionary()
     )
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    inner: Aval
+    inner: ir.Aval
     differentiated: bool
 
-    def __new__(cls, inner: Aval, differentiated: bool = True) -> Self:
+    def __new__(cls, inner: ir.Aval, differentiated: bool = True) -> Self:
         inner = inner.strong()
         with cls._lock:
             found = cls._table.get((inner, differentiated))
@@ -44,13 +44,13 @@ class AbstractRef(Aval):
     def differentiable(self) -> bool:
         return self.differentiated and self.inner.differentiable
 
-    def tangent(self) -> Aval:
+    def tangent(self) -> ir.Aval:
         return AbstractRef(self.inner.tangent())
 
-    def batched(self, size: int, dim: int = 0) -> Aval:
+    def batched(self, size: int, dim: int = 0) -> ir.Aval:
         return AbstractRef(self.inner.batched(size, dim), self.differentiated)
 
-    def unbatched(self, dim: int) -> Aval:
+    def unbatched(self, dim: int) -> ir.Aval:
         return AbstractRef(self.inner.unbatched(dim), self.differentiated)
 
     def __repr__(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fiveloop.core.extend import PositionalEffect
+from fiveloop.core import ir
 
 
 @dataclass(frozen=True)
-class ReadEffect(PositionalEffect):
+class ReadEffect(ir.PositionalEffect):
     """The Ref at a position is read; an equation that only reads may be dropped, or done again."""
 
     droppable: ClassVar[bool] = True
@@ -17,14 +17,14 @@ class ReadEffect(PositionalEffect):
 
 
 @dataclass(frozen=True)
-class WriteEffect(PositionalEffect):
+class WriteEffect(ir.PositionalEffect):
     """The Ref at a position is overwritten."""
 
     mutates: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class AccumEffect(PositionalEffect):
+class AccumEffect(ir.PositionalEffect):
     """The Ref at a position is accumulated into; accumulations under the same monoid commute, no others do."""
 
     monoid: str = "add"

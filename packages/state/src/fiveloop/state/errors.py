@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import FrozenRefError
-from fiveloop.core.engine import at_source, current_source
+from fiveloop.core import errors, trace
 
 
 def not_differentiated(what: str) -> TypeError:
@@ -11,7 +10,7 @@ def not_differentiated(what: str) -> TypeError:
     return TypeError(
         f"{what}: a value under differentiation is written to a Ref that is not differentiated, so its derivative "
         f"would be lost; pass the Ref's contents into the differentiated function and make the Ref there, or write "
-        f"`stop_gradient(x)`{at_source(current_source())}"
+        f"`stop_gradient(x)`{errors.at_source(trace.current_source())}"
     )
 
 
@@ -20,15 +19,15 @@ def not_batched(what: str) -> TypeError:
     return TypeError(
         f"{what}: each lane of a vmap writes its own value to a Ref that all lanes share, so the last would win; "
         f"pass the Ref through `vmap` with an in_axis of its own, make it inside the function, or accumulate "
-        f"with `+=`, which adds up the lanes{at_source(current_source())}"
+        f"with `+=`, which adds up the lanes{errors.at_source(trace.current_source())}"
     )
 
 
-def frozen(aval: object, where: object) -> FrozenRefError:
+def frozen(aval: object, where: object) -> errors.FrozenRefError:
     """A Ref was used after `freeze`."""
-    return FrozenRefError(
+    return errors.FrozenRefError(
         f"the Ref of type {aval} was used after it had been frozen at {where}; use the array that `freeze` "
-        f"returned{at_source(current_source())}"
+        f"returned{errors.at_source(trace.current_source())}"
     )
 
 
@@ -36,7 +35,7 @@ def not_frozen(aval: object, what: str, advice: str) -> TypeError:
     """A Ref was frozen by someone who did not make it."""
     return TypeError(
         f"freeze: expected a Ref that was made here, got one of type {aval}, which is {what}; {advice}"
-        f"{at_source(current_source())}"
+        f"{errors.at_source(trace.current_source())}"
     )
 
 
@@ -44,5 +43,5 @@ def lost(aval: object) -> RuntimeError:
     """A Ref was used whose memory went to a program that did not give it back."""
     return RuntimeError(
         f"the Ref of type {aval} has lost its contents: a program that was updating it in place failed, or an array "
-        f"that shared its memory was donated; make a new Ref with new_ref{at_source(current_source())}"
+        f"that shared its memory was donated; make a new Ref with new_ref{errors.at_source(trace.current_source())}"
     )

@@ -7,30 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, Self
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import CustomRuleParams, Staged, bind_eqn, custom_rule_p, interpret
-from fiveloop.core.extend import (
-    NO_PARAMS,
-    Aval,
-    Effect,
-    Effects,
-    Eqn,
-    Pass,
-    Primitive,
-    RuleTable,
-    bind,
-    closed_call_p,
-    eval_jaxpr,
-    new_eqn,
-    register_pass,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, ir, passes, rules, trace, transforms
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
+from fiveloop.state import primitives, staged_rule
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
-from fiveloop.state.staged_rule import bind_led
 
 
-class HandledEffect(Effect):
+class HandledEffect(ir.Effect):
     """An effect that a program has on one hidden Ref: what it writes there is for the effect to tell.
 
     A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and, if it
@@ -59,7 +43,7 @@ class HandledEffect(Effect):
         return step()
 
 
-def handled_kinds(effects: Effects) -> list[type[HandledEffect]]:
+def handled_kinds(effects: ir.Effects) -> list[type[HandledEffect]]:
     """The types of handled effects, in the order in which they are handled."""
     found: set[Any] = {type(e) for e in effects if isinstance(e, HandledEffect)}
     return sorted(found, key=lambda kind: (kind.__name__, kind.__module__))
@@ -70,7 +54,7 @@ class Handling:
     """An effect that is being handled: its type, and the type of what its Ref holds."""
 
     effect: type[HandledEffect]
-    aval: Aval
+    aval: ir.Aval
 
     def thread(self, jaxpr: Jaxpr) -> Jaxpr:
         """A nested jaxpr that takes the Ref as its first operand, whether or not it has the effect.
@@ -85,7 +69,7 @@ class Handling:
         """Whether the effect does something of its own in each step of a loop."""
         return self.effect.in_step.__func__ is not HandledEffect.in_step.__func__  # type: ignore[attr-defined]  # class methods have functions
 
-    def concerns(self, holder: Eqn | Jaxpr) -> bool:
+    def concerns(self, holder: ir.Eqn | Jaxpr) -> bool:
         """Whether an equation or a jaxpr has the effect."""
         return any(isinstance(e, self.effect) for e in holder.effects)
 
@@ -96,12 +80,12 @@ class HandlerRule(Protocol):
     ) -> Sequence[Value]: ...
 
 
-handler_rules: RuleTable[HandlerRule] = RuleTable(
+handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(
     "handler", default="it has no handled effect", by="define_handler(prim, rule)"
 )
 
 
-def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
+def define_handler(prim: ir.Primitive[Any], rule: HandlerRule) -> None:
     """Say what a primitive with a handled effect does with the effect's Ref, once; it gives the results.
 
     A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
@@ -126,7 +110,7 @@ def define_handler(prim: Primitive[Any], rule: HandlerRule) -> None:
     handler_rules.define(prim, rule)
 
 
-def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: Aval) -> Jaxpr:
+def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: ir.Aval) -> Jaxpr:
     """The jaxpr without an effect, which it has on a Ref of arrays of type `aval` instead.
 
     jaxpr    : [*ins]      -> [*outs]
@@ -146,15 +130,15 @@ def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: Aval) -> Jaxp
 
 def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
     def run(ref: Value, *args: Value) -> list[Value]:
-        def step(eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
+        def step(eqn: ir.Eqn, operands: Sequence[Value]) -> Sequence[Value]:
             if handling.concerns(eqn):
                 return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
-            return bind_eqn(eqn, operands)
+            return transforms.bind_eqn(eqn, operands)
 
-        return interpret(jaxpr, args, step)
+        return transforms.interpret(jaxpr, args, step)
 
     avals = [AbstractRef(handling.aval), *jaxpr.in_avals]
-    return stage_closed(run, avals, jaxpr.name, ["an effect's", *jaxpr.hints])
+    return trace.stage_closed(run, avals, jaxpr.name, ["an effect's", *jaxpr.hints])
 
 
 def handle_all(jaxpr: Jaxpr) -> Jaxpr:
@@ -173,13 +157,13 @@ def _handle(jaxpr: Jaxpr, kind: type[HandledEffect]) -> Jaxpr:
     """
     effects = [e for e in jaxpr.effects if type(e) is kind]
     # What is computed is computed in the program: an array would be one more argument of each call.
-    initial = stage_closed(lambda: [kind.initial(effects)], [])
+    initial = trace.stage_closed(lambda: [kind.initial(effects)], [])
     threaded = thread_effect(jaxpr, kind, initial.out_avals[0])
     ref, *invars = threaded.invars
-    made = new_eqn(new_ref_p, initial.outvars, NewRefParams(), [ref])
+    made = rules.new_eqn(primitives.new_ref_p, initial.outvars, primitives.NewRefParams(), [ref])
     eqns, outs = [*initial.eqns, made, *threaded.eqns], list(threaded.outvars)
     if kind.returns:
-        eqns.append(new_eqn(freeze_p, [ref], NO_PARAMS))
+        eqns.append(rules.new_eqn(primitives.freeze_p, [ref], ir.NO_PARAMS))
         outs += eqns[-1].outvars
     return Jaxpr(invars, eqns, outs, jaxpr.name)
 
@@ -188,11 +172,13 @@ def _is_handled(jaxpr: Jaxpr) -> bool:
     return bool(handled_kinds(jaxpr.effects))
 
 
-register_pass(Pass("handle", after=("dce", "plan"), applies=_is_handled, run=handle_all))
+passes.register_pass(
+    passes.Pass("handle", after=("dce", "plan"), applies=_is_handled, run=handle_all)
+)
 
 
 def call_handler(
-    prim: Primitive[Any], handling: Handling, ref: Value, operands: Sequence[Value], p: Any
+    prim: ir.Primitive[Any], handling: Handling, ref: Value, operands: Sequence[Value], p: Any
 ) -> list[Value]:
     """Call the jaxpr with the Ref as its first operand; for any primitive that calls `p.jaxpr`.
 
@@ -207,7 +193,7 @@ def call_handler(
     fiveloop.state.checks.site.CheckError: not positive
       at ...
     """
-    return bind(prim, ref, *operands, params=replace(p, jaxpr=handling.thread(p.jaxpr)))
+    return trace.bind(prim, ref, *operands, params=replace(p, jaxpr=handling.thread(p.jaxpr)))
 
 
 def custom_rule_handler(
@@ -217,11 +203,11 @@ def custom_rule_handler(
     assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
 
     def run_jvp(
-        ref: Value, staged: Staged, args: Sequence[Value], nonzero: Sequence[bool]
+        ref: Value, staged: trace.Staged, args: Sequence[Value], nonzero: Sequence[bool]
     ) -> list[Value]:
-        return eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
+        return transforms.eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
 
-    return bind_led(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
+    return staged_rule.bind_led(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
 
 
 define_handler(closed_call_p, partial(call_handler, closed_call_p))

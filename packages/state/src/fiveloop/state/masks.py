@@ -13,20 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Value, is_concrete
-from fiveloop.core.engine import (
-    MaskedPlace,
-    Normal,
-    View,
-    at_source,
-    current_source,
-    has_mask,
-    masked_place,
-    one_outside,
-    whole_indexer,
-)
-from fiveloop.core.extend import Aval, ShapedArray, as_value, select
-from fiveloop.state.monoids import Monoid
+from fiveloop.core import Value, array, errors, index_masks, index_parse, indexer, ir, prims, trace
+from fiveloop.core.views import View
 from fiveloop.state.views import At, laid, through
 
 
@@ -35,12 +23,12 @@ class Masked:
     """A part of a Ref, and the mask that chooses from it."""
 
     part: Value
-    place: MaskedPlace
+    place: index_masks.MaskedPlace
 
     @property
     def is_known(self) -> bool:
         """Whether the mask's elements are known now."""
-        return is_concrete(self.place.mask)
+        return trace.is_concrete(self.place.mask)
 
     def fits(self, x: Any) -> bool:
         """Whether a value has one element for each that the mask chooses from, or is shared by all chosen."""
@@ -51,34 +39,34 @@ class Masked:
         return TypeError(
             f"expected a mask whose elements are known to read {self.part.aval} at it, got the traced mask "
             f"{self.place.mask!r}: the size of the result must be static; read all, and use `where(mask, ref[...], "
-            f"other)`{at_source(current_source())}"
+            f"other)`{errors.at_source(trace.current_source())}"
         )
 
     def only(self, x: Any) -> Any:
         """Of a value with an element for each that a known mask chooses from, those that it chooses."""
         if tuple(np.shape(x)) != self.place.laid_shape:
             return x
-        return as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
+        return array.as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
 
     def everywhere(self, x: Any) -> Value:
         """A value for each element of the part."""
-        return self.place.spread(x, ShapedArray(self.part.shape, self.part.dtype))
+        return self.place.spread(x, ir.ShapedArray(self.part.shape, self.part.dtype))
 
-    def or_neutral(self, x: Any, monoid: Monoid) -> Value:
+    def or_neutral(self, x: Any, monoid: prims.Monoid) -> Value:
         """A value where the mask holds, and what changes nothing elsewhere."""
         value = self.everywhere(x)
-        return select(self.place.wide(), value, monoid.nothing(value.aval))
+        return prims.select(self.place.wide(), value, monoid.nothing(value.aval))
 
     def written(self, x: Any) -> Value:
         """What the part holds, with a value where the mask holds."""
-        return select(self.place.wide(), self.everywhere(x), self.held())
+        return prims.select(self.place.wide(), self.everywhere(x), self.held())
 
     def held(self) -> Value:
         """What the part holds, where it is written."""
         if not isinstance(self.part, View):
             return self.part[...]
         base, place, layouts = through(self.part, ..., drops=True)
-        return laid(base[Normal(place.indexer.dropping(), place.operands)], layouts)
+        return laid(base[index_parse.Normal(place.indexer.dropping(), place.operands)], layouts)
 
 
 class Read(Protocol):
@@ -99,7 +87,7 @@ class MaskedRead(Value):
         self._note = None
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         raise self.masked.unreadable()
 
     def __repr__(self) -> str:
@@ -147,7 +135,7 @@ class MaskedRead(Value):
 
     def _safe(self, laid: Value) -> Value:
         place = self.masked.place
-        return one_outside(place.laid(place.wide()), laid)
+        return index_masks.one_outside(place.laid(place.wide()), laid)
 
     def _all(self) -> Value:
         if not self.read.is_current:
@@ -164,7 +152,7 @@ class MaskedRead(Value):
             f"what a traced mask chooses from {self.masked.part.aval} can only be changed and written back at the same "
             f"mask, before any other write; write `ref[mask] += x`, or read all and use "
             f"`where(mask, ref[...] + x, other)`"
-            f"{at_source(current_source())}"
+            f"{errors.at_source(trace.current_source())}"
         )
 
 
@@ -178,10 +166,10 @@ class MaskedSum(MaskedRead):
         self.x = x
 
     def __iadd__(self, x: Any) -> Value:
-        return MaskedSum(self.masked, self.read, as_value(self.x) + x)
+        return MaskedSum(self.masked, self.read, array.as_value(self.x) + x)
 
     def __isub__(self, x: Any) -> Value:
-        return MaskedSum(self.masked, self.read, as_value(self.x) - x)
+        return MaskedSum(self.masked, self.read, array.as_value(self.x) - x)
 
     def _all(self) -> Value:
         return super()._all() + self._laid(self.x)
@@ -189,10 +177,10 @@ class MaskedSum(MaskedRead):
 
 def masked(ref: Value, index: Any) -> Masked | None:
     """The part of a Ref and the mask that an index names; None without one, or if the normal form is all there is."""
-    if not has_mask(index):
+    if not index_masks.has_mask(index):
         return None
-    place = masked_place(ref.shape, index)
+    place = index_masks.masked_place(ref.shape, index)
     if place is None:
         return None
-    whole = place.normal.indexer == whole_indexer(ref.shape)
+    whole = place.normal.indexer == indexer.whole_indexer(ref.shape)
     return Masked(ref if whole else At(ref)[place.normal], place)

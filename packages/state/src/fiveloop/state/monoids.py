@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from fiveloop.core.engine import MONOIDS as MONOIDS
-from fiveloop.core.engine import Monoid as Monoid
-from fiveloop.core.engine import at_source, current_source
-from fiveloop.core.extend import Aval
+from fiveloop.core import errors, ir, trace
+from fiveloop.core.primitives.monoids import MONOIDS, Monoid
 
 _KINDS = {"b": "bools", "iu": "integers", "f": "floats", "c": "complex numbers"}
 
 
-def monoid_of(name: object, ref: Aval) -> Monoid:
+def monoid_of(name: object, ref: ir.Aval) -> Monoid:
     """A monoid by its name, if Refs of this type accumulate by it."""
     if name not in MONOIDS:
         raise ValueError(
             f"accumulate: expected a monoid among {', '.join(map(repr, MONOIDS))}, got {name!r}"
-            f"{at_source(current_source())}"
+            f"{errors.at_source(trace.current_source())}"
         )
     monoid = MONOIDS[str(name)]
     kind = "f" if ref.differentiable and ref.dtype.kind != "c" else ref.dtype.kind
@@ -23,7 +21,7 @@ def monoid_of(name: object, ref: Aval) -> Monoid:
         taken = " or ".join([word for kinds, word in _KINDS.items() if kinds[0] in monoid.takes])
         raise TypeError(
             f"accumulate: expected a Ref of {taken} for the monoid {name!r}, got {ref}; "
-            f"{_instead(kind, monoid.name)}{at_source(current_source())}"
+            f"{_instead(kind, monoid.name)}{errors.at_source(trace.current_source())}"
         )
     return monoid
 

@@ -6,91 +6,88 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ds
-from fiveloop.core.engine import whole_indexer
-from fiveloop.core.extend import (
-    Aval,
-    Pass,
-    TypeRules,
-    bind1,
-    define_type,
-    mutated_positions,
-    register_pass,
-    zeros_of,
-)
-from fiveloop.state.api import addupdate, get_item, new_ref, set_item
-from fiveloop.state.avals import AbstractRef
-from fiveloop.state.discharge.engine import discharge_jaxpr, jaxpr_holds_state
-from fiveloop.state.primitives.common import IndexParams, addupdate_p, get_p
-from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
-from fiveloop.state.refs import ACCESS, EagerRef, Ref
-from fiveloop.state.views import At, reshape, transpose
+from fiveloop.core import Jaxpr, Value, indexer, ir, passes, rules, trace, transforms
+from fiveloop.state import api, avals, discharge, primitives, refs, views
 
 
 def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
     """All Refs as values; the final contents of those that change are appended to the results."""
-    which = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
-    changed = mutated_positions(jaxpr.effects)
+    which = [isinstance(a, avals.AbstractRef) for a in jaxpr.in_avals]
+    changed = ir.mutated_positions(jaxpr.effects)
     results = [w and k in changed for k, w in enumerate(which)]
-    return discharge_jaxpr(jaxpr, which, results, once=True)
+    return discharge.discharge_jaxpr(jaxpr, which, results, once=True)
 
 
-def _zeros(aval: Aval) -> Value:
-    assert isinstance(aval, AbstractRef), "unreachable: these are the rules of Refs"
-    return bind1(new_ref_p, zeros_of(aval.inner), params=NewRefParams(holds_tangent=True))
+def _zeros(aval: ir.Aval) -> Value:
+    assert isinstance(aval, avals.AbstractRef), "unreachable: these are the rules of Refs"
+    return trace.bind1(
+        primitives.new_ref_p,
+        transforms.zeros_of(aval.inner),
+        params=primitives.NewRefParams(holds_tangent=True),
+    )
 
 
 def _add(x: Value, y: Value) -> Value:
-    contents = bind1(get_p, y, params=IndexParams(whole_indexer(y.shape)))
-    bind1(addupdate_p, x, contents, params=IndexParams(whole_indexer(x.shape)))
+    contents = trace.bind1(
+        primitives.get_p, y, params=primitives.IndexParams(indexer.whole_indexer(y.shape))
+    )
+    trace.bind1(
+        primitives.addupdate_p,
+        x,
+        contents,
+        params=primitives.IndexParams(indexer.whole_indexer(x.shape)),
+    )
     return x
 
 
 def _accumulate(ref: Value, x: Value, spans: Sequence[tuple[Any, int, int]] | None = None) -> None:
-    addupdate(ref, ... if spans is None else tuple(ds(*span) for span in spans), x)
+    api.addupdate(ref, ... if spans is None else tuple(indexer.ds(*span) for span in spans), x)
 
 
 def _accumulated(ref: Value) -> Value:
-    return bind1(freeze_p, ref)
+    return trace.bind1(primitives.freeze_p, ref)
 
 
 def _buffer(ref: Any) -> Any:
     return ref.contents().buffer
 
 
-def _own_buffer(ref: EagerRef) -> Any:
+def _own_buffer(ref: refs.EagerRef) -> Any:
     return ref.own_array().buffer
 
 
-def _write_back(ref: EagerRef, contents: Value) -> None:
+def _write_back(ref: refs.EagerRef, contents: Value) -> None:
     ref.write_back(contents)
 
 
-define_type(
-    AbstractRef,
-    TypeRules(
+rules.define_type(
+    avals.AbstractRef,
+    rules.TypeRules(
         zeros=_zeros,
         add=_add,
-        getitem=get_item,
-        setitem=set_item,
+        getitem=api.get_item,
+        setitem=api.set_item,
         buffer=_buffer,
         own_buffer=_own_buffer,
         write_back=_write_back,
         turn=attrgetter("turn"),
         new_accumulator=_zeros,
         accumulated=_accumulated,
-        holding=new_ref,
+        holding=api.new_ref,
         accumulate=_accumulate,
         methods={
-            "at": At,
-            "reshape": reshape,
-            "transpose": transpose,
-            **{name: getattr(Ref, name) for name in ACCESS},
+            "at": views.At,
+            "reshape": views.reshape,
+            "transpose": views.transpose,
+            **{name: getattr(refs.Ref, name) for name in refs.ACCESS},
         },
     ),
 )
-register_pass(
-    Pass(
-        "discharge", after=("dce", "plan", "handle"), applies=jaxpr_holds_state, run=_discharge_all
+passes.register_pass(
+    passes.Pass(
+        "discharge",
+        after=("dce", "plan", "handle"),
+        applies=discharge.jaxpr_holds_state,
+        run=_discharge_all,
     )
 )

@@ -6,21 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiveloop.core import ArrayLike, Value
-from fiveloop.core.engine import (
-    Fixed,
-    InplaceNote,
-    Turn,
-    copied,
-    current_source,
-    has_nan,
-    note_change,
-    note_sharer,
-    setter,
-)
-from fiveloop.core.extend import Aval, Source, convert, to_array
-from fiveloop.state.avals import AbstractRef
-from fiveloop.state.errors import frozen, lost
+from fiveloop.core import ArrayLike, Value, fixed, ir, prims, sharing, trace
+from fiveloop.core.array import InplaceNote, copied, to_array
+from fiveloop.state import avals, errors
 
 if TYPE_CHECKING:
     from fiveloop.state.views import At
@@ -30,14 +18,14 @@ class _RefType(type):
     def __instancecheck__(cls, x: object) -> bool:
         if cls is not Ref:
             return super().__instancecheck__(x)
-        return isinstance(x, Value) and isinstance(x.aval, AbstractRef)
+        return isinstance(x, Value) and isinstance(x.aval, avals.AbstractRef)
 
 
 ACCESS: dict[str, Callable[..., Any]] = {}
 """The functions behind the methods of Refs, filled in by `api`."""
 
 
-class Ref(Fixed, metaclass=_RefType):
+class Ref(fixed.Fixed, metaclass=_RefType):
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[i] += x` accumulates, `ref[...]` reads all.
 
     Made by `new_ref`; `ref.at[i]` is a part of it, `ref.T`, `ref.transpose(axes)` and `ref.reshape(shape)` are all of
@@ -90,16 +78,16 @@ class EagerRef(Ref):
 
     def __init__(self, init: Value, differentiable: bool = True) -> None:
         # What a Ref holds is of its type, also if it came as a Python number.
-        self._array = to_array(convert(init, init.dtype))
+        self._array = to_array(prims.convert(init, init.dtype))
         self._is_shared = True
-        note_sharer(self)
-        self._aval = AbstractRef(init.aval, differentiable)
-        self._frozen_at: Source | str | None = None
+        sharing.note_sharer(self)
+        self._aval = avals.AbstractRef(init.aval, differentiable)
+        self._frozen_at: ir.Source | str | None = None
         self._note = None
-        self.turn = Turn()
+        self.turn = sharing.Turn()
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self._aval
 
     @property
@@ -111,9 +99,9 @@ class EagerRef(Ref):
     def contents(self) -> Any:
         """The same for whose turn it is."""
         if self._frozen_at is not None:
-            raise frozen(self._aval, self._frozen_at)
+            raise errors.frozen(self._aval, self._frozen_at)
         if self._array.buffer.is_deleted():
-            raise lost(self._aval)
+            raise errors.lost(self._aval)
         return self._array
 
     def share(self) -> Value:
@@ -122,7 +110,7 @@ class EagerRef(Ref):
             out: Value = self.contents()
             if not self._is_shared:
                 self._is_shared = True
-                note_sharer(self)
+                sharing.note_sharer(self)
         return out
 
     def shares(self, buffer: object) -> bool:
@@ -142,7 +130,7 @@ class EagerRef(Ref):
     def own_array(self) -> Any:
         """What the Ref holds, in memory that nobody else has, so that it may be updated in place."""
         array = self.contents()
-        note_change(lambda: _Change(self, self.share()))
+        trace.note_change(lambda: _Change(self, self.share()))
         if self.is_shared:
             _set_array(self, copied(array))
             _set_is_shared(self, False)
@@ -151,20 +139,20 @@ class EagerRef(Ref):
     def write_back(self, new: Value, *, shared: bool = False) -> None:
         """Replace what the Ref holds."""
         if self._frozen_at is not None:
-            raise frozen(self._aval, self._frozen_at)
+            raise errors.frozen(self._aval, self._frozen_at)
         _set_array(self, to_array(new))
         _set_is_shared(self, shared)
         if self._note is not None:
             self._note = self._note.handed_on(self)
         if shared:
-            note_sharer(self)
+            sharing.note_sharer(self)
 
     def end(self) -> Value:
         """What the Ref holds; it cannot be used any more."""
         with self.turn:
             self.turn.claim()
             out: Value = self.contents()
-            self._frozen_at = current_source() or "an unknown place"
+            self._frozen_at = trace.current_source() or "an unknown place"
         return out
 
     def __copy__(self) -> EagerRef:
@@ -182,7 +170,7 @@ class EagerRef(Ref):
             return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
 
 
-_set_array, _set_is_shared = setter(EagerRef, "_array"), setter(EagerRef, "_is_shared")
+_set_array, _set_is_shared = fixed.setter(EagerRef, "_array"), fixed.setter(EagerRef, "_is_shared")
 
 
 @dataclass(frozen=True)
@@ -193,11 +181,11 @@ class FrozenNote:
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """Refused: the Ref is at its end."""
-        raise frozen(value.aval, self.where)
+        raise errors.frozen(value.aval, self.where)
 
     def handed_on(self, value: Value) -> InplaceNote:
         """Refused: the Ref is at its end."""
-        raise frozen(value.aval, self.where)
+        raise errors.frozen(value.aval, self.where)
 
 
 class _Change:
@@ -213,4 +201,4 @@ class _Change:
 
     def has_new_nan(self) -> bool:
         """Whether the Ref holds a nan, and held none."""
-        return has_nan(self.ref.array) and not has_nan(self.before)
+        return trace.has_nan(self.ref.array) and not trace.has_nan(self.before)

@@ -7,32 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fiveloop.core import Value, is_concrete
-from fiveloop.core.engine import (
-    Indexer,
-    Layout,
-    Normal,
-    View,
-    at_source,
-    base_of,
-    before_layouts,
-    cast_for_write,
-    compose,
-    composes_alike,
-    current_source,
-    full,
-    has_mask,
-    masked_place,
-    normalize,
-    reshaped,
-    take,
-    transposed,
-    whole_indexer,
-)
-from fiveloop.core.extend import Aval, ShapedArray, broadcast_in_dim, select
-from fiveloop.state.avals import AbstractRef
-from fiveloop.state.monoids import Monoid
-from fiveloop.state.refs import EagerRef, FrozenNote, Ref
+from fiveloop.core import Value, index_masks, index_parse, indexing, ir, prims, trace, views
+from fiveloop.core.errors import at_source
+from fiveloop.core.index_compose import compose, composes_alike
+from fiveloop.core.index_layout import Layout, before_layouts, reshaped, transposed
+from fiveloop.core.indexer import Indexer, whole_indexer
+from fiveloop.state import avals, refs
 
 _INSTEAD = {
     "add": "ref[index] += x",
@@ -41,7 +21,7 @@ _INSTEAD = {
 """What is written for the methods of `x.at[index]` of an array."""
 
 
-class RefView(View, Ref):
+class RefView(views.View, refs.Ref):
     """A part of a Ref. It is a Ref: what is written to it is written to the Ref that it is a part of."""
 
     __slots__ = ("_aval",)
@@ -58,10 +38,10 @@ class RefView(View, Ref):
         # In a tree of types the base is a type itself, that of a cotangent too.
         kind = getattr(outer, "aval", outer)
         differentiated = getattr(kind, "differentiated", True)
-        self._aval = AbstractRef(ShapedArray(shape, outer.dtype), differentiated)
+        self._aval = avals.AbstractRef(ir.ShapedArray(shape, outer.dtype), differentiated)
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         return self._aval
 
     def own_array(self) -> None:
@@ -80,7 +60,7 @@ class RefView(View, Ref):
                 return super().__getattr__(name)
             raise AttributeError(
                 f"a part of a Ref, `ref.at[index]`, has no attribute {name!r}: write `{_INSTEAD[name]}`"
-                f"{at_source(current_source())}",
+                f"{at_source(trace.current_source())}",
                 name=name,
                 obj=self,
             )
@@ -88,7 +68,7 @@ class RefView(View, Ref):
     def __iadd__(self, x: Any) -> NoReturn:
         raise TypeError(
             f"a Ref of type {self.aval} is no number to add to: write `ref[index] += x`, or, on a part, `part[...] += "
-            f"x`{at_source(current_source())}"
+            f"x`{at_source(trace.current_source())}"
         )
 
     def __repr__(self) -> str:
@@ -104,38 +84,38 @@ class At:
     def __init__(self, ref: Value) -> None:
         self._ref = ref
 
-    def __getitem__(self, index: Any) -> Ref:
+    def __getitem__(self, index: Any) -> refs.Ref:
         _check_known(self._ref, index)
         ref = self._ref
-        _check_alive(base_of(ref))
-        inner = normalize(ref.shape, index)
-        if not isinstance(ref, View) or not _is_one_index(ref, inner[0]):
+        _check_alive(views.base_of(ref))
+        inner = index_parse.normalize(ref.shape, index)
+        if not isinstance(ref, views.View) or not _is_one_index(ref, inner[0]):
             return RefView(ref, *inner)
         return RefView(ref.outer, *_before(ref, *inner))
 
     def __setitem__(self, index: Any, x: Any) -> NoReturn:
         raise TypeError(
             f"`ref.at` names parts of a Ref of type {self._ref.aval}, and is not written: write `ref[index] = x`"
-            f"{at_source(current_source())}"
+            f"{at_source(trace.current_source())}"
         )
 
 
 def _check_known(ref: Value, index: Any) -> None:
     """Raise if an index has a mask that is known only at run time: the size of a part is static."""
-    place = masked_place(ref.shape, index) if has_mask(index) else None
-    if place is not None and not is_concrete(place.mask):
+    place = index_masks.masked_place(ref.shape, index) if index_masks.has_mask(index) else None
+    if place is not None and not trace.is_concrete(place.mask):
         raise TypeError(
             f"`ref.at[mask]`: expected a mask whose elements are known to name a part of {ref.aval}, got the traced "
             f"mask {place.mask!r}: the size of a part must be static; write at the mask, `ref[mask] = x` or "
-            f"`ref[mask] += x`{at_source(current_source())}"
+            f"`ref[mask] += x`{at_source(trace.current_source())}"
         )
 
 
 def _check_alive(base: Value) -> None:
     """Raise if a Ref has been frozen."""
-    if isinstance(base, EagerRef):
+    if isinstance(base, refs.EagerRef):
         _ = base.array
-    elif isinstance(base._note, FrozenNote):
+    elif isinstance(base._note, refs.FrozenNote):
         base._note.handed_on(base)
 
 
@@ -151,10 +131,10 @@ def transpose(ref: Value, axes: Any = None) -> Value:
 
 def _laid(ref: Value, layout: Layout) -> Value:
     """A view of all of a Ref in another layout; the Ref itself if that changes nothing."""
-    _check_alive(base_of(ref))
+    _check_alive(views.base_of(ref))
     if layout.is_plain:
         return ref
-    if isinstance(ref, View):
+    if isinstance(ref, views.View):
         return RefView(ref.outer, ref.indexer, ref.operands, (*ref.layouts, layout))
     return RefView(ref, whole_indexer(ref.shape), (), (layout,))
 
@@ -166,14 +146,14 @@ def through(
 
     If it `drops`, what lies outside of a part lies outside of the Ref, too.
     """
-    if not isinstance(ref, View):
+    if not isinstance(ref, views.View):
         return ref, index, ()
-    indexer, operands = normalize(ref.shape, index)
+    indexer, operands = index_parse.normalize(ref.shape, index)
     layouts: tuple[Layout, ...] = ()
-    while isinstance(ref, View):
+    while isinstance(ref, views.View):
         indexer, operands, left = _before(ref, indexer, operands, drops)
         ref, layouts = ref.outer, (*left, *layouts)
-    return ref, Normal(indexer, operands), layouts
+    return ref, index_parse.Normal(indexer, operands), layouts
 
 
 def laid(x: Value, layouts: Sequence[Layout]) -> Value:
@@ -183,25 +163,27 @@ def laid(x: Value, layouts: Sequence[Layout]) -> Value:
     return x
 
 
-def written(ref: Value, index: Any, x: Any, monoid: Monoid | None = None) -> tuple[Value, Any, Any]:
+def written(
+    ref: Value, index: Any, x: Any, monoid: prims.Monoid | None = None
+) -> tuple[Value, Any, Any]:
     """As `through`, for a value that is to be written there, or combined by a monoid; the value in no layout."""
-    if not isinstance(ref, View):
+    if not isinstance(ref, views.View):
         return ref, index, x
-    indexer, operands = normalize(ref.shape, index)
-    while isinstance(ref, View):
+    indexer, operands = index_parse.normalize(ref.shape, index)
+    while isinstance(ref, views.View):
         has_axes = bool(ref.outer.shape) and all(layout.old for layout in ref.layouts)
         if not has_axes and indexer.dynamic_axes:
             x = _where_inside(ref, indexer, operands, x, monoid)
         indexer, operands, left = _before(ref, indexer, operands, drops=has_axes)
         if left:
-            x = cast_for_write(ShapedArray((), ref.dtype), left[-1].new, x)
+            x = indexing.cast_for_write(ir.ShapedArray((), ref.dtype), left[-1].new, x)
         for layout in reversed(left):
             x = layout.undone(x)
         ref = ref.outer
-    return ref, Normal(indexer, operands), x
+    return ref, index_parse.Normal(indexer, operands), x
 
 
-def _is_one_index(view: View, indexer: Indexer) -> bool:
+def _is_one_index(view: views.View, indexer: Indexer) -> bool:
     """Whether an index into a view is, for reads and writes, one index into what that is a part of."""
     if view.layouts:
         return not indexer.dynamic_axes
@@ -209,7 +191,7 @@ def _is_one_index(view: View, indexer: Indexer) -> bool:
 
 
 def _before(
-    view: View, indexer: Indexer, operands: Sequence[Value], drops: bool = False
+    view: views.View, indexer: Indexer, operands: Sequence[Value], drops: bool = False
 ) -> tuple[Indexer, list[Value], tuple[Layout, ...]]:
     """An index into a view as one into what that is a part of, and the layouts of what is there."""
     if indexer == whole_indexer(view.shape):
@@ -220,14 +202,18 @@ def _before(
 
 
 def _where_inside(
-    ref: View, indexer: Indexer, operands: Sequence[Value], x: Any, monoid: Monoid | None
+    ref: views.View,
+    indexer: Indexer,
+    operands: Sequence[Value],
+    x: Any,
+    monoid: prims.Monoid | None,
 ) -> Value:
     """What to write to the only element of a view, where an index that is known at run time may be out of bounds."""
-    inside = take(full(ref.shape, True, np.bool_), indexer.dropping(), operands)
-    x = cast_for_write(ShapedArray((), ref.dtype), indexer.result_shape, x)
+    inside = indexing.take(prims.full(ref.shape, True, np.bool_), indexer.dropping(), operands)
+    x = indexing.cast_for_write(ir.ShapedArray((), ref.dtype), indexer.result_shape, x)
     if monoid is not None:
-        return select(inside, x, monoid.nothing(x.aval))
+        return prims.select(inside, x, monoid.nothing(x.aval))
     # One of those that are inside stays, if there are any.
     held, flat = ref[...].reshape(()), inside.reshape(-1)
-    stays = select(flat.any(), x.reshape(-1)[flat.argmax()], held) if flat.size else held
-    return select(inside, x, broadcast_in_dim(stays, x.shape, ()))
+    stays = prims.select(flat.any(), x.reshape(-1)[flat.argmax()], held) if flat.size else held
+    return prims.select(inside, x, prims.broadcast_in_dim(stays, x.shape, ()))

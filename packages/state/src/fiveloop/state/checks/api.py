@@ -8,47 +8,29 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Jaxpr, Value
-from fiveloop.core.engine import (
-    FlatFunction,
-    argument_naming,
-    at_source,
-    boundary,
-    current_source,
-    flatten_arguments,
-    function_name,
-    guarded,
-    refuse_closed_over,
-    stage_call,
-)
-from fiveloop.core.extend import (
-    ClosedCallParams,
-    as_value,
-    bind,
-    bind1,
-    check_callable,
-    closed_call_p,
-)
+from fiveloop.core import ArrayLike, Jaxpr, Value, array, trace
+from fiveloop.core.api import flat_function, flatten, staging
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.errors import at_source
+from fiveloop.state import handlers, primitives
+from fiveloop.state.checks import error_value, insert
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
-from fiveloop.state.checks.error_value import ErrorValue
-from fiveloop.state.checks.insert import INSERTED, KINDS, USER, Checks, insert_checks
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.handlers import thread_effect
-from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-user_checks: Checks = frozenset([USER])
-index_checks: Checks = frozenset(["index"])
-nan_checks: Checks = frozenset(["nan"])
-div_checks: Checks = frozenset(["div"])
-float_checks: Checks = nan_checks | div_checks
-all_checks: Checks = KINDS
+user_checks: insert.Checks = frozenset([insert.USER])
+index_checks: insert.Checks = frozenset(["index"])
+nan_checks: insert.Checks = frozenset(["nan"])
+div_checks: insert.Checks = frozenset(["div"])
+float_checks: insert.Checks = nan_checks | div_checks
+all_checks: insert.Checks = insert.KINDS
 
 
-@boundary
+@trace.boundary
 def check(
     pred: ArrayLike, message: str, *format_args: ArrayLike, **format_kwargs: ArrayLike
 ) -> None:
@@ -71,16 +53,16 @@ def check(
     ...
     fiveloop.state.checks.site.CheckError: no root of -4.0...
     """
-    where = current_source()
-    holds = as_value(pred, "check: pred")
+    where = trace.current_source()
+    holds = array.as_value(pred, "check: pred")
     if holds.dtype.kind != "b" or holds.ndim:
         raise TypeError(
             f"check: pred must be one bool, got {holds.aval}; compare, and reduce with `.all()`{at_source(where)}"
         )
     if not isinstance(message, str):
         raise TypeError(f"check: message must be a string, got {message!r}{at_source(where)}")
-    values = [as_value(x, "check: a value of the message") for x in format_args]
-    values += [as_value(x, f"check: {name}") for name, x in format_kwargs.items()]
+    values = [array.as_value(x, "check: a value of the message") for x in format_args]
+    values += [array.as_value(x, f"check: {name}") for name, x in format_kwargs.items()]
     source = None if where is None else str(where)
     site = CheckSite(message, tuple(x.aval.strong() for x in values), tuple(format_kwargs), source)  # type: ignore[misc]  # values are arrays
     try:
@@ -90,10 +72,10 @@ def check(
             f"check: the message {message!r} cannot be formatted with values of types {[x.aval for x in values]} "
             f"({type(error).__name__}: {error}); give one for each pair of braces{at_source(where)}"
         ) from None
-    bind(check_p, holds, *values, params=CheckParams(site))
+    trace.bind(check_p, holds, *values, params=CheckParams(site))
 
 
-def checked(fun: Callable[P, R], errors: Checks = KINDS) -> Callable[P, R]:
+def checked(fun: Callable[P, R], errors: insert.Checks = insert.KINDS) -> Callable[P, R]:
     """`fun`, in which the library checks indices, divisors and results: `errors` says which.
 
     What fails raises as a user's `check` does.
@@ -104,22 +86,22 @@ def checked(fun: Callable[P, R], errors: Checks = KINDS) -> Callable[P, R]:
     fiveloop.state.checks.site.CheckError: index 5 is out of bounds for an axis of size 3...
     """
     kinds = _kinds("checked", errors)
-    check_callable("checked", fun)
+    flatten.check_callable("checked", fun)
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         jaxpr, operands, flat = _traced("checked", fun, args, kwargs, kinds)
-        params = ClosedCallParams(jaxpr, function_name(fun))
-        out: R = flat.unflatten(bind(closed_call_p, *operands, params=params))
+        params = ClosedCallParams(jaxpr, flatten.function_name(fun))
+        out: R = flat.unflatten(trace.bind(closed_call_p, *operands, params=params))
         return out
 
     return call
 
 
 def checkify(
-    fun: Callable[P, R], errors: Checks = user_checks
-) -> Callable[P, tuple[ErrorValue, R]]:
+    fun: Callable[P, R], errors: insert.Checks = user_checks
+) -> Callable[P, tuple[error_value.ErrorValue, R]]:
     """A function that gives the first check that has failed in `fun`, as a value, and what `fun` gives.
 
     `errors` is a set of kinds, joined with `|`: `user_checks`, `index_checks`, `nan_checks`, `div_checks`,
@@ -131,43 +113,47 @@ def checkify(
     (True, Array(inf, dtype=float32, weak_type=True))
     """
     kinds = _kinds("checkify", errors)
-    check_callable("checkify", fun)
-    effect = CheckEffect if USER in kinds else InsertedCheckEffect
+    flatten.check_callable("checkify", fun)
+    effect = CheckEffect if insert.USER in kinds else InsertedCheckEffect
 
     @wraps(fun)
-    @guarded
-    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[ErrorValue, R]:
+    @trace.guarded
+    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[error_value.ErrorValue, R]:
         jaxpr, operands, flat = _traced("checkify", fun, args, kwargs, kinds)
         record = effect.initial([e for e in jaxpr.effects if isinstance(e, effect)])
-        threaded = thread_effect(jaxpr, effect, record.aval)
-        ref = bind1(new_ref_p, record, params=NewRefParams())
-        params = ClosedCallParams(threaded, function_name(fun))
-        outs = bind(closed_call_p, ref, *operands, params=params)
-        return ErrorValue(bind1(freeze_p, ref)), flat.unflatten(outs)
+        threaded = handlers.thread_effect(jaxpr, effect, record.aval)
+        ref = trace.bind1(primitives.new_ref_p, record, params=primitives.NewRefParams())
+        params = ClosedCallParams(threaded, flatten.function_name(fun))
+        outs = trace.bind(closed_call_p, ref, *operands, params=params)
+        return error_value.ErrorValue(trace.bind1(primitives.freeze_p, ref)), flat.unflatten(outs)
 
     return call
 
 
 def _traced(
-    what: str, fun: Callable[..., Any], args: Any, kwargs: Any, kinds: Checks
-) -> tuple[Jaxpr, list[Value], FlatFunction]:
+    what: str, fun: Callable[..., Any], args: Any, kwargs: Any, kinds: insert.Checks
+) -> tuple[Jaxpr, list[Value], flat_function.FlatFunction]:
     """A function's jaxpr with checks in it, its operands, and how its results are put together."""
-    naming = argument_naming(what, fun)
+    naming = flatten.argument_naming(what, fun)
     values, tree = flatten_arguments((args, kwargs), naming)
-    with INSERTED.to(kinds - {USER}):
-        staged, flat = stage_call(fun, values, tree)
+    with insert.INSERTED.to(kinds - {insert.USER}):
+        staged, flat = staging.stage_call(fun, values, tree)
     refuse_closed_over(naming, staged.captured, values, tree)
-    return insert_checks(staged.jaxpr, kinds - {USER}), [*staged.captured, *values], flat
+    return (
+        insert.insert_checks(staged.jaxpr, kinds - {insert.USER}),
+        [*staged.captured, *values],
+        flat,
+    )
 
 
-def _kinds(what: str, errors: Any) -> Checks:
+def _kinds(what: str, errors: Any) -> insert.Checks:
     if (
         not isinstance(errors, Collection)
         or isinstance(errors, str)
-        or not KINDS.issuperset(errors)
+        or not insert.KINDS.issuperset(errors)
     ):
         raise TypeError(
             f"{what}: errors must be a set of kinds of checks, got {errors!r}; join `user_checks`, `index_checks`, "
-            f"`nan_checks` and `div_checks` with `|`, or use `all_checks`{at_source(current_source())}"
+            f"`nan_checks` and `div_checks` with `|`, or use `all_checks`{at_source(trace.current_source())}"
         )
     return frozenset(errors)

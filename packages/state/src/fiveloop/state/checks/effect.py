@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core import Value
-from fiveloop.core.engine import equal
-from fiveloop.core.extend import Concrete, bitwise_and, select
+from fiveloop.core import Value, array, prims
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError, Words
 from fiveloop.state.handlers import HandledEffect
@@ -56,8 +54,8 @@ def _placing(
     before = ref[0]
     outs = step()
     after = ref[...]
-    is_new = bitwise_and(equal(before, 0), after[0] != 0)
-    ref[...] = select(is_new, place(after), after)
+    is_new = prims.bitwise_and(prims.equal(before, 0), after[0] != 0)
+    ref[...] = prims.select(is_new, place(after), after)
     return outs
 
 
@@ -139,7 +137,7 @@ def _tell_with(error: BaseException, failed: CheckError | None) -> None:
 
 def _words(record: Value) -> Words:
     """What a record holds; this waits for it."""
-    assert isinstance(record, Concrete), "unreachable: programs return arrays"
+    assert isinstance(record, array.Concrete), "unreachable: programs return arrays"
     return record.numpy()
 
 

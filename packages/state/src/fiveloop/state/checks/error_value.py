@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Tracer, Value, register_node
+from fiveloop.core import Value, pytree, trace
 from fiveloop.state.checks.record import error_in
 from fiveloop.state.checks.site import CheckError
 
@@ -50,9 +50,11 @@ class ErrorValue:
         return ErrorValue(self.record[lane])
 
     def __repr__(self) -> str:
-        return f"ErrorValue({self.record if isinstance(self.record, Tracer) else self.get()!r})"
+        return (
+            f"ErrorValue({self.record if isinstance(self.record, trace.Tracer) else self.get()!r})"
+        )
 
 
-register_node(
+pytree.register_node(
     ErrorValue, lambda error: ((error.record,), None), lambda _, xs: ErrorValue(*xs), ["record"]
 )

@@ -5,42 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import (
-    Environment,
-    Indexer,
-    Setting,
-    Span,
-    bind_eqn,
-    bitwise_not,
-    bitwise_or,
-    by_element_rules,
-    keep_source,
-    resolve_index_p,
-)
-from fiveloop.core.extend import (
-    Eqn,
-    RuleTable,
-    ShapedArray,
-    Source,
-    bind,
-    bind1,
-    bitwise_and,
-    jaxprs_in,
-    stage_closed,
-    with_jaxprs,
-)
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives.special import integer_pow_p
+from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms
+from fiveloop.core.indexer import Indexer, Span
+from fiveloop.core.rules import RuleTable, by_element_rules
+from fiveloop.state import discharge, primitives
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.discharge.phases import names_each_once
-from fiveloop.state.primitives.common import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
-from fiveloop.state.primitives.lifetime import freeze_p
 
 Checks = frozenset[str]
 USER = "user"
-INSERTED: Setting[Checks] = Setting("checks that are inserted", frozenset())
+INSERTED: trace.Setting[Checks] = trace.Setting("checks that are inserted", frozenset())
 """The kinds of the checks that will be inserted into what is traced."""
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 
@@ -48,13 +22,13 @@ KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 class Check(Protocol):
     """Binds checks of an equation's operands, before it runs."""
 
-    def __call__(self, eqn: Eqn, operands: Sequence[Value], /) -> None: ...
+    def __call__(self, eqn: ir.Eqn, operands: Sequence[Value], /) -> None: ...
 
 
 class NanCheck(Protocol):
     """Runs an equation, and binds a check that it makes no nan."""
 
-    def __call__(self, eqn: Eqn, operands: Sequence[Value], /) -> list[Value]: ...
+    def __call__(self, eqn: ir.Eqn, operands: Sequence[Value], /) -> list[Value]: ...
 
 
 index_check_rules: RuleTable[Check] = RuleTable(
@@ -91,25 +65,25 @@ def insert_for_lanes(jaxpr: Jaxpr) -> Jaxpr:
 
 def _insert(jaxpr: Jaxpr, kinds: Checks, last: bool) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
-        env = Environment[Value](zip(jaxpr.invars, args, strict=True))
-        with keep_source() as set_source:
+        env = ir.Environment[Value](zip(jaxpr.invars, args, strict=True))
+        with trace.keep_source() as set_source:
             mark = lambda source: set_source(_marked(source, kinds))
             step = lambda eqn, operands: _step(eqn, operands, kinds, last)
             env.run(jaxpr.eqns, step, mark if last else set_source)
         return [env.read(a) for a in jaxpr.outvars]
 
-    return stage_closed(run, jaxpr.in_avals, jaxpr.name)
+    return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
 
-def _marked(source: Source | None, kinds: Checks) -> Source | None:
+def _marked(source: ir.Source | None, kinds: Checks) -> ir.Source | None:
     """A line of whose operations these kinds of checks have been inserted."""
     return source and source._replace(marks=source.marks | kinds)
 
 
-def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> list[Value]:
-    if jaxprs_in(eqn.params):
-        params = with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds, last=last))
-        return bind(eqn.primitive, *operands, params=params)
+def _step(eqn: ir.Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> list[Value]:
+    if ir.jaxprs_in(eqn.params):
+        params = ir.with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds, last=last))
+        return trace.bind(eqn.primitive, *operands, params=params)
     if eqn.source is not None:
         kinds = kinds - eqn.source.marks
     for kind, rules in (("index", index_check_rules), ("div", division_check_rules)):
@@ -117,39 +91,39 @@ def _step(eqn: Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> lis
         if check is not None and kind in kinds:
             check(eqn, operands)
     if "nan" not in kinds:
-        return bind_eqn(eqn, operands)
+        return transforms.bind_eqn(eqn, operands)
     return (nan_check_rules.find(eqn.primitive) or _bind_without_nan)(eqn, operands)
 
 
-def _check(eqn: Eqn, holds: Value, message: str, *values: Value) -> None:
-    avals = tuple(x.aval for x in values if isinstance(x.aval, ShapedArray))
+def _check(eqn: ir.Eqn, holds: Value, message: str, *values: Value) -> None:
+    avals = tuple(x.aval for x in values if isinstance(x.aval, ir.ShapedArray))
     site = CheckSite(message, avals, source=None if eqn.source is None else str(eqn.source))
-    bind(check_p, holds.all(), *values, params=CheckParams(site, inserted=True))
+    trace.bind(check_p, holds.all(), *values, params=CheckParams(site, inserted=True))
 
 
 # indices
 
 
-def _check_resolved(eqn: Eqn, operands: Sequence[Value]) -> None:
+def _check_resolved(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     if eqn.params.size:
         window = 1 if eqn.params.window is None else eqn.params.window
         _check_index(eqn, operands[0], eqn.params.size, window, "an axis")
 
 
-def _check_read(eqn: Eqn, operands: Sequence[Value]) -> None:
+def _check_read(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     ref, *index = operands
     for (axis, extent), i in zip(_extents(eqn.params.indexer), index, strict=True):
         _check_index(eqn, i, ref.shape[axis], extent, f"axis {axis}")
 
 
-def _check_write(eqn: Eqn, operands: Sequence[Value]) -> None:
+def _check_write(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     ref, _, *index = operands
     _check_read(eqn, [ref, *index])
 
 
-index_check_rules.define(resolve_index_p, _check_resolved)
-index_check_rules.define(get_p, _check_read)
-for _writing in (swap_p, addupdate_p, accumulate_p):
+index_check_rules.define(prims.resolve_index_p, _check_resolved)
+index_check_rules.define(primitives.get_p, _check_read)
+for _writing in (primitives.swap_p, primitives.addupdate_p, primitives.accumulate_p):
     index_check_rules.define(_writing, _check_write)
 
 
@@ -160,11 +134,11 @@ def _extents(indexer: Indexer) -> Iterator[tuple[int, Any]]:
         yield axis, entry.extent if isinstance(entry, Span) else 1
 
 
-def _check_index(eqn: Eqn, index: Value, size: Any, extent: Any, axis: str) -> None:
+def _check_index(eqn: ir.Eqn, index: Value, size: Any, extent: Any, axis: str) -> None:
     """Check that a block of a size fits in an axis; a negative index counts from its end."""
     if 0 in index.shape:
         return
-    fits = bitwise_and(index >= -size, index <= size - extent)
+    fits = prims.bitwise_and(index >= -size, index <= size - extent)
     flat = index.reshape(-1)
     offending = flat[fits.reshape(-1).argmin()] if index.ndim else index
     block = f"a block of {extent} at index {{}}" if extent != 1 else "index {}"
@@ -174,40 +148,42 @@ def _check_index(eqn: Eqn, index: Value, size: Any, extent: Any, axis: str) -> N
 # divisions
 
 
-def _check_divisor(eqn: Eqn, operands: Sequence[Value]) -> None:
+def _check_divisor(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     """Check the last operand: what the others are divided by, or the only one."""
     _check(eqn, operands[-1] != 0, f"`{eqn.primitive}` divides by zero")
 
 
-def _check_power(eqn: Eqn, operands: Sequence[Value]) -> None:
+def _check_power(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     """Check that no zero is raised to a negative power."""
     base, exponent = operands
-    _check(eqn, bitwise_or(base != 0, exponent.real >= 0), f"`{eqn.primitive}` divides by zero")
+    _check(
+        eqn, prims.bitwise_or(base != 0, exponent.real >= 0), f"`{eqn.primitive}` divides by zero"
+    )
 
 
-def _check_integer_power(eqn: Eqn, operands: Sequence[Value]) -> None:
+def _check_integer_power(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     if eqn.params.y < 0:
         _check_divisor(eqn, operands)
 
 
 # All that is written with `/`, `//`, `%` or a power consists of these.
-for _dividing in (ew.div, ew.rem, ew.rsqrt):
+for _dividing in (prims.div, prims.rem, prims.rsqrt):
     division_check_rules.define(_dividing.prim, _check_divisor)
-division_check_rules.define(ew.pow.prim, _check_power)
-division_check_rules.define(integer_pow_p, _check_integer_power)
+division_check_rules.define(prims.pow.prim, _check_power)
+division_check_rules.define(prims.integer_pow_p, _check_integer_power)
 
 
 # nans
 
 
-def _bind_without_nan(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
-    outs = bind_eqn(eqn, operands)
+def _bind_without_nan(eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
+    outs = transforms.bind_eqn(eqn, operands)
     for out in outs:
         _check_nan(eqn, operands, out, in_place=eqn.primitive in by_element_rules)
     return outs
 
 
-def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value, in_place: bool) -> None:
+def _check_nan(eqn: ir.Eqn, operands: Sequence[Value], out: Value, in_place: bool) -> None:
     """Check that a primitive makes no nan: none is in a result that is in no operand.
 
     Of one that works `in_place`, element by element, none in the same place; any other may have moved it.
@@ -219,26 +195,30 @@ def _check_nan(eqn: Eqn, operands: Sequence[Value], out: Value, in_place: bool) 
         if _may_hold_nan(x):
             found = x != x
             alike = x.shape == () or (in_place and x.shape == out.shape)
-            made = bitwise_and(made, bitwise_not(found if alike else found.any()))
-    _check(eqn, bitwise_not(made), f"`{eqn.primitive}` made a nan")
+            made = prims.bitwise_and(made, prims.bitwise_not(found if alike else found.any()))
+    _check(eqn, prims.bitwise_not(made), f"`{eqn.primitive}` made a nan")
 
 
-def _accumulate(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+def _accumulate(eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
     """Accumulate, and check that no nan is in the Ref then that was in neither it nor the value."""
     ref, x, *index = operands
-    place = IndexParams(eqn.params.indexer)
-    before = bind1(get_p, ref, *index, params=place)
-    outs = bind_eqn(eqn, operands)
-    after = bind1(get_p, ref, *index, params=place)
-    _check_nan(eqn, [before, x], after, in_place=names_each_once(eqn.params.indexer))
+    place = primitives.IndexParams(eqn.params.indexer)
+    before = trace.bind1(primitives.get_p, ref, *index, params=place)
+    outs = transforms.bind_eqn(eqn, operands)
+    after = trace.bind1(primitives.get_p, ref, *index, params=place)
+    _check_nan(eqn, [before, x], after, in_place=discharge.names_each_once(eqn.params.indexer))
     return outs
 
 
 def _may_hold_nan(x: Value) -> bool:
-    return isinstance(x.aval, ShapedArray) and x.aval.differentiable
+    return isinstance(x.aval, ir.ShapedArray) and x.aval.differentiable
 
 
-for _moving in (get_p, swap_p, freeze_p):  # a nan in what a Ref held was made before
-    nan_check_rules.define(_moving, bind_eqn)
-for _accumulating in (addupdate_p, accumulate_p):
+for _moving in (
+    primitives.get_p,
+    primitives.swap_p,
+    primitives.freeze_p,
+):  # a nan in what a Ref held was made before
+    nan_check_rules.define(_moving, transforms.bind_eqn)
+for _accumulating in (primitives.addupdate_p, primitives.accumulate_p):
     nan_check_rules.define(_accumulating, _accumulate)

@@ -7,27 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fiveloop.core import Value
-from fiveloop.core.engine import bitwise_not, bitwise_or, equal
-from fiveloop.core.extend import (
-    Aval,
-    Effects,
-    Eqn,
-    Names,
-    Primitive,
-    Refusal,
-    Tangent,
-    bind,
-    define,
-    define_printer,
-    move_batch,
-    select,
-)
+from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.state import handlers, predicate
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, are_deferred, report
 from fiveloop.state.checks.record import empty_record, record_aval, record_of
 from fiveloop.state.checks.site import CheckSite
-from fiveloop.state.handlers import Handling, define_handler
-from fiveloop.state.predicate.engine import Guard, define_predicate
 
 
 @dataclass(frozen=True)
@@ -39,10 +23,12 @@ class CheckParams:
     inserted: bool = False
 
 
-check_p: Primitive[CheckParams] = Primitive("check")
+check_p: ir.Primitive[CheckParams] = ir.Primitive("check")
 
 
-def check_abstract_eval(avals: Sequence[Aval], p: CheckParams) -> tuple[list[Aval], Effects]:
+def check_abstract_eval(
+    avals: Sequence[ir.Aval], p: CheckParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """No results; the effect says how many words the values of the message take."""
     pred, *values = avals
     shapes = [pred.shape, *[a.shape[: p.lanes] for a in values]]
@@ -62,63 +48,65 @@ def check_impl(operands: Sequence[Value], p: CheckParams) -> list[Value]:
 
 
 def check_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: CheckParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: CheckParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """Check the values; nothing has a tangent."""
-    return bind(check_p, *primals, params=p), []
+    return trace.bind(check_p, *primals, params=p), []
 
 
 def check_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CheckParams
 ) -> tuple[list[Value], list[int | None]]:
     """Check all lanes at once."""
-    moved = [move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
-    return bind(check_p, *moved, params=replace(p, lanes=p.lanes + 1)), []
+    moved = [transforms.move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
+    return trace.bind(check_p, *moved, params=replace(p, lanes=p.lanes + 1)), []
 
 
 def check_predicate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: CheckParams
+    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: CheckParams
 ) -> list[Value]:
     """Nothing fails where the condition does not hold."""
     holds, *values = operands
-    return bind(check_p, bitwise_or(holds, bitwise_not(pred)), *values, params=p)
+    return trace.bind(check_p, prims.bitwise_or(holds, prims.bitwise_not(pred)), *values, params=p)
 
 
 def check_handler(
-    handling: Handling, ref: Value, operands: Sequence[Value], p: CheckParams
+    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: CheckParams
 ) -> list[Value]:
     """Record a failure if it is the first."""
     record = _record(operands, p, handling.aval)
     before = ref[...]
-    ref[...] = select(equal(before[0], 0), record, before)
+    ref[...] = prims.select(prims.equal(before[0], 0), record, before)
     return []
 
 
-def _record(operands: Sequence[Value], p: CheckParams, aval: Aval) -> Value:
+def _record(operands: Sequence[Value], p: CheckParams, aval: ir.Aval) -> Value:
     """The record of the first lane that fails, or one that tells of nothing."""
     holds, *values = operands
     if 0 in holds.shape:
         return empty_record(aval)
-    fails, lanes = bitwise_not(holds.all()), []
+    fails, lanes = prims.bitwise_not(holds.all()), []
     for k in range(p.lanes):
         lane = holds.all(axis=tuple(range(1, p.lanes - k))).argmin()
         lanes.append(lane)
         holds, *values = [x[lane] for x in (holds, *values)]
-    return select(fails, record_of(p.site, lanes, values, aval), empty_record(aval))
+    return prims.select(fails, record_of(p.site, lanes, values, aval), empty_record(aval))
 
 
-def _print(eqn: Eqn, names: Names) -> str:
+def _print(eqn: ir.Eqn, names: ir.Names) -> str:
     return " ".join([f"{check_p} {eqn.params.site}", *map(names.atom, eqn.invars)])
 
 
-define_printer(check_p, _print)
-define(
+ir.define_printer(check_p, _print)
+rules.define(
     check_p,
     abstract_eval=check_abstract_eval,
-    lower=Refusal("failures are recorded in a Ref; handle the effect first (`thread_effect`)"),
+    lower=rules.Refusal(
+        "failures are recorded in a Ref; handle the effect first (`thread_effect`)"
+    ),
     impl=check_impl,
     jvp=check_jvp,
     batch=check_batch,
 )
-define_handler(check_p, check_handler)
-define_predicate(check_p, check_predicate)
+handlers.define_handler(check_p, check_handler)
+predicate.define_predicate(check_p, check_predicate)

@@ -12,16 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Scalar, Value
-from fiveloop.core.extend import (
-    Aval,
-    ShapedArray,
-    as_value,
-    bitwise_and,
-    concatenate,
-    select,
-    zeros_of,
-)
+from fiveloop.core import Value, array, ir, prims, transforms
 from fiveloop.state.checks.site import CheckError, CheckSite, Words, from_words, num_words, site_of
 
 DEPTH = 4
@@ -31,30 +22,30 @@ HEADER = 1 + 2 * DEPTH
 """The words before those of the values."""
 
 
-def record_aval(width: int) -> ShapedArray:
+def record_aval(width: int) -> ir.ShapedArray:
     """The type of a record whose values take `width` words."""
-    return ShapedArray((HEADER + width,), np.uint64)
+    return ir.ShapedArray((HEADER + width,), np.uint64)
 
 
-def empty_record(aval: Aval) -> Value:
+def empty_record(aval: ir.Aval) -> Value:
     """The record that tells of no failure."""
-    return zeros_of(aval)
+    return transforms.zeros_of(aval)
 
 
 def record_of(
-    site: CheckSite, lanes: Sequence[Value], values: Sequence[Value], aval: Aval
+    site: CheckSite, lanes: Sequence[Value], values: Sequence[Value], aval: ir.Aval
 ) -> Value:
     """The record of a failure at a site, in these lanes, outermost first."""
     told = [_number(lane) for lane in lanes[-DEPTH:]]
-    code = Scalar(np.asarray(site.code, np.uint64)).reshape(1)
+    code = array.Scalar(np.asarray(site.code, np.uint64)).reshape(1)
     places = [_zeros(DEPTH), *told, _zeros(DEPTH - len(told))]
     (size,) = aval.shape
     parts = [code, *places, *map(_words, values), _zeros(size - HEADER - site.num_words)]
-    return concatenate([x for x in parts if x.shape != (0,)], 0)
+    return prims.concatenate([x for x in parts if x.shape != (0,)], 0)
 
 
 def _zeros(count: int) -> Value:
-    return zeros_of(ShapedArray((count,), np.uint64))
+    return transforms.zeros_of(ir.ShapedArray((count,), np.uint64))
 
 
 def _number(k: Value) -> Value:
@@ -67,7 +58,7 @@ def _words(x: Value) -> Value:
     flat = x.reshape(-1)
     kind = x.dtype.kind
     if kind == "c":
-        return concatenate([_words(flat.real), _words(flat.imag)], 0)
+        return prims.concatenate([_words(flat.real), _words(flat.imag)], 0)
     wide = {"b": np.int64, "i": np.int64, "u": np.uint64}.get(kind, np.float64)
     return flat.astype(wide).view(np.uint64)
 
@@ -75,15 +66,17 @@ def _words(x: Value) -> Value:
 def with_step(record: Value, i: Value) -> Value:
     """The record of a failure with the step of one more loop."""
     steps = record[1:_LANES]
-    free = bitwise_and(steps == 0, as_value(np.arange(DEPTH)) == (steps != 0).sum())
-    return concatenate([record[:1], select(free, _number(i), steps), record[_LANES:]], 0)
+    free = prims.bitwise_and(steps == 0, array.as_value(np.arange(DEPTH)) == (steps != 0).sum())
+    return prims.concatenate(
+        [record[:1], prims.select(free, _number(i), steps), record[_LANES:]], 0
+    )
 
 
 def with_lane(record: Value, lane: Value, around: int) -> Value:
     """The record of a failure with the lane of one more batch, around which there are others."""
     at = _LANES + min(around, DEPTH - 1)
     parts = [record[:at], _number(lane), record[at : HEADER - 1], record[HEADER:]]
-    return concatenate([x for x in parts if x.shape != (0,)], 0)
+    return prims.concatenate([x for x in parts if x.shape != (0,)], 0)
 
 
 def error_in(record: Words, lanes: Sequence[int] = ()) -> CheckError | None:

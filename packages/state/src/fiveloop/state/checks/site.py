@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.engine import at_source
-from fiveloop.core.extend import ShapedArray
+from fiveloop.core import errors, ir
 from fiveloop.state.formatting import ArrayFormatter
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -30,7 +29,7 @@ class CheckSite:
     """
 
     message: str
-    avals: tuple[ShapedArray, ...] = ()
+    avals: tuple[ir.ShapedArray, ...] = ()
     names: tuple[str, ...] = ()
     source: str | None = None
 
@@ -58,7 +57,7 @@ class CheckSite:
 
     def error(self, values: Sequence[Any], where: str = "") -> CheckError:
         """The error for values that have failed; `where` says in which step and lane."""
-        return CheckError(f"{self.format(values)}{where}{at_source(self.source)}")
+        return CheckError(f"{self.format(values)}{where}{errors.at_source(self.source)}")
 
 
 _sites: dict[int, CheckSite] = {}
@@ -69,13 +68,13 @@ def site_of(code: int) -> CheckSite:
     return _sites[code]
 
 
-def num_words(aval: ShapedArray) -> int:
+def num_words(aval: ir.ShapedArray) -> int:
     """How many words the elements of an array take."""
     size = int(np.prod(aval.shape, dtype=np.int64))
     return 2 * size if aval.dtype.kind == "c" else size
 
 
-def from_words(words: Words, aval: ShapedArray) -> Any:
+def from_words(words: Words, aval: ir.ShapedArray) -> Any:
     """An array, or a number, from its words."""
     kind = aval.dtype.kind
     if kind == "c":

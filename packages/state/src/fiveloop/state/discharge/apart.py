@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fiveloop.core.extend import Eqn, Var, mutated_positions
+from fiveloop.core import ir
 from fiveloop.state.discharge.table import Cell
 
 
@@ -19,13 +19,13 @@ class Apart:
 
     def __init__(self) -> None:
         self.holds = True
-        self._sources: dict[Var, frozenset[int]] = {}
+        self._sources: dict[ir.Var, frozenset[int]] = {}
 
-    def note(self, eqn: Eqn, inputs: Iterable[Var], operands: Sequence[Any]) -> None:
+    def note(self, eqn: ir.Eqn, inputs: Iterable[ir.Var], operands: Sequence[Any]) -> None:
         """Take note of what an equation reads and writes."""
         sources = frozenset[int]().union(*(self._sources.get(v, ()) for v in inputs))
         cells = [x for x in operands if isinstance(x, Cell)]
-        if mutated_positions(eqn.effects):
+        if ir.mutated_positions(eqn.effects):
             self.holds &= len(cells) == 1 and sources <= {id(cells[0])}
         # To copy a Ref of a single element costs nothing.
         sources |= {id(cell) for cell in cells if cell.changes and cell.contents.shape}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import inlined, replaced
-from fiveloop.core.extend import Atom, Eqn, closed_call_p
+from fiveloop.core import Jaxpr, ir
+from fiveloop.core.closed_call.primitive import closed_call_p
 from fiveloop.state.avals import AbstractRef
 
 
@@ -18,17 +17,17 @@ def with_calls_inlined(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _inlined(jaxpr: Jaxpr) -> Jaxpr:
-    return replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
+    return ir.replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
 
 
-def _takes_refs(eqn: Eqn) -> bool:
+def _takes_refs(eqn: ir.Eqn) -> bool:
     return eqn.primitive is closed_call_p and any(
         isinstance(a.aval, AbstractRef) for a in eqn.invars
     )
 
 
-def _called(eqn: Eqn) -> tuple[list[Eqn], list[Atom]] | None:
+def _called(eqn: ir.Eqn) -> tuple[list[ir.Eqn], list[ir.Atom]] | None:
     """The equations that a call with Refs stands for, and their results."""
     if not _takes_refs(eqn):
         return None
-    return inlined(with_calls_inlined(eqn.params.jaxpr), eqn.invars)
+    return ir.inlined(with_calls_inlined(eqn.params.jaxpr), eqn.invars)

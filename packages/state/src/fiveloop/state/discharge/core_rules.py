@@ -7,37 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import Value
-from fiveloop.core.engine import (
-    AxisScope,
-    CustomRuleParams,
-    Mask,
-    Rule,
-    custom_rule_p,
-    primal_jaxpr,
-    rule_jvp,
-    select_by,
-)
-from fiveloop.core.extend import (
-    ClosedCallParams,
-    Primitive,
-    Tangent,
-    Zero,
-    bind,
-    bind1,
-    closed_call_p,
-    instantiate,
-    mutated_positions,
-    zero_like,
-)
+from fiveloop.core import Value, ir, rules, trace, transforms, util
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.custom_rule import primitive
+from fiveloop.state import primitives
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.discharge.engine import discharge_jaxpr
+from fiveloop.state.discharge import engine
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
-from fiveloop.state.primitives.lifetime import NewRefParams, freeze_p, new_ref_p
 
 
 def call_discharge(
-    prim: Primitive[Any], ctx: DischargeContext, operands: Sequence[Value | Cell], p: Any
+    prim: ir.Primitive[Any], ctx: DischargeContext, operands: Sequence[Value | Cell], p: Any
 ) -> list[Value]:
     """Call the discharged jaxpr, and assign the contents that it changed; for any primitive that calls.
 
@@ -58,25 +38,25 @@ def call_discharge(
       in (b,) }
     """
     which, results = _cells(operands, p)
-    jaxpr = discharge_jaxpr(p.jaxpr, which, results, once=ctx.once)
+    jaxpr = engine.discharge_jaxpr(p.jaxpr, which, results, once=ctx.once)
     return _call(prim, ctx, operands, replace(p, jaxpr=jaxpr), results)
 
 
-def _cells(operands: Sequence[Value | Cell], p: Any) -> tuple[Mask, Mask]:
+def _cells(operands: Sequence[Value | Cell], p: Any) -> tuple[util.Mask, util.Mask]:
     """Which operands are Cells, and which of those change."""
-    changed = mutated_positions(p.jaxpr.effects)
+    changed = ir.mutated_positions(p.jaxpr.effects)
     which = tuple(isinstance(x, Cell) for x in operands)
     return which, tuple(w and k in changed for k, w in enumerate(which))
 
 
 def _call(
-    prim: Primitive[Any],
+    prim: ir.Primitive[Any],
     ctx: DischargeContext,
     operands: Sequence[Value | Cell],
     p: Any,
-    results: Mask,
+    results: util.Mask,
 ) -> list[Value]:
-    outs = bind(prim, *ctx.values(operands), params=p)
+    outs = trace.bind(prim, *ctx.values(operands), params=p)
     num_outs = len(outs) - sum(results)
     cells = [x for x, r in zip(operands, results, strict=True) if r and isinstance(x, Cell)]
     for cell, contents in zip(cells, outs[num_outs:], strict=True):
@@ -85,27 +65,29 @@ def _call(
 
 
 def custom_rule_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: CustomRuleParams
+    ctx: DischargeContext, operands: Sequence[Value | Cell], p: primitive.CustomRuleParams
 ) -> list[Value]:
     """Call the discharged jaxpr, with the rule on contents; what is given by its transpose alone becomes a call."""
     if p.jaxpr is None:
         avals = [AbstractRef(x.contents.aval) if isinstance(x, Cell) else x.aval for x in operands]
-        called = ClosedCallParams(primal_jaxpr(p, avals), p.name)
+        called = ClosedCallParams(primitive.primal_jaxpr(p, avals), p.name)
         return call_discharge(closed_call_p, ctx, operands, called)
     which, results = _cells(operands, p)
     params = replace(
         p,
-        jaxpr=discharge_jaxpr(p.jaxpr, which, results),
+        jaxpr=engine.discharge_jaxpr(p.jaxpr, which, results),
         rule=DischargedRule(p, which, results),
-        scope=AxisScope(p.axes, p.axes),
+        scope=trace.AxisScope(p.axes, p.axes),
     )
-    return _call(custom_rule_p, ctx, operands, params, results)
+    return _call(primitive.custom_rule_p, ctx, operands, params, results)
 
 
-class DischargedRule(Rule):
+class DischargedRule(primitive.Rule):
     """The rule of an equation whose Refs are values: it makes Refs, runs the rule, and gives what they hold."""
 
-    def __init__(self, inner: CustomRuleParams, which: Mask, results: Mask) -> None:
+    def __init__(
+        self, inner: primitive.CustomRuleParams, which: util.Mask, results: util.Mask
+    ) -> None:
         self.inner = inner
         self.which = which
         self.results = results
@@ -113,32 +95,41 @@ class DischargedRule(Rule):
         self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self,
+        p: primitive.CustomRuleParams,
+        primals: Sequence[Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[Value], list[rules.Tangent]]:
         """The rule on Refs, and then the contents of those that it changes."""
         refs = [
-            bind1(new_ref_p, x, params=NewRefParams()) if w else x
+            trace.bind1(primitives.new_ref_p, x, params=primitives.NewRefParams()) if w else x
             for x, w in zip(primals, self.which, strict=True)
         ]
-        perturbed = any(not isinstance(t, Zero) for t in tangents)
+        perturbed = any(not isinstance(t, rules.Zero) for t in tangents)
         dots = [
             _tangent_ref(t) if w and x.aval.differentiable and perturbed else t
             for x, t, w in zip(primals, tangents, self.which, strict=True)
         ]
-        outs, outs_dot = rule_jvp(self.inner, refs, dots)
-        changed = select_by(self.results, list(zip(refs, dots, strict=True)))
-        contents = [bind1(freeze_p, ref) for ref, _ in changed]
+        outs, outs_dot = primitive.rule_jvp(self.inner, refs, dots)
+        changed = util.select_by(self.results, list(zip(refs, dots, strict=True)))
+        contents = [trace.bind1(primitives.freeze_p, ref) for ref, _ in changed]
         ends = [
-            zero_like(x) if isinstance(dot, Zero) else bind1(freeze_p, dot)
+            transforms.zero_like(x)
+            if isinstance(dot, rules.Zero)
+            else trace.bind1(primitives.freeze_p, dot)
             for x, (_, dot) in zip(contents, changed, strict=True)
         ]
         return [*outs, *contents], [*outs_dot, *ends]
 
 
-def _tangent_ref(t: Tangent) -> Value:
+def _tangent_ref(t: rules.Tangent) -> Value:
     """A Ref for a tangent: what a Ref holds may come to depend on what is differentiated."""
-    return bind1(new_ref_p, instantiate(t), params=NewRefParams(holds_tangent=True))
+    return trace.bind1(
+        primitives.new_ref_p,
+        transforms.instantiate(t),
+        params=primitives.NewRefParams(holds_tangent=True),
+    )
 
 
 define_discharge(closed_call_p, partial(call_discharge, closed_call_p))
-define_discharge(custom_rule_p, custom_rule_discharge)
+define_discharge(primitive.custom_rule_p, custom_rule_discharge)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value
-from fiveloop.core.engine import Indexer, can_be_masked
-from fiveloop.state.discharge.overlap import is_whole
-from fiveloop.state.discharge.phases import Phases
-from fiveloop.state.discharge.table import Cell, Write
+from fiveloop.core import Value, index_bounds
+from fiveloop.core.indexer import Indexer
+from fiveloop.state.discharge import overlap, phases, table
 
 
 class CannotDefer(Exception):
     """A Ref is used in a way for which its writes cannot be left waiting."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: table.Cell) -> None:
         super().__init__("the writes to this Ref cannot wait")
         self.cell = cell
 
 
-class DeferredWrites(Phases):
+class DeferredWrites(phases.Phases):
     """A context of discharge rules in which the writes to some Refs wait until the end, and after it.
 
     A read is forwarded from the writes that wait. Whatever needs all that such a Ref holds after a write, or
@@ -28,27 +26,27 @@ class DeferredWrites(Phases):
 
     def __init__(self) -> None:
         super().__init__(None, lambda cell: [], lambda old, new: None)
-        self._deferred: list[Cell] = []
+        self._deferred: list[table.Cell] = []
 
-    def deferred(self, contents: Value, changes: bool) -> Cell:
+    def deferred(self, contents: Value, changes: bool) -> table.Cell:
         """A Ref whose writes wait."""
-        self._deferred.append(Cell(contents, changes))
+        self._deferred.append(table.Cell(contents, changes))
         return self._deferred[-1]
 
-    def _waits(self, cell: Cell) -> bool:
+    def _waits(self, cell: table.Cell) -> bool:
         return any(cell is c for c in self._deferred)
 
-    def waiting(self, cell: Cell) -> list[Write]:
+    def waiting(self, cell: table.Cell) -> list[table.Write]:
         """The writes to a Ref that wait, if they do."""
         return list(cell.writes) if self._waits(cell) else []
 
-    def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+    def read(self, cell: table.Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
         """What the Ref holds at an index, waiting writes included."""
         waits = self._waits(cell) and cell.writes
         if (
             not waits
-            or (indexer.drops and can_be_masked(indexer))
-            or is_whole(indexer, cell.contents.shape)
+            or (indexer.drops and index_bounds.can_be_masked(indexer))
+            or overlap.is_whole(indexer, cell.contents.shape)
         ):
             return super().read(cell, indexer, index)
         found = self.forwarded(cell, self.place(cell, indexer, index))
@@ -56,19 +54,19 @@ class DeferredWrites(Phases):
             raise CannotDefer(cell)
         return found
 
-    def contents(self, cell: Cell) -> Value:
+    def contents(self, cell: table.Cell) -> Value:
         """All that the Ref holds, if nothing waits to be written."""
         if self._waits(cell):
             return self.peek(cell)
         return super().contents(cell)
 
-    def peek(self, cell: Cell) -> Value:
+    def peek(self, cell: table.Cell) -> Value:
         """All that the Ref holds, if nothing waits to be written."""
         if self._waits(cell) and cell.writes:
             raise CannotDefer(cell)
         return super().peek(cell)
 
-    def assign(self, cell: Cell, contents: Value) -> None:
+    def assign(self, cell: table.Cell, contents: Value) -> None:
         """Replace all that the Ref holds; not of one whose writes wait."""
         if self._waits(cell):
             raise CannotDefer(cell)

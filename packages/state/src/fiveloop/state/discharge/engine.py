@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Environment, bind_eqn, keep_source, mutated
-from fiveloop.core.extend import (
-    Aval,
-    Eqn,
-    Var,
-    jaxprs_in,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, ir, trace, transforms
+from fiveloop.state import primitives
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.discharge.apart import Apart
-from fiveloop.state.discharge.calls import with_calls_inlined
+from fiveloop.state.discharge import apart, calls, phases
 from fiveloop.state.discharge.once import PartReads
-from fiveloop.state.discharge.phases import Phases
 from fiveloop.state.discharge.table import Cell, DischargeContext, discharge_rules
-from fiveloop.state.primitives.lifetime import new_ref_p
 
 
 def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
@@ -77,16 +67,16 @@ def _discharge(
     once: bool,
     unrolled: bool,
 ) -> Jaxpr:
-    body = jaxpr if counter is None else with_calls_inlined(jaxpr)
+    body = jaxpr if counter is None else calls.with_calls_inlined(jaxpr)
 
     def run(*args: Value) -> list[Value]:
         return _Discharger(body, which, args, counter, once, unrolled).run(results)
 
     avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
-    return stage_closed(run, avals, jaxpr.name, jaxpr.hints)
+    return trace.stage_closed(run, avals, jaxpr.name, jaxpr.hints)
 
 
-def content_aval(aval: Aval) -> Aval:
+def content_aval(aval: ir.Aval) -> ir.Aval:
     """The type of what a Ref holds."""
     assert isinstance(aval, AbstractRef), "unreachable: only Refs are discharged"
     return aval.inner
@@ -105,35 +95,35 @@ class _Discharger:
         self.jaxpr = jaxpr
         self.last_use = _last_uses(jaxpr)
         self.now = 0
-        self.from_reads: dict[Var, None] = {}
-        self.open: dict[Var, None] = {}
-        self.env = Environment[Value | Cell]()
+        self.from_reads: dict[ir.Var, None] = {}
+        self.open: dict[ir.Var, None] = {}
+        self.env = ir.Environment[Value | Cell]()
         index = None if counter is None else args[counter]
-        self.phases = Phases(
+        self.phases = phases.Phases(
             index, self._crossing, self._replace, self, once=once, unrolled=unrolled
         )
         self.parts = PartReads() if once else None
-        self.apart = Apart() if counter is not None else None
-        self.changing = mutated(jaxpr)
+        self.apart = apart.Apart() if counter is not None else None
+        self.changing = ir.mutated(jaxpr)
         for v, x, w in zip(jaxpr.invars, args, which, strict=True):
             self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x
 
     def run(self, results: Sequence[bool]) -> list[Value]:
-        with keep_source() as set_source:
+        with trace.keep_source() as set_source:
             self.env.run(self.jaxpr.eqns, self._step, set_source)
         outs = list(self.jaxpr.outvars)
-        last = not any(isinstance(a, Var) and a in self.from_reads for a in outs)
+        last = not any(isinstance(a, ir.Var) and a in self.from_reads for a in outs)
         self.phases.flush(last, apart=self.apart is not None and self.apart.holds)
         finals = [
             self.env[v] for v, wanted in zip(self.jaxpr.invars, results, strict=True) if wanted
         ]
         return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
 
-    def _step(self, eqn: Eqn, operands: Sequence[Value | Cell]) -> Sequence[Value | Cell]:
+    def _step(self, eqn: ir.Eqn, operands: Sequence[Value | Cell]) -> Sequence[Value | Cell]:
         num_reads = self.phases.num_reads
         outs = discharge_eqn(self.phases, eqn, operands)
         self.now += 1
-        inputs = [a for a in eqn.invars if isinstance(a, Var)]
+        inputs = [a for a in eqn.invars if isinstance(a, ir.Var)]
         if self.parts is not None:
             self.parts.note(eqn, inputs, operands)
         if self.apart is not None:
@@ -180,7 +170,7 @@ class _Discharger:
 
 
 def discharge_eqn(
-    ctx: DischargeContext, eqn: Eqn, operands: Sequence[Value | Cell]
+    ctx: DischargeContext, eqn: ir.Eqn, operands: Sequence[Value | Cell]
 ) -> Sequence[Value | Cell]:
     """The results of an equation on values and Cells: by its rule, or unchanged if it holds no Ref.
 
@@ -195,17 +185,17 @@ def discharge_eqn(
     { lambda a:f32[] ; let in (a, a) }
     """
     rule = discharge_rules.find(eqn.primitive)
-    touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is new_ref_p
+    touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is primitives.new_ref_p
     if rule is not None and (touches or holds_state(eqn.params)):
         return rule(ctx, operands, eqn.params)
     values = [x for x in operands if isinstance(x, Value)]
     assert len(values) == len(operands), "unreachable: a Ref is used as a value"
-    return bind_eqn(eqn, values)
+    return transforms.bind_eqn(eqn, values)
 
 
-def _last_uses(jaxpr: Jaxpr) -> dict[Var, int]:
-    uses = {a: k for k, eqn in enumerate(jaxpr.eqns) for a in eqn.invars if isinstance(a, Var)}
-    return {**uses, **{a: len(jaxpr.eqns) for a in jaxpr.outvars if isinstance(a, Var)}}
+def _last_uses(jaxpr: Jaxpr) -> dict[ir.Var, int]:
+    uses = {a: k for k, eqn in enumerate(jaxpr.eqns) for a in eqn.invars if isinstance(a, ir.Var)}
+    return {**uses, **{a: len(jaxpr.eqns) for a in jaxpr.outvars if isinstance(a, ir.Var)}}
 
 
 def holds_state(params: Any) -> bool:
@@ -215,7 +205,7 @@ def holds_state(params: Any) -> bool:
     >>> holds_state(reads), holds_state(NO_PARAMS)
     (True, False)
     """
-    return any(jaxpr_holds_state(j) for j in jaxprs_in(params))
+    return any(jaxpr_holds_state(j) for j in ir.jaxprs_in(params))
 
 
 def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
@@ -232,4 +222,6 @@ def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
 def _holds_state(jaxpr: Jaxpr) -> bool:
     if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
         return True
-    return any(eqn.primitive is new_ref_p or holds_state(eqn.params) for eqn in jaxpr.eqns)
+    return any(
+        eqn.primitive is primitives.new_ref_p or holds_state(eqn.params) for eqn in jaxpr.eqns
+    )

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Scalar, Value
-from fiveloop.core.engine import Indexer, Span, is_more, order, real, static_slice
-from fiveloop.core.extend import Eqn, Var, bitwise_and, convert, reshape, size_of
-from fiveloop.state.discharge.overlap import is_whole
-from fiveloop.state.discharge.table import Cell, Write
+from fiveloop.core import Value, array, ir, prims
+from fiveloop.core.indexer import Indexer, Span
+from fiveloop.state.discharge import overlap, table
 
 LARGE = 2**14
 """From about this many elements on, copying an array takes longer than ordering."""
@@ -28,35 +26,35 @@ class PartReads:
     """Which values have been made from parts of which Refs."""
 
     def __init__(self) -> None:
-        self._sources: dict[Var, frozenset[int]] = {}
-        self._cells: list[Cell] = []
+        self._sources: dict[ir.Var, frozenset[int]] = {}
+        self._cells: list[table.Cell] = []
 
-    def note(self, eqn: Eqn, inputs: Iterable[Var], operands: Sequence[Any]) -> None:
+    def note(self, eqn: ir.Eqn, inputs: Iterable[ir.Var], operands: Sequence[Any]) -> None:
         """Take note of what an equation gives."""
         sources = frozenset[int]().union(*(self._sources.get(v, ()) for v in inputs))
         indexer, cell = getattr(eqn.params, "indexer", None), operands[0] if operands else None
-        if isinstance(indexer, Indexer) and isinstance(cell, Cell):
+        if isinstance(indexer, Indexer) and isinstance(cell, table.Cell):
             self._cells.append(cell)  # so that its id stays its own
-            if not is_whole(indexer, cell.contents.shape):
+            if not overlap.is_whole(indexer, cell.contents.shape):
                 sources |= {id(cell)}
         if sources:
             self._sources.update((v, sources) for v in eqn.outvars)
 
-    def of(self, cell: Cell) -> list[Var]:
+    def of(self, cell: table.Cell) -> list[ir.Var]:
         """What has been made from parts of a Ref."""
         return [v for v, sources in self._sources.items() if id(cell) in sources]
 
 
-def is_worth_ordering(write: Write, cell: Cell) -> bool:
+def is_worth_ordering(write: table.Write, cell: table.Cell) -> bool:
     """Whether a write goes to a small part of a large array."""
-    size = size_of(cell.contents.shape)
-    return not is_more(LARGE, size) and is_small(write.value, cell)
+    size = ir.size_of(cell.contents.shape)
+    return not ir.is_more(LARGE, size) and is_small(write.value, cell)
 
 
-def is_small(x: Value, cell: Cell) -> bool:
+def is_small(x: Value, cell: table.Cell) -> bool:
     """Whether a value is small beside what a Ref holds."""
-    count, size = size_of(x.shape), size_of(cell.contents.shape)
-    return not is_more(count * SMALL_PART, size)
+    count, size = ir.size_of(x.shape), ir.size_of(cell.contents.shape)
+    return not ir.is_more(count * SMALL_PART, size)
 
 
 def is_spread(indexer: Indexer) -> bool:
@@ -65,13 +63,21 @@ def is_spread(indexer: Indexer) -> bool:
     return gaps and indexer.is_block and not indexer.lead
 
 
-def opaque_index(write: Write, cell: Cell) -> Value:
+def opaque_index(write: table.Write, cell: table.Cell) -> Value:
     """A number that is never negative, which the compiler does not know: `order` takes it for a counter."""
     for position in write.place.positions:
-        if not position.shape and position.dtype == np.int32 and not isinstance(position, Scalar):
+        if (
+            not position.shape
+            and position.dtype == np.int32
+            and not isinstance(position, array.Scalar)
+        ):
             return position
-    first = static_slice(cell.contents, [0] * cell.contents.ndim, [1] * cell.contents.ndim)
-    number = real(reshape(first, ())) if first.dtype.kind == "c" else reshape(first, ())
-    bit = bitwise_and(convert(number, np.int32), Scalar(np.asarray(1, np.int32)))
+    first = prims.static_slice(cell.contents, [0] * cell.contents.ndim, [1] * cell.contents.ndim)
+    number = (
+        prims.real(prims.reshape(first, ()))
+        if first.dtype.kind == "c"
+        else prims.reshape(first, ())
+    )
+    bit = prims.bitwise_and(prims.convert(number, np.int32), array.Scalar(np.asarray(1, np.int32)))
     # The reading of it must not be repeated after the write, so what is given is past an order of its own.
-    return order(bit, bit)[0]
+    return prims.order(bit, bit)[0]

@@ -8,9 +8,8 @@ from typing import TypeGuard
 
 import numpy as np
 
-from fiveloop.core import Scalar, Value
-from fiveloop.core.engine import At, Entry, Indexer, Lane, Span, is_dynamic
-from fiveloop.core.extend import broadcast_in_dim
+from fiveloop.core import Value, array, prims
+from fiveloop.core.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]
@@ -52,12 +51,14 @@ def same_value(x: object, y: object) -> bool:
     """Whether two values are known to be equal: one value, or equal numbers."""
     if x is y:
         return True
-    return isinstance(x, Scalar) and isinstance(y, Scalar) and int(x.host) == int(y.host)
+    return (
+        isinstance(x, array.Scalar) and isinstance(y, array.Scalar) and int(x.host) == int(y.host)
+    )
 
 
 def same_number(x: Value, y: Value) -> bool:
     """Whether two values are one, or the same number bit for bit, of one type."""
-    if not (isinstance(x, Scalar) and isinstance(y, Scalar)):
+    if not (isinstance(x, array.Scalar) and isinstance(y, array.Scalar)):
         return x is y
     return x.aval is y.aval and np.asarray(x.host).tobytes() == np.asarray(y.host).tobytes()
 
@@ -111,13 +112,13 @@ def _is_single(entry: Entry) -> TypeGuard[At | Span]:
 
 def _position(entry: At | Span, positions: Iterator[Value], indexer: Indexer) -> Value:
     if entry.start is not None:
-        return Scalar(np.asarray(entry.start, np.int32))
+        return array.Scalar(np.asarray(entry.start, np.int32))
     position = next(positions)
     if not any(indexer.paired) or all(indexer.paired):
         return position
     shape = tuple(
         n if paired else 1 for n, paired in zip(indexer.lead, indexer.paired, strict=True)
     )
-    return broadcast_in_dim(
+    return prims.broadcast_in_dim(
         position, shape, [k for k, paired in enumerate(indexer.paired) if paired]
     )

@@ -14,26 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from fiveloop.core import Value
-from fiveloop.core.engine import (
-    Indexer,
-    Lane,
-    Pick,
-    around_block,
-    can_be_masked,
-    equal,
-    old_outside,
-    order,
-    put_kind,
-    resolve,
-    take,
-    zero_outside,
-)
-from fiveloop.core.extend import bitwise_and, broadcast_in_dim, select
+from fiveloop.core import Value, index_bounds, indexing, prims
+from fiveloop.core.indexer import Indexer, Lane, Pick, around_block
+from fiveloop.state.discharge import overlap
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
-from fiveloop.state.discharge.overlap import is_whole, relation, same_number
 from fiveloop.state.discharge.table import Cell, Place, Write
-from fiveloop.state.monoids import MONOIDS
 
 Crossing = Callable[[Cell | None], list[Value]]
 
@@ -90,11 +75,11 @@ class Phases:
 
     def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
         """What the Ref holds at an index, waiting writes included."""
-        if is_whole(indexer, cell.contents.shape):
+        if overlap.is_whole(indexer, cell.contents.shape):
             return self.contents(cell)
-        if indexer.drops and can_be_masked(indexer):
+        if indexer.drops and index_bounds.can_be_masked(indexer):
             found = self.read(cell, indexer.fitting(), index)
-            return zero_outside(cell.contents.shape, indexer, index, found)
+            return index_bounds.zero_outside(cell.contents.shape, indexer, index, found)
         place = self.place(cell, indexer, index)
         forwarded = self.forwarded(cell, place)
         if forwarded is None:
@@ -104,11 +89,11 @@ class Phases:
 
     def _taken(self, cell: Cell, place: Place) -> Value:
         self._note_read(cell, place)
-        return take(cell.contents, place.indexer, place.positions, resolved=True)
+        return indexing.take(cell.contents, place.indexer, place.positions, resolved=True)
 
     def forwarded(self, cell: Cell, place: Place) -> Value | None:
         """The element, corrected by each waiting write; None if some overlap cannot be told."""
-        relations = [relation(w.place, place) for w in cell.writes]
+        relations = [overlap.relation(w.place, place) for w in cell.writes]
         if place.indexer.drops and set(relations) - {"apart"}:
             return None  # of what is outside, nothing is there to be read
         if "unknown" in relations or any(
@@ -123,8 +108,8 @@ class Phases:
         value = cell.writes[last].value if last >= 0 else self._taken(cell, place)
         for write, rel in zip(cell.writes[last + 1 :], relations[last + 1 :], strict=True):
             # A choice between equal numbers is a number to XLA, and would not wait in an order.
-            if isinstance(rel, list) and not same_number(write.value, value):
-                value = select(_all_equal(rel, place.indexer), write.value, value)
+            if isinstance(rel, list) and not overlap.same_number(write.value, value):
+                value = prims.select(_all_equal(rel, place.indexer), write.value, value)
         return value
 
     def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
@@ -133,22 +118,22 @@ class Phases:
         A block that may be outside is written where it fits: what it does not name there is written back.
         """
         x = self.latest(x)
-        if is_whole(indexer, cell.contents.shape):
+        if overlap.is_whole(indexer, cell.contents.shape):
             self._assign_value(cell, x, x)
             return
-        if indexer.drops and indexer.is_block and can_be_masked(indexer):
+        if indexer.drops and indexer.is_block and index_bounds.can_be_masked(indexer):
             with self.holding([x]):
                 old = self.read(cell, indexer.fitting(), index)
-            x = old_outside(cell.contents.shape, indexer, index, self.latest(x), old)
+            x = index_bounds.old_outside(cell.contents.shape, indexer, index, self.latest(x), old)
             indexer = indexer.fitting()
         if self.once and is_spread(indexer):
             # A write that keeps what lies between reads: better here than after what is ordered.
             around, within = around_block(indexer)
             block = self.read(cell, around, index)
-            self.write(cell, around, index, put_kind(block, within, [], x, "set"))
+            self.write(cell, around, index, indexing.put_kind(block, within, [], x, "set"))
             return
         place = self.place(cell, indexer, index)
-        if cell.writes and relation(cell.writes[-1].place, place) == "same":
+        if cell.writes and overlap.relation(cell.writes[-1].place, place) == "same":
             cell.writes.pop()
         cell.writes.append(Write(place, x))
         self._settle()
@@ -157,8 +142,8 @@ class Phases:
         self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value, monoid: str = "add"
     ) -> None:
         """Combine with an element: read it and write it, unless the index may name it twice."""
-        combine = MONOIDS[monoid].combine
-        if is_whole(indexer, cell.contents.shape):
+        combine = prims.MONOIDS[monoid].combine
+        if overlap.is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
             self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
         elif names_each_once(indexer):
@@ -228,7 +213,7 @@ class Phases:
             self._order_once(waiting)
         for cell, write in waiting:
             at = write.place
-            cell.contents = put_kind(
+            cell.contents = indexing.put_kind(
                 cell.contents,
                 at.indexer,
                 at.positions,
@@ -262,7 +247,7 @@ class Phases:
     def _hands_on(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
         """Whether a Ref holds what is written, too, and elements around it have been read."""
         return bool(self._made_from_reads) and any(
-            cell is read and (place is None or relation(write.place, place) != "same")
+            cell is read and (place is None or overlap.relation(write.place, place) != "same")
             for cell, write in waiting
             for read, place in self._reads
         )
@@ -293,7 +278,7 @@ class Phases:
         values = [x for w in writes for x in (w.value, *w.place.positions)]
         if not values and not crossing:
             return []
-        rest = iter(order(index, *values, *crossing, *marks))
+        rest = iter(prims.order(index, *values, *crossing, *marks))
         for w in writes:
             old, w.value = w.value, next(rest)
             self._twins[id(old)] = (old, w.value)
@@ -332,7 +317,7 @@ class Phases:
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
         key = (shape, indexer, *map(id, index))
         if key not in self._places:
-            positions = tuple(resolve(shape, indexer, index))
+            positions = tuple(indexing.resolve(shape, indexer, index))
             self._places[key] = Place(indexer, tuple(index), positions)
         return self._places[key]
 
@@ -346,10 +331,10 @@ def names_each_once(indexer: Indexer) -> bool:
 
 def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:
     """Whether all positions are equal, in the shape of what the index reads."""
-    flags = [equal(a, b) for a, b in pairs]
+    flags = [prims.equal(a, b) for a, b in pairs]
     out = flags[0]
     for flag in flags[1:]:
-        out = bitwise_and(out, flag)
+        out = prims.bitwise_and(out, flag)
     if not out.shape:
         return out
-    return broadcast_in_dim(out, indexer.result_shape, range(len(indexer.lead)))
+    return prims.broadcast_in_dim(out, indexer.result_shape, range(len(indexer.lead)))

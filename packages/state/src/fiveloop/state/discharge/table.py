@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fiveloop.core import Value
-from fiveloop.core.engine import Indexer
-from fiveloop.core.extend import Primitive, RuleTable
+from fiveloop.core import Value, ir, rules
+from fiveloop.core.indexer import Indexer
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +88,14 @@ class DischargeRule(Protocol):
     def __call__(self, ctx: Any, operands: Sequence[Any], p: Any, /) -> Sequence[Any]: ...
 
 
-discharge_rules: RuleTable[DischargeRule] = RuleTable(
+discharge_rules: rules.RuleTable[DischargeRule] = rules.RuleTable(
     "discharge",
     default="bind unchanged if no operand is a Ref and no nested jaxpr holds one",
     by="define_discharge(prim, rule)",
 )
 
 
-def define_discharge(prim: Primitive[Any], rule: DischargeRule) -> None:
+def define_discharge(prim: ir.Primitive[Any], rule: DischargeRule) -> None:
     """Say how a primitive is discharged, once.
 
     `rule(ctx, operands, p)` finds a `Cell` in the place of each Ref, reads and changes it by the methods of `ctx` (see

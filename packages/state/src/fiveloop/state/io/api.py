@@ -8,20 +8,16 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import Value, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
-from fiveloop.core.engine import as_result, at_source, aval_of, boundary, current_source, is_spec
-from fiveloop.core.extend import ShapedArray, as_value, bind, check_callable
-from fiveloop.state.io.host import ARRAY, HostCall, Results, call_key
-from fiveloop.state.io.primitive import CallbackParams, CallKind, callback_p
-from fiveloop.state.io.printing import Printer
-from fiveloop.state.io.types import host_function
+from fiveloop.core import Value, array, errors, ir, pytree, trace
+from fiveloop.core.api import flatten, staging
+from fiveloop.state.io import host, primitive, printing, types
 from fiveloop.state.refs import Ref
 
 Vmap = OneOf["lanes", "stacked"]
 
 
-@host_function
-@boundary
+@types.host_function
+@trace.boundary
 def callback(
     fun: Callable[..., Any],
     result_shape_dtypes: Any,
@@ -51,12 +47,12 @@ def callback(
     >>> seen
     [3.0]
     """
-    kind: CallKind = "ordered" if ordered else "io"
+    kind: primitive.CallKind = "ordered" if ordered else "io"
     return _called("callback", fun, result_shape_dtypes, args, kwargs, kind, vmap)
 
 
-@host_function
-@boundary
+@types.host_function
+@trace.boundary
 def pure_callback(
     fun: Callable[..., Any],
     result_shape_dtypes: Any,
@@ -78,7 +74,7 @@ def pure_callback(
     return _called("pure_callback", fun, result_shape_dtypes, args, kwargs, "pure", vmap)
 
 
-@boundary
+@trace.boundary
 def debug_callback(
     fun: Callable[..., object],
     *args: Any,
@@ -96,11 +92,11 @@ def debug_callback(
     x is 3.0
     Array(6., dtype=float32)
     """
-    kind: CallKind = "ordered" if ordered else "io"
+    kind: primitive.CallKind = "ordered" if ordered else "io"
     _called("debug_callback", fun, _NOTHING, args, kwargs, kind, vmap)
 
 
-@boundary
+@trace.boundary
 def debug_print(
     fmt: str, *args: Any, ordered: bool = False, vmap: Vmap = "lanes", **kwargs: Any
 ) -> None:
@@ -116,19 +112,20 @@ def debug_print(
     if not isinstance(fmt, str):
         raise TypeError(
             f"debug_print: expected a format string first, got {fmt!r} of type {type(fmt).__name__}; write "
-            f'`debug_print("{{}}", x)`{at_source(current_source())}'
+            f'`debug_print("{{}}", x)`{errors.at_source(trace.current_source())}'
         )
     if "Traced<" in fmt:
         raise ValueError(
             f"debug_print: expected a format string, got {fmt!r}, into which a traced value has been formatted "
-            f'already; leave out the f in front, and write `debug_print("{{}}", x)`{at_source(current_source())}'
+            f'already; leave out the f in front, and write `debug_print("{{}}", x)`'
+            f"{errors.at_source(trace.current_source())}"
         )
-    printer = Printer(fmt)
-    kind: CallKind = "ordered" if ordered else "io"
+    printer = printing.Printer(fmt)
+    kind: primitive.CallKind = "ordered" if ordered else "io"
     call, values = _host_call("debug_print", printer, _NOTHING, args, kwargs)
     stand_ins = [np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in values]
     printer.check(*call.arguments(stand_ins))
-    bind(callback_p, *values, params=_params(call, kind, vmap))
+    trace.bind(primitive.callback_p, *values, params=_params(call, kind, vmap))
 
 
 _NOTHING = object()
@@ -136,50 +133,54 @@ _NOTHING = object()
 
 
 def _called(
-    what: str, fun: Any, spec: Any, args: Any, kwargs: Any, kind: CallKind, vmap: Vmap
+    what: str, fun: Any, spec: Any, args: Any, kwargs: Any, kind: primitive.CallKind, vmap: Vmap
 ) -> Any:
     call, values = _host_call(what, fun, spec, args, kwargs)
-    outs = bind(callback_p, *values, params=_params(call, kind, vmap))
+    outs = trace.bind(primitive.callback_p, *values, params=_params(call, kind, vmap))
     tree = call.results.tree
-    return None if tree is None else tree_unflatten(tree, [as_result(x) for x in outs])
+    return (
+        None if tree is None else pytree.tree_unflatten(tree, [flatten.as_result(x) for x in outs])
+    )
 
 
-def _params(call: HostCall, kind: CallKind, vmap: Vmap) -> CallbackParams:
+def _params(call: host.HostCall, kind: primitive.CallKind, vmap: Vmap) -> primitive.CallbackParams:
     if vmap not in ("lanes", "stacked"):
         raise ValueError(
             f'{call.results.what}: expected vmap to be "lanes" or "stacked", got {vmap!r}'
-            f"{at_source(current_source())}"
+            f"{errors.at_source(trace.current_source())}"
         )
-    return CallbackParams(call, call.results.avals, kind, stacked=vmap == "stacked")
+    return primitive.CallbackParams(call, call.results.avals, kind, stacked=vmap == "stacked")
 
 
 def _host_call(
     what: str, fun: Any, spec: Any, args: Any, kwargs: Any
-) -> tuple[HostCall, list[Value]]:
+) -> tuple[host.HostCall, list[Value]]:
     """The call, and the arrays among the arguments."""
-    check_callable(what, fun)
+    flatten.check_callable(what, fun)
     results = _results(what, spec)
-    leaves, tree = tree_flatten((args, kwargs))
+    leaves, tree = pytree.tree_flatten((args, kwargs))
     is_array = [not isinstance(x, str) and hasattr(x, "__array__") for x in leaves]
-    constants = tuple(ARRAY if a else x for x, a in zip(leaves, is_array, strict=True))
+    constants = tuple(host.ARRAY if a else x for x, a in zip(leaves, is_array, strict=True))
     values: list[Value] = []
-    for (path, x), a in zip(tree_flatten_with_path((args, kwargs))[0], is_array, strict=True):
+    for (path, x), a in zip(
+        pytree.tree_flatten_with_path((args, kwargs))[0], is_array, strict=True
+    ):
         if isinstance(x, Ref):
             raise TypeError(
-                f"{what}: expected arrays, got a Ref of type {x.aval} as argument{keystr(path[1:])}; read it: "
-                f"`ref[...]`{at_source(current_source())}"
+                f"{what}: expected arrays, got a Ref of type {x.aval} as argument{pytree.keystr(path[1:])}; read it: "
+                f"`ref[...]`{errors.at_source(trace.current_source())}"
             )
         if a:
-            values.append(as_value(x, f"{what}: argument{keystr(path[1:])}"))
-    key = call_key(fun, tree, constants)
-    return HostCall(key, results, fun, tree, constants), values
+            values.append(array.as_value(x, f"{what}: argument{pytree.keystr(path[1:])}"))
+    key = host.call_key(fun, tree, constants)
+    return host.HostCall(key, results, fun, tree, constants), values
 
 
-def _results(what: str, spec: Any) -> Results:
-    source = current_source()
+def _results(what: str, spec: Any) -> host.Results:
+    source = trace.current_source()
     if spec is _NOTHING:
-        return Results(what, source=source)
-    leaves, tree = tree_flatten(spec, is_spec)
-    avals = [aval_of(x, f"{what}: result_shape_dtypes") for x in leaves]
-    plain = tuple(ShapedArray(a.shape, a.dtype) for a in avals)
-    return Results(what, plain, tree, source)
+        return host.Results(what, source=source)
+    leaves, tree = pytree.tree_flatten(spec, staging.is_spec)
+    avals = [staging.aval_of(x, f"{what}: result_shape_dtypes") for x in leaves]
+    plain = tuple(ir.ShapedArray(a.shape, a.dtype) for a in avals)
+    return host.Results(what, plain, tree, source)

@@ -8,13 +8,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fiveloop.core import Scalar, Value
-from fiveloop.core.extend import Effect
+from fiveloop.core import Value, array, ir
 from fiveloop.state.handlers import HandledEffect
 
 
 @dataclass(frozen=True)
-class PureCallEffect(Effect):
+class PureCallEffect(ir.Effect):
     """A Python function is called that has no effect, but may fail; it may be left out, or called again."""
 
     droppable: ClassVar[bool] = True
@@ -23,7 +22,7 @@ class PureCallEffect(Effect):
 
 
 @dataclass(frozen=True)
-class IOEffect(Effect):
+class IOEffect(ir.Effect):
     """A Python function is called that may do anything: neither left out nor called again, and for every lane."""
 
     may_fail: ClassVar[bool] = True
@@ -43,4 +42,4 @@ class OrderedIOEffect(HandledEffect):
     @classmethod
     def initial(cls, effects: Sequence[Self]) -> Value:
         """The token of a program's first call."""
-        return Scalar(np.asarray(0, np.int32))
+        return array.Scalar(np.asarray(0, np.int32))

@@ -8,15 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    TreeDef,
-    ensure_compile_time_eval,
-    leaf_paths,
-    tree_flatten,
-    tree_unflatten,
-)
-from fiveloop.core.engine import at_source
-from fiveloop.core.extend import ShapedArray, Source
+from fiveloop.core import TreeDef, errors, ir, pytree, trace
 
 HostArray = np.ndarray[Any, Any]
 
@@ -26,19 +18,19 @@ class Results:
     """What a function must give: a tree of arrays of these types; without a tree, anything, which is ignored."""
 
     what: str
-    avals: tuple[ShapedArray, ...] = ()
+    avals: tuple[ir.ShapedArray, ...] = ()
     tree: TreeDef | None = None
-    source: Source | None = None
+    source: ir.Source | None = None
 
     def leaves(self, out: Any, lead: tuple[int, ...]) -> list[HostArray]:
         """The arrays of a result, of which each is a stack if there are leading axes; TypeError if it does not fit."""
         if self.tree is None:
             return []
-        found, tree = tree_flatten(out)
+        found, tree = pytree.tree_flatten(out)
         if tree != self.tree:
             raise TypeError(
                 f"{self.what}: expected a result of the structure {self.tree}, got {tree}; return what "
-                f"result_shape_dtypes describes{at_source(self.source)}"
+                f"result_shape_dtypes describes{errors.at_source(self.source)}"
             )
         return [self._leaf(x, k, lead) for k, x in enumerate(found)]
 
@@ -48,10 +40,11 @@ class Results:
             return np.asarray(x, dtype)
         array = np.asarray(x)
         if array.shape != shape or array.dtype != dtype:
-            path = leaf_paths(self.tree)[k] if self.tree is not None else ""
+            path = pytree.leaf_paths(self.tree)[k] if self.tree is not None else ""
             raise TypeError(
-                f"{self.what}: expected {ShapedArray(shape, dtype)} as result{path}, got {_shown(x, array)}; convert "
-                f"it in the function, or correct result_shape_dtypes{at_source(self.source)}"
+                f"{self.what}: expected {ir.ShapedArray(shape, dtype)} as result{path}, got "
+                f"{_shown(x, array)}; convert "
+                f"it in the function, or correct result_shape_dtypes{errors.at_source(self.source)}"
             )
         return array
 
@@ -67,7 +60,7 @@ def _rank(dtype: np.dtype[Any]) -> int:
 def _shown(x: Any, array: HostArray) -> str:
     if array.dtype.kind in "OSUMm":
         return f"{x!r} of type {type(x).__name__}"
-    return str(ShapedArray(array.shape, array.dtype))
+    return str(ir.ShapedArray(array.shape, array.dtype))
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ class HostCall:
     def __call__(self, arrays: Sequence[HostArray], lead: tuple[int, ...] = ()) -> list[HostArray]:
         """Call the function, on arrays of its own."""
         args, kwargs = self.arguments(arrays)
-        with ensure_compile_time_eval():
+        with trace.ensure_compile_time_eval():
             out = self.fun(*args, **kwargs)
             return self.results.leaves(out, lead)
 
@@ -94,7 +87,7 @@ class HostCall:
         """The positional and the named arguments; the arrays are copied, since their memory is only lent."""
         given = iter(arrays)
         leaves = [np.array(next(given)) if x is ARRAY else x for x in self.constants]
-        return tree_unflatten(self.tree, leaves)
+        return pytree.tree_unflatten(self.tree, leaves)
 
     def __str__(self) -> str:
         return getattr(self.fun, "__name__", None) or type(self.fun).__name__

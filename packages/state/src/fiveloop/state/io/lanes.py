@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core.engine import made_once, split_list
+from fiveloop.core import trace, util
 from fiveloop.state.io.host import HostArray
 from fiveloop.state.io.primitive import CallbackParams
 
 
 def make_calls(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
     """The results of an equation on NumPy arrays; a token comes out as it went in."""
-    token, rest = split_list(operands, [int(p.has_token)])
+    token, rest = util.split_list(operands, [int(p.has_token)])
     if not p.batches and not p.conditional:
         return [*token, *_called(p, rest)]
     calls = _one_stacked if p.stacked and p.batches else _one_a_lane
@@ -27,7 +27,7 @@ def _called(
     if p.kind == "pure":
         return p.call(arrays, lead)
     results = p.call.results
-    return made_once((results.what, results.source), arrays, lambda: p.call(arrays, lead))
+    return trace.made_once((results.what, results.source), arrays, lambda: p.call(arrays, lead))
 
 
 def _one_a_lane(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:

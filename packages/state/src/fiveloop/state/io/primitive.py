@@ -8,18 +8,16 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core.engine import array_aval
-from fiveloop.core.extend import Aval, Effect, Effects, Primitive, ShapedArray
-from fiveloop.state.io.effects import IOEffect, OrderedIOEffect, PureCallEffect
-from fiveloop.state.io.host import HostCall
+from fiveloop.core import ir, prims
+from fiveloop.state.io import effects, host
 
 CallKind = OneOf["pure", "io", "ordered"]
-PREDICATE = ShapedArray((), np.bool_)
-TOKEN = ShapedArray((), np.int32)
-_EFFECTS: dict[CallKind, Effect] = {
-    "pure": PureCallEffect(),
-    "io": IOEffect(),
-    "ordered": OrderedIOEffect(),
+PREDICATE = ir.ShapedArray((), np.bool_)
+TOKEN = ir.ShapedArray((), np.int32)
+_EFFECTS: dict[CallKind, ir.Effect] = {
+    "pure": effects.PureCallEffect(),
+    "io": effects.IOEffect(),
+    "ordered": effects.OrderedIOEffect(),
 }
 
 
@@ -43,8 +41,8 @@ class CallbackParams:
     lanes are one call.
     """
 
-    call: HostCall
-    avals: tuple[ShapedArray, ...]
+    call: host.HostCall
+    avals: tuple[ir.ShapedArray, ...]
     kind: CallKind = "io"
     stacked: bool = False
     conditional: bool = False
@@ -57,13 +55,15 @@ class CallbackParams:
         return tuple(b.size for b in reversed(self.batches))
 
 
-callback_p: Primitive[CallbackParams] = Primitive("callback")
+callback_p: ir.Primitive[CallbackParams] = ir.Primitive("callback")
 
 
-def callback_abstract_eval(avals: Sequence[Aval], p: CallbackParams) -> tuple[list[Aval], Effects]:
+def callback_abstract_eval(
+    avals: Sequence[ir.Aval], p: CallbackParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """The types announced, for all lanes; the effect that the call was said to have."""
     for k, aval in enumerate(avals):
-        array_aval("callback", aval, f"operand {k}")
+        prims.array_aval("callback", aval, f"operand {k}")
     tokens = [TOKEN] if p.has_token else []
-    outs = [ShapedArray((*p.lead, *a.shape), a.dtype) for a in p.avals]
+    outs = [ir.ShapedArray((*p.lead, *a.shape), a.dtype) for a in p.avals]
     return [*tokens, *outs], frozenset([_EFFECTS[p.kind]])

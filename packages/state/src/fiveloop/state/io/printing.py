@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core.engine import at_source, current_source
+from fiveloop.core import errors, trace
 from fiveloop.state.formatting import ArrayFormatter
 
 
@@ -42,7 +42,7 @@ class Printer:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ValueError(
                 f"debug_print: expected a format string that fits the arguments, got {self.text!r}: {_reason(error)}; "
-                f"write a field `{{}}` or `{{name}}` for each argument{at_source(current_source())}"
+                f"write a field `{{}}` or `{{name}}` for each argument{errors.at_source(trace.current_source())}"
             ) from None
 
 

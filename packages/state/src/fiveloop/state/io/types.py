@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast, overload
 
-from fiveloop.core import Pytree, ShapeDtype, Value
+from fiveloop.core import Value, pytree
+from fiveloop.core.api.staging import ShapeDtype
 
 K = TypeVar("K")
 
@@ -66,7 +67,7 @@ class HostFunction(Protocol):
     @overload
     def __call__(
         self, fun: Callable[..., Any], result_shape_dtypes: object, *args: Any, **kwargs: Any
-    ) -> Pytree: ...
+    ) -> pytree.Pytree: ...
 
 
 def host_function(fun: Callable[..., Any]) -> HostFunction:

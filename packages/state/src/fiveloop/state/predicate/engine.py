@@ -15,25 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, acts, bind_eqn, interpret, select_by, whole_indexer
-from fiveloop.core.extend import (
-    Eqn,
-    Primitive,
-    RuleTable,
-    ShapedArray,
-    bind,
-    bind1,
-    jaxprs_in,
-    mutated_positions,
-    select,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, indexer, ir, prims, rules, trace, transforms, util
+from fiveloop.state import primitives
 from fiveloop.state.predicate.follow import follow
 from fiveloop.state.predicate.gate import gate
-from fiveloop.state.primitives.common import IndexParams, SwapParams, get_p, swap_p
 
-PREDICATE = ShapedArray((), np.bool_)
+PREDICATE = ir.ShapedArray((), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +35,8 @@ class Guard:
     Guard(refs=(False, True, False), own=(False, True, False), shares=False)
     """
 
-    refs: Mask
-    own: Mask
+    refs: util.Mask
+    own: util.Mask
     shares: bool = False
 
     def without(self, count: int) -> Guard:
@@ -74,15 +61,15 @@ class PredicateRule(Protocol):
     ) -> list[Value]: ...
 
 
-predicate_rules: RuleTable[PredicateRule] = RuleTable(
+predicate_rules: rules.RuleTable[PredicateRule] = rules.RuleTable(
     "predicate",
     default="run, and put back the contents of the Refs that it changed",
     by="define_predicate(prim, rule)",
 )
-_always: set[Primitive[Any]] = set()
+_always: set[ir.Primitive[Any]] = set()
 
 
-def define_predicate(prim: Primitive[Any], rule: PredicateRule, *, always: bool = False) -> None:
+def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bool = False) -> None:
     """Say how a primitive runs on condition, once; `always` if that matters even without Refs and effects.
 
     If the condition does not hold, it changes no Ref that `guard.refs` marks among its operands, and none of its other
@@ -130,7 +117,7 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
 
     avals, hints = [PREDICATE, *jaxpr.in_avals], ["branch taken", *jaxpr.hints]
     key = ("predicated", guard)
-    return jaxpr.remember(key, lambda: stage_closed(run, avals, jaxpr.name, hints))
+    return jaxpr.remember(key, lambda: trace.stage_closed(run, avals, jaxpr.name, hints))
 
 
 def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Guard) -> list[Value]:
@@ -145,27 +132,29 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
     >>> r[...].item()
     5.0
     """
-    refs, own = (set(select_by(mask, jaxpr.invars)) for mask in (guard.refs, guard.own))
+    refs, own = (set(util.select_by(mask, jaxpr.invars)) for mask in (guard.refs, guard.own))
 
-    def step(eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+    def step(eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
         is_ref, is_own = (tuple(a in some for a in eqn.invars) for some in (refs, own))
         return _run(pred, eqn, operands, Guard(is_ref, is_own, guard.shares))
 
-    return interpret(jaxpr, args, step)
+    return transforms.interpret(jaxpr, args, step)
 
 
-def _run(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
+def _run(pred: Value, eqn: ir.Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
     if not any(guard.refs) and not _matters(eqn):
-        return bind_eqn(eqn, operands)
-    if eqn.primitive in predicate_rules or acts(eqn):
+        return transforms.bind_eqn(eqn, operands)
+    if eqn.primitive in predicate_rules or ir.acts(eqn):
         return predicate_rules[eqn.primitive](pred, operands, guard, eqn.params)
     return _put_back(pred, eqn, operands, guard)
 
 
-def _matters(eqn: Eqn) -> bool:
+def _matters(eqn: ir.Eqn) -> bool:
     """Whether the condition matters to an equation that has no Ref from outside."""
     return (
-        eqn.primitive in _always or acts(eqn) or any(_holds_any(j) for j in jaxprs_in(eqn.params))
+        eqn.primitive in _always
+        or ir.acts(eqn)
+        or any(_holds_any(j) for j in ir.jaxprs_in(eqn.params))
     )
 
 
@@ -173,17 +162,19 @@ def _holds_any(jaxpr: Jaxpr) -> bool:
     return jaxpr.remember("predicate matters", lambda: any(map(_matters, jaxpr.eqns)))
 
 
-def _put_back(pred: Value, eqn: Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
+def _put_back(pred: Value, eqn: ir.Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
     """Run an equation that has no rule, and put back the contents of the Refs that it should not have changed."""
-    changed = [operands[k] for k in sorted(mutated_positions(eqn.effects)) if guard.refs[k]]
+    changed = [operands[k] for k in sorted(ir.mutated_positions(eqn.effects)) if guard.refs[k]]
     old = [_contents(ref) for ref in changed]
-    outs = bind_eqn(eqn, operands)
+    outs = transforms.bind_eqn(eqn, operands)
     for ref, before in zip(changed, old, strict=True):
-        now = select(pred, _contents(ref), before)
-        whole = SwapParams(whole_indexer(ref.shape), returns_old=False)
-        bind(swap_p, ref, now, params=whole)
+        now = prims.select(pred, _contents(ref), before)
+        whole = primitives.SwapParams(indexer.whole_indexer(ref.shape), returns_old=False)
+        trace.bind(primitives.swap_p, ref, now, params=whole)
     return outs
 
 
 def _contents(ref: Value) -> Value:
-    return bind1(get_p, ref, params=IndexParams(whole_indexer(ref.shape)))
+    return trace.bind1(
+        primitives.get_p, ref, params=primitives.IndexParams(indexer.whole_indexer(ref.shape))
+    )

@@ -12,21 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import ArrayLike, Value
-from fiveloop.core.engine import Operand, reduce_or
-from fiveloop.core.extend import (
-    Aval,
-    IRValue,
-    Primitive,
-    Tangent,
-    Zero,
-    as_value,
-    bind1,
-    broadcast_in_dim,
-    define,
-    move_batch,
-    pure,
-)
+from fiveloop.core import ArrayLike, Value, array, ir, prims, rules, trace, transforms
+from fiveloop.core.backend import hlo
 from fiveloop.state.predicate.gate import gate, opened
 
 
@@ -37,7 +24,7 @@ class FollowParams:
     gates: bool = True
 
 
-follow_p: Primitive[FollowParams] = Primitive("follow")
+follow_p: ir.Primitive[FollowParams] = ir.Primitive("follow")
 
 
 def follow(pred: ArrayLike, x: ArrayLike) -> Value:
@@ -53,10 +40,10 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     >>> print(grad(total)(np.ones(2)))
     [0.5 0.5]
     """
-    return bind1(follow_p, as_value(pred), as_value(x), params=FollowParams())
+    return trace.bind1(follow_p, array.as_value(pred), array.as_value(x), params=FollowParams())
 
 
-def _follow_aval(avals: Sequence[Aval], p: FollowParams) -> list[Aval]:
+def _follow_aval(avals: Sequence[ir.Aval], p: FollowParams) -> list[ir.Aval]:
     return [avals[1]]
 
 
@@ -64,26 +51,26 @@ def _follow_impl(values: Sequence[Value], p: FollowParams) -> list[Value]:
     return [values[1]]
 
 
-def _follow_lower(ctx: Any, operands: Sequence[IRValue], p: FollowParams) -> list[IRValue]:
+def _follow_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: FollowParams) -> list[hlo.IRValue]:
     return [operands[1]]
 
 
 def _follow_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: FollowParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: FollowParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     pred, x = primals
     dot = tangents[1]
-    if p.gates and not isinstance(dot, Zero):
+    if p.gates and not isinstance(dot, rules.Zero):
         dot = opened(pred, dot)
-    return [bind1(follow_p, pred, x, params=p)], [dot]
+    return [trace.bind1(follow_p, pred, x, params=p)], [dot]
 
 
 def _follow_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: FollowParams
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: FollowParams
+) -> list[rules.Tangent | None]:
     (ct,), pred = cts, operands[0]
     assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, opened(pred, ct) if p.gates and not isinstance(ct, Zero) else ct]
+    return [None, opened(pred, ct) if p.gates and not isinstance(ct, rules.Zero) else ct]
 
 
 def _follow_batch(
@@ -92,19 +79,19 @@ def _follow_batch(
     """Fill the lanes for which it does not hold; what is left is for a batch around this one, if there is one."""
     pred, x = operands
     if dims[0] is None:
-        return [bind1(follow_p, pred, x, params=p)], [dims[1]]
-    some = reduce_or(pred)
+        return [trace.bind1(follow_p, pred, x, params=p)], [dims[1]]
+    some = prims.reduce_or(pred)
     if dims[1] is None:
-        return [bind1(follow_p, some, x, params=p)], [None]
-    own = move_batch(x, size, dims[1])
+        return [trace.bind1(follow_p, some, x, params=p)], [None]
+    own = transforms.move_batch(x, size, dims[1])
     first = own[pred.argmax()]
-    filled = gate(pred, own, broadcast_in_dim(first, own.shape, range(1, own.ndim)))
-    return [bind1(follow_p, some, filled, params=FollowParams(gates=False))], [0]
+    filled = gate(pred, own, prims.broadcast_in_dim(first, own.shape, range(1, own.ndim)))
+    return [trace.bind1(follow_p, some, filled, params=FollowParams(gates=False))], [0]
 
 
-define(
+rules.define(
     follow_p,
-    abstract_eval=pure(_follow_aval),
+    abstract_eval=rules.pure(_follow_aval),
     impl=_follow_impl,
     lower=_follow_lower,
     jvp=_follow_jvp,

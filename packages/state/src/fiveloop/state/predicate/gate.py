@@ -5,27 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Value
-from fiveloop.core.engine import Operand
-from fiveloop.core.extend import (
-    NO_PARAMS,
-    Aval,
-    IRValue,
-    NoParams,
-    Primitive,
-    Tangent,
-    Zero,
-    bind1,
-    broadcast_in_dim,
-    define,
-    hlo,
-    move_batch,
-    pure,
-    select,
-    zeros_of,
-)
+from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core.backend import hlo
 
-gate_p: Primitive[NoParams] = Primitive("gate")
+gate_p: ir.Primitive[ir.NoParams] = ir.Primitive("gate")
 """`gate pred x other`: `x` where `pred` holds, elsewhere `other`, a constant; `pred` has the first axes of `x`."""
 
 
@@ -43,20 +26,20 @@ def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
     other = x if other is None else other
     if other is x and not x.aval.differentiable:
         return x
-    return bind1(gate_p, pred, x, other, params=NO_PARAMS)
+    return trace.bind1(gate_p, pred, x, other, params=ir.NO_PARAMS)
 
 
 def opened(pred: Value, x: Value) -> Value:
     """A tangent or a cotangent where the condition holds, zero elsewhere."""
-    wide = broadcast_in_dim(pred, x.shape, range(pred.ndim)) if pred.ndim else pred
-    return select(wide, x, zeros_of(x.aval))
+    wide = prims.broadcast_in_dim(pred, x.shape, range(pred.ndim)) if pred.ndim else pred
+    return prims.select(wide, x, transforms.zeros_of(x.aval))
 
 
-def _gate_aval(avals: Sequence[Aval], p: NoParams) -> list[Aval]:
+def _gate_aval(avals: Sequence[ir.Aval], p: ir.NoParams) -> list[ir.Aval]:
     return [avals[1]]
 
 
-def _gate_lower(ctx: Any, operands: Sequence[IRValue], p: NoParams) -> list[IRValue]:
+def _gate_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ir.NoParams) -> list[hlo.IRValue]:
     pred, x, other = operands
     if other is x:
         return [x]
@@ -66,35 +49,35 @@ def _gate_lower(ctx: Any, operands: Sequence[IRValue], p: NoParams) -> list[IRVa
 
 
 def _gate_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: NoParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ir.NoParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     dot = tangents[1]
-    tangent = dot if isinstance(dot, Zero) else opened(primals[0], dot)
-    return [bind1(gate_p, *primals, params=p)], [tangent]
+    tangent = dot if isinstance(dot, rules.Zero) else opened(primals[0], dot)
+    return [trace.bind1(gate_p, *primals, params=p)], [tangent]
 
 
 def _gate_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: NoParams
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: ir.NoParams
+) -> list[rules.Tangent | None]:
     (ct,), pred = cts, operands[0]
     assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, ct if isinstance(ct, Zero) else opened(pred, ct), None]
+    return [None, ct if isinstance(ct, rules.Zero) else opened(pred, ct), None]
 
 
 def _gate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: NoParams
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ir.NoParams
 ) -> tuple[list[Value], list[int | None]]:
     pred, x, other = operands
     if dims[0] is not None or pred.ndim:
-        pred = move_batch(pred, size, dims[0])
-    wide = move_batch(x, size, dims[1])
-    rest = wide if other is x else move_batch(other, size, dims[2])
-    return [bind1(gate_p, pred, wide, rest, params=p)], [0]
+        pred = transforms.move_batch(pred, size, dims[0])
+    wide = transforms.move_batch(x, size, dims[1])
+    rest = wide if other is x else transforms.move_batch(other, size, dims[2])
+    return [trace.bind1(gate_p, pred, wide, rest, params=p)], [0]
 
 
-define(
+rules.define(
     gate_p,
-    abstract_eval=pure(_gate_aval),
+    abstract_eval=rules.pure(_gate_aval),
     lower=_gate_lower,
     jvp=_gate_jvp,
     transpose=_gate_transpose,

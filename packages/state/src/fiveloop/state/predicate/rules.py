@@ -10,25 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import Value
-from fiveloop.core.engine import CustomRuleParams, Mask, Staged, custom_rule_p, select_by
-from fiveloop.core.extend import Primitive, bind, bind1, closed_call_p, select, zeros_of
-from fiveloop.state.monoids import MONOIDS
+from fiveloop.core import Value, ir, prims, trace, transforms, util
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
+from fiveloop.state import primitives, staged_rule
 from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predicated, predicated
-from fiveloop.state.primitives.common import (
-    AccumulateParams,
-    IndexParams,
-    SwapParams,
-    accumulate_p,
-    addupdate_p,
-    get_p,
-    swap_p,
-)
-from fiveloop.state.staged_rule import bind_led
 
 
 def call_predicate(
-    prim: Primitive[Any], pred: Value, operands: Sequence[Value], guard: Guard, p: Any
+    prim: ir.Primitive[Any], pred: Value, operands: Sequence[Value], guard: Guard, p: Any
 ) -> list[Value]:
     """Call the jaxpr on condition; for any primitive that calls `p.jaxpr`.
 
@@ -43,7 +33,7 @@ def call_predicate(
     >>> r[...].item()
     5.0
     """
-    return bind(prim, pred, *operands, params=replace(p, jaxpr=predicated(p.jaxpr, guard)))
+    return trace.bind(prim, pred, *operands, params=replace(p, jaxpr=predicated(p.jaxpr, guard)))
 
 
 def custom_rule_predicate(
@@ -51,46 +41,60 @@ def custom_rule_predicate(
 ) -> list[Value]:
     """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
     if p.jaxpr is None:
-        return bind(custom_rule_p, *operands, params=p)
+        return trace.bind(custom_rule_p, *operands, params=p)
 
-    def run_jvp(pred: Value, staged: Staged, args: Sequence[Value], nonzero: Mask) -> list[Value]:
+    def run_jvp(
+        pred: Value, staged: trace.Staged, args: Sequence[Value], nonzero: util.Mask
+    ) -> list[Value]:
         # A tangent is guarded as its value is.
-        refs, own = ((*m, *select_by(nonzero, m)) for m in (guard.refs, guard.own))
+        refs, own = ((*m, *util.select_by(nonzero, m)) for m in (guard.refs, guard.own))
         inner = replace(guard, refs=refs, own=own).after(len(staged.captured))
         return eval_predicated(pred, staged.jaxpr, args, inner)
 
-    return bind_led(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
+    return staged_rule.bind_led(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
 
 
-def _get(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
-    out = bind1(get_p, *operands, params=p)
+def _get(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.IndexParams
+) -> list[Value]:
+    out = trace.bind1(primitives.get_p, *operands, params=p)
     return [guard.read(pred, out)]
 
 
-def _swap(pred: Value, operands: Sequence[Value], guard: Guard, p: SwapParams) -> list[Value]:
+def _swap(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.SwapParams
+) -> list[Value]:
     ref, x, *index = operands
-    old = bind1(get_p, ref, *index, params=IndexParams(p.indexer))
-    new = select(pred, x, old)
-    bind(swap_p, ref, new, *index, params=replace(p, returns_old=False))
+    old = trace.bind1(primitives.get_p, ref, *index, params=primitives.IndexParams(p.indexer))
+    new = prims.select(pred, x, old)
+    trace.bind(primitives.swap_p, ref, new, *index, params=replace(p, returns_old=False))
     return [guard.read(pred, old)] if p.returns_old else []
 
 
-def _addupdate(pred: Value, operands: Sequence[Value], guard: Guard, p: IndexParams) -> list[Value]:
+def _addupdate(
+    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.IndexParams
+) -> list[Value]:
     ref, x, *index = operands
-    return bind(addupdate_p, ref, select(pred, x, zeros_of(x.aval)), *index, params=p)
+    return trace.bind(
+        primitives.addupdate_p,
+        ref,
+        prims.select(pred, x, transforms.zeros_of(x.aval)),
+        *index,
+        params=p,
+    )
 
 
 def _accumulate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: AccumulateParams
+    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.AccumulateParams
 ) -> list[Value]:
     ref, x, *index = operands
-    share = select(pred, x, MONOIDS[p.monoid].neutral(x.aval))
-    return bind(accumulate_p, ref, share, *index, params=p)
+    share = prims.select(pred, x, prims.MONOIDS[p.monoid].neutral(x.aval))
+    return trace.bind(primitives.accumulate_p, ref, share, *index, params=p)
 
 
 define_predicate(closed_call_p, partial(call_predicate, closed_call_p))
 define_predicate(custom_rule_p, custom_rule_predicate)
-define_predicate(get_p, _get)
-define_predicate(swap_p, _swap)
-define_predicate(addupdate_p, _addupdate)
-define_predicate(accumulate_p, _accumulate)
+define_predicate(primitives.get_p, _get)
+define_predicate(primitives.swap_p, _swap)
+define_predicate(primitives.addupdate_p, _addupdate)
+define_predicate(primitives.accumulate_p, _accumulate)

@@ -5,3 +5,14 @@ from . import addupdate as addupdate
 from . import get as get
 from . import lifetime as lifetime
 from . import swap as swap
+
+from .common import (
+    AccumulateParams,
+    IndexParams,
+    SwapParams,
+    accumulate_p,
+    addupdate_p,
+    get_p,
+    swap_p,
+)
+from .lifetime import NewRefParams, freeze_p, new_ref_p

@@ -4,146 +4,127 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import RuleError, Value
-from fiveloop.core.engine import changed_by, check_count, factor_of_share, mul, winning_shares
-from fiveloop.core.extend import (
-    Accumulator,
-    Aval,
-    Effects,
-    Refusal,
-    UndefinedPrimal,
-    Zero,
-    bind,
-    bind1,
-    define,
-    instantiate,
-    select,
-    zeros_of,
-)
-from fiveloop.core.rules import Tangent
-from fiveloop.state.discharge.phases import names_each_once
-from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
-from fiveloop.state.effects import AccumEffect
+from fiveloop.core import Value, errors, ir, prims, rules, trace, transforms
+from fiveloop.state import discharge, effects, monoids
 from fiveloop.state.errors import not_differentiated
-from fiveloop.state.monoids import MONOIDS, monoid_of
-from fiveloop.state.primitives.common import (
-    AccumulateParams,
-    IndexParams,
-    SwapParams,
-    accumulate_p,
-    accumulator,
-    addupdate_p,
-    batched_shares,
-    check_index,
-    check_value,
-    element_aval,
-    get_p,
-    swap_p,
-)
-from fiveloop.state.primitives.places import element_numbers
+from fiveloop.state.primitives import common, places
 
 
 def accumulate_abstract_eval(
-    avals: Sequence[Aval], p: AccumulateParams
-) -> tuple[list[Aval], Effects]:
+    avals: Sequence[ir.Aval], p: common.AccumulateParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """No result; the Ref is accumulated into by the monoid."""
-    check_count("accumulate", avals, 2, or_more=True)
+    prims.check_count("accumulate", avals, 2, or_more=True)
     ref, value, *operands = avals
-    element = element_aval(ref, p.indexer)
-    monoid_of(p.monoid, ref)
-    check_index("accumulate", ref, operands, p.indexer)
-    check_value("accumulate", value, element)
-    return [], frozenset([AccumEffect(0, p.monoid)])
+    element = common.element_aval(ref, p.indexer)
+    monoids.monoid_of(p.monoid, ref)
+    common.check_index("accumulate", ref, operands, p.indexer)
+    common.check_value("accumulate", value, element)
+    return [], frozenset([effects.AccumEffect(0, p.monoid)])
 
 
 def accumulate_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: AccumulateParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: common.AccumulateParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """The tangent of a product by the product rule, that of an extreme from whoever won."""
     ref, _, *index = primals
     ref_dot, x_dot = tangents[:2]
-    if isinstance(ref_dot, Zero):
-        if not isinstance(x_dot, Zero):
+    if isinstance(ref_dot, rules.Zero):
+        if not isinstance(x_dot, rules.Zero):
             raise not_differentiated("accumulate")
-        bind(accumulate_p, *primals, params=p)
+        trace.bind(common.accumulate_p, *primals, params=p)
         return [], []
-    old = bind1(get_p, ref, *index, params=IndexParams(p.indexer))
+    old = trace.bind1(common.get_p, ref, *index, params=common.IndexParams(p.indexer))
     if p.monoid == "mul":
-        bind(accumulate_p, *primals, params=p)
+        trace.bind(common.accumulate_p, *primals, params=p)
         _product_rule(primals, old, ref_dot, x_dot, p)
     else:
-        _winner_rule(primals, old, ref_dot, instantiate(x_dot), p)
+        _winner_rule(primals, old, ref_dot, transforms.instantiate(x_dot), p)
     return [], []
 
 
 def _product_rule(
-    primals: Sequence[Value], old: Value, ref_dot: Value, x_dot: Tangent, p: AccumulateParams
+    primals: Sequence[Value],
+    old: Value,
+    ref_dot: Value,
+    x_dot: rules.Tangent,
+    p: common.AccumulateParams,
 ) -> None:
     """Each factor's tangent times all other factors; there is no division, so it is right at zeros."""
     ref, x, *index = primals
-    bind(accumulate_p, ref_dot, x, *index, params=p)
-    if isinstance(x_dot, Zero):
+    trace.bind(common.accumulate_p, ref_dot, x, *index, params=p)
+    if isinstance(x_dot, rules.Zero):
         return
-    slope = factor_of_share(old, x, _places(ref, index, p))
-    bind(addupdate_p, ref_dot, mul(slope, x_dot), *index, params=IndexParams(p.indexer))
+    slope = prims.factor_of_share(old, x, _places(ref, index, p))
+    trace.bind(
+        common.addupdate_p,
+        ref_dot,
+        prims.mul(slope, x_dot),
+        *index,
+        params=common.IndexParams(p.indexer),
+    )
 
 
-def _places(ref: Value, index: Sequence[Value], p: AccumulateParams) -> Value | None:
+def _places(ref: Value, index: Sequence[Value], p: common.AccumulateParams) -> Value | None:
     """For each element of the share, the number of the Ref's element it goes to; None if no two go to one."""
-    if names_each_once(p.indexer):
+    if discharge.names_each_once(p.indexer):
         return None
-    return element_numbers(ref.shape, p.indexer, index)
+    return places.element_numbers(ref.shape, p.indexer, index)
 
 
 def _winner_rule(
-    primals: Sequence[Value], old: Value, ref_dot: Value, x_dot: Value, p: AccumulateParams
+    primals: Sequence[Value], old: Value, ref_dot: Value, x_dot: Value, p: common.AccumulateParams
 ) -> None:
     """The old tangent where the old element stays, else that of the first share that equals the new one."""
     ref, x, *index = primals
-    at, write = IndexParams(p.indexer), SwapParams(p.indexer, returns_old=False)
-    old_dot = bind1(get_p, ref_dot, *index, params=at)
-    if names_each_once(p.indexer):
-        new = MONOIDS[p.monoid].combine(old, x)
-        wins = changed_by(old, new)
-        bind(swap_p, ref, new, *index, params=write)
-        bind(swap_p, ref_dot, select(wins, x_dot, old_dot), *index, params=write)
+    at, write = common.IndexParams(p.indexer), common.SwapParams(p.indexer, returns_old=False)
+    old_dot = trace.bind1(common.get_p, ref_dot, *index, params=at)
+    if discharge.names_each_once(p.indexer):
+        new = prims.MONOIDS[p.monoid].combine(old, x)
+        wins = prims.changed_by(old, new)
+        trace.bind(common.swap_p, ref, new, *index, params=write)
+        trace.bind(common.swap_p, ref_dot, prims.select(wins, x_dot, old_dot), *index, params=write)
         return
-    bind(accumulate_p, *primals, params=p)
-    new = bind1(get_p, ref, *index, params=at)
-    changed = changed_by(old, new)
-    wins = winning_shares(changed, new, x, _places(ref, index, p))
-    nothing = zeros_of(x_dot.aval)
-    bind(swap_p, ref_dot, select(changed, nothing, old_dot), *index, params=write)
-    bind(addupdate_p, ref_dot, select(wins, x_dot, nothing), *index, params=at)
+    trace.bind(common.accumulate_p, *primals, params=p)
+    new = trace.bind1(common.get_p, ref, *index, params=at)
+    changed = prims.changed_by(old, new)
+    wins = prims.winning_shares(changed, new, x, _places(ref, index, p))
+    nothing = transforms.zeros_of(x_dot.aval)
+    trace.bind(
+        common.swap_p, ref_dot, prims.select(changed, nothing, old_dot), *index, params=write
+    )
+    trace.bind(common.addupdate_p, ref_dot, prims.select(wins, x_dot, nothing), *index, params=at)
 
 
 def accumulate_transpose(
-    cts: Sequence[Tangent],
-    operands: Sequence[Value | UndefinedPrimal | Accumulator],
-    p: AccumulateParams,
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent],
+    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    p: common.AccumulateParams,
+) -> list[rules.Tangent | None]:
     """A product by what is known is linear in the Ref: its cotangent is multiplied, too."""
     ref, x, *index = operands
-    if p.monoid != "mul" or isinstance(x, UndefinedPrimal):
-        raise RuleError(
+    if p.monoid != "mul" or isinstance(x, rules.UndefinedPrimal):
+        raise errors.RuleError(
             f"`accumulate` by {p.monoid!r} has no transpose here: it is not linear; differentiate it first "
             "(`jvp`, `linearize`)"
         )
-    bind(accumulate_p, accumulator(ref), x, *index, params=p)  # type: ignore[arg-type]  # known, as an index is
+    trace.bind(common.accumulate_p, common.accumulator(ref), x, *index, params=p)  # type: ignore[arg-type]  # known, as an index is
     return [None] * len(operands)
 
 
 def accumulate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: AccumulateParams
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: common.AccumulateParams
 ) -> tuple[list[Value], list[int | None]]:
     """Accumulate each lane's share; into a Ref that is not batched, those of all lanes."""
-    params, shares = batched_shares(size, operands, dims, p, MONOIDS[p.monoid])
-    bind(accumulate_p, *shares, params=params)
+    params, shares = common.batched_shares(size, operands, dims, p, prims.MONOIDS[p.monoid])
+    trace.bind(common.accumulate_p, *shares, params=params)
     return [], []
 
 
 def accumulate_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: AccumulateParams
+    ctx: discharge.DischargeContext,
+    operands: Sequence[Value | discharge.Cell],
+    p: common.AccumulateParams,
 ) -> list[Value]:
     """Combine with the contents."""
     cell, x, *index = operands
@@ -151,12 +132,12 @@ def accumulate_discharge(
     return []
 
 
-define(
-    accumulate_p,
+rules.define(
+    common.accumulate_p,
     abstract_eval=accumulate_abstract_eval,
-    lower=Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
+    lower=rules.Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
     jvp=accumulate_jvp,
     batch=accumulate_batch,
     transpose=accumulate_transpose,
 )
-define_discharge(accumulate_p, accumulate_discharge)
+discharge.define_discharge(common.accumulate_p, accumulate_discharge)

@@ -6,18 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fiveloop.core import Value
-from fiveloop.core.engine import Indexer, batch_indexer
-from fiveloop.core.extend import (
-    Accumulator,
-    Aval,
-    Primitive,
-    ShapedArray,
-    move_axis,
-    move_batch,
-)
+from fiveloop.core import Value, indexing, ir, prims, rules, transforms
+from fiveloop.core.indexer import Indexer
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.monoids import Monoid
 
 P = TypeVar("P", bound="IndexParams")
 
@@ -43,20 +34,20 @@ class AccumulateParams(IndexParams):
     monoid: str = "max"
 
 
-get_p: Primitive[IndexParams] = Primitive("get")
-swap_p: Primitive[SwapParams] = Primitive("swap")
-addupdate_p: Primitive[IndexParams] = Primitive("addupdate")
-accumulate_p: Primitive[AccumulateParams] = Primitive("accumulate")
+get_p: ir.Primitive[IndexParams] = ir.Primitive("get")
+swap_p: ir.Primitive[SwapParams] = ir.Primitive("swap")
+addupdate_p: ir.Primitive[IndexParams] = ir.Primitive("addupdate")
+accumulate_p: ir.Primitive[AccumulateParams] = ir.Primitive("accumulate")
 
 
-def element_aval(ref: Aval, indexer: Indexer) -> ShapedArray:
+def element_aval(ref: ir.Aval, indexer: Indexer) -> ir.ShapedArray:
     """The type of what an index reads from a Ref."""
     if not isinstance(ref, AbstractRef):
         raise TypeError(f"expected a Ref, got {ref}")
-    return ShapedArray(indexer.result_shape, ref.dtype)
+    return ir.ShapedArray(indexer.result_shape, ref.dtype)
 
 
-def check_index(what: str, ref: Aval, operands: Sequence[Aval], indexer: Indexer) -> None:
+def check_index(what: str, ref: ir.Aval, operands: Sequence[ir.Aval], indexer: Indexer) -> None:
     """Raise TypeError if an index does not fit a Ref or its operands."""
     if len(indexer.entries) != len(ref.shape):
         raise TypeError(
@@ -74,7 +65,7 @@ def check_index(what: str, ref: Aval, operands: Sequence[Aval], indexer: Indexer
             )
 
 
-def check_value(what: str, value: Aval, element: Aval) -> None:
+def check_value(what: str, value: ir.Aval, element: ir.Aval) -> None:
     """Raise TypeError if what is written does not have the element's type."""
     if value.shape != element.shape or value.dtype != element.dtype:
         raise TypeError(f"{what}: expected a value of type {element}, got {value}")
@@ -84,27 +75,27 @@ def batched_index(
     p: P, operands: Sequence[Value], dims: Sequence[int | None], ref_dim: int | None, size: int
 ) -> tuple[P, list[Value]]:
     """The index for the whole batch; what it reads or writes has the batch in axis 0."""
-    indexer, moved = batch_indexer(p.indexer, operands, dims, ref_dim, size)
+    indexer, moved = indexing.batch_indexer(p.indexer, operands, dims, ref_dim, size)
     return replace(p, indexer=indexer), moved
 
 
 def batched_shares(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: P, monoid: Monoid
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: P, monoid: prims.Monoid
 ) -> tuple[P, list[Value]]:
     """What all lanes accumulate, each its own share; into a Ref that is not batched, all shares combined."""
     ref, x, *index = operands
     ref_dim, x_dim, *index_dims = dims
     if ref_dim is not None or any(d is not None for d in index_dims):
         batched, moved = batched_index(p, index, index_dims, ref_dim, size)
-        return batched, [ref, move_batch(x, size, x_dim), *moved]
+        return batched, [ref, transforms.move_batch(x, size, x_dim), *moved]
     if x_dim is None:
         return p, [ref, monoid.repeated(x, size), *index]
-    return p, [ref, monoid.over_lanes(move_axis(x, x_dim, 0)), *index]
+    return p, [ref, monoid.over_lanes(prims.move_axis(x, x_dim, 0)), *index]
 
 
 def accumulator(ref: object) -> Value:
     """The accumulator that stands for a linear Ref under transposition."""
-    assert isinstance(ref, Accumulator), (
+    assert isinstance(ref, rules.Accumulator), (
         "unreachable: a linear Ref is transposed through its accumulator"
     )
     return ref.value

@@ -5,31 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Value
-from fiveloop.core.engine import check_count, whole_indexer
-from fiveloop.core.extend import (
-    NO_EFFECTS,
-    Accumulator,
-    Aval,
-    Effects,
-    NoParams,
-    Primitive,
-    Refusal,
-    UndefinedPrimal,
-    Zero,
-    bind,
-    bind1,
-    define,
-    instantiate,
-    move_batch,
-    zero_like,
-)
-from fiveloop.core.rules import Tangent
+from fiveloop.core import Value, indexer, ir, prims, rules, trace, transforms
+from fiveloop.state import discharge, effects, refs
 from fiveloop.state.avals import AbstractRef
-from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
-from fiveloop.state.effects import ReadEffect
 from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p
-from fiveloop.state.refs import EagerRef
 
 
 @dataclass(frozen=True)
@@ -40,46 +19,50 @@ class NewRefParams:
     differentiable: bool = True
 
 
-new_ref_p: Primitive[NewRefParams] = Primitive("new_ref", creates_state=True)
-freeze_p: Primitive[NoParams] = Primitive("freeze")
+new_ref_p: ir.Primitive[NewRefParams] = ir.Primitive("new_ref", creates_state=True)
+freeze_p: ir.Primitive[ir.NoParams] = ir.Primitive("freeze")
 
 
-def new_ref_abstract_eval(avals: Sequence[Aval], p: NewRefParams) -> tuple[list[Aval], Effects]:
+def new_ref_abstract_eval(
+    avals: Sequence[ir.Aval], p: NewRefParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """A Ref of the operand's type."""
-    check_count("new_ref", avals, 1)
+    prims.check_count("new_ref", avals, 1)
     (x,) = avals
     if isinstance(x, AbstractRef):
         raise TypeError(
             f"new_ref: expected an array, got {x}; to copy a Ref, read it: new_ref(ref[...])"
         )
-    return [AbstractRef(x, p.differentiable)], NO_EFFECTS
+    return [AbstractRef(x, p.differentiable)], ir.NO_EFFECTS
 
 
 def new_ref_impl(values: Sequence[Value], p: NewRefParams) -> list[Value]:
     """A Ref that shares the operand's buffer until it is written."""
-    return [EagerRef(values[0], p.differentiable)]
+    return [refs.EagerRef(values[0], p.differentiable)]
 
 
 def new_ref_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: NewRefParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: NewRefParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """A Ref for the tangent, even if it is zero now: another may be written later."""
     # For whoever differentiates the derivative, a tangent is a value like any other.
-    ref = bind1(new_ref_p, *primals, params=replace(p, holds_tangent=False))
+    ref = trace.bind1(new_ref_p, *primals, params=replace(p, holds_tangent=False))
     if not ref.aval.differentiable:
-        return [ref], [zero_like(ref)]
+        return [ref], [transforms.zero_like(ref)]
     return [ref], [
-        bind1(new_ref_p, instantiate(tangents[0]), params=NewRefParams(holds_tangent=True))
+        trace.bind1(
+            new_ref_p, transforms.instantiate(tangents[0]), params=NewRefParams(holds_tangent=True)
+        )
     ]
 
 
 def new_ref_transpose(
-    cts: Sequence[Tangent],
-    operands: Sequence[Value | UndefinedPrimal | Accumulator],
+    cts: Sequence[rules.Tangent],
+    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
     p: NewRefParams,
-) -> list[Tangent | None]:
+) -> list[rules.Tangent | None]:
     """What the Ref's accumulator has gathered is the cotangent of what it was made from."""
-    return [cts[0] if isinstance(operands[0], UndefinedPrimal) else None]
+    return [cts[0] if isinstance(operands[0], rules.UndefinedPrimal) else None]
 
 
 def new_ref_batch(
@@ -87,87 +70,93 @@ def new_ref_batch(
 ) -> tuple[list[Value], list[int | None]]:
     """A Ref with a batch axis, even if all lanes start alike: each may be written its own value later."""
     (x,), (dim,) = operands, dims
-    full = move_batch(x, size, dim)
-    return bind(new_ref_p, full, params=p), [0]
+    full = transforms.move_batch(x, size, dim)
+    return trace.bind(new_ref_p, full, params=p), [0]
 
 
 def new_ref_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: NewRefParams
-) -> list[Value | Cell]:
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: NewRefParams
+) -> list[Value | discharge.Cell]:
     """New contents."""
     (x,) = operands
     assert isinstance(x, Value), "unreachable: a Ref is made from a value"
     return [ctx.new_cell(x)]
 
 
-def freeze_abstract_eval(avals: Sequence[Aval], p: NoParams) -> tuple[list[Aval], Effects]:
+def freeze_abstract_eval(
+    avals: Sequence[ir.Aval], p: ir.NoParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """The type of what the Ref holds; the Ref is read."""
-    check_count("freeze", avals, 1)
+    prims.check_count("freeze", avals, 1)
     (ref,) = avals
     if not isinstance(ref, AbstractRef):
         raise TypeError(f"freeze: expected a Ref, got {ref}")
-    return [ref.inner], frozenset([ReadEffect(0)])
+    return [ref.inner], frozenset([effects.ReadEffect(0)])
 
 
-def freeze_impl(values: Sequence[Value], p: NoParams) -> list[Value]:
+def freeze_impl(values: Sequence[Value], p: ir.NoParams) -> list[Value]:
     """The array that the Ref holds; using the Ref afterwards is an error."""
     (ref,) = values
-    assert isinstance(ref, EagerRef), "unreachable: a concrete Ref"
+    assert isinstance(ref, refs.EagerRef), "unreachable: a concrete Ref"
     return [ref.end()]
 
 
 def freeze_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: NoParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ir.NoParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """Freeze both Refs."""
-    out = bind1(freeze_p, *primals)
+    out = trace.bind1(freeze_p, *primals)
     return [out], [
-        zero_like(out) if isinstance(tangents[0], Zero) else bind1(freeze_p, tangents[0])
+        transforms.zero_like(out)
+        if isinstance(tangents[0], rules.Zero)
+        else trace.bind1(freeze_p, tangents[0])
     ]
 
 
 def freeze_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Value | UndefinedPrimal | Accumulator], p: NoParams
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent],
+    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    p: ir.NoParams,
+) -> list[rules.Tangent | None]:
     """Add the cotangent into the Ref's accumulator."""
     (ct,), acc = cts, accumulator(operands[0])
-    if not isinstance(ct, Zero):
-        bind(addupdate_p, acc, ct, params=IndexParams(whole_indexer(acc.aval.shape)))
+    if not isinstance(ct, rules.Zero):
+        trace.bind(addupdate_p, acc, ct, params=IndexParams(indexer.whole_indexer(acc.aval.shape)))
     return [None]
 
 
 def freeze_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: NoParams
+    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ir.NoParams
 ) -> tuple[list[Value], list[int | None]]:
     """Freeze the batched Ref."""
-    return bind(freeze_p, *operands), list(dims)
+    return trace.bind(freeze_p, *operands), list(dims)
 
 
 def freeze_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: NoParams
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: ir.NoParams
 ) -> list[Value]:
     """The contents."""
     (cell,) = operands
     return [ctx.contents(cell)]  # type: ignore[arg-type]  # the operand is a Ref
 
 
-define(
+rules.define(
     new_ref_p,
     abstract_eval=new_ref_abstract_eval,
-    lower=Refusal("it makes a Ref; discharge it first (`discharge_state`)"),
+    lower=rules.Refusal("it makes a Ref; discharge it first (`discharge_state`)"),
     impl=new_ref_impl,
     jvp=new_ref_jvp,
     batch=new_ref_batch,
     transpose=new_ref_transpose,
 )
-define(
+rules.define(
     freeze_p,
     abstract_eval=freeze_abstract_eval,
-    lower=Refusal("it ends a Ref; discharge it first (`discharge_state`)"),
+    lower=rules.Refusal("it ends a Ref; discharge it first (`discharge_state`)"),
     impl=freeze_impl,
     jvp=freeze_jvp,
     batch=freeze_batch,
     transpose=freeze_transpose,
 )
-define_discharge(new_ref_p, new_ref_discharge)
-define_discharge(freeze_p, freeze_discharge)
+discharge.define_discharge(new_ref_p, new_ref_discharge)
+discharge.define_discharge(freeze_p, freeze_discharge)

@@ -6,21 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Scalar, Value
-from fiveloop.core.engine import (
-    At,
-    Indexer,
-    Lane,
-    Pick,
-    Span,
-    add,
-    full,
-    is_dynamic,
-    mul,
-    resolve,
-    take,
-)
-from fiveloop.core.extend import broadcast_in_dim, convert, iota, select, size_of
+from fiveloop.core import Value, array, indexing, ir, prims
+from fiveloop.core.indexer import At, Indexer, Lane, Pick, Span, is_dynamic
 
 _Label = tuple[str, int]
 
@@ -30,29 +17,29 @@ def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Va
 
     It is -1 for what lies outside, of an index that drops.
     """
-    dtype = np.dtype(np.int32 if size_of(shape) <= np.iinfo(np.int32).max else np.int64)
+    dtype = np.dtype(np.int32 if ir.size_of(shape) <= np.iinfo(np.int32).max else np.int64)
     axes = _result_axes(indexer)
     paired = [axes["lead", k] for k, p in enumerate(indexer.paired) if p]
     picks = [axes["pick", k] for k in range(len(indexer.pick_shape))]
-    operands = iter(resolve(shape, indexer, index))
-    total = _spread(Scalar(np.zeros((), dtype)), indexer, [])
+    operands = iter(indexing.resolve(shape, indexer, index))
+    total = _spread(array.Scalar(np.zeros((), dtype)), indexer, [])
     for axis, entry in enumerate(indexer.entries):
-        stride = size_of(shape[axis + 1 :])
+        stride = ir.size_of(shape[axis + 1 :])
         if is_dynamic(entry):
             along = [*paired, *picks] if isinstance(entry, Pick) else paired
-            start = _spread(convert(next(operands), dtype), indexer, along)
-            total = add(total, _times(start, stride))
+            start = _spread(prims.convert(next(operands), dtype), indexer, along)
+            total = prims.add(total, _times(start, stride))
         elif isinstance(entry, (At, Span)):
-            total = add(total, Scalar(np.asarray((entry.start or 0) * stride, dtype)))
+            total = prims.add(total, array.Scalar(np.asarray((entry.start or 0) * stride, dtype)))
         if isinstance(entry, (Span, Lane)):
             at = axes["span", axis] if isinstance(entry, Span) else axes["lead", entry.lead]
-            steps = _spread(iota(dtype, indexer.result_shape[at]), indexer, [at])
+            steps = _spread(prims.iota(dtype, indexer.result_shape[at]), indexer, [at])
             by = entry.stride if isinstance(entry, Span) else 1
-            total = add(total, _times(steps, by * stride))
+            total = prims.add(total, _times(steps, by * stride))
     if not indexer.drops:
         return total
-    inside = take(full(shape, True, np.bool_), indexer, index)
-    return select(inside, total, full(total.shape, -1, dtype))
+    inside = indexing.take(prims.full(shape, True, np.bool_), indexer, index)
+    return prims.select(inside, total, prims.full(total.shape, -1, dtype))
 
 
 def _result_axes(indexer: Indexer) -> dict[_Label, int]:
@@ -69,8 +56,8 @@ def _result_axes(indexer: Indexer) -> dict[_Label, int]:
 
 
 def _spread(x: Value, indexer: Indexer, axes: Sequence[int]) -> Value:
-    return broadcast_in_dim(x, indexer.result_shape, axes)
+    return prims.broadcast_in_dim(x, indexer.result_shape, axes)
 
 
 def _times(x: Value, n: int) -> Value:
-    return mul(x, Scalar(np.asarray(n, x.dtype)))
+    return prims.mul(x, array.Scalar(np.asarray(n, x.dtype)))

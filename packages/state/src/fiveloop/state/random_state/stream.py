@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, register_node
+from fiveloop.core import ArrayLike, Value, array, errors, prims, pytree, trace
 from fiveloop.core import keys as core_keys
-from fiveloop.core.engine import at_source, current_source
-from fiveloop.core.extend import as_value, bind1, concatenate
 from fiveloop.core.keys import as_key
-from fiveloop.state.api import new_ref
+from fiveloop.state import api, refs
 from fiveloop.state.random_state.primitive import STATE, next_key_p
-from fiveloop.state.refs import Ref
 
 
 class KeyStream:
@@ -30,17 +27,17 @@ class KeyStream:
 
     __slots__ = ("state",)
 
-    state: Ref
+    state: refs.Ref
 
     def __init__(self, seed: ArrayLike) -> None:
-        given = as_value(seed, "KeyStream: seed")
+        given = array.as_value(seed, "KeyStream: seed")
         key = as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
-        self.state = new_ref(concatenate([key, _COUNTED], 0))
+        self.state = api.new_ref(prims.concatenate([key, _COUNTED], 0))
 
     def key(self) -> Value:
         """The next key."""
         self._check()
-        return bind1(next_key_p, self.state)
+        return trace.bind1(next_key_p, self.state)
 
     def keys(self, num: int | tuple[int, ...]) -> Value:
         """An array of new keys, of one count."""
@@ -49,8 +46,8 @@ class KeyStream:
     def fork(self, num: int) -> KeyStream:
         """The streams of `num` lanes, to be passed to `vmap`, in one object: each starts from a key of its own."""
         keys = self.keys(num)
-        counts = as_value(np.zeros((num, 1), np.uint32))
-        return _of_state(new_ref(concatenate([keys, counts], 1)))
+        counts = array.as_value(np.zeros((num, 1), np.uint32))
+        return _of_state(api.new_ref(prims.concatenate([keys, counts], 1)))
 
     def _check(self) -> None:
         """Refuse what is not the state of one stream."""
@@ -67,22 +64,23 @@ class KeyStream:
                 "share one, with in_axes=None or closed over"
             )
         raise TypeError(
-            f"KeyStream: expected one stream to take a key from, got {given}; {advice}{at_source(current_source())}"
+            f"KeyStream: expected one stream to take a key from, got {given}; {advice}"
+            f"{errors.at_source(trace.current_source())}"
         )
 
     def __repr__(self) -> str:
         return f"KeyStream({self.state!r})"
 
 
-def _of_state(state: Ref) -> KeyStream:
+def _of_state(state: refs.Ref) -> KeyStream:
     stream = object.__new__(KeyStream)
     stream.state = state
     return stream
 
 
-_COUNTED = as_value(np.zeros(1, np.uint32))
+_COUNTED = array.as_value(np.zeros(1, np.uint32))
 """No key has been given yet."""
 
-register_node(
+pytree.register_node(
     KeyStream, lambda stream: ((stream.state,), None), lambda _, state: _of_state(*state), ["state"]
 )
