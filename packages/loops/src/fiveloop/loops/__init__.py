@@ -34,6 +34,6 @@ from .while_loop.api import while_loop as while_loop
 from .primitives.while_loop import WhileParams as WhileParams
 from .primitives.while_loop import while_p as while_p
 
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 
 _show_public_names(globals())

@@ -9,18 +9,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unp
 
 import numpy as np
 
-from fiveloop.core import (
-    Pytree,
-    Value,
-    keystr,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_map,
-    tree_unflatten,
-    value_and_grad,
-)
-from fiveloop.core.engine import boundary, flatten_values, function_name
-from fiveloop.core.extend import ShapedArray, as_value, check_callable, convert, reshape, zeros_of
+from fiveloop.core import Value, array, ir, prims, pytree, trace, transforms
+from fiveloop.core.api.flatten import check_callable, flatten_values, function_name
+from fiveloop.core.api.gradient import value_and_grad
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
 from fiveloop.loops.how import How
 from fiveloop.loops.progress.api import Shown, as_progress
@@ -78,10 +69,10 @@ def accumulate_grads(
     microbatches: int,
     argnums: int | Sequence[int],
     **options: Unpack[Options],
-) -> Callable[..., tuple[R, Pytree]]: ...
+) -> Callable[..., tuple[R, pytree.Pytree]]: ...
 
 
-@boundary
+@trace.boundary
 def accumulate_grads(
     fun: Callable[..., Any],
     microbatches: int,
@@ -123,7 +114,7 @@ def accumulate_grads(
     both = value_and_grad(fun, argnums, has_aux=has_aux)
 
     @wraps(fun)
-    @boundary
+    @trace.boundary
     def accumulated(*args: Any, **kwargs: Any) -> Any:
         _check_count(fun, (*wanted, *batched), args)
         for k in wanted:
@@ -140,14 +131,16 @@ def accumulate_grads(
             if has_aux:
                 where = f"accumulate_grads: the auxiliary result of {function_name(fun)}, at result"
                 check_values(where, value[1], flatten_values(value[1], where)[0])
-            return tree_map(lambda total, g: total + convert(g, total.dtype), sums, grads), value
+            return pytree.tree_map(
+                lambda total, g: total + prims.convert(g, total.dtype), sums, grads
+            ), value
 
         step.__name__ = function_name(fun)
-        empty = tree_map(_empty_sum, chosen)
+        empty = pytree.tree_map(_empty_sum, chosen)
         sums, values = scan_of("accumulate_grads", step, empty, parts, microbatches, how)
         scale = microbatches if reduction == "mean" else 1
-        grads = tree_map(
-            lambda x, g: convert(g / scale, x.dtype), tree_map(_as_array, chosen), sums
+        grads = pytree.tree_map(
+            lambda x, g: prims.convert(g / scale, x.dtype), pytree.tree_map(_as_array, chosen), sums
         )
         return _values(values, reduction, aux_reduction if has_aux else None), grads
 
@@ -159,7 +152,7 @@ def _values(values: Any, reduction: Reduction, aux_reduction: Reduction | None) 
     if aux_reduction is None:
         return _reduced(reduction, values)
     value, aux = values
-    return _reduced(reduction, value), tree_map(_reducer(aux_reduction), aux)
+    return _reduced(reduction, value), pytree.tree_map(_reducer(aux_reduction), aux)
 
 
 def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, batch: Any) -> None:
@@ -173,7 +166,7 @@ def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, ba
 
 def _as_array(x: Any) -> Value:
     """An argument as an array, or as the Ref that it is."""
-    value: Value = as_value(x, "accumulate_grads: an argument")
+    value: Value = array.as_value(x, "accumulate_grads: an argument")
     return value
 
 
@@ -181,7 +174,9 @@ def _empty_sum(x: Any) -> Value:
     """A zero of the type in which gradients of an argument, or of what a Ref holds, are summed."""
     value = _as_array(x)
     is_half = value.dtype.kind not in "fc" or value.dtype.itemsize < 4
-    return zeros_of(ShapedArray(value.shape, np.dtype(np.float32) if is_half else value.dtype))
+    return transforms.zeros_of(
+        ir.ShapedArray(value.shape, np.dtype(np.float32) if is_half else value.dtype)
+    )
 
 
 def _reducer(how: str) -> Callable[[Value], Value]:
@@ -197,33 +192,35 @@ def _reduced(how: str, x: Value) -> Value:
 def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
     """A batch with its parts in a new first axis."""
     leaves, tree = flatten_values(arg, f"accumulate_grads: argument {k} of {function_name(fun)}")
-    paths = tree_flatten_with_path(arg)[0]
+    paths = pytree.tree_flatten_with_path(arg)[0]
     parts = []
     for x, (path, _) in zip(leaves, paths, strict=True):
         if isinstance(x, Ref):
             raise TypeError(
-                f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} is a batch, and must be an "
+                f"accumulate_grads of {function_name(fun)}: argument {k}{pytree.keystr(path)} is "
+                f"a batch, and must be an "
                 f"array, got a Ref of type {x.aval}; give what it holds, `ref[...]`"
             )
         if not x.ndim or x.shape[0] % microbatches:
             raise ValueError(
-                f"accumulate_grads of {function_name(fun)}: argument {k}{keystr(path)} must have a first axis that "
+                f"accumulate_grads of {function_name(fun)}: argument {k}{pytree.keystr(path)} "
+                f"must have a first axis that "
                 f"{microbatches} microbatches cut into equal parts, got {x.aval}"
             )
-        parts.append(reshape(x, (microbatches, x.shape[0] // microbatches, *x.shape[1:])))
-    return tree_unflatten(tree, parts)
+        parts.append(prims.reshape(x, (microbatches, x.shape[0] // microbatches, *x.shape[1:])))
+    return pytree.tree_unflatten(tree, parts)
 
 
 def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence[Any]) -> None:
     """Refuse batches of nothing, or of different sizes; one that has no first axis is refused later."""
     sizes = {
-        f"argument {k}{keystr(path)}": np.shape(x)[0]
+        f"argument {k}{pytree.keystr(path)}": np.shape(x)[0]
         for k in batched
-        for path, x in tree_flatten_with_path(args[k])[0]
+        for path, x in pytree.tree_flatten_with_path(args[k])[0]
         if np.shape(x)
     }
     for k in batched:
-        if not tree_leaves(args[k]):
+        if not pytree.tree_leaves(args[k]):
             raise ValueError(
                 f"accumulate_grads of {function_name(fun)}: argument {k} is a batch, and must hold at least one array, "
                 f"got {args[k]!r}"

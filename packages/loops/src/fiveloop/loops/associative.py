@@ -7,11 +7,9 @@ from functools import partial, wraps
 from operator import index
 from typing import Any, TypeVar
 
-from fiveloop.core import Tracer, TreeDef, Value, leaf_paths, tree_unflatten
-from fiveloop.core.engine import as_result, boundary, flatten_values, function_source
-from fiveloop.core.extend import call_user, check_callable, concatenate, move_axis, reshape
-from fiveloop.loops.common import NO_RETURN, as_count, as_flag, changed_places, wrong_type
-from fiveloop.loops.how import How
+from fiveloop.core import TreeDef, Value, ir, prims, pytree, trace
+from fiveloop.core.api.flatten import as_result, call_user, check_callable, flatten_values
+from fiveloop.loops import common, how
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.state import Ref
 
@@ -20,7 +18,7 @@ Leaves = list[Value]
 Combine = Callable[[Leaves, Leaves], Leaves]
 
 
-@boundary
+@trace.boundary
 def associative_scan(
     fn: Callable[[T, T], T],
     elems: T,
@@ -46,23 +44,25 @@ def associative_scan(
     The algorithm: Blelloch, "Prefix sums and their applications" (1990).
     """
     check_callable("associative_scan: fn", fn)
-    backwards = as_flag("associative_scan: reverse", reverse)
+    backwards = common.as_flag("associative_scan: reverse", reverse)
     leaves, tree = flatten_values(elems, "associative_scan: elems")
-    axes = [_axis_of(x, axis, path) for x, path in zip(leaves, leaf_paths(tree), strict=True)]
+    axes = [
+        _axis_of(x, axis, path) for x, path in zip(leaves, pytree.leaf_paths(tree), strict=True)
+    ]
     size = _common_size(leaves, axes, tree)
     if block is not None:
-        block = as_count("associative_scan: block", block)
+        block = common.as_count("associative_scan: block", block)
     if size < 2:
-        return tree_unflatten(tree, [as_result(x) for x in leaves])  # type: ignore[no-any-return]
-    in_front = [move_axis(x, at, 0) for x, at in zip(leaves, axes, strict=True)]
+        return pytree.tree_unflatten(tree, [as_result(x) for x in leaves])  # type: ignore[no-any-return]
+    in_front = [prims.move_axis(x, at, 0) for x, at in zip(leaves, axes, strict=True)]
     if backwards:
         in_front = [x[::-1] for x in in_front]
     combine = wraps(fn)(partial(_combine, fn, tree, axes))
     out = _in_rounds(combine, in_front) if block is None else _in_blocks(combine, in_front, block)
     if backwards:
         out = [x[::-1] for x in out]
-    back = [move_axis(x, 0, at) for x, at in zip(out, axes, strict=True)]
-    return tree_unflatten(tree, back)  # type: ignore[no-any-return]
+    back = [prims.move_axis(x, 0, at) for x, at in zip(out, axes, strict=True)]
+    return pytree.tree_unflatten(tree, back)  # type: ignore[no-any-return]
 
 
 def _combine(
@@ -70,27 +70,31 @@ def _combine(
 ) -> Leaves:
     """The user's function on leaves whose axis is in front."""
     given = [
-        tree_unflatten(tree, [move_axis(x, 0, at) for x, at in zip(xs, axes, strict=True)])
+        pytree.tree_unflatten(
+            tree, [prims.move_axis(x, 0, at) for x, at in zip(xs, axes, strict=True)]
+        )
         for xs in (a, b)
     ]
     out = call_user("associative_scan: fn", "(a, b)", fn, *given)
     leaves, out_tree = flatten_values(out, "associative_scan: the result of fn")
     if out_tree != tree:
-        places = changed_places("elems", tree, out_tree, a, leaves)
-        advice = NO_RETURN if out is None else ""
+        places = common.changed_places("elems", tree, out_tree, a, leaves)
+        advice = common.NO_RETURN if out is None else ""
         raise TypeError(
-            f"associative_scan: fn must keep the structure of its arguments, but in `{function_source(fn)}` "
+            f"associative_scan: fn must keep the structure of its arguments, but in `{ir.function_source(fn)}` "
             f"{places}{advice}"
         )
-    found = [move_axis(x, at, 0) if x.ndim > at else x for x, at in zip(leaves, axes, strict=True)]
+    found = [
+        prims.move_axis(x, at, 0) if x.ndim > at else x for x, at in zip(leaves, axes, strict=True)
+    ]
     wrong = [
         f"result{path} is {new.aval} and should be {old.aval}"
-        for path, new, old in zip(leaf_paths(tree), found, a, strict=True)
+        for path, new, old in zip(pytree.leaf_paths(tree), found, a, strict=True)
         if new.shape != old.shape or new.dtype != old.dtype
     ]
     if wrong:
         raise TypeError(
-            f"associative_scan: fn must keep the types of its arguments, but in `{function_source(fn)}` "
+            f"associative_scan: fn must keep the types of its arguments, but in `{ir.function_source(fn)}` "
             f"{'; '.join(wrong)}; work on each of the slices along the axis alone, or convert with astype"
         )
     return found
@@ -109,16 +113,18 @@ def _in_rounds(combine: Combine, xs: Leaves) -> Leaves:
     between = evens[0].shape[0]
     if between:
         evens = combine([x[:between] for x in after_pairs], evens)
-    starts = [concatenate([x[:1], e], 0) for x, e in zip(xs, evens, strict=True)]
+    starts = [prims.concatenate([x[:1], e], 0) for x, e in zip(xs, evens, strict=True)]
     return [_alternate(a, b) for a, b in zip(starts, after_pairs, strict=True)]
 
 
 def _alternate(evens: Value, odds: Value) -> Value:
     """The rows of two arrays in turn; the first may have one more."""
     count, shape = odds.shape[0], odds.shape[1:]
-    both = concatenate([reshape(x[:count], (count, 1, *shape)) for x in (evens, odds)], 1)
-    rows = reshape(both, (2 * count, *shape))
-    return rows if evens.shape[0] == count else concatenate([rows, evens[count:]], 0)
+    both = prims.concatenate(
+        [prims.reshape(x[:count], (count, 1, *shape)) for x in (evens, odds)], 1
+    )
+    rows = prims.reshape(both, (2 * count, *shape))
+    return rows if evens.shape[0] == count else prims.concatenate([rows, evens[count:]], 0)
 
 
 def _in_blocks(combine: Combine, xs: Leaves, block: int) -> Leaves:
@@ -128,18 +134,19 @@ def _in_blocks(combine: Combine, xs: Leaves, block: int) -> Leaves:
         return _in_order(combine, [x[:, None] for x in xs])
     whole = [x[: blocks * block] for x in xs]
     within = _in_order(
-        combine, [move_axis(reshape(x, (blocks, block, *x.shape[1:])), 0, 1) for x in whole]
+        combine,
+        [prims.move_axis(prims.reshape(x, (blocks, block, *x.shape[1:])), 0, 1) for x in whole],
     )
-    by_block = [reshape(x, (blocks, block, *x.shape[1:])) for x in within]
+    by_block = [prims.reshape(x, (blocks, block, *x.shape[1:])) for x in within]
     totals = _in_rounds(combine, [x[:, -1] for x in by_block])
     before = [x[:-1].repeat(block, axis=0) for x in totals]
     later = combine(before, [x[block:] for x in within])
-    out = [concatenate([x[:block], y], 0) for x, y in zip(within, later, strict=True)]
+    out = [prims.concatenate([x[:block], y], 0) for x, y in zip(within, later, strict=True)]
     if not rest:
         return out
     tail = _in_order(combine, [x[blocks * block :, None] for x in xs])
     tail = combine([x[-1:].repeat(rest, axis=0) for x in totals], tail)
-    return [concatenate([x, y], 0) for x, y in zip(out, tail, strict=True)]
+    return [prims.concatenate([x, y], 0) for x, y in zip(out, tail, strict=True)]
 
 
 def _in_order(combine: Combine, steps: Leaves) -> Leaves:
@@ -152,10 +159,10 @@ def _in_order(combine: Combine, steps: Leaves) -> Leaves:
 
     first = [x[0] for x in steps]
     count = steps[0].shape[0] - 1
-    later = scan_of("associative_scan", step, first, [x[1:] for x in steps], count, How())[1]
-    runs = [concatenate([x[None], y], 0) for x, y in zip(first, later, strict=True)]
-    rows = [move_axis(x, 1, 0) for x in runs]
-    return [reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in rows]
+    later = scan_of("associative_scan", step, first, [x[1:] for x in steps], count, how.How())[1]
+    runs = [prims.concatenate([x[None], y], 0) for x, y in zip(first, later, strict=True)]
+    rows = [prims.move_axis(x, 1, 0) for x in runs]
+    return [prims.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in rows]
 
 
 def _axis_of(x: Value, axis: Any, path: str) -> int:
@@ -164,8 +171,8 @@ def _axis_of(x: Value, axis: Any, path: str) -> int:
             f"associative_scan: elems{path} must be an array, got a Ref of type {x.aval}; read it: `ref[...]`"
         )
     expected = f"associative_scan: axis must be an axis of elems{path}, of type {x.aval}"
-    if isinstance(axis, bool | Tracer) or not hasattr(axis, "__index__"):
-        raise wrong_type(expected, axis)
+    if isinstance(axis, bool | trace.Tracer) or not hasattr(axis, "__index__"):
+        raise common.wrong_type(expected, axis)
     number = index(axis)
     if not -x.ndim <= number < x.ndim:
         raise ValueError(f"{expected}, got {axis!r}")
@@ -175,7 +182,7 @@ def _axis_of(x: Value, axis: Any, path: str) -> int:
 def _common_size(leaves: Leaves, axes: Sequence[int], tree: TreeDef) -> int:
     sizes = {
         f"elems{path}": x.shape[at]
-        for path, x, at in zip(leaf_paths(tree), leaves, axes, strict=True)
+        for path, x, at in zip(pytree.leaf_paths(tree), leaves, axes, strict=True)
     }
     if not sizes:
         raise ValueError(f"associative_scan: elems must hold at least one array, got {tree}")

@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, keystr, leaf_paths, tree_flatten, tree_flatten_with_path
-from fiveloop.core.engine import flatten_values, function_source
-from fiveloop.core.extend import Aval, as_value, convert, to_array
+from fiveloop.core import TreeDef, Value, array, ir, prims, pytree
+from fiveloop.core.api.flatten import flatten_values
 from fiveloop.loops import common
-from fiveloop.loops.common import (
-    NO_RETURN,
-    changed_places,
-    check_values,
-    condition,
-    joined,
-    keeps_type,
-    shown,
-)
 
 
 def is_pair(out: object) -> bool:
@@ -34,28 +24,29 @@ def check_pair(what: str, f: object, out: object) -> None:
     if isinstance(out, tuple | list):
         given = f"a {type(out).__name__} of {len(out)}"
     else:
-        given = f"None{NO_RETURN}" if out is None else shown(out)
+        given = f"None{common.NO_RETURN}" if out is None else common.shown(out)
     raise TypeError(
-        f"{what}: the function must return a pair (carry, y), but `{function_source(f)}` returns {given}"
+        f"{what}: the function must return a pair (carry, y), but `{ir.function_source(f)}` returns {given}"
     )
 
 
 def has_ended(what: str, until: Callable[[Any], Any], carry: Any) -> Value:
     """Whether a carry ends the loop, a bool scalar: what the user's condition says of it."""
-    return condition(f"{what}: until", "(carry)", until, carry)
+    return common.condition(f"{what}: until", "(carry)", until, carry)
 
 
 def changed_structure(
     what: str, f: object, tree: TreeDef, given: Sequence[Any], out: Any, name: str = "carry"
 ) -> TypeError:
     """The error for a carry, of leaves `given`, that comes out with another structure."""
-    leaves, found = tree_flatten(out)
-    advice = NO_RETURN if out is None else ""
+    leaves, found = pytree.tree_flatten(out)
+    advice = common.NO_RETURN if out is None else ""
     kept = "the carry must keep its structure"
     if name != "carry":
         kept = "the body must keep the structure of the value"
     return TypeError(
-        f"{what}: {kept}, but in `{function_source(f)}` {changed_places(name, tree, found, given, leaves)}{advice}"
+        f"{what}: {kept}, but in `{ir.function_source(f)}` "
+        f"{common.changed_places(name, tree, found, given, leaves)}{advice}"
     )
 
 
@@ -63,8 +54,8 @@ def changed_types(
     what: str,
     f: object,
     tree: TreeDef,
-    given: Sequence[Aval],
-    outs: Sequence[Aval],
+    given: Sequence[ir.Aval],
+    outs: Sequence[ir.Aval],
     made: Sequence[str],
     init: str,
 ) -> TypeError:
@@ -73,11 +64,11 @@ def changed_types(
     `made` says of each where in the body of `f` it is made, if it is; `init` is what the argument with the first carry
     is called.
     """
-    given_back = f", given back by `{function_source(f)}`"
+    given_back = f", given back by `{ir.function_source(f)}`"
     wrong = [
         f"carry{path} goes in as {a} and comes out as {out}{where or given_back}"
-        for path, a, out, where in zip(leaf_paths(tree), given, outs, made, strict=False)
-        if not keeps_type(a, out)
+        for path, a, out, where in zip(pytree.leaf_paths(tree), given, outs, made, strict=False)
+        if not common.keeps_type(a, out)
     ]
     return TypeError(
         f"{what}: the carry must keep its types, but {'; '.join(wrong)}; make {init} of the type that the function "
@@ -91,9 +82,9 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
     found, out_tree = flatten_values(out, f"{what}: the carry returned")
     if out_tree != tree:
         raise changed_structure(what, f, tree, leaves, out)
-    check_values(f"{what}: the carry returned", out, found)
+    common.check_values(f"{what}: the carry returned", out, found)
     given_avals, outs = [x.aval for x in leaves], [x.aval for x in found]
-    if not all(keeps_type(a, b) for a, b in zip(given_avals, outs, strict=True)):
+    if not all(common.keeps_type(a, b) for a, b in zip(given_avals, outs, strict=True)):
         made = [common.made_at(getattr(x, "source", None)) for x in found]
         raise changed_types(what, f, tree, given_avals, outs, made, "init_val")
 
@@ -105,23 +96,25 @@ def next_carry(
     leaves, out_tree = flatten_values(out, f"{what}: the {name} returned")
     if out_tree != tree:
         raise changed_structure(what, fun, tree, given, out, name)
-    check_values(f"{what}: the {name} returned", out, leaves)
-    paths = [keystr(path) for path, _ in tree_flatten_with_path(out)[0]]
+    common.check_values(f"{what}: the {name} returned", out, leaves)
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(out)[0]]
     carry = []
     for path, a, b in zip(paths, given, leaves, strict=True):
-        found = joined(a.aval, b.aval)
-        if found is None or not keeps_type(a.aval, b.aval):
+        found = common.joined(a.aval, b.aval)
+        if found is None or not common.keeps_type(a.aval, b.aval):
             called = "carry" if name == "carry" else "value"
             raise TypeError(
                 f"{what}: the {called} must keep its types, but {name}{path} goes in as {a.aval} and comes out as "
                 f"{b.aval}; convert with astype"
             )
         same = b.aval.strong() is found.strong()
-        carry.append(b if same else convert(b, found.dtype, found.weak_type))
+        carry.append(b if same else prims.convert(b, found.dtype, found.weak_type))
     return carry
 
 
 def counters(steps: int, reverse: bool) -> list[Any]:
     """The values that a loop's counter takes."""
     order = range(steps)
-    return [to_array(as_value(np.int32(i))) for i in (reversed(order) if reverse else order)]
+    return [
+        array.to_array(array.as_value(np.int32(i))) for i in (reversed(order) if reverse else order)
+    ]

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, keystr, tree_flatten_with_path
-from fiveloop.core.engine import Difference, LeafText, Staged, Typed, as_result, differences, join
-from fiveloop.core.extend import Atom, Aval, ShapedArray, Var, as_value, call_user, convert
-from fiveloop.state import Ref
-from fiveloop.state.extend import PREDICATE
+from fiveloop.core import Jaxpr, TreeDef, Value, ir, prims, pytree, structure, trace, transforms
+from fiveloop.core.api.flatten import as_result, call_user, function_name
+from fiveloop.core.array import as_value
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.promotion import Typed, join
+from fiveloop.state import Ref, predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Closures:
     refs: Sequence[Value]
 
 
-def share_captured(staged: Sequence[Staged]) -> Closures:
+def share_captured(staged: Sequence[trace.Staged]) -> Closures:
     """Functions of the same arguments, each given all that any of them closes over, and every Ref once.
 
     staged.jaxpr : [*captured, *args]      -> [*outs]
@@ -39,22 +40,22 @@ def share_captured(staged: Sequence[Staged]) -> Closures:
     for s in staged:
         num = len(s.captured)
         binders = {id(x): v for x, v in zip(s.captured, s.jaxpr.invars, strict=False)}
-        first, last = ([binders.get(id(x)) or Var(x.aval) for x in xs] for xs in (consts, refs))
+        first, last = ([binders.get(id(x)) or ir.Var(x.aval) for x in xs] for xs in (consts, refs))
         jaxprs.append(s.jaxpr.replace(invars=[*first, *s.jaxpr.invars[num:], *last]))
     return Closures(jaxprs, consts, refs)
 
 
-def with_inputs(jaxpr: Jaxpr, avals: Sequence[Aval], at: int) -> Jaxpr:
+def with_inputs(jaxpr: Jaxpr, avals: Sequence[ir.Aval], at: int) -> Jaxpr:
     """The jaxpr with inputs that it does not use, from position `at` on."""
-    new = [Var(a) for a in avals]
+    new = [ir.Var(a) for a in avals]
     return jaxpr.replace(invars=[*jaxpr.invars[:at], *new, *jaxpr.invars[at:]])
 
 
 def handed_through(jaxpr: Jaxpr) -> list[int | None]:
     """For each result the position of the input that it is, or None; also if a call within hands it through."""
-    place: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.invars)}
+    place: dict[ir.Atom, int] = {v: k for k, v in enumerate(jaxpr.invars)}
     for eqn in jaxpr.eqns:
-        if eqn.primitive is extend.closed_call_p:
+        if eqn.primitive is closed_call_p:
             pairs = zip(eqn.outvars, handed_through(eqn.params.jaxpr), strict=True)
             place |= {
                 v: place[a] for v, k in pairs if k is not None and (a := eqn.invars[k]) in place
@@ -66,10 +67,10 @@ def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:
     """Refuse a Ref among values that a loop or a branch takes or gives; `what` is what the tree is called."""
     if not any(isinstance(x, Ref) for x in leaves):
         return
-    for x, (path, _) in zip(leaves, tree_flatten_with_path(tree)[0], strict=True):
+    for x, (path, _) in zip(leaves, pytree.tree_flatten_with_path(tree)[0], strict=True):
         if isinstance(x, Ref):
             raise TypeError(
-                f"{what}{keystr(path)} must be an array, got a Ref of type {x.aval}; what it holds is `ref[...]`"
+                f"{what}{pytree.keystr(path)} must be an array, got a Ref of type {x.aval}; what it holds is `ref[...]`"
             )
 
 
@@ -81,12 +82,12 @@ def made_at(source: object | None) -> str:
 def made_in(jaxpr: Jaxpr) -> list[str]:
     """What messages add of each result of a body."""
     sources = {v: eqn.source for eqn in jaxpr.eqns for v in eqn.outvars}
-    return [made_at(sources.get(v) if isinstance(v, Var) else None) for v in jaxpr.outvars]
+    return [made_at(sources.get(v) if isinstance(v, ir.Var) else None) for v in jaxpr.outvars]
 
 
-def leaf_texts(leaves: Sequence[Any]) -> list[LeafText]:
+def leaf_texts(leaves: Sequence[Any]) -> list[structure.LeafText]:
     """What messages say of the leaves of a tree that a body was given, or gave."""
-    return [LeafText(_type_text(x), made_at(getattr(x, "source", None))) for x in leaves]
+    return [structure.LeafText(_type_text(x), made_at(getattr(x, "source", None))) for x in leaves]
 
 
 def _type_text(x: Any) -> str:
@@ -104,11 +105,11 @@ def changed_places(
     name: str, given: TreeDef, found: TreeDef, before: Sequence[Any], after: Sequence[Any]
 ) -> str:
     """Where what a body is given, of leaves `before`, comes out with another structure; `name` is what it is called."""
-    places = differences(given, found, leaf_texts(before), leaf_texts(after))
+    places = structure.differences(given, found, leaf_texts(before), leaf_texts(after))
     return ", and ".join([_changed_place(name, place) for place in places])
 
 
-def _changed_place(name: str, place: Difference) -> str:
+def _changed_place(name: str, place: structure.Difference) -> str:
     at = f"{name}{place.path}"
     if place.second is None:
         return f"{at} goes in as {place.first} and does not come out"
@@ -117,7 +118,7 @@ def _changed_place(name: str, place: Difference) -> str:
     return f"{at} goes in as {place.first} and comes out as {place.second}"
 
 
-def joined(x: Aval, y: Aval) -> Aval | None:
+def joined(x: ir.Aval, y: ir.Aval) -> ir.Aval | None:
     """The type that both can be brought to because one of them is weak, or None."""
     if x.strong() is y.strong():
         return x if not x.weak_type else y
@@ -126,10 +127,10 @@ def joined(x: Aval, y: Aval) -> Aval | None:
     dtype, weak = join((Typed(x.dtype, x.weak_type), Typed(y.dtype, y.weak_type)))
     if any(not a.weak_type and a.dtype != dtype for a in (x, y)):
         return None
-    return ShapedArray(x.shape, dtype, weak)
+    return ir.ShapedArray(x.shape, dtype, weak)
 
 
-def keeps_type(given: Aval, out: Aval) -> bool:
+def keeps_type(given: ir.Aval, out: ir.Aval) -> bool:
     """Whether a step may give a value of type `out` in the place of one: the same, or what a weak one grows to."""
     found = joined(given, out)
     return found is not None and (given.weak_type or found.strong() is given.strong())
@@ -140,29 +141,29 @@ def body_name(fun: object) -> str:
     inner: Any = fun
     while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__ if hasattr(inner, "__wrapped__") else inner.func
-    return engine.function_name(inner)
+    return function_name(inner)
 
 
-def as_type(x: Value, aval: Aval) -> Value:
+def as_type(x: Value, aval: ir.Aval) -> Value:
     """A value converted to a type's dtype, unless it has it."""
-    return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
+    return x if x.aval.strong() is aval.strong() else prims.convert(x, aval.dtype)
 
 
 def strong(x: Value) -> Value:
     """A result of a loop over Refs, whose contents are never weak; a number on the host becomes an array."""
-    return convert(as_result(x), x.dtype)
+    return prims.convert(as_result(x), x.dtype)
 
 
-def with_results(jaxpr: Jaxpr, avals: Sequence[Aval]) -> Jaxpr:
+def with_results(jaxpr: Jaxpr, avals: Sequence[ir.Aval]) -> Jaxpr:
     """The jaxpr with its results converted to the given types."""
     if all(a.strong() is b.strong() for a, b in zip(jaxpr.out_avals, avals, strict=True)):
         return jaxpr
 
     def run(*args: Value) -> list[Value]:
-        outs = extend.eval_jaxpr(jaxpr, args)
+        outs = transforms.eval_jaxpr(jaxpr, args)
         return [as_type(x, a) for x, a in zip(outs, avals, strict=True)]
 
-    return extend.stage_closed(run, jaxpr.in_avals, jaxpr.name)
+    return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
 
 def check_params(prim: str, *params: tuple[str, Any, bool, str]) -> None:
@@ -226,10 +227,10 @@ def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value
         value = as_value(out, "the condition's result")
     except TypeError:
         value = None
-    if value is None or isinstance(value, Ref) or value.aval.strong() is not PREDICATE:
+    if value is None or isinstance(value, Ref) or value.aval.strong() is not predicate.PREDICATE:
         given = value.aval if value is not None else f"{out!r} of type {type(out).__name__}"
         raise TypeError(
-            f"{what} must return a bool scalar, but `{engine.function_source(fun)}` returns {given}; compare "
+            f"{what} must return a bool scalar, but `{ir.function_source(fun)}` returns {given}; compare "
             "(`x > 0`), or reduce with `all` or `any`"
         )
     return value

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fiveloop.loops.common import as_count
-from fiveloop.loops.options import AUTO
+from fiveloop.loops import common, options
 from fiveloop.loops.progress.api import Progress
 
 Unroll = int | bool | Literal["auto"]
@@ -23,7 +22,7 @@ class How:
     """
 
     reverse: bool = False
-    unroll: int = AUTO
+    unroll: int = options.AUTO
     until: Callable[[Any], Any] | None = None
     progress: Progress | None = None
     init: str = "init"
@@ -34,10 +33,10 @@ def check_unroll(what: str, unroll: Any, steps: int) -> int:
     if isinstance(unroll, str):
         if unroll != "auto":
             raise ValueError(f"{what}: unroll must be {_EXPECTED}, got {unroll!r}")
-        return AUTO
+        return options.AUTO
     if isinstance(unroll, bool | np.bool_):
         return max(steps, 1) if unroll else 1
-    return as_count(f"{what}: unroll", unroll, _MORE, least=0) or max(steps, 1)
+    return common.as_count(f"{what}: unroll", unroll, _MORE, least=0) or max(steps, 1)
 
 
 _MORE = ', True, False or "auto"'

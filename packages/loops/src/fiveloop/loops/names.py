@@ -8,8 +8,7 @@ from inspect import unwrap
 from types import FunctionType
 from typing import Any
 
-from fiveloop.core import Value, keystr, tree_flatten_with_path
-from fiveloop.core.extend import Var
+from fiveloop.core import Value, ir, pytree
 from fiveloop.loops.carried_refs import CarriedRefs
 
 COMPUTED = "computed before"
@@ -28,7 +27,7 @@ def closure_names(funs: Sequence[object], values: Sequence[Value]) -> list[str]:
     return [found.get(id(x), "closed over") for x in values]
 
 
-def name_inputs(binders: Sequence[Var], names: Iterable[str]) -> None:
+def name_inputs(binders: Sequence[ir.Var], names: Iterable[str]) -> None:
     """Give the inputs of a body the names that they have in the user's program."""
     for v, name in zip(binders, names, strict=False):
         v.hint = name
@@ -43,8 +42,8 @@ def _held(fun: object, depth: int) -> Iterator[tuple[str, Any]]:
         if isinstance(content, FunctionType):
             yield from _held(content, depth - 1)
         else:
-            for path, x in tree_flatten_with_path(content)[0]:
-                yield f"{name}{keystr(path)}", x
+            for path, x in pytree.tree_flatten_with_path(content)[0]:
+                yield f"{name}{pytree.keystr(path)}", x
 
 
 def _carried(fun: object) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 
-from fiveloop.core.engine import Setting, at_source, current_source
+from fiveloop.core import errors, trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ STEPS = tuple(f.name for f in fields(Planning) if f.name != "tell")
 AUTO = 0
 """The steps to a turn that stand for "auto" until a loop is planned; it is one where `unroll` is off."""
 
-_setting = Setting("planning", DEFAULT)
+_setting = trace.Setting("planning", DEFAULT)
 
 
 def current_planning() -> Planning:
@@ -83,7 +83,7 @@ def planning(everything: bool | None = None, /, **steps: bool) -> Iterator[Plann
         if name not in STEPS or not isinstance(value, bool):
             raise TypeError(
                 f"planning: expected True or False, for all steps or for one of {', '.join(STEPS)}; got "
-                f"{_shown(everything, name, value)}{at_source(current_source())}"
+                f"{_shown(everything, name, value)}{errors.at_source(trace.current_source())}"
             )
     chosen = replace(_setting.value, **{**given, **steps})
     with _setting.to(chosen):

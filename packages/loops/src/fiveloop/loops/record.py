@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fiveloop.core.engine import select_by
-from fiveloop.core.extend import Aval, Dim, Eqn, Source, Var
+from fiveloop.core import ir, util
 
 PLAIN = "loop"
 """The role of a loop that is no part of a derivative."""
@@ -42,7 +41,7 @@ class Decision:
     subject: str
     done: bool
     reason: str
-    source: Source | None = None
+    source: ir.Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,9 @@ class Saved:
     """What a loop keeps for its derivative."""
 
     type: str
-    bytes: Dim
+    bytes: ir.Dim
     each_step: bool
-    source: Source | None
+    source: ir.Source | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Record:
         """The record of the loop with some of its operands."""
         if len(self.operands) != len(kept):
             return replace(self, operands=()) if self.operands else self
-        return replace(self, operands=tuple(select_by(kept, self.operands)))
+        return replace(self, operands=tuple(util.select_by(kept, self.operands)))
 
     def pushed(self) -> Record:
         """The record of the loop whose values go through it together with tangents."""
@@ -116,18 +115,18 @@ class Record:
 class Planned:
     """A loop after a step: what now comes before it, the loop, what comes after it, and what is told."""
 
-    loop: Eqn
-    before: Sequence[Eqn] = ()
-    after: Sequence[Eqn] = ()
+    loop: ir.Eqn
+    before: Sequence[ir.Eqn] = ()
+    after: Sequence[ir.Eqn] = ()
     told: list[Decision] = field(default_factory=list)
 
     @property
-    def eqns(self) -> list[Eqn]:
+    def eqns(self) -> list[ir.Eqn]:
         """All equations."""
         return [*self.before, self.loop, *self.after]
 
 
-def names_of(binders: Sequence[Var]) -> list[str]:
+def names_of(binders: Sequence[ir.Var]) -> list[str]:
     """The names of a loop's operands, which its binders have; one without a name is known by its number."""
     return [v.hint or f"operand {k}" for k, v in enumerate(binders)]
 
@@ -137,12 +136,12 @@ OFF = "it is turned off"
 ALL_OFF = "they are turned off"
 
 
-def shown_aval(aval: Aval) -> Aval:
+def shown_aval(aval: ir.Aval) -> ir.Aval:
     """A type; for a Ref, that of what it holds."""
-    inner: Aval = getattr(aval, "inner", aval)
+    inner: ir.Aval = getattr(aval, "inner", aval)
     return inner
 
 
-def shown_type(aval: Aval) -> str:
+def shown_type(aval: ir.Aval) -> str:
     """A type as people read it: what a Ref holds, for a Ref."""
     return str(shown_aval(aval))

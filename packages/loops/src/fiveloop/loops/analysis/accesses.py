@@ -6,65 +6,58 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, engine
-from fiveloop.core.engine import (
-    At,
-    Indexer,
-    Lane,
-    Span,
-    dynamic_slice_p,
-    dynamic_update_slice_p,
-    whole_indexer,
-)
-from fiveloop.core.extend import Atom, Eqn, Primitive, Source, Var, mutated_positions, new_eqn
-from fiveloop.core.rules import RuleTable
+from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
-from fiveloop.state import AbstractRef
-from fiveloop.state import engine as state_engine
-from fiveloop.state.engine import IndexParams, accumulate_p, addupdate_p, get_p, swap_p
+from fiveloop.state import AbstractRef, discharge, primitives
 
 
 class IndexRule(Protocol):
     """The operands of an equation that say where it reads or writes its first one, a Ref or an array."""
 
-    def __call__(self, eqn: Eqn, /) -> Sequence[Atom]: ...
+    def __call__(self, eqn: ir.Eqn, /) -> Sequence[ir.Atom]: ...
 
 
-index_rules: RuleTable[IndexRule] = RuleTable(
+index_rules: rules.RuleTable[IndexRule] = rules.RuleTable(
     "index", default="it indexes nothing", by="define_index"
 )
 
 
-def define_index(prim: Primitive[Any], rule: IndexRule) -> None:
+def define_index(prim: ir.Primitive[Any], rule: IndexRule) -> None:
     """Say which operands of a primitive's equations index the first one."""
     index_rules.define(prim, rule)
 
 
-def _of_read(eqn: Eqn) -> Sequence[Atom]:
+def _of_read(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     return eqn.invars[1:]
 
 
-def _of_write(eqn: Eqn) -> Sequence[Atom]:
+def _of_write(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     return eqn.invars[2:]
 
 
-def _of_scatter(eqn: Eqn) -> Sequence[Atom]:
+def _of_scatter(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     return eqn.invars[1:2]
 
 
-for _reading in (get_p, dynamic_slice_p, engine.gather_p):
+for _reading in (primitives.get_p, prims.dynamic_slice_p, prims.gather_p):
     define_index(_reading, _of_read)
-for _writing in (swap_p, addupdate_p, accumulate_p, dynamic_update_slice_p):
+for _writing in (
+    primitives.swap_p,
+    primitives.addupdate_p,
+    primitives.accumulate_p,
+    prims.dynamic_update_slice_p,
+):
     define_index(_writing, _of_write)
-define_index(engine.scatter_p, _of_scatter)
+define_index(prims.scatter_p, _of_scatter)
 
 
-def is_access(eqn: Eqn) -> bool:
+def is_access(eqn: ir.Eqn) -> bool:
     """Whether an equation accesses a Ref at an index."""
     return eqn.primitive in index_rules and isinstance(eqn.invars[0].aval, AbstractRef)
 
 
-Place = Affine | Var
+Place = Affine | ir.Var
 """An index: affine in the counter, or a constant of the body."""
 
 
@@ -73,11 +66,11 @@ class RefAccess:
     """An access of a Ref at an index: its equation and the number of that."""
 
     number: int
-    eqn: Eqn
+    eqn: ir.Eqn
     mutates: bool
 
     @property
-    def operands(self) -> Sequence[Atom]:
+    def operands(self) -> Sequence[ir.Atom]:
         """The operands of the index."""
         return index_rules[self.eqn.primitive](self.eqn)
 
@@ -93,34 +86,34 @@ class RefAccess:
             return Affine(0, entry.start)
         return affine(self.operands[indexer.dynamic_axes.index(axis)], numbers)
 
-    def index(self, numbers: Integers, consts: set[Var]) -> tuple[Place, ...] | None:
+    def index(self, numbers: Integers, consts: set[ir.Var]) -> tuple[Place, ...] | None:
         """The operands of the index, if they can be had from the counter and constants alone."""
         found: list[Place] = []
         for atom in self.operands:
             number = affine(atom, numbers) if not atom.aval.shape else None
-            if number is None and (not isinstance(atom, Var) or atom not in consts):
+            if number is None and (not isinstance(atom, ir.Var) or atom not in consts):
                 return None
             found.append(number if number is not None else atom)  # type: ignore[arg-type]  # it is a constant
         return tuple(found)
 
-    def values(self) -> list[tuple[Var, bool]]:
+    def values(self) -> list[tuple[ir.Var, bool]]:
         """The values that the place holds, before the access or (True) after it."""
         found, indexer = [(v, False) for v in self.eqn.outvars], self.eqn.params.indexer
         if (
-            self.eqn.primitive is swap_p
-            and state_engine.names_each_once(indexer)
+            self.eqn.primitive is primitives.swap_p
+            and discharge.names_each_once(indexer)
             and not indexer.drops
         ):
-            found += [(v, True) for v in engine.used_vars(self.eqn.invars[1:2])]
+            found += [(v, True) for v in ir.used_vars(self.eqn.invars[1:2])]
         return found
 
 
-def accesses_of(body: Jaxpr, ref: Var) -> list[RefAccess] | None:
+def accesses_of(body: Jaxpr, ref: ir.Var) -> list[RefAccess] | None:
     """All that is done with a Ref at indices, in order; None if something else is that may change it."""
     found: list[RefAccess] = []
     for number, eqn in enumerate(body.eqns):
         places = [k for k, a in enumerate(eqn.invars) if a is ref]
-        mutates = not mutated_positions(eqn.effects).isdisjoint(places)
+        mutates = not ir.mutated_positions(eqn.effects).isdisjoint(places)
         if is_access(eqn) and places == [0]:
             found.append(RefAccess(number, eqn, mutates))
         elif mutates:
@@ -145,7 +138,7 @@ def unknown_places(
     for axis, (entry, size) in enumerate(zip(indexer.entries, shape, strict=True)):
         if entry == Span(0, size):
             continue
-        if not engine.is_constant(size):
+        if not ir.is_constant(size):
             return "along an axis whose size is not known"
         place = access.place(axis, numbers)
         if place is not None and not is_within(place, size, nsteps):
@@ -161,13 +154,13 @@ def unknown_places(
     return "at an array of indices"
 
 
-def read_whole(ref: Atom, out: Var | None = None, source: Source | None = None) -> Eqn:
+def read_whole(ref: ir.Atom, out: ir.Var | None = None, source: ir.Source | None = None) -> ir.Eqn:
     """An equation that reads all that a Ref holds."""
-    whole = IndexParams(whole_indexer(ref.aval.shape))
-    return new_eqn(get_p, [ref], whole, None if out is None else [out], source)
+    whole = primitives.IndexParams(whole_indexer(ref.aval.shape))
+    return rules.new_eqn(primitives.get_p, [ref], whole, None if out is None else [out], source)
 
 
-def is_whole(indexer: Indexer | None, ref: Var) -> bool:
+def is_whole(indexer: Indexer | None, ref: ir.Var) -> bool:
     """Whether an index takes all that a Ref holds, or all that it holds of each lane."""
     return indexer is not None and all(
         isinstance(e, Lane) or e == Span(0, n)

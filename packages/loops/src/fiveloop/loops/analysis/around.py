@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import makers, used_vars
-from fiveloop.core.extend import Eqn, Var
+from fiveloop.core import Jaxpr, ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +16,18 @@ class Around:
     `made` has the equation that makes a value, and `kept` are those that are there to the end whatever the loop does.
     """
 
-    own: Collection[Var] = ()
-    used: Collection[Var] | None = None
-    made: Mapping[Var, Eqn] = field(default_factory=dict)
-    kept: Collection[Var] = ()
+    own: Collection[ir.Var] = ()
+    used: Collection[ir.Var] | None = None
+    made: Mapping[ir.Var, ir.Eqn] = field(default_factory=dict)
+    kept: Collection[ir.Var] = ()
 
-    def is_spare(self, operand: object, result: Var) -> bool:
+    def is_spare(self, operand: object, result: ir.Var) -> bool:
         """Whether what an operand holds is the loop's to overwrite."""
         return operand in self.own and self.used is not None and result not in self.used
 
-    def and_then(self, eqns: Sequence[Eqn]) -> Around:
+    def and_then(self, eqns: Sequence[ir.Eqn]) -> Around:
         """The same with equations after the loop."""
-        more = used_vars(a for eqn in eqns for a in eqn.invars)
+        more = ir.used_vars(a for eqn in eqns for a in eqn.invars)
         used = None if self.used is None else set(self.used) | more
         return replace(self, own=set(self.own) - more, used=used)
 
@@ -40,8 +38,8 @@ ALONE = Around()
 
 def around(jaxpr: Jaxpr) -> Around:
     """What is around the loops of a jaxpr."""
-    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, Var))
-    uses.update(a for a in jaxpr.outvars if isinstance(a, Var))
-    made = makers(jaxpr)
-    kept = used_vars([*jaxpr.invars, *jaxpr.outvars])
+    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, ir.Var))
+    uses.update(a for a in jaxpr.outvars if isinstance(a, ir.Var))
+    made = ir.makers(jaxpr)
+    kept = ir.used_vars([*jaxpr.invars, *jaxpr.outvars])
     return Around({v for v in made if uses[v] == 1}, set(uses), made, kept)

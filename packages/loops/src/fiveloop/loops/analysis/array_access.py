@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fiveloop.core import engine, extend
-from fiveloop.core.engine import Entry, Indexer, Lane, Pick, Span, WindowDims, broadcast_in_dim_p
-from fiveloop.core.extend import Atom, Eqn, Literal, Primitive, ShapedArray, Var, new_eqn
-from fiveloop.core.rules import RuleTable
+from fiveloop.core import ir, prims, rules
+from fiveloop.core.indexer import Entry, Indexer, Lane, Pick, Span
 from fiveloop.loops.primitives.for_loop import for_p, is_state
-from fiveloop.state import engine as state_engine
-from fiveloop.state.engine import AccumulateParams, IndexParams, SwapParams, accumulate_p, swap_p
+from fiveloop.state import primitives
 
-Made = Mapping[Var, Eqn]
+Made = Mapping[ir.Var, ir.Eqn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,30 +21,30 @@ class Access:
     `updated` are results that are the array after it, if it is updated; `same` are those that are the array as it was.
     """
 
-    eqn: Eqn
-    instead: list[Eqn]
+    eqn: ir.Eqn
+    instead: list[ir.Eqn]
     is_dynamic: bool
-    updated: Sequence[Var] = ()
-    same: Sequence[Var] = ()
+    updated: Sequence[ir.Var] = ()
+    same: Sequence[ir.Var] = ()
 
 
 class AccessRule(Protocol):
     """What an equation does with its first operand, an array, on a Ref that holds it; None if that cannot be."""
 
-    def __call__(self, eqn: Eqn, ref: Var, made: Made, /) -> Access | None: ...
+    def __call__(self, eqn: ir.Eqn, ref: ir.Var, made: Made, /) -> Access | None: ...
 
 
-access_rules: RuleTable[AccessRule] = RuleTable(
+access_rules: rules.RuleTable[AccessRule] = rules.RuleTable(
     "access", default="it uses arrays whole", by="define_access"
 )
 
 
-def define_access(prim: Primitive[Any], rule: AccessRule) -> None:
+def define_access(prim: ir.Primitive[Any], rule: AccessRule) -> None:
     """Say how an equation that accesses an array at indices accesses a Ref that holds the array."""
     access_rules.define(prim, rule)
 
 
-def access(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | None:
+def access(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: Made) -> Access | None:
     """What an equation does with an array, on a Ref that holds it; None if it does more than index it."""
     if eqn.primitive is for_p:
         return _loop(eqn, array, ref)
@@ -57,7 +54,7 @@ def access(eqn: Eqn, array: Var, ref: Var, made: Made) -> Access | None:
     return rule(eqn, ref, made)
 
 
-def _slice(eqn: Eqn, ref: Var, made: Made) -> Access:
+def _slice(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access:
     p = eqn.params
     spans = [
         Span(start, size, stride)
@@ -66,7 +63,7 @@ def _slice(eqn: Eqn, ref: Var, made: Made) -> Access:
     return Access(eqn, [_get(eqn, ref, Indexer(tuple(spans)), [])], is_dynamic=False)
 
 
-def _dynamic_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+def _dynamic_slice(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
     place = _block(eqn, eqn.invars[1:], eqn.params.sizes, eqn.params.drops, made)
     if place is None:
         return None
@@ -74,7 +71,7 @@ def _dynamic_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     return Access(eqn, [_get(eqn, ref, indexer, operands)], bool(operands))
 
 
-def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+def _dynamic_update_slice(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
     update = eqn.invars[1]
     place = _block(eqn, eqn.invars[2:], update.aval.shape, eqn.params.drops, made)
     if place is None:
@@ -83,20 +80,20 @@ def _dynamic_update_slice(eqn: Eqn, ref: Var, made: Made) -> Access | None:
 
 
 def _put(
-    eqn: Eqn,
-    ref: Var,
-    x: Atom,
+    eqn: ir.Eqn,
+    ref: ir.Var,
+    x: ir.Atom,
     indexer: Indexer,
-    operands: Sequence[Atom],
-    before: Sequence[Eqn] = (),
+    operands: Sequence[ir.Atom],
+    before: Sequence[ir.Eqn] = (),
 ) -> Access:
     """An update that replaces what an index selects."""
-    params = SwapParams(indexer, returns_old=False)
-    write = new_eqn(swap_p, [ref, x, *operands], params, (), eqn.source)
+    params = primitives.SwapParams(indexer, returns_old=False)
+    write = rules.new_eqn(primitives.swap_p, [ref, x, *operands], params, (), eqn.source)
     return Access(eqn, [*before, write], bool(operands), eqn.outvars)
 
 
-def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+def _gather(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
     if eqn.params.dims.operand_batch:
         lanes = _lanes(eqn, eqn.outvars[0].aval.shape, made)
         return lanes and Access(eqn, [*lanes[2], _get(eqn, ref, *lanes[:2])], is_dynamic=True)
@@ -106,7 +103,7 @@ def _gather(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     return Access(eqn, [_get(eqn, ref, *place)], is_dynamic=True)
 
 
-def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
+def _scatter(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
     _, indices, updates = eqn.invars
     if eqn.params.dims.operand_batch:
         lanes = _lanes(eqn, updates.aval.shape, made) if eqn.params.kind == "set" else None
@@ -120,23 +117,31 @@ def _scatter(eqn: Eqn, ref: Var, made: Made) -> Access | None:
     args = [ref, updates, *operands]
     match eqn.params.kind:
         case "set":
-            write = new_eqn(swap_p, args, SwapParams(indexer, returns_old=False), (), eqn.source)
+            write = rules.new_eqn(
+                primitives.swap_p,
+                args,
+                primitives.SwapParams(indexer, returns_old=False),
+                (),
+                eqn.source,
+            )
         case "add":
-            write = new_eqn(state_engine.addupdate_p, args, IndexParams(indexer), (), eqn.source)
+            write = rules.new_eqn(
+                primitives.addupdate_p, args, primitives.IndexParams(indexer), (), eqn.source
+            )
         case monoid:
-            params = AccumulateParams(indexer, monoid)
-            write = new_eqn(accumulate_p, args, params, (), eqn.source)
+            params = primitives.AccumulateParams(indexer, monoid)
+            write = rules.new_eqn(primitives.accumulate_p, args, params, (), eqn.source)
     return Access(eqn, [write], is_dynamic=True, updated=eqn.outvars)
 
 
-define_access(engine.slice_p, _slice)
-define_access(engine.dynamic_slice_p, _dynamic_slice)
-define_access(engine.dynamic_update_slice_p, _dynamic_update_slice)
-define_access(engine.gather_p, _gather)
-define_access(engine.scatter_p, _scatter)
+define_access(prims.slice_p, _slice)
+define_access(prims.dynamic_slice_p, _dynamic_slice)
+define_access(prims.dynamic_update_slice_p, _dynamic_update_slice)
+define_access(prims.gather_p, _gather)
+define_access(prims.scatter_p, _scatter)
 
 
-def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
+def _loop(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> Access | None:
     """An inner loop that has the array as a state takes the Ref instead."""
     states = is_state(eqn.params, [a.aval for a in eqn.invars])
     places = [k for k, a in enumerate(eqn.invars) if a is array]
@@ -147,24 +152,24 @@ def _loop(eqn: Eqn, array: Var, ref: Var) -> Access | None:
     result = eqn.outvars[number]
     invars = [ref if k == place else a for k, a in enumerate(eqn.invars)]
     outvars = [v for k, v in enumerate(eqn.outvars) if k != number]
-    loop = new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
-    changes = place + 1 in extend.mutated_positions(eqn.params.body.effects)
+    loop = rules.new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
+    changes = place + 1 in ir.mutated_positions(eqn.params.body.effects)
     if changes:
         return Access(eqn, [loop], True, [result])
     return Access(eqn, [loop], True, same=[result])
 
 
-def _get(eqn: Eqn, ref: Var, indexer: Indexer, operands: Sequence[Atom]) -> Eqn:
-    return new_eqn(
-        state_engine.get_p, [ref, *operands], IndexParams(indexer), eqn.outvars, eqn.source
+def _get(eqn: ir.Eqn, ref: ir.Var, indexer: Indexer, operands: Sequence[ir.Atom]) -> ir.Eqn:
+    return rules.new_eqn(
+        primitives.get_p, [ref, *operands], primitives.IndexParams(indexer), eqn.outvars, eqn.source
     )
 
 
 def _block(
-    eqn: Eqn, starts: Sequence[Atom], sizes: Sequence[int], drops: Sequence[int], made: Made
-) -> tuple[Indexer, list[Atom]] | None:
+    eqn: ir.Eqn, starts: Sequence[ir.Atom], sizes: Sequence[int], drops: Sequence[int], made: Made
+) -> tuple[Indexer, list[ir.Atom]] | None:
     """The index of a block, if its starts count from the end when they are negative, and it drops all or none."""
-    spans, operands = [], list[Atom]()
+    spans, operands = [], list[ir.Atom]()
     for k, (start, size, dim) in enumerate(
         zip(starts, sizes, eqn.invars[0].aval.shape, strict=True)
     ):
@@ -178,12 +183,12 @@ def _block(
 
 
 def _span(
-    start: Atom, size: int, dim: int, drops: bool, made: Made
-) -> tuple[Span, list[Atom]] | None:
+    start: ir.Atom, size: int, dim: int, drops: bool, made: Made
+) -> tuple[Span, list[ir.Atom]] | None:
     """A block along one axis, and the index where it starts, if that is not known."""
     if size == dim and not drops:
         return Span(0, size), []
-    if isinstance(start, Literal) and engine.is_scalar(start):
+    if isinstance(start, ir.Literal) and ir.is_scalar(start):
         number = int(start.value.host)  # type: ignore[attr-defined]  # a scalar has its number
         return Span(min(max(number, 0), dim - size), size), []
     given = _unresolved(start, dim, made)
@@ -191,8 +196,8 @@ def _span(
 
 
 def _lanes(
-    eqn: Eqn, sizes: Sequence[int], made: Made
-) -> tuple[Indexer, list[Atom], list[Eqn]] | None:
+    eqn: ir.Eqn, sizes: Sequence[int], made: Made
+) -> tuple[Indexer, list[ir.Atom], list[ir.Eqn]] | None:
     """The index of a block of its own in each lane, as `vmap` leaves it; and what spreads indices that they share."""
     shape, indices = eqn.invars[0].aval.shape, eqn.invars[1]
     lead = len(eqn.params.dims.operand_batch)
@@ -202,16 +207,18 @@ def _lanes(
         _lane_start(c, k + lead, lead, wide, made) for k, c in enumerate(_columns(indices, made))
     ]
     blocks = tuple(k for k in inner if k not in wide)
-    if eqn.params.dims != WindowDims(blocks, wide, lanes, lanes, inner) or len(starts) != len(
+    if eqn.params.dims != prims.WindowDims(blocks, wide, lanes, lanes, inner) or len(starts) != len(
         inner
     ):
         return None
-    spans, operands, before = list[Span](), list[Atom](), list[Eqn]()
+    spans, operands, before = list[Span](), list[ir.Atom](), list[ir.Eqn]()
     for start, size, dim in zip(starts, sizes[lead:], shape[lead:], strict=True):
         if start is None:
             return None
-        maker = made.get(start) if isinstance(start, Var) else None
-        shared = maker if maker is not None and maker.primitive is broadcast_in_dim_p else None
+        maker = made.get(start) if isinstance(start, ir.Var) else None
+        shared = (
+            maker if maker is not None and maker.primitive is prims.broadcast_in_dim_p else None
+        )
         given_start = shared.invars[0] if shared is not None else start
         found = _span(given_start, size, dim, eqn.params.drops, made)
         if found is None:
@@ -220,8 +227,10 @@ def _lanes(
         for given in found[1]:
             each = given
             if shared is not None:
-                each = Var(ShapedArray(shape[:lead], given.aval.dtype))
-                before.append(new_eqn(broadcast_in_dim_p, [given], shared.params, [each]))
+                each = ir.Var(ir.ShapedArray(shape[:lead], given.aval.dtype))
+                before.append(
+                    rules.new_eqn(prims.broadcast_in_dim_p, [given], shared.params, [each])
+                )
             operands.append(each)
     entries: tuple[Entry, ...] = (*map(Lane, lanes), *spans)
     paired = (True,) * lead
@@ -229,7 +238,9 @@ def _lanes(
     return (indexer, operands, before) if operands else None
 
 
-def _lane_start(column: Atom, axis: int, lead: int, wide: Sequence[int], made: Made) -> Atom | None:
+def _lane_start(
+    column: ir.Atom, axis: int, lead: int, wide: Sequence[int], made: Made
+) -> ir.Atom | None:
     """Where each lane's block starts, of its position along an axis; along a `wide` one elements have one each.
 
     For those it must be `start[:, None] + arange(size)`, as `vmap` makes it; None if it is not.
@@ -237,47 +248,49 @@ def _lane_start(column: Atom, axis: int, lead: int, wide: Sequence[int], made: M
     if not wide:
         return column
     if axis in wide:
-        column, steps = _made_by(column, engine.add_p, made) or (column, column)
-        (counts,) = _made_by(steps, broadcast_in_dim_p, made, (lead + wide.index(axis),)) or (None,)
-        if counts is None or _made_by(counts, engine.iota_p, made) is None:
+        column, steps = _made_by(column, prims.add_p, made) or (column, column)
+        (counts,) = _made_by(steps, prims.broadcast_in_dim_p, made, (lead + wide.index(axis),)) or (
+            None,
+        )
+        if counts is None or _made_by(counts, prims.iota_p, made) is None:
             return None
-    (start,) = _made_by(column, broadcast_in_dim_p, made, tuple(range(lead))) or (None,)
+    (start,) = _made_by(column, prims.broadcast_in_dim_p, made, tuple(range(lead))) or (None,)
     return start
 
 
 def _made_by(
-    x: Atom, primitive: Primitive[Any], made: Made, dims: tuple[int, ...] | None = None
-) -> Sequence[Atom] | None:
+    x: ir.Atom, primitive: ir.Primitive[Any], made: Made, dims: tuple[int, ...] | None = None
+) -> Sequence[ir.Atom] | None:
     """The operands of the equation of a primitive, with `dims` if they are given, that makes something."""
-    eqn = made.get(x) if isinstance(x, Var) else None
+    eqn = made.get(x) if isinstance(x, ir.Var) else None
     if eqn is None or eqn.primitive is not primitive:
         return None
     return eqn.invars if dims is None or eqn.params.dims == dims else None
 
 
-def _columns(indices: Atom, made: Made) -> list[Atom]:
+def _columns(indices: ir.Atom, made: Made) -> list[ir.Atom]:
     """The arrays of positions that lie side by side along the last axis; none if they cannot be told."""
-    eqn = made.get(indices) if isinstance(indices, Var) else None
-    joins = eqn is not None and eqn.primitive is engine.concatenate_p
+    eqn = made.get(indices) if isinstance(indices, ir.Var) else None
+    joins = eqn is not None and eqn.primitive is prims.concatenate_p
     parts = eqn.invars if eqn is not None and joins else [indices]
     columns = [_without_last_axis(part, made) for part in parts]
     return [c for c in columns if c is not None]
 
 
-def _unresolved(start: Atom, dim: int, made: Made) -> Atom | None:
+def _unresolved(start: ir.Atom, dim: int, made: Made) -> ir.Atom | None:
     """The index that the user gave, of which `start` is the position; a Ref resolves it in the same way."""
-    eqn = made.get(start) if isinstance(start, Var) else None
-    while eqn is not None and eqn.primitive is engine.resolve_index_p:
+    eqn = made.get(start) if isinstance(start, ir.Var) else None
+    while eqn is not None and eqn.primitive is prims.resolve_index_p:
         if eqn.params.size == dim:
             return eqn.invars[0]
         inner = eqn.invars[0]  # a change of dtype
-        eqn = made.get(inner) if isinstance(inner, Var) and not eqn.params.size else None
+        eqn = made.get(inner) if isinstance(inner, ir.Var) and not eqn.params.size else None
     return None
 
 
 def _picks(
-    eqn: Eqn, indices: Atom, sizes: Sequence[int] | None, made: Made
-) -> tuple[Indexer, list[Atom]] | None:
+    eqn: ir.Eqn, indices: ir.Atom, sizes: Sequence[int] | None, made: Made
+) -> tuple[Indexer, list[ir.Atom]] | None:
     """The index of whole rows along one axis, in the order in which blocks lie in the result."""
     dims, shape = eqn.params.dims, eqn.invars[0].aval.shape
     if len(dims.index_map) != 1 or dims.collapsed != dims.index_map or dims.operand_batch:
@@ -299,10 +312,10 @@ def _picks(
     return Indexer(tuple(entries), picks.aval.shape, leading, drops=drops), [picks]
 
 
-def _without_last_axis(indices: Atom, made: Made) -> Atom | None:
+def _without_last_axis(indices: ir.Atom, made: Made) -> ir.Atom | None:
     """An array of positions, before it was given an axis for the one number that each of them is."""
-    eqn = made.get(indices) if isinstance(indices, Var) else None
-    if eqn is None or eqn.primitive is not engine.reshape_p:
+    eqn = made.get(indices) if isinstance(indices, ir.Var) else None
+    if eqn is None or eqn.primitive is not prims.reshape_p:
         return None
     picks = eqn.invars[0]
     return picks if (*picks.aval.shape, 1) == indices.aval.shape else None

@@ -8,52 +8,37 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
-from fiveloop.core import Jaxpr, engine, extend
-from fiveloop.core.engine import (
-    BroadcastParams,
-    bitwise_and_p,
-    broadcast_in_dim_p,
-    makers,
-    partition,
-    select_by,
-    select_p,
-    used_vars,
-    users,
-)
-from fiveloop.core.extend import Atom, Eqn, ShapedArray, Source, Var, jaxprs_in, new_eqn
-from fiveloop.loops.analysis.accesses import read_whole
-from fiveloop.loops.analysis.array_access import Access, Made, access
-from fiveloop.loops.analysis.entered import is_entered
+from fiveloop.core import Jaxpr, ir, prims, rules, util
+from fiveloop.loops.analysis import accesses, array_access, entered
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.record import Decision
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p, swap_p
+from fiveloop.state import AbstractRef, primitives
 
 
 class Verdict(NamedTuple):
     """Why an array stays a value, and where; nothing if it does not. `given_to` is a Ref that it is written to."""
 
     why: str
-    at: Source | None
-    given_to: Atom | None = None
+    at: ir.Source | None
+    given_to: ir.Atom | None = None
 
 
 def access_or_why(
-    eqn: Eqn, array: Var, ref: Var, made: Made, whiles: bool = False
-) -> Access | Verdict:
+    eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: array_access.Made, whiles: bool = False
+) -> array_access.Access | Verdict:
     """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way.
 
     A `while` is given a Ref only if `whiles`.
     """
-    if is_entered(eqn):
+    if entered.is_entered(eqn):
         return _enter(eqn, array, ref, whiles)
     if whiles and eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
         return _while(eqn, k, ref)
-    found = access(eqn, array, ref, made)
+    found = array_access.access(eqn, array, ref, made)
     if found is not None:
         return found
-    if eqn.primitive is swap_p:
+    if eqn.primitive is primitives.swap_p:
         return Verdict("it is written whole to a Ref", eqn.source, eqn.invars[0])
     return Verdict(f"`{eqn.primitive}` uses it whole", eqn.source)
 
@@ -67,22 +52,22 @@ class Life:
     If `going` says which lanes of a loop go on, only those are updated: the loop chooses so at the end of a step.
     """
 
-    ref: Var
+    ref: ir.Var
     jaxpr: Jaxpr
-    ends: Eqn | None = None
-    names: set[Var] = field(default_factory=set)
-    last: list[Var] = field(default_factory=list)
+    ends: ir.Eqn | None = None
+    names: set[ir.Var] = field(default_factory=set)
+    last: list[ir.Var] = field(default_factory=list)
     is_dynamic: bool = False
     is_updated: bool = False
     whiles: bool = False
-    going: Var | None = None
-    _replaced: dict[int, list[Eqn]] = field(default_factory=dict)
-    _before: list[tuple[Eqn, Eqn]] = field(default_factory=list)
+    going: ir.Var | None = None
+    _replaced: dict[int, list[ir.Eqn]] = field(default_factory=dict)
+    _before: list[tuple[ir.Eqn, ir.Eqn]] = field(default_factory=list)
 
-    def follow(self, version: Sequence[Var]) -> Verdict | None:
+    def follow(self, version: Sequence[ir.Var]) -> Verdict | None:
         """Go on until nothing updates it; a reason if it is not only read at indices, and updated once a version."""
-        uses = users(self.jaxpr)
-        made = makers(self.jaxpr)
+        uses = ir.users(self.jaxpr)
+        made = ir.makers(self.jaxpr)
         while version:
             found = self._version(version, uses, made)
             if isinstance(found, Verdict):
@@ -101,16 +86,19 @@ class Life:
         return None
 
     def _version(
-        self, version: Sequence[Var], uses: Mapping[Var, Sequence[Eqn]], made: Made
-    ) -> list[Access] | Verdict:
+        self,
+        version: Sequence[ir.Var],
+        uses: Mapping[ir.Var, Sequence[ir.Eqn]],
+        made: array_access.Made,
+    ) -> list[array_access.Access] | Verdict:
         """All accesses to one version, under all of its names; a reason if something else is done with it."""
-        self.last, found = list(version), list[Access]()
+        self.last, found = list(version), list[array_access.Access]()
         for name in self.last:
             self.names.add(name)
             for eqn in uses.get(name, ()):
                 if eqn is self.ends:
                     continue
-                if self.going is not None and eqn.primitive is select_p:
+                if self.going is not None and eqn.primitive is prims.select_p:
                     if chooses(eqn, self.going, made) and name in eqn.invars[1:]:
                         self._replaced[id(eqn)] = []
                         self.last += eqn.outvars if name is eqn.invars[1] else []
@@ -125,7 +113,7 @@ class Life:
                 self.last += here.same
         return found
 
-    def eqns(self, gone: Sequence[Eqn] = ()) -> list[Eqn] | None:
+    def eqns(self, gone: Sequence[ir.Eqn] = ()) -> list[ir.Eqn] | None:
         """The equations on the Ref, without those that are `gone`; None if there is no order for them."""
         eqns = in_order(self.jaxpr.eqns, self._before)
         if eqns is None:
@@ -133,9 +121,9 @@ class Life:
         self._replaced.update((id(eqn), []) for eqn in gone)
         return [e for eqn in eqns for e in self._replaced.get(id(eqn), [eqn])]
 
-    def read_too_late(self) -> Eqn | None:
+    def read_too_late(self) -> ir.Eqn | None:
         """A read of an old version that needs what comes after its update; None if none does by itself."""
-        made = makers(self.jaxpr)
+        made = ir.makers(self.jaxpr)
         for read, update in self._before:
             waiting, seen = [read], set[int]()
             while waiting:
@@ -144,11 +132,11 @@ class Life:
                     return read
                 if id(eqn) not in seen:
                     seen.add(id(eqn))
-                    waiting += [made[a] for a in used_vars(eqn.invars) if a in made]
+                    waiting += [made[a] for a in ir.used_vars(eqn.invars) if a in made]
         return None
 
 
-def _updated_twice(updates: Sequence[Access]) -> str:
+def _updated_twice(updates: Sequence[array_access.Access]) -> str:
     """What is told of a version that two equations update."""
     first = updates[0].eqn.source
     other = f"another update, on line {first.line}," if first is not None else "another update"
@@ -161,19 +149,19 @@ NO_ORDER = (
 )
 
 
-def _enter(eqn: Eqn, array: Var, ref: Var, whiles: bool) -> Access | Verdict:
+def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, whiles: bool) -> array_access.Access | Verdict:
     """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
     if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
         return Verdict('`cond(vmap="group")` takes no Refs', eqn.source)
-    bodies = jaxprs_in(eqn.params)
+    bodies = ir.jaxprs_in(eqn.params)
     keep = [a is not array for a in eqn.invars]
     first = len(keep) - len(bodies[0].invars)
     if not all(keep[:first]):
         return Verdict(f"`{eqn.primitive}` chooses by it", eqn.source)
     kept = keep[first:]
-    lives = [Life(Var(ref.aval), body, whiles=whiles) for body in bodies]
+    lives = [Life(ir.Var(ref.aval), body, whiles=whiles) for body in bodies]
     for life in lives:
-        verdict = life.follow(partition(kept, life.jaxpr.invars)[0])
+        verdict = life.follow(util.partition(kept, life.jaxpr.invars)[0])
         if verdict is not None:
             return verdict
     gives = [any(life.jaxpr.outvars[r] in life.names for life in lives) for r in _results(eqn)]
@@ -184,24 +172,26 @@ def _enter(eqn: Eqn, array: Var, ref: Var, whiles: bool) -> Access | Verdict:
         late = next((read for life in lives if (read := life.read_too_late())), eqn)
         return Verdict(why, eqn.source) if why else Verdict(NO_ORDER, late.source)
     rest = iter(changed)
-    params = extend.with_jaxprs(eqn.params, lambda _: next(rest))
-    others, versions = partition(gives, eqn.outvars)
-    new = new_eqn(eqn.primitive, [*select_by(keep, eqn.invars), ref], params, others, eqn.source)
+    params = ir.with_jaxprs(eqn.params, lambda _: next(rest))
+    others, versions = util.partition(gives, eqn.outvars)
+    new = rules.new_eqn(
+        eqn.primitive, [*util.select_by(keep, eqn.invars), ref], params, others, eqn.source
+    )
     is_dynamic = any(life.is_dynamic for life in lives)
     if any(life.is_updated for life in lives):
         # Whether a branch updates it is known at run time alone, too.
-        return Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
-    return Access(eqn, [new], is_dynamic, same=versions)
+        return array_access.Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
+    return array_access.Access(eqn, [new], is_dynamic, same=versions)
 
 
-def _results(eqn: Eqn) -> range:
+def _results(eqn: ir.Eqn) -> range:
     return range(len(eqn.outvars))
 
 
-def _why_not(eqn: Eqn, lives: Sequence[Life], gives: Sequence[bool]) -> str:
+def _why_not(eqn: ir.Eqn, lives: Sequence[Life], gives: Sequence[bool]) -> str:
     """Why the bodies do not leave one array behind, if they do not; `gives` are the results that are versions."""
     for life in lives:
-        for out in select_by(gives, life.jaxpr.outvars):
+        for out in util.select_by(gives, life.jaxpr.outvars):
             if out not in life.names:
                 return f"a branch of `{eqn.primitive}` returns another array in its place"
             if out not in life.last:
@@ -220,11 +210,11 @@ def _on_ref(life: Life, kept: Sequence[bool], gives: Sequence[bool]) -> Jaxpr | 
     eqns, body = life.eqns(), life.jaxpr
     if eqns is None:
         return None
-    invars = [*select_by(kept, body.invars), life.ref]
-    return Jaxpr(invars, eqns, partition(gives, body.outvars)[0], body.name)
+    invars = [*util.select_by(kept, body.invars), life.ref]
+    return Jaxpr(invars, eqns, util.partition(gives, body.outvars)[0], body.name)
 
 
-def _carried(eqn: Eqn, array: Var) -> int | None:
+def _carried(eqn: ir.Eqn, array: ir.Var) -> int | None:
     """The number of the carried value of a `while` that an array is; None if it is anything else, too."""
     p = eqn.params
     places = [k for k, a in enumerate(eqn.invars) if a is array]
@@ -232,7 +222,7 @@ def _carried(eqn: Eqn, array: Var) -> int | None:
     return first if len(places) == 1 and 0 <= first < p.num_carry else None
 
 
-def _while(eqn: Eqn, k: int, ref: Var) -> Access | Verdict:
+def _while(eqn: ir.Eqn, k: int, ref: ir.Var) -> array_access.Access | Verdict:
     """An access by a `while` that carries the array as value `k`: it takes the Ref instead."""
     params = carried_as_ref(eqn.params, k)
     if params is None:
@@ -240,8 +230,8 @@ def _while(eqn: Eqn, k: int, ref: Var) -> Access | Verdict:
     at = eqn.params.num_consts + k
     invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
     outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
-    loop = new_eqn(while_p, invars, params, outvars, eqn.source)
-    return Access(eqn, [loop], True, [eqn.outvars[k]])
+    loop = rules.new_eqn(while_p, invars, params, outvars, eqn.source)
+    return array_access.Access(eqn, [loop], True, [eqn.outvars[k]])
 
 
 def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
@@ -258,25 +248,27 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
         or not all(isinstance(n, int) for n in array.aval.shape)
     ):
         return None
-    ref = Var(AbstractRef(array.aval), array.hint)
+    ref = ir.Var(AbstractRef(array.aval), array.hint)
     life = Life(ref, p.body, whiles=True, going=going_on(p))
     outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
     stays = life.follow([array]) is not None or out not in life.last
-    if stays or not (life.is_dynamic and life.is_updated) or life.names & used_vars(outvars):
+    if stays or not (life.is_dynamic and life.is_updated) or life.names & ir.used_vars(outvars):
         return None
-    eqns, ref = life.eqns(), Var(life.ref.aval)
+    eqns, ref = life.eqns(), ir.Var(life.ref.aval)
     if eqns is None:
         return None
-    read = read_whole(ref, p.cond.invars[at])
+    read = accesses.read_whole(ref, p.cond.invars[at])
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
-    reads = [read] if p.cond.invars[at] in users(p.cond) else []
+    reads = [read] if p.cond.invars[at] in ir.users(p.cond) else []
     cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
     told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
     return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
 
 
-def in_order(eqns: Sequence[Eqn], before: Sequence[tuple[Eqn, Eqn]]) -> list[Eqn] | None:
+def in_order(
+    eqns: Sequence[ir.Eqn], before: Sequence[tuple[ir.Eqn, ir.Eqn]]
+) -> list[ir.Eqn] | None:
     """The equations with the first of each pair before the second, otherwise as they were; None if that cannot be.
 
     Equations with effects keep their order.
@@ -286,14 +278,16 @@ def in_order(eqns: Sequence[Eqn], before: Sequence[tuple[Eqn, Eqn]]) -> list[Eqn
     after: dict[int, set[int]] = {k: set() for k in range(len(eqns))}
     waits: dict[int, set[int]] = {k: set() for k in range(len(eqns))}
     ordered = [k for k, eqn in enumerate(eqns) if eqn.effects]
-    edges = [(made[v], k) for k, eqn in enumerate(eqns) for v in used_vars(eqn.invars) if v in made]
+    edges = [
+        (made[v], k) for k, eqn in enumerate(eqns) for v in ir.used_vars(eqn.invars) if v in made
+    ]
     edges += pairwise(ordered)
     edges += [(number[id(first)], number[id(second)]) for first, second in before]
     for first, second in edges:
         after[first].add(second)
         waits[second].add(first)
     ready = [k for k, others in waits.items() if not others]
-    out: list[Eqn] = []
+    out: list[ir.Eqn] = []
     while ready:
         k = heappop(ready)
         out.append(eqns[k])
@@ -304,12 +298,12 @@ def in_order(eqns: Sequence[Eqn], before: Sequence[tuple[Eqn, Eqn]]) -> list[Eqn
     return out if len(out) == len(eqns) else None
 
 
-def going_on(p: WhileParams) -> Var | None:
+def going_on(p: WhileParams) -> ir.Var | None:
     """The carried value that says which lanes go on, where a step leaves all else of the others as it was."""
-    made = engine.makers(p.body)
+    made = ir.makers(p.body)
     carry = p.body.invars[p.num_consts : p.first_ref]
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
-    writes = [eqn for eqn in p.body.eqns if extend.mutated_positions(eqn.effects)]
+    writes = [eqn for eqn in p.body.eqns if ir.mutated_positions(eqn.effects)]
     for going, out in pairs:
         if _is_and(out, going, made):
             others = [pair for pair in pairs if pair[0] is not going]
@@ -319,59 +313,76 @@ def going_on(p: WhileParams) -> Var | None:
     return None
 
 
-def _is_and(out: Atom, going: Var, made: Made) -> bool:
-    eqn = made.get(out) if isinstance(out, Var) else None
-    return eqn is not None and eqn.primitive is bitwise_and_p and going in eqn.invars
+def _is_and(out: ir.Atom, going: ir.Var, made: array_access.Made) -> bool:
+    eqn = made.get(out) if isinstance(out, ir.Var) else None
+    return eqn is not None and eqn.primitive is prims.bitwise_and_p and going in eqn.invars
 
 
-def _is_undone(out: Atom, old: Var, going: Var, made: Made) -> bool:
-    eqn = made.get(out) if isinstance(out, Var) else None
+def _is_undone(out: ir.Atom, old: ir.Var, going: ir.Var, made: array_access.Made) -> bool:
+    eqn = made.get(out) if isinstance(out, ir.Var) else None
     return eqn is not None and chooses(eqn, going, made) and eqn.invars[2] is old
 
 
-def _writes_back(write: Eqn, going: Var, made: Made) -> bool:
+def _writes_back(write: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
     """Whether a write puts back what is there for lanes that have ended."""
-    if write.primitive is not swap_p or not isinstance(write.invars[1], Var):
+    if write.primitive is not primitives.swap_p or not isinstance(write.invars[1], ir.Var):
         return False
     choice = made.get(write.invars[1])
-    if choice is None or not chooses(choice, going, made) or not isinstance(choice.invars[2], Var):
+    if (
+        choice is None
+        or not chooses(choice, going, made)
+        or not isinstance(choice.invars[2], ir.Var)
+    ):
         return False
     read = made.get(choice.invars[2])
     place = [write.invars[0], *write.invars[2:]]
-    if read is None or read.primitive is not get_p or list(read.invars) != place:
+    if read is None or read.primitive is not primitives.get_p or list(read.invars) != place:
         return False
     same: bool = read.params.indexer == write.params.indexer
     return same
 
 
-def chooses(eqn: Eqn, going: Var, made: Made) -> bool:
+def chooses(eqn: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
     """Whether an equation chooses between its second and its third operand by which lanes go on."""
-    if eqn.primitive is not select_p:
+    if eqn.primitive is not prims.select_p:
         return False
     by = eqn.invars[0]
-    maker = made.get(by) if isinstance(by, Var) else None
-    if maker is not None and maker.primitive is broadcast_in_dim_p:
+    maker = made.get(by) if isinstance(by, ir.Var) else None
+    if maker is not None and maker.primitive is prims.broadcast_in_dim_p:
         lanes = tuple(range(going.aval.ndim))
         return maker.invars[0] is going and maker.params.dims == lanes
     return by is going
 
 
-def mask(update: Access, going: Var) -> bool:
+def mask(update: array_access.Access, going: ir.Var) -> bool:
     """Let an update write what is there for each lane that has ended; False if it is no plain write, one lane a row."""
     *before, write = update.instead
     lanes = going.aval.shape
-    if write.primitive is not swap_p or write.params.indexer.result_shape[: len(lanes)] != lanes:
+    if (
+        write.primitive is not primitives.swap_p
+        or write.params.indexer.result_shape[: len(lanes)] != lanes
+    ):
         return False
     ref, x, *index = write.invars
     if x.aval.ndim != ref.aval.ndim:
         return False
-    old, each, new = Var(x.aval), Var(ShapedArray(x.aval.shape, going.aval.dtype)), Var(x.aval)
-    spread = BroadcastParams(x.aval.shape, tuple(range(len(lanes))))
+    old, each, new = (
+        ir.Var(x.aval),
+        ir.Var(ir.ShapedArray(x.aval.shape, going.aval.dtype)),
+        ir.Var(x.aval),
+    )
+    spread = prims.BroadcastParams(x.aval.shape, tuple(range(len(lanes))))
     update.instead[:] = [
         *before,
-        new_eqn(get_p, [ref, *index], IndexParams(write.params.indexer), [old], write.source),
-        new_eqn(broadcast_in_dim_p, [going], spread, [each], write.source),
-        new_eqn(select_p, [each, x, old], None, [new], write.source),
-        new_eqn(swap_p, [ref, new, *index], write.params, (), write.source),
+        rules.new_eqn(
+            primitives.get_p,
+            [ref, *index],
+            primitives.IndexParams(write.params.indexer),
+            [old],
+            write.source,
+        ),
+        rules.new_eqn(prims.broadcast_in_dim_p, [going], spread, [each], write.source),
+        rules.new_eqn(prims.select_p, [each, x, old], None, [new], write.source),
+        rules.new_eqn(primitives.swap_p, [ref, new, *index], write.params, (), write.source),
     ]
     return True

@@ -6,67 +6,67 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import Span, dynamic_slice_p, dynamic_update_slice_p
-from fiveloop.core.extend import Eqn, closed_call_p, jaxprs_in, with_jaxprs
-from fiveloop.loops.analysis.accesses import index_rules, is_access
-from fiveloop.loops.analysis.integers import Integer, Integers, counter, integer, integers
-from fiveloop.loops.primitives.cond import cond_p
-from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.indexer import Span
+from fiveloop.loops.analysis import accesses, integers
+from fiveloop.loops.primitives import cond, for_loop
 
 
 def keep_in_range(body: Jaxpr, nsteps: int) -> Jaxpr:
     """The body of a loop of so many steps, in which what cannot be out of bounds drops nothing: it needs no masks."""
-    return _marked(body, [counter(nsteps)])
+    return _marked(body, [integers.counter(nsteps)])
 
 
-def _marked(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
-    known = integers(jaxpr, given)
+def _marked(jaxpr: Jaxpr, given: Sequence[integers.Integer | None]) -> Jaxpr:
+    known = integers.integers(jaxpr, given)
     eqns = [_marked_eqn(eqn, known) for eqn in jaxpr.eqns]
     same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
     return jaxpr if same else jaxpr.replace(eqns=eqns)
 
 
-def _marked_eqn(eqn: Eqn, known: Integers) -> Eqn:
+def _marked_eqn(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:
     """An equation that indexes, without dropping if all is in range; or one with nested jaxprs, these marked."""
-    p, given = eqn.params, [integer(a, known) for a in eqn.invars]
-    if is_access(eqn) and p.indexer.drops:
+    p, given = eqn.params, [integers.integer(a, known) for a in eqn.invars]
+    if accesses.is_access(eqn) and p.indexer.drops:
         indexer, shape = p.indexer, eqn.invars[0].aval.shape
-        index = [integer(a, known) for a in index_rules[eqn.primitive](eqn)]
+        index = [integers.integer(a, known) for a in accesses.index_rules[eqn.primitive](eqn)]
         pairs = zip(indexer.dynamic_axes, index, strict=True)
         if all(_fits(x, shape[k], _extent(indexer.entries[k])) for k, x in pairs):
             return eqn.replace(params=replace(p, indexer=indexer.fitting()))
-    elif eqn.primitive in (dynamic_slice_p, dynamic_update_slice_p) and p.drops:
-        block = eqn.invars[1] if eqn.primitive is dynamic_update_slice_p else eqn.outvars[0]
+    elif eqn.primitive in (prims.dynamic_slice_p, prims.dynamic_update_slice_p) and p.drops:
+        block = eqn.invars[1] if eqn.primitive is prims.dynamic_update_slice_p else eqn.outvars[0]
         sizes, shape = block.aval.shape, eqn.invars[0].aval.shape
         starts = given[-len(shape) :]
         # A start is a position: a negative one does not count from the end any more.
         if all(_fits(starts[k], shape[k], sizes[k], 0) for k in p.drops):
             return eqn.replace(params=replace(p, drops=()))
-    elif eqn.primitive in (for_p, closed_call_p, cond_p):
+    elif eqn.primitive in (for_loop.for_p, closed_call_p, cond.cond_p):
         return _with_bodies(eqn, given)
     return eqn
 
 
-def _with_bodies(eqn: Eqn, given: Sequence[Integer | None]) -> Eqn:
+def _with_bodies(eqn: ir.Eqn, given: Sequence[integers.Integer | None]) -> ir.Eqn:
     """An equation with its nested jaxprs marked, whose inputs are its last operands; a loop has its own counter."""
-    p, bodies = eqn.params, jaxprs_in(eqn.params)
-    if eqn.primitive is for_p:
+    p, bodies = eqn.params, ir.jaxprs_in(eqn.params)
+    if eqn.primitive is for_loop.for_p:
         given = inside_loop(eqn, given)
     new = {id(j): _marked(j, given[max(len(given) - len(j.invars), 0) :]) for j in bodies}
     if all(new[id(j)] is j for j in bodies):
         return eqn
-    return eqn.replace(params=with_jaxprs(p, lambda j: new[id(j)]))
+    return eqn.replace(params=ir.with_jaxprs(p, lambda j: new[id(j)]))
 
 
-def inside_loop(eqn: Eqn, given: Sequence[Integer | None]) -> list[Integer | None]:
+def inside_loop(
+    eqn: ir.Eqn, given: Sequence[integers.Integer | None]
+) -> list[integers.Integer | None]:
     """What a loop's body knows of its counter and its constants, if so much is known of the operands."""
     p = eqn.params
     consts = [x.interval if x is not None else None for x in given[: p.num_consts]]
-    return [counter(p.nsteps), *consts]
+    return [integers.counter(p.nsteps), *consts]
 
 
-def _fits(found: Integer | None, size: Any, extent: Any, least: Any = None) -> bool:
+def _fits(found: integers.Integer | None, size: Any, extent: Any, least: Any = None) -> bool:
     """Whether all indices of a range are in bounds; single ones may count from the end, down to `least`."""
     if found is None or not isinstance(size, int) or not isinstance(extent, int):
         return False

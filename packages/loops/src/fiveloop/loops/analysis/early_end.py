@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import convert_p, reduce_and
-from fiveloop.core.extend import Eqn, Var, bind, convert, eval_jaxpr, stage_closed
-from fiveloop.loops.primitives.cond import CondParams, cond_p
-from fiveloop.loops.primitives.for_loop import INDEX
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import get_p
-from fiveloop.state.extend import PREDICATE
+from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms
+from fiveloop.loops.primitives import cond, for_loop
+from fiveloop.state import AbstractRef, predicate, primitives
 
 
-def end_flag(body: Jaxpr) -> Var | None:
+def end_flag(body: Jaxpr) -> ir.Var | None:
     """The Ref of a body, a bool scalar, that keeps a step from doing anything while it holds True; None without one.
 
     It is there if a body is a `cond` on what a Ref holds whose second branch is empty.
     """
-    if body.outvars or not body.eqns or body.eqns[-1].primitive is not cond_p:
+    if body.outvars or not body.eqns or body.eqns[-1].primitive is not cond.cond_p:
         return None
     *before, choice = body.eqns
     branches = choice.params.branches
     if len(branches) != 2 or branches[1].eqns:
         return None
-    made: dict[object, Eqn] = {v: eqn for eqn in before for v in eqn.outvars}
+    made: dict[object, ir.Eqn] = {v: eqn for eqn in before for v in eqn.outvars}
     number = made.get(choice.invars[0])
-    if number is None or number.primitive is not convert_p:
+    if number is None or number.primitive is not prims.convert_p:
         return None
     read = made.get(number.invars[0])
-    if read is None or read.primitive is not get_p:
+    if read is None or read.primitive is not primitives.get_p:
         return None
     flag = read.invars[0]
-    if not isinstance(flag, Var) or flag.aval.shape or flag.aval.dtype.kind != "b":
+    if not isinstance(flag, ir.Var) or flag.aval.shape or flag.aval.dtype.kind != "b":
         return None
     return None if any(eqn.effects for eqn in before if eqn is not read) else flag
 
@@ -49,7 +44,7 @@ def without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
     inputs = dict(zip(operands, step.invars, strict=True))
     if len(inputs) < len(operands) or not inputs.keys() <= set(body.invars):
         return None  # one of them is computed in each step, or there twice
-    invars = [inputs.get(v) or Var(v.aval) for v in body.invars]
+    invars = [inputs.get(v) or ir.Var(v.aval) for v in body.invars]
     for v, binder in zip(invars, body.invars, strict=True):
         v.hint = binder.hint
     return Jaxpr(invars, step.eqns, (), body.name), body.invars.index(flag)
@@ -60,13 +55,13 @@ def until_set(step: Jaxpr, flag: int) -> Jaxpr:
 
     step, until_set : [i, *consts, *refs] -> []
     """
-    skip = stage_closed(lambda *args: [], step.in_avals, "ended")
+    skip = trace.stage_closed(lambda *args: [], step.in_avals, "ended")
 
     def run(*args: Value) -> list[Value]:
-        has_ended = convert(args[flag][...], INDEX.dtype)
-        return bind(cond_p, has_ended, *args, params=CondParams((step, skip)))
+        has_ended = prims.convert(args[flag][...], for_loop.INDEX.dtype)
+        return trace.bind(cond.cond_p, has_ended, *args, params=cond.CondParams((step, skip)))
 
-    return stage_closed(run, step.in_avals, step.name, step.hints)
+    return trace.stage_closed(run, step.in_avals, step.name, step.hints)
 
 
 def until_all_are_set(step: Jaxpr, flags: int) -> Jaxpr:
@@ -78,10 +73,10 @@ def until_all_are_set(step: Jaxpr, flags: int) -> Jaxpr:
 
     def run(*args: Value) -> list[Value]:
         *given, flag = args
-        eval_jaxpr(step, given)
-        flag[...] = reduce_and(given[flags][...])
+        transforms.eval_jaxpr(step, given)
+        flag[...] = prims.reduce_and(given[flags][...])
         return []
 
-    avals = [*step.in_avals, AbstractRef(PREDICATE)]
-    until = stage_closed(run, avals, step.name, [*step.hints, "all ended"])
+    avals = [*step.in_avals, AbstractRef(predicate.PREDICATE)]
+    until = trace.stage_closed(run, avals, step.name, [*step.hints, "all ended"])
     return until_set(until, len(step.in_avals))

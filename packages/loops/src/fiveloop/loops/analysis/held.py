@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Jaxpr, Value, engine
-from fiveloop.core.engine import Indexer, bytes_of, concatenate_p, is_more
-from fiveloop.core.extend import Eqn, Source, Var, as_value, bind1
-from fiveloop.core.rules import view_rules
+from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
+from fiveloop.core.array import as_value
+from fiveloop.core.indexer import Indexer, whole_indexer
 from fiveloop.loops.analysis.accesses import (
     Place,
     RefAccess,
@@ -31,15 +30,14 @@ from fiveloop.loops.analysis.accesses import (
 from fiveloop.loops.analysis.integers import Affine, integers_of_step
 from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p, swap_p
+from fiveloop.state import AbstractRef, primitives
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A value that has been joined with others: of `whole`, what begins at `start` on an axis."""
 
-    whole: Var
+    whole: ir.Var
     axis: int
     start: int
     size: int
@@ -48,43 +46,43 @@ class Part:
         """The part of a whole."""
         first, last = [0] * whole.ndim, list(whole.shape)
         first[self.axis], last[self.axis] = self.start, self.start + self.size
-        return engine.static_slice(whole, first, last)
+        return prims.static_slice(whole, first, last)
 
 
-def parts_of_wholes(body: Jaxpr) -> dict[Var, list[Part]]:
+def parts_of_wholes(body: Jaxpr) -> dict[ir.Var, list[Part]]:
     """Of what each value of a body is a part; remembered on the body."""
     return body.remember("parts", lambda: _parts(body))
 
 
-def _parts(body: Jaxpr) -> dict[Var, list[Part]]:
-    found: dict[Var, list[Part]] = {}
+def _parts(body: Jaxpr) -> dict[ir.Var, list[Part]]:
+    found: dict[ir.Var, list[Part]] = {}
     for eqn in body.eqns:
-        if eqn.primitive is concatenate_p:
+        if eqn.primitive is prims.concatenate_p:
             for v, part in _joined(eqn):
                 found.setdefault(v, []).append(part)
     return found
 
 
-def _joined(eqn: Eqn) -> list[tuple[Var, Part]]:
-    axis, start, found = eqn.params.axis, 0, list[tuple[Var, Part]]()
+def _joined(eqn: ir.Eqn) -> list[tuple[ir.Var, Part]]:
+    axis, start, found = eqn.params.axis, 0, list[tuple[ir.Var, Part]]()
     for a in eqn.invars:
         size = a.aval.shape[axis]
         if not isinstance(size, int):
             break
-        if isinstance(a, Var):
+        if isinstance(a, ir.Var):
             found.append((a, Part(eqn.outvars[0], axis, start, size)))
         start += size
     return found
 
 
-def cut_from(body: Jaxpr, wholes: Collection[Var], values: Collection[Var]) -> set[Var]:
+def cut_from(body: Jaxpr, wholes: Collection[ir.Var], values: Collection[ir.Var]) -> set[ir.Var]:
     """Those of the wholes that some of the values are cut from, or are themselves."""
-    roots: dict[Var, Var] = {v: v for v in wholes}
+    roots: dict[ir.Var, ir.Var] = {v: v for v in wholes}
     for eqn in body.eqns:
         # With other operands they say where, which may change from step to step.
-        is_cut = eqn.primitive in view_rules and len(eqn.invars) == 1
+        is_cut = eqn.primitive in rules.view_rules and len(eqn.invars) == 1
         source = eqn.invars[0] if is_cut else None
-        if isinstance(source, Var) and source in roots:
+        if isinstance(source, ir.Var) and source in roots:
             roots.update((v, roots[source]) for v in eqn.outvars if v not in roots)
     return {roots[v] for v in values if v in roots}
 
@@ -98,15 +96,17 @@ class Held:
     indexer: Indexer
     index: tuple[Place, ...]
 
-    def read(self, array: Value, i: Value, consts: dict[Var, Value]) -> Value:
+    def read(self, array: Value, i: Value, consts: dict[ir.Var, Value]) -> Value:
         """The value of the step `i`, from a Ref of what the state holds."""
         index = [as_value(p.at(i)) if isinstance(p, Affine) else consts[p] for p in self.index]
-        return bind1(get_p, array, *index, params=IndexParams(self.indexer))
+        return trace.bind1(
+            primitives.get_p, array, *index, params=primitives.IndexParams(self.indexer)
+        )
 
     @property
-    def consts(self) -> set[Var]:
+    def consts(self) -> set[ir.Var]:
         """The constants of the body that the index needs."""
-        return {p for p in self.index if isinstance(p, Var)}
+        return {p for p in self.index if isinstance(p, ir.Var)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +114,15 @@ class Carried:
     """A value that a loop carries: the operand that it is at first, and what a step makes of it."""
 
     operand: int
-    after: Var
+    after: ir.Var
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """Which values of a body are held by states, and which are carried."""
 
-    held: dict[Var, Held]
-    carried: dict[Var, Carried]
+    held: dict[ir.Var, Held]
+    carried: dict[ir.Var, Carried]
 
 
 def find_held(p: ForParams) -> Found:
@@ -154,8 +154,8 @@ class Finder:
         return found
 
     def _held(
-        self, operand: int, ref: Var, axis: int, accesses: Sequence[RefAccess]
-    ) -> Iterator[tuple[Var, Held]]:
+        self, operand: int, ref: ir.Var, axis: int, accesses: Sequence[RefAccess]
+    ) -> Iterator[tuple[ir.Var, Held]]:
         """The values that one axis tells where to find."""
         size = ref.aval.shape[axis]
         writes: list[tuple[int, Affine]] = []
@@ -194,19 +194,21 @@ class Finder:
                 happened.add((apart < 0) != self.p.reverse)
         return None if len(happened) > 1 else happened != {False}
 
-    def is_small(self, ref: Var, v: Var) -> bool:
+    def is_small(self, ref: ir.Var, v: ir.Var) -> bool:
         """Whether the state takes hardly more room than a slot for the value in each step."""
-        stack = self.p.nsteps * bytes_of([v.aval])
-        return not is_more(2 * bytes_of([ref.aval]), 3 * stack)
+        stack = self.p.nsteps * prims.bytes_of([v.aval])
+        return not ir.is_more(2 * prims.bytes_of([ref.aval]), 3 * stack)
 
 
-def _carried(operand: int, accesses: Sequence[RefAccess]) -> Iterator[tuple[Var, Carried]]:
+def _carried(operand: int, accesses: Sequence[RefAccess]) -> Iterator[tuple[ir.Var, Carried]]:
     """What is read of a Ref as a whole before it is written as a whole, once."""
-    whole = engine.whole_indexer(accesses[0].eqn.invars[0].aval.shape)
+    whole = whole_indexer(accesses[0].eqn.invars[0].aval.shape)
     (first, *others) = [k for k, a in enumerate(accesses) if a.mutates]
     write = accesses[first].eqn
-    is_write = write.primitive is swap_p and not write.outvars and write.params.indexer == whole
-    if others or not is_write or not isinstance(write.invars[1], Var):
+    is_write = (
+        write.primitive is primitives.swap_p and not write.outvars and write.params.indexer == whole
+    )
+    if others or not is_write or not isinstance(write.invars[1], ir.Var):
         return
     for a in accesses[:first]:
         if a.eqn.params.indexer == whole and a.eqn.outvars[0] is not write.invars[1]:
@@ -217,7 +219,7 @@ STEP = "passthrough"
 KEPT = "is kept once more"
 
 
-def kept_again(p: ForParams, kept: Collection[Var]) -> list[Decision]:
+def kept_again(p: ForParams, kept: Collection[ir.Var]) -> list[Decision]:
     """For each Ref that a step writes at indices, why a value of it that is kept of each step is not read from it."""
     names = p.names
     told: list[Decision] = []
@@ -237,8 +239,8 @@ def kept_again(p: ForParams, kept: Collection[Var]) -> list[Decision]:
 
 
 def _why(
-    finder: Finder, ref: Var, kept: RefAccess, value: Var, found: Sequence[RefAccess]
-) -> tuple[str, Source | None]:
+    finder: Finder, ref: ir.Var, kept: RefAccess, value: ir.Var, found: Sequence[RefAccess]
+) -> tuple[str, ir.Source | None]:
     """Why a Ref is not known to hold, before or after the loop, what an access reads or writes; and where."""
     writes = [a for a in found if a.mutates]
     for a in [*writes, kept]:

@@ -12,11 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import convert_p, is_scalar, neg_p, resolve_index_p, select_p
-from fiveloop.core.extend import Atom, Eqn, Primitive, ShapedArray, Var, add_p
-from fiveloop.core.primitives import elementwise
-from fiveloop.core.rules import RuleTable
+from fiveloop.core import Jaxpr, Value, ir, prims, rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,7 @@ class Integer:
         return Integer(self.low, self.high)
 
 
-Integers = Mapping[Var, Integer]
+Integers = Mapping[ir.Var, Integer]
 
 
 class IntegerRule(Protocol):
@@ -68,12 +64,12 @@ class IntegerRule(Protocol):
     def __call__(self, xs: Sequence[Integer], p: Any, /) -> Integer | None: ...
 
 
-integer_rules: RuleTable[IntegerRule] = RuleTable(
+integer_rules: rules.RuleTable[IntegerRule] = rules.RuleTable(
     "integer", default="nothing is known", by="define_integer"
 )
 
 
-def define_integer(prim: Primitive[Any], rule: IntegerRule) -> None:
+def define_integer(prim: ir.Primitive[Any], rule: IntegerRule) -> None:
     """Say what a primitive makes of integers, of which a range is known, or a place affine in the counter."""
     integer_rules.define(prim, rule)
 
@@ -94,7 +90,7 @@ def integers_of_step(body: Jaxpr, nsteps: int) -> Integers:
     return integers(body, [counter(nsteps)])
 
 
-def _integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> dict[Var, Integer]:
+def _integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> dict[ir.Var, Integer]:
     found = {v: x for v, x in zip(jaxpr.invars, known, strict=False) if x is not None}
     for eqn in jaxpr.eqns:
         number = _made_by(eqn, found)
@@ -103,7 +99,7 @@ def _integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> dict[Var, Intege
     return found
 
 
-def _made_by(eqn: Eqn, known: Integers) -> Integer | None:
+def _made_by(eqn: ir.Eqn, known: Integers) -> Integer | None:
     """The integer that an equation computes; None of one that may leave the range of its dtype."""
     rule = integer_rules.find(eqn.primitive)
     if rule is None or len(eqn.outvars) != 1:
@@ -120,18 +116,18 @@ def _made_by(eqn: Eqn, known: Integers) -> Integer | None:
     return number
 
 
-def integer(a: Atom, known: Integers) -> Integer | None:
+def integer(a: ir.Atom, known: Integers) -> Integer | None:
     """What is known of an operand."""
-    if isinstance(a, Var):
-        is_flag = isinstance(a.aval, ShapedArray) and a.aval.dtype.kind == "b"
+    if isinstance(a, ir.Var):
+        is_flag = isinstance(a.aval, ir.ShapedArray) and a.aval.dtype.kind == "b"
         return known.get(a, Integer(0, 1) if is_flag else None)
-    if not is_scalar(a) or a.aval.dtype.kind not in "iub":
+    if not ir.is_scalar(a) or a.aval.dtype.kind not in "iub":
         return None
     value = int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
     return Integer(value, value, Affine(0, value))
 
 
-def affine(a: Atom, known: Integers) -> Affine | None:
+def affine(a: ir.Atom, known: Integers) -> Affine | None:
     """How an operand follows from the counter, if it is affine in that."""
     found = integer(a, known)
     return found.place if found is not None else None
@@ -213,27 +209,27 @@ def _resolve_index(xs: Sequence[Integer], p: Any) -> Integer | None:
     return x if x.low >= 0 and found == x.interval else found
 
 
-_CELLS: dict[Primitive[Any], IntegerRule] = {
-    add_p: _add,
-    elementwise.sub.prim: _sub,
-    neg_p: _neg,
-    elementwise.mul.prim: _mul,
-    elementwise.div.prim: _div,
-    elementwise.rem.prim: _rem,
-    elementwise.maximum.prim: _maximum,
-    elementwise.minimum.prim: _minimum,
-    elementwise.clamp_p: _clamp,
-    select_p: _select,
-    convert_p: lambda xs, p: xs[0],
-    resolve_index_p: _resolve_index,
+_CELLS: dict[ir.Primitive[Any], IntegerRule] = {
+    prims.add_p: _add,
+    prims.sub.prim: _sub,
+    prims.neg_p: _neg,
+    prims.mul.prim: _mul,
+    prims.div.prim: _div,
+    prims.rem.prim: _rem,
+    prims.maximum.prim: _maximum,
+    prims.minimum.prim: _minimum,
+    prims.clamp_p: _clamp,
+    prims.select_p: _select,
+    prims.convert_p: lambda xs, p: xs[0],
+    prims.resolve_index_p: _resolve_index,
 }
 for _prim, _rule in _CELLS.items():
     define_integer(_prim, _rule)
 
 
-def is_resolved(eqn: Eqn, known: Integers) -> bool:
+def is_resolved(eqn: ir.Eqn, known: Integers) -> bool:
     """Whether an equation resolves an index that is its own position."""
-    if eqn.primitive is not resolve_index_p or eqn.invars[0].aval is not eqn.outvars[0].aval:
+    if eqn.primitive is not prims.resolve_index_p or eqn.invars[0].aval is not eqn.outvars[0].aval:
         return False
     given = integer(eqn.invars[0], known)
     if given is None or given.low < 0:
@@ -246,17 +242,17 @@ class Equal:
     """The integers noted so far, each of which stands for those that are computed in the same way."""
 
     def __init__(self) -> None:
-        self._first: dict[Hashable, Var] = {}
-        self._same: dict[Var, Var] = {}
+        self._first: dict[Hashable, ir.Var] = {}
+        self._same: dict[ir.Var, ir.Var] = {}
 
-    def known(self, atom: Atom) -> Hashable:
+    def known(self, atom: ir.Atom) -> Hashable:
         """A thing that is the same for operands that are known to be equal."""
-        if isinstance(atom, Var):
+        if isinstance(atom, ir.Var):
             return self._same.get(atom, atom)
         host = getattr(atom.value, "host", None)
         return id(atom.value) if host is None else (atom.aval, host.tobytes())
 
-    def note(self, eqn: Eqn) -> None:
+    def note(self, eqn: ir.Eqn) -> None:
         """Note what an equation computes."""
         if len(eqn.outvars) != 1 or eqn.effects or eqn.outvars[0].aval.dtype.kind not in "iu":
             return

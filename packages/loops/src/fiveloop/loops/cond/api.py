@@ -9,25 +9,13 @@ from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
-    TreeDef,
-    Value,
-    engine,
-    extend,
-    is_concrete,
-    keystr,
-    leaf_paths,
-    tree_structure,
-    tree_unflatten,
-)
-from fiveloop.core.engine import LeafText, Staged, as_result, boundary, clamp, function_source
-from fiveloop.core.extend import Aval, as_value, bind, call_user, check_callable, convert, stage
+from fiveloop.core import Jaxpr, TreeDef, Value, ir, prims, pytree, structure, trace, transforms
+from fiveloop.core.api import flat_function, flatten
+from fiveloop.core.api.operands import flatten_arguments
+from fiveloop.core.array import as_value
 from fiveloop.loops import common
-from fiveloop.loops.common import NO_RETURN, Closures, as_choice, check_values, handed_through
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
-from fiveloop.state import Ref
-from fiveloop.state.extend import PREDICATE
+from fiveloop.state import Ref, predicate
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,7 +42,7 @@ def cond(
     operand: U,
     vmap: Vmap = ...,
 ) -> T: ...
-@boundary  # type: ignore[misc]  # mypy does not see that `*operands` takes `*Ts`
+@trace.boundary  # type: ignore[misc]  # mypy does not see that `*operands` takes `*Ts`
 def cond(
     pred: Any,
     true_fun: Callable[..., Any],
@@ -82,15 +70,15 @@ def cond(
     """
     given = _operands("cond", operands, operand, others)
     value = _read("cond: pred", pred)
-    if value.aval.strong() is not PREDICATE:
+    if value.aval.strong() is not predicate.PREDICATE:
         advice = "reduce it with `all` or `any`, or use `where` to choose element by element"
         raise TypeError(
             f"cond: pred must be a bool scalar, got {value.aval}; "
             f"{advice if value.ndim else 'compare (`x != 0`)'}"
         )
     _check_branches("cond", (false_fun, true_fun))
-    how = as_choice("cond: vmap", vmap, WAYS)
-    return _choose("cond", convert(value, np.int32), (false_fun, true_fun), given, how)
+    how = common.as_choice("cond: vmap", vmap, WAYS)
+    return _choose("cond", prims.convert(value, np.int32), (false_fun, true_fun), given, how)
 
 
 @overload
@@ -101,7 +89,7 @@ def switch(
 def switch(
     index: Any, branches: Sequence[Callable[[U], T]], *, operand: U, vmap: Vmap = ...
 ) -> T: ...
-@boundary  # type: ignore[misc]  # mypy does not see that `*operands` takes `*Ts`
+@trace.boundary  # type: ignore[misc]  # mypy does not see that `*operands` takes `*Ts`
 def switch(
     index: Any,
     branches: Sequence[Callable[..., Any]],
@@ -132,14 +120,14 @@ def switch(
         raise TypeError(f"switch: index must be an integer scalar, got {value.aval}")
     # The bounds fit every integer dtype, once they are no larger than what it holds.
     last = min(len(funs) - 1, int(np.iinfo(value.dtype).max))
-    inside = clamp(convert(0, value.dtype), value, convert(last, value.dtype))
-    number = convert(inside, np.int32)
-    return _choose("switch", number, funs, given, as_choice("switch: vmap", vmap, WAYS))
+    inside = prims.clamp(prims.convert(0, value.dtype), value, prims.convert(last, value.dtype))
+    number = prims.convert(inside, np.int32)
+    return _choose("switch", number, funs, given, common.as_choice("switch: vmap", vmap, WAYS))
 
 
 def _check_branches(what: str, funs: Sequence[Any]) -> None:
     for name, fun in zip(_names(what, len(funs)), funs, strict=True):
-        check_callable(f"{what}: {name}", fun)
+        flatten.check_callable(f"{what}: {name}", fun)
 
 
 def _read(what: str, x: Any) -> Value:
@@ -175,22 +163,24 @@ def _choose_as_python(
     what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any, vmap: str
 ) -> Any:
     """As `_choose`; where lanes may differ, all branches are traced."""
-    if not engine.branches_as_python() and not is_concrete(index):
+    if not trace.branches_as_python() and not trace.is_concrete(index):
         return _traced_choice(what, index, funs, operands, vmap)
     chosen = int(index)
     fun, count = funs[chosen], len(operands)
 
     @wraps(fun)
     def branch(*args: Any) -> Any:
-        return call_user(f"{what}: {_names(what, len(funs))[chosen]}", _takes(count), fun, *args)
+        return flatten.call_user(
+            f"{what}: {_names(what, len(funs))[chosen]}", _takes(count), fun, *args
+        )
 
     def name(path: Any) -> str:
-        return f"{what}: operands{keystr(path[1:])}"
+        return f"{what}: operands{pytree.keystr(path[1:])}"
 
-    return engine.call_as_python(branch, operands, {}, name)
+    return flat_function.call_as_python(branch, operands, {}, name)
 
 
-@engine.python_form(_choose_as_python)
+@trace.python_form(_choose_as_python)
 def _choose(
     what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
 ) -> T:
@@ -201,8 +191,8 @@ def _traced_choice(
     what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
 ) -> T:
     named = list(zip(_names(what, len(funs)), funs, strict=True))
-    leaves, tree = engine.flatten_arguments(
-        operands, lambda path: f"{what}: operands{keystr(path)}"
+    leaves, tree = flatten_arguments(
+        operands, lambda path: f"{what}: operands{pytree.keystr(path)}"
     )
     args = [x for x in leaves if not isinstance(x, Ref)]
     if len(args) < len(leaves):
@@ -210,11 +200,11 @@ def _traced_choice(
         plan = _plan(what, named, tree, leaves)
     else:
         key = (what, tree, *[x.aval for x in leaves])
-        plan = engine.traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
+        plan = trace.traced_once(key, funs, lambda: _plan(what, named, tree, leaves))
     operands = [*plan.closures.consts, *args, *plan.closures.refs]
-    outs = iter(bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap)))
-    found = [next(outs) if k is None else as_result(operands[k]) for k in plan.handed]
-    return tree_unflatten(plan.out_tree, found)  # type: ignore[no-any-return]
+    outs = iter(trace.bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap)))
+    found = [next(outs) if k is None else flatten.as_result(operands[k]) for k in plan.handed]
+    return pytree.tree_unflatten(plan.out_tree, found)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +216,7 @@ class _Plan:
 
     params: CondParams
     handed: Sequence[int | None]
-    closures: Closures
+    closures: common.Closures
     out_tree: Any
 
 
@@ -241,10 +231,10 @@ def _plan(
     avals = _result_avals(branches, staged)
     closures = common.share_captured(staged)
     jaxprs = [common.with_results(jaxpr, avals) for jaxpr in closures.jaxprs]
-    places = zip(*map(handed_through, jaxprs), strict=True)
+    places = zip(*map(common.handed_through, jaxprs), strict=True)
     handed = [ks[0] if len(set(ks)) == 1 else None for ks in places]
     if handed.count(None) < len(handed):
-        jaxprs = [extend.dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs]
+        jaxprs = [transforms.dce(jaxpr, [k is None for k in handed])[0] for jaxpr in jaxprs]
     return _Plan(CondParams(tuple(jaxprs)), handed, closures, branches[0].out_tree)
 
 
@@ -270,27 +260,27 @@ class _Branch:
         self.args = [x for x in leaves if not isinstance(x, Ref)]
         self.out_tree: Any = None
 
-    def stage(self) -> Staged:
+    def stage(self) -> trace.Staged:
         """Trace it."""
-        return stage(
-            self._run, [x.aval for x in self.args], engine.function_name(self.fun), self.fun
+        return trace.stage(
+            self._run, [x.aval for x in self.args], flatten.function_name(self.fun), self.fun
         )
 
     def _run(self, *args: Value) -> list[Value]:
         rest = iter(args)
         leaves = [x if isinstance(x, Ref) else next(rest) for x in self.leaves]
-        given = tree_unflatten(self.tree, leaves)
+        given = pytree.tree_unflatten(self.tree, leaves)
         takes = _takes(len(self.tree.children()))
-        out = call_user(f"{self.what}: {self.name}", takes, self.fun, *given)
-        where = f"{self.what}: the result of {function_source(self.fun)}, at result"
-        outs, self.out_tree = engine.flatten_values(out, where)
-        check_values(where, out, outs)
+        out = flatten.call_user(f"{self.what}: {self.name}", takes, self.fun, *given)
+        where = f"{self.what}: the result of {ir.function_source(self.fun)}, at result"
+        outs, self.out_tree = flatten.flatten_values(out, where)
+        common.check_values(where, out, outs)
         return outs
 
     @property
     def paths(self) -> list[str]:
         """The paths of the results' leaves."""
-        return leaf_paths(self.out_tree)
+        return pytree.leaf_paths(self.out_tree)
 
 
 def _takes(count: int) -> str:
@@ -298,7 +288,7 @@ def _takes(count: int) -> str:
     return f"the {count} operand{'s' * (count != 1)}"
 
 
-def _result_avals(branches: Sequence[_Branch], staged: Sequence[Staged]) -> list[Aval]:
+def _result_avals(branches: Sequence[_Branch], staged: Sequence[trace.Staged]) -> list[ir.Aval]:
     """The types that all branches' results are brought to."""
     first, *others = branches
     avals = list(staged[0].jaxpr.out_avals)
@@ -326,21 +316,21 @@ def _other_structure(one: _Branch, two: _Branch, *jaxprs: Jaxpr) -> TypeError:
     """The error for branches whose results differ in structure; `jaxprs` are what they were traced to."""
     texts = [
         [
-            LeafText(str(a), made)
+            structure.LeafText(str(a), made)
             for a, made in zip(jaxpr.out_avals, common.made_in(jaxpr), strict=True)
         ]
         for jaxpr in jaxprs
     ]
     places = [
         f"result{at} is {a or 'missing'} and {b or 'missing'}"
-        for at, a, b in engine.differences(one.out_tree, two.out_tree, *texts)
+        for at, a, b in structure.differences(one.out_tree, two.out_tree, *texts)
     ]
-    returns_none = tree_structure(None) in (one.out_tree, two.out_tree)
+    returns_none = pytree.tree_structure(None) in (one.out_tree, two.out_tree)
     return TypeError(
         f"{one.what}: the branches must return the same structure, but from {_source(one)} and {_source(two)}, "
-        f"{'; '.join(places)}{NO_RETURN if returns_none else ''}"
+        f"{'; '.join(places)}{common.NO_RETURN if returns_none else ''}"
     )
 
 
 def _source(branch: _Branch) -> str:
-    return f"{branch.name} `{function_source(branch.fun)}`"
+    return f"{branch.name} `{ir.function_source(branch.fun)}`"

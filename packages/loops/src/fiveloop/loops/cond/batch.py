@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, axes_in_front, batch_flat, equal, in_front, used_vars
-from fiveloop.core.extend import axes_of, batch_jaxpr, bind, eval_jaxpr, select, stage_closed
+from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
-from fiveloop.state import AbstractRef, ReadEffect
-from fiveloop.state.engine import insert_for_lanes
-from fiveloop.state.extend import Guard, eval_predicated, follow, gate
+from fiveloop.state import AbstractRef, ReadEffect, predicate
+from fiveloop.state.checks.insert import insert_for_lanes
 
 
 def cond_batch(
@@ -35,7 +32,7 @@ def cond_batch(
     batched = tuple(d is not None for d in dims[1:])
     key = ("all branches", p, batched)
     jaxpr = p.branches[0].remember(key, lambda: _all_branches(p, batched))
-    return batch_flat(lambda *xs: eval_jaxpr(jaxpr, xs), size, operands, dims)
+    return transforms.batch_flat(lambda *xs: transforms.eval_jaxpr(jaxpr, xs), size, operands, dims)
 
 
 def _one_choice(
@@ -43,17 +40,19 @@ def _one_choice(
 ) -> tuple[list[Value], list[int | None]]:
     index, *rest = operands
     batched = tuple(d is not None for d in dims[1:])
-    axes = axes_in_front(rest, dims[1:])
-    found = [batch_jaxpr(b, size, batched, axes=axes)[1] for b in p.branches]
+    axes = transforms.axes_in_front(rest, dims[1:])
+    found = [transforms.batch_jaxpr(b, size, batched, axes=axes)[1] for b in p.branches]
     out_batched = tuple(any(masks) for masks in zip(*found, strict=True))
     # branch : [*ins] -> [*outs], batched in axis 0
-    branches = tuple(batch_jaxpr(b, size, batched, out_batched, axes=axes)[0] for b in p.branches)
-    moved = in_front(size, rest, dims[1:])
-    outs = bind(cond_p, index, *moved, params=replace(p, branches=branches))
+    branches = tuple(
+        transforms.batch_jaxpr(b, size, batched, out_batched, axes=axes)[0] for b in p.branches
+    )
+    moved = transforms.in_front(size, rest, dims[1:])
+    outs = trace.bind(cond_p, index, *moved, params=replace(p, branches=branches))
     return outs, [0 if b else None for b in out_batched]
 
 
-def _all_branches(p: CondParams, batched: Mask) -> Jaxpr:
+def _all_branches(p: CondParams, batched: util.Mask) -> Jaxpr:
     """All branches for one lane, one after the other, of which the one at the index counts.
 
     branches     : [*ins]        -> [*outs]
@@ -64,44 +63,46 @@ def _all_branches(p: CondParams, batched: Mask) -> Jaxpr:
     def run(index: Value, *args: Value) -> list[Value]:
         outs: list[Value] = []
         for k, branch in enumerate(p.branches):
-            taken = equal(index, k)
+            taken = prims.equal(index, k)
             found = _on_condition(taken, branch, args, batched)
             pairs = zip(found, outs, strict=True)
-            outs = [select(taken, new, old) for new, old in pairs] if k else found
+            outs = [prims.select(taken, new, old) for new, old in pairs] if k else found
         return outs
 
-    return stage_closed(run, [INDEX, *avals], "cond")
+    return trace.stage_closed(run, [INDEX, *avals], "cond")
 
 
-def _on_condition(taken: Value, branch: Jaxpr, args: Sequence[Value], batched: Mask) -> list[Value]:
+def _on_condition(
+    taken: Value, branch: Jaxpr, args: Sequence[Value], batched: util.Mask
+) -> list[Value]:
     """A branch for one lane, to whose arguments no derivative flows if it is not taken."""
     refs = tuple(isinstance(a, AbstractRef) for a in branch.in_avals)
     # A scalar that lanes share is made one a lane by its gate; an array would cost too much.
     gated = tuple(b or not a.shape for a, b in zip(branch.in_avals, batched, strict=True))
     shares = _shares(branch, gated)
-    guard = Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)), shares)
-    used = used_vars([*branch.outvars, *[a for eqn in branch.eqns for a in eqn.invars]])
+    guard = predicate.Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)), shares)
+    used = ir.used_vars([*branch.outvars, *[a for eqn in branch.eqns for a in eqn.invars]])
     plain = [r or v not in used for r, v in zip(refs, branch.invars, strict=True)]
     ins: list[Value] = []
     for x, is_plain, b, g in zip(args, plain, batched, gated, strict=True):
         if is_plain:
             ins.append(x)
         elif shares and (b or not g):
-            ins.append(follow(taken, x))
+            ins.append(predicate.follow(taken, x))
         else:
-            ins.append(gate(taken, x) if g else x)
-    return eval_predicated(taken, branch, ins, guard)
+            ins.append(predicate.gate(taken, x) if g else x)
+    return predicate.eval_predicated(taken, branch, ins, guard)
 
 
-def _shares(branch: Jaxpr, gated: Mask) -> bool:
+def _shares(branch: Jaxpr, gated: util.Mask) -> bool:
     """Whether a derivative may flow from a branch to what the lanes share: an array, or a Ref that is read.
 
     Where lanes communicate, each lane's own values count.
     """
-    if axes_of(branch.effects):
+    if ir.axes_of(branch.effects):
         return False
     read = {e.position for e in branch.effects if isinstance(e, ReadEffect)}
-    used = used_vars(a for eqn in branch.eqns for a in eqn.invars)
+    used = ir.used_vars(a for eqn in branch.eqns for a in eqn.invars)
     return any(
         (k in read and v.aval.inner.differentiable)
         if isinstance(v.aval, AbstractRef)

@@ -12,22 +12,18 @@ from functools import reduce
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Scalar, Value
-from fiveloop.core.engine import bitwise_or, equal, partition, used_vars
-from fiveloop.core.extend import Literal, Var, bind, mutated_positions, select, zeros_of
-from fiveloop.loops.cond.lower import holds_loop
-from fiveloop.loops.cond.slices import Inputs, SharedWrites, share_writes, waiting_writes
-from fiveloop.loops.primitives.cond import CondParams, cond_p
-from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams
+from fiveloop.core import Jaxpr, Value, array, ir, prims, trace, transforms, util
+from fiveloop.loops.cond import lower, slices
+from fiveloop.loops.primitives import cond, while_loop
 from fiveloop.loops.record import BRANCH, Called, Record
 from fiveloop.loops.while_loop.discharge import while_discharge
-from fiveloop.state.extend import Cell, DischargeContext
+from fiveloop.state import discharge
 
-_DONE = Scalar(np.asarray(False))
+_DONE = array.Scalar(np.asarray(False))
 
 
 def cond_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: CondParams
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: cond.CondParams
 ) -> list[Value]:
     """Choose over contents, then write what the branch taken gives; an element that it leaves is written back.
 
@@ -35,12 +31,14 @@ def cond_discharge(
     """
     index, *rest = operands
     assert isinstance(index, Value), "unreachable: an index is a value"
-    which = tuple(isinstance(x, Cell) for x in rest)
-    mutated = frozenset(k for b in p.branches for k in mutated_positions(b.effects))
-    waiting, extra = waiting_writes(ctx, rest)
+    which = tuple(isinstance(x, discharge.Cell) for x in rest)
+    mutated = frozenset(k for b in p.branches for k in ir.mutated_positions(b.effects))
+    waiting, extra = slices.waiting_writes(ctx, rest)
     changed = tuple(k in mutated for k in range(len(rest)))
-    shared = share_writes(p, Inputs(which, changed, waiting, tuple(x.aval for x in extra)))
-    if shared.whole and ctx.index is not None and any(map(holds_loop, p.branches)):
+    shared = slices.share_writes(
+        p, slices.Inputs(which, changed, waiting, tuple(x.aval for x in extra))
+    )
+    if shared.whole and ctx.index is not None and any(map(lower.holds_loop, p.branches)):
         return _as_loops(ctx, index, rest, p)
     rest = [*rest, *extra]
     used = _used_inputs(shared.branches)
@@ -53,12 +51,12 @@ def cond_discharge(
         b.replace(invars=[v for v, u in zip(b.invars, used, strict=True) if u])
         for b in shared.branches
     )
-    results = bind(cond_p, index, *taken, params=replace(p, branches=branches))
+    results = trace.bind(cond.cond_p, index, *taken, params=replace(p, branches=branches))
     num_outs = len(p.branches[0].outvars)
     given = iter(results[num_outs:])
     for k in shared.whole:
         cell = rest[k]
-        assert isinstance(cell, Cell), "unreachable: only a Ref is given back whole"
+        assert isinstance(cell, discharge.Cell), "unreachable: only a Ref is given back whole"
         ctx.assign(cell, next(given))
     with ctx.holding([*results, index]):
         for s in range(len(shared.slots)):
@@ -67,27 +65,30 @@ def cond_discharge(
 
 
 def _as_loops(
-    ctx: DischargeContext, index: Value, operands: Sequence[Value | Cell], p: CondParams
+    ctx: discharge.DischargeContext,
+    index: Value,
+    operands: Sequence[Value | discharge.Cell],
+    p: cond.CondParams,
 ) -> list[Value]:
     """Each branch as a `while` that makes one turn if it is taken, and hands on the results of the one that is.
 
     branch : [*ins]                                  -> [*outs]
     body   : [*ins but Refs, still to do, *outs, *Refs] -> [False, *outs]
     """
-    is_ref = [isinstance(x, Cell) or x.aval.accumulates for x in operands]
-    outs: list[Value] = [zeros_of(a.strong()) for a in p.branches[0].out_avals]
+    is_ref = [isinstance(x, discharge.Cell) or x.aval.accumulates for x in operands]
+    outs: list[Value] = [transforms.zeros_of(a.strong()) for a in p.branches[0].out_avals]
     for k, branch in enumerate(p.branches):
-        values, refs = partition(is_ref, branch.invars)
-        to_do = Var(PREDICATE)
-        binders = [*values, to_do, *[Var(x.aval) for x in outs], *refs]
-        body = branch.replace(invars=binders, outvars=[Literal(_DONE), *branch.outvars])
+        values, refs = util.partition(is_ref, branch.invars)
+        to_do = ir.Var(while_loop.PREDICATE)
+        binders = [*values, to_do, *[ir.Var(x.aval) for x in outs], *refs]
+        body = branch.replace(invars=binders, outvars=[ir.Literal(_DONE), *branch.outvars])
         going = Jaxpr(binders, [], [to_do], branch.name)
-        given, cells = partition(is_ref, operands)
+        given, cells = util.partition(is_ref, operands)
         with ctx.holding([index]):
             ctx.values(operands)  # this may end a phase, before which the index has been read
-            args = [*given, equal(ctx.latest(index), k), *outs, *cells]
+            args = [*given, prims.equal(ctx.latest(index), k), *outs, *cells]
             record = Record(Called(f"cond branch {k}"), BRANCH)
-            params = WhileParams(going, body, len(values), record=record)
+            params = while_loop.WhileParams(going, body, len(values), record=record)
             outs = while_discharge(ctx, args, params)[1:]
     return outs
 
@@ -96,24 +97,24 @@ def _used_inputs(branches: Sequence[Jaxpr]) -> list[bool]:
     """The inputs that some branch uses."""
     masks = []
     for branch in branches:
-        atoms = used_vars([a for eqn in branch.eqns for a in eqn.invars])
-        used = atoms | used_vars(branch.outvars)
+        atoms = ir.used_vars([a for eqn in branch.eqns for a in eqn.invars])
+        used = atoms | ir.used_vars(branch.outvars)
         masks.append([v in used for v in branch.invars])
     return [any(mask) for mask in zip(*masks, strict=True)]
 
 
 def _contents(
-    ctx: DischargeContext,
-    operands: Sequence[Value | Cell],
+    ctx: discharge.DischargeContext,
+    operands: Sequence[Value | discharge.Cell],
     used: Sequence[bool],
-    shared: SharedWrites,
+    shared: slices.SharedWrites,
     around: Set[int],
 ) -> dict[int, Value]:
     """What the Refs hold that the branches use; those that are replaced first, since that may end a phase.
 
     Of those with writes that wait around the branches it is what they held before.
     """
-    cells = {k: x for k, x in enumerate(operands) if isinstance(x, Cell) and used[k]}
+    cells = {k: x for k, x in enumerate(operands) if isinstance(x, discharge.Cell) and used[k]}
     for k in shared.whole:
         if k in cells:
             ctx.contents(cells[k])
@@ -121,10 +122,10 @@ def _contents(
 
 
 def _write(
-    ctx: DischargeContext,
+    ctx: discharge.DischargeContext,
     index: Value,
-    operands: Sequence[Value | Cell],
-    shared: SharedWrites,
+    operands: Sequence[Value | discharge.Cell],
+    shared: slices.SharedWrites,
     s: int,
     results: Iterator[Value],
 ) -> None:
@@ -133,13 +134,13 @@ def _write(
     cell, value = operands[slot.ref], next(results)
     at = [next(results) for _ in slot.index] if given is None else [operands[k] for k in given]
     positions = [x for x in at if isinstance(x, Value)]
-    assert isinstance(cell, Cell), "unreachable: only a Ref is written to"
+    assert isinstance(cell, discharge.Cell), "unreachable: only a Ref is written to"
     if slot.kind != "set":  # a branch that combines nothing here gives what changes nothing
         ctx.accumulate(cell, slot.indexer, positions, value, slot.kind)
         return
     if len(users) < len(shared.branches):
         old = ctx.read(cell, slot.indexer, [ctx.latest(x) for x in positions])
-        taken = reduce(bitwise_or, [equal(ctx.latest(index), k) for k in users])
-        value = select(taken, ctx.latest(value), old)
+        taken = reduce(prims.bitwise_or, [prims.equal(ctx.latest(index), k) for k in users])
+        value = prims.select(taken, ctx.latest(value), old)
     positions = [ctx.latest(x) for x in positions]
     ctx.write(cell, slot.indexer, positions, value)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value
-from fiveloop.core.extend import bind
+from fiveloop.core import Value, trace
 from fiveloop.loops.primitives.cond import CondParams, cond_p
-from fiveloop.state.extend import Handling
+from fiveloop.state.handlers import Handling
 
 
 def cond_handler(
@@ -16,4 +15,4 @@ def cond_handler(
     """Choose among branches with the Ref in front: branch : [ref, *ins] -> [*outs]."""
     index, *rest = operands
     branches = tuple(handling.thread(b) for b in p.branches)
-    return bind(cond_p, index, ref, *rest, params=CondParams(branches))
+    return trace.bind(cond_p, index, ref, *rest, params=CondParams(branches))

@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ds, extend
-from fiveloop.core.engine import Mask, argsort, axes_in_front, clamp, in_front, select_by
-from fiveloop.core.extend import axes_of, batch_axis, batch_jaxpr, bind, stage_closed, zeros_of
+from fiveloop.core import Jaxpr, Value, indexer, ir, prims, trace, transforms, util
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.record import Called
-from fiveloop.state import AbstractRef, Ref, WriteEffect, freeze, new_ref
-from fiveloop.state.extend import gate
+from fiveloop.state import AbstractRef, Ref, WriteEffect, api, predicate
 
 _LARGEST_BLOCK = 128
 _FEWEST_BLOCKS = 8
@@ -34,36 +31,36 @@ def in_groups(
         # A Ref without an effect is one that no branch uses.
         return in_series(size, operands, dims, p)
     _check_axes(size, p)
-    index, *rest = in_front(size, operands, dims)
+    index, *rest = transforms.in_front(size, operands, dims)
     batched = tuple(d is not None for d in dims[1:])
     block = max(1, min(_LARGEST_BLOCK, size // _FEWEST_BLOCKS))
-    branches = [batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
+    branches = [transforms.batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
     rows = [a.unbatched(0).batched(size + block) for a in branches[0].out_avals]
     choice = CondParams(_writing(branches, [AbstractRef(a) for a in rows], block))
     count = len(branches)
-    order, groups = argsort(index), _Groups(index, count, block)
+    order, groups = prims.argsort(index), _Groups(index, count, block)
     num_in = sum(batched)
 
     def body(step: Value, *refs: Value) -> list[Value]:
         branch, start, end = groups.block(step)
         # The lanes that are missing in the last block of a group are its last one again; what they give lies in the
         # rows of the next group, which are written later, or beyond the end.
-        wanted = start + extend.iota(np.int32, block)
-        lanes, is_there = order[clamp(0, wanted, end - 1)], wanted < end
+        wanted = start + prims.iota(np.int32, block)
+        lanes, is_there = order[prims.clamp(0, wanted, end - 1)], wanted < end
         given = iter(refs[:num_in])
         ins = [
-            gate(is_there, next(given)[lanes]) if b else x
+            predicate.gate(is_there, next(given)[lanes]) if b else x
             for b, x in zip(batched, rest, strict=True)
         ]
-        return bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
+        return trace.bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
 
     states = [x for b, x in zip(batched, rest, strict=True) if b]
     steps = -(-size // block) + count - 1
     operands, lane_order, group_ends = rest, order, [*groups.ends, *groups.blocks]
     holds = lambda: (operands, lane_order, group_ends)
     story = _Story(p, "lanes in groups", batched, holds)
-    found = _loop(steps, body, [*states, *map(zeros_of, rows)], story)
-    places = argsort(order)
+    found = _loop(steps, body, [*states, *map(transforms.zeros_of, rows)], story)
+    places = prims.argsort(order)
     return [x[:size][places] for x in found[num_in:]]
 
 
@@ -108,12 +105,12 @@ def _writing(
     num = len(branches[0].invars)
 
     def run(branch: Jaxpr, *args: Value) -> list[Value]:
-        for ref, x in zip(args[num + 1 :], extend.eval_jaxpr(branch, args[:num]), strict=True):
-            ref[ds(args[num], block)] = x
+        for ref, x in zip(args[num + 1 :], transforms.eval_jaxpr(branch, args[:num]), strict=True):
+            ref[indexer.ds(args[num], block)] = x
         return []
 
-    staged = [stage_closed(partial(run, b), avals, b.name) for b in branches]
-    return (*staged, stage_closed(lambda *args: [], avals, "none"))
+    staged = [trace.stage_closed(partial(run, b), avals, b.name) for b in branches]
+    return (*staged, trace.stage_closed(lambda *args: [], avals, "none"))
 
 
 def in_series(
@@ -123,24 +120,24 @@ def in_series(
     _check_axes(size, p)
     batched = tuple(d is not None for d in dims)
     _check_writes(p, batched[1:])
-    given = in_front(size, operands, dims)
-    axes = axes_in_front(operands, dims)
-    outs = [zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
+    given = transforms.in_front(size, operands, dims)
+    axes = transforms.axes_in_front(operands, dims)
+    outs = [transforms.zeros_of(a.strong().batched(size)) for a in p.branches[0].out_avals]
     is_state = [b and not isinstance(x, Ref) for b, x in zip(batched, given, strict=True)]
-    states = select_by(is_state, given)
-    written = {k for branch in p.branches for k in extend.mutated_positions(branch.effects)}
+    states = util.select_by(is_state, given)
+    written = {k for branch in p.branches for k in ir.mutated_positions(branch.effects)}
     changed = {k for k in written if batched[1 + k]}
 
     def body(lane: Value, *refs: Value) -> list[Value]:
         rows = iter(refs)
         at = [(*[slice(None)] * axis, lane) for axis in axes]
         mine = [_of_lane(x, b, k, rows) for b, x, k in zip(batched, given, at, strict=True)]
-        found = bind(cond_p, *mine, params=p)
+        found = trace.bind(cond_p, *mine, params=p)
         for ref, x in zip(refs[len(states) :], found, strict=True):
             ref[lane] = x
         for place, (x, y, k) in enumerate(zip(given, mine, at, strict=True)):
             if place - 1 in changed:
-                x[k] = freeze(y)
+                x[k] = api.freeze(y)
         return []
 
     operands = given[1:]
@@ -153,7 +150,7 @@ def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
     if not batched:
         return x
     if isinstance(x, Ref):
-        own: Value = new_ref(x[at])
+        own: Value = api.new_ref(x[at])
         return own
     row: Value = next(rows)[at]
     return row
@@ -195,14 +192,14 @@ def _loop(
 
 
 def _check_axes(size: int, p: CondParams) -> None:
-    if any(batch_axis(size) in axes_of(b.effects) for b in p.branches):
+    if any(ir.batch_axis(size) in ir.axes_of(b.effects) for b in p.branches):
         raise TypeError(
             "cond: under vmap, a branch that communicates along the mapped axis must run for all lanes at once; use "
             'vmap="select"'
         )
 
 
-def _check_writes(p: CondParams, batched: Mask) -> None:
+def _check_writes(p: CondParams, batched: util.Mask) -> None:
     for branch in p.branches:
         written = sorted({e.position for e in branch.effects if isinstance(e, WriteEffect)})
         for place in written:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import bodies_rules, used_vars
-from fiveloop.core.extend import IRValue, hlo
+from fiveloop.core import Jaxpr, ir, rules
+from fiveloop.core.backend import hlo
 from fiveloop.loops.primitives.cond import CondParams
 
 
-def cond_lower(ctx: Any, operands: Sequence[IRValue], p: CondParams) -> list[IRValue]:
+def cond_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: CondParams) -> list[hlo.IRValue]:
     """Write each branch in place; one of two that does nothing before one that loops.
 
     In the other order the XLA of jaxlib 0.10.2 copies what the loop changes, in every step.
@@ -25,14 +24,14 @@ def cond_lower(ctx: Any, operands: Sequence[IRValue], p: CondParams) -> list[IRV
         jaxprs.reverse()
         first = hlo.constant(ctx.b, np.asarray(0, np.int32), (), index.dtype)
         index = hlo.convert(ctx.b, hlo.compare(ctx.b, index, first, "EQ"), index.dtype)
-    branches: list[Callable[[], list[IRValue]]] = [partial(ctx.inline, b, rest) for b in jaxprs]
+    branches: list[Callable[[], list[hlo.IRValue]]] = [partial(ctx.inline, b, rest) for b in jaxprs]
     return hlo.case(ctx.b, index, branches, [(a.shape, a.dtype) for a in ctx.avals_out])
 
 
 def holds_loop(jaxpr: Jaxpr) -> bool:
     """Whether there is a loop in it, however deep."""
     for eqn in jaxpr.eqns:
-        bodies = bodies_rules.find(eqn.primitive)
+        bodies = rules.bodies_rules.find(eqn.primitive)
         for body in bodies(eqn.params) if bodies else ():
             if body.role == "loop" or holds_loop(body.jaxpr):
                 return True
@@ -42,4 +41,4 @@ def holds_loop(jaxpr: Jaxpr) -> bool:
 def _is_idle(jaxpr: Jaxpr) -> bool:
     """Whether it computes nothing from what it is given."""
     given = set(jaxpr.invars)
-    return not any(given & used_vars(eqn.invars) for eqn in jaxpr.eqns)
+    return not any(given & ir.used_vars(eqn.invars) for eqn in jaxpr.eqns)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value
-from fiveloop.core.extend import bind
+from fiveloop.core import Value, trace
 from fiveloop.loops.primitives.cond import CondParams, cond_p
-from fiveloop.state.extend import Guard, predicated
+from fiveloop.state import predicate
 
 
 def cond_predicate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: CondParams
+    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: CondParams
 ) -> list[Value]:
     """Choose among branches that take the condition as their first operand."""
     index, *rest = operands
     # branch : [*ins] -> [*outs];  predicated : [pred, *ins] -> [*outs]
-    branches = tuple(predicated(b, guard.without(1)) for b in p.branches)
-    return bind(cond_p, index, pred, *rest, params=replace(p, branches=branches))
+    branches = tuple(predicate.predicated(b, guard.without(1)) for b in p.branches)
+    return trace.bind(cond_p, index, pred, *rest, params=replace(p, branches=branches))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from fiveloop.core.extend import Body, define
+from fiveloop.core.rules import Body, define
+from fiveloop.loops.cond import dce, discharge, handler, jvp, lower, predicate, split, transpose
 from fiveloop.loops.cond.batch import cond_batch
-from fiveloop.loops.cond.dce import cond_dce
-from fiveloop.loops.cond.discharge import cond_discharge
-from fiveloop.loops.cond.handler import cond_handler
-from fiveloop.loops.cond.jvp import cond_jvp
-from fiveloop.loops.cond.lower import cond_lower
-from fiveloop.loops.cond.predicate import cond_predicate
-from fiveloop.loops.cond.split import cond_split
-from fiveloop.loops.cond.transpose import cond_transpose
 from fiveloop.loops.primitives.cond import CondParams, cond_abstract_eval, cond_p
-from fiveloop.state.extend import define_discharge, define_handler, define_predicate
+from fiveloop.state.discharge.table import define_discharge
+from fiveloop.state.handlers import define_handler
+from fiveloop.state.predicate.engine import define_predicate
 
 
 def cond_bodies(p: CondParams) -> list[Body]:
@@ -24,14 +19,14 @@ def cond_bodies(p: CondParams) -> list[Body]:
 define(
     cond_p,
     abstract_eval=cond_abstract_eval,
-    lower=cond_lower,
-    jvp=cond_jvp,
+    lower=lower.cond_lower,
+    jvp=jvp.cond_jvp,
     batch=cond_batch,
-    transpose=cond_transpose,
-    split=cond_split,
-    dce=cond_dce,
+    transpose=transpose.cond_transpose,
+    split=split.cond_split,
+    dce=dce.cond_dce,
     bodies=cond_bodies,
 )
-define_discharge(cond_p, cond_discharge)
-define_handler(cond_p, cond_handler)
-define_predicate(cond_p, cond_predicate)
+define_discharge(cond_p, discharge.cond_discharge)
+define_handler(cond_p, handler.cond_handler)
+define_predicate(cond_p, predicate.cond_predicate)

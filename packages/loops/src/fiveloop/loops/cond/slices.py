@@ -12,14 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fiveloop.core import Jaxpr, Value, extend
-from fiveloop.core.engine import Indexer, Mask, interpret
-from fiveloop.core.extend import Aval, stage_closed, zeros_of
+from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
+from fiveloop.core.indexer import Indexer
 from fiveloop.loops.primitives.cond import CondParams
-from fiveloop.state import AbstractRef
-from fiveloop.state import engine as state_engine
-from fiveloop.state.engine import MONOIDS, CannotDefer, DeferredWrites, Place, Write
-from fiveloop.state.extend import Cell, DischargeContext, discharge_eqn
+from fiveloop.state import AbstractRef, discharge
 
 
 @dataclass(frozen=True)
@@ -29,8 +25,8 @@ class Slot:
     ref: int
     indexer: Indexer
     kind: str
-    value: Aval
-    index: tuple[Aval, ...]
+    value: ir.Aval
+    index: tuple[ir.Aval, ...]
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,16 @@ class Waiting:
     positions: tuple[int, ...]
     value: int
 
-    def write(self, args: Sequence[Value]) -> Write:
+    def write(self, args: Sequence[Value]) -> discharge.Write:
         """The write on the inputs of a branch."""
         index, positions = (tuple(args[k] for k in ks) for ks in (self.index, self.positions))
-        return Write(Place(self.indexer, index, positions), args[self.value], self.kind)
+        return discharge.Write(
+            discharge.Place(self.indexer, index, positions), args[self.value], self.kind
+        )
 
 
 def waiting_writes(
-    ctx: DischargeContext, operands: Sequence[Value | Cell]
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell]
 ) -> tuple[tuple[Waiting, ...], list[Value]]:
     """The writes that wait around a choice, and the inputs that its branches take for these."""
     place = {id(x): k for k, x in enumerate(operands) if isinstance(x, Value)}
@@ -73,7 +71,7 @@ def waiting_writes(
             part(w.value),
         )
         for k, x in enumerate(operands)
-        if isinstance(x, Cell) and isinstance(ctx, DeferredWrites)
+        if isinstance(x, discharge.Cell) and isinstance(ctx, discharge.DeferredWrites)
         for w in ctx.waiting(x)
     ]
     return tuple(found), extra
@@ -115,10 +113,10 @@ class Inputs:
     The inputs of the types `extra`, behind the others, are for the writes that wait around the branches.
     """
 
-    which: Mask
-    changed: Mask
+    which: util.Mask
+    changed: util.Mask
     waiting: tuple[Waiting, ...] = ()
-    extra: tuple[Aval, ...] = ()
+    extra: tuple[ir.Aval, ...] = ()
 
 
 def share_writes(p: CondParams, inputs: Inputs) -> SharedWrites:
@@ -153,12 +151,12 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
     """A branch that leaves its writes waiting; or the position of a Ref for which that cannot be."""
     slots: list[Slot] = []
     given: list[tuple[int, ...] | None] = []
-    inlined = state_engine.with_calls_inlined(branch)
+    inlined = discharge.with_calls_inlined(branch)
     which = inputs.which
 
     def run(*args: Value) -> list[Value]:
-        ctx = DeferredWrites()
-        operands: list[Value | Cell] = [
+        ctx = discharge.DeferredWrites()
+        operands: list[Value | discharge.Cell] = [
             _cell(ctx, k, x, inputs.changed[k], whole) if w else x
             for k, (x, w) in enumerate(zip(args, which, strict=False))
         ]
@@ -166,13 +164,13 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
         for waiting, write in zip(inputs.waiting, around, strict=True):
             operands[waiting.ref].writes.append(write)  # type: ignore[union-attr]  # it is a Cell
         try:
-            outs = interpret(inlined, operands, partial(discharge_eqn, ctx))
-        except CannotDefer as error:
+            outs = transforms.interpret(inlined, operands, partial(discharge.discharge_eqn, ctx))
+        except discharge.CannotDefer as error:
             raise _Whole(next(k for k, x in enumerate(operands) if x is error.cell)) from None
         for k in whole:
             outs.append(ctx.contents(operands[k]))  # type: ignore[arg-type]  # it is a Cell
         for k, cell in enumerate(operands):
-            for w in cell.writes if isinstance(cell, Cell) and k not in whole else ():
+            for w in cell.writes if isinstance(cell, discharge.Cell) and k not in whole else ():
                 if any(w is write for write in around):
                     continue
                 # What is outside must be told again from what counts from the end.
@@ -189,7 +187,7 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
         for a, w in zip(branch.in_avals, which, strict=True)
     ]
     try:
-        jaxpr = stage_closed(run, [*avals, *inputs.extra], branch.name)
+        jaxpr = trace.stage_closed(run, [*avals, *inputs.extra], branch.name)
     except _Whole as error:
         return error.position
     return BranchWrites(jaxpr, slots, given)
@@ -204,12 +202,14 @@ class _Whole(Exception):
 
 
 def _cell(
-    ctx: DeferredWrites, k: int, contents: Value, changes: bool, whole: Sequence[int]
-) -> Cell:
+    ctx: discharge.DeferredWrites, k: int, contents: Value, changes: bool, whole: Sequence[int]
+) -> discharge.Cell:
     return ctx.new_cell(contents, changes) if k in whole else ctx.deferred(contents, changes)
 
 
-def _inputs(index: Sequence[Value], args: Sequence[Value], which: Mask) -> tuple[int, ...] | None:
+def _inputs(
+    index: Sequence[Value], args: Sequence[Value], which: util.Mask
+) -> tuple[int, ...] | None:
     """The inputs that an index consists of, if it does; what a Ref holds changes, and is none."""
     position = {id(x): k for k, x in enumerate(args) if not any(which[k : k + 1])}
     found = [position.get(id(x), -1) for x in index]
@@ -247,7 +247,7 @@ def _fill(
     """A branch that fills all slots: those that it does not write to with what is not used, or changes nothing."""
 
     def run(*args: Value) -> list[Value]:
-        results = extend.eval_jaxpr(traced.jaxpr, args)
+        results = transforms.eval_jaxpr(traced.jaxpr, args)
         outs, rest = results[:num_outs], iter(results[num_outs:])
         writes = [[next(rest) for _ in (s.value, *s.index)] for s in traced.slots]
         for at, slot in enumerate(slots):
@@ -255,10 +255,14 @@ def _fill(
             outs += write if given[at] is None else write[:1]
         return outs
 
-    return stage_closed(run, traced.jaxpr.in_avals, traced.jaxpr.name)
+    return trace.stage_closed(run, traced.jaxpr.in_avals, traced.jaxpr.name)
 
 
 def _nothing(slot: Slot) -> list[Value]:
     """An element and a place, for a branch that writes nothing there."""
-    value = zeros_of(slot.value) if slot.kind == "set" else MONOIDS[slot.kind].neutral(slot.value)
-    return [value, *map(zeros_of, slot.index)]
+    value = (
+        transforms.zeros_of(slot.value)
+        if slot.kind == "set"
+        else prims.MONOIDS[slot.kind].neutral(slot.value)
+    )
+    return [value, *map(transforms.zeros_of, slot.index)]

@@ -10,24 +10,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr, Value, engine, extend
-from fiveloop.core.engine import Mask, bytes_of, gives_again, is_more, partition, select_by
-from fiveloop.core.extend import Atom, Aval, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, split
+from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
+from fiveloop.core.closed_call.split import gives_again, kept_outs, set_apart
 from fiveloop.loops.primitives.cond import CondParams
 
 
 def cond_split(
-    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
-) -> EqnSplit:
+    plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
+) -> rules.EqnSplit:
     """Cut the branches in two under the plan; with an unknown index nothing is known."""
     if unknown[0]:
-        return EqnSplit([], [eqn], (True,) * len(eqn.outvars))
+        return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     plain = _halves(plan.plainly(), unknown, inst, eqn)
     chosen = _halves(plan.at_boundary(), unknown, inst, eqn)
-    return (plain if is_more(chosen.kept_bytes(), plain.kept_bytes()) else chosen).split()
+    return (plain if ir.is_more(chosen.kept_bytes(), plain.kept_bytes()) else chosen).split()
 
 
-def _halves(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Halves:
+def _halves(
+    plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
+) -> _Halves:
     p: CondParams = eqn.params
     again = gives_again(plan, eqn)
     cuts = _split_branches(plan, tuple(unknown[1:]), tuple(inst[1:]), p, len(eqn.outvars), again)
@@ -35,12 +36,17 @@ def _halves(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn
 
 
 def _split_branches(
-    plan: SavingPlan, unknown: Mask, inst: Mask, p: CondParams, num_outs: int, again: bool
-) -> list[Split]:
+    plan: transforms.SavingPlan,
+    unknown: util.Mask,
+    inst: util.Mask,
+    p: CondParams,
+    num_outs: int,
+    again: bool,
+) -> list[transforms.Split]:
     """Split all branches alike: what is unknown in one, of results and of Refs, is unknown in all."""
-    out_unknown: Mask = (False,) * num_outs
+    out_unknown: util.Mask = (False,) * num_outs
     while True:
-        cuts = [split(b, unknown, inst, plan, out_unknown, again) for b in p.branches]
+        cuts = [transforms.split(b, unknown, inst, plan, out_unknown, again) for b in p.branches]
         outs = tuple(any(masks) for masks in zip(*[c.out_unknown for c in cuts], strict=True))
         refs = tuple(any(masks) for masks in zip(*[c.ref_unknown for c in cuts], strict=True))
         if outs == out_unknown and not any(refs):
@@ -50,14 +56,16 @@ def _split_branches(
 
 
 class _Halves:
-    def __init__(self, eqn: Eqn, p: CondParams, cuts: Sequence[Split], again: bool) -> None:
+    def __init__(
+        self, eqn: ir.Eqn, p: CondParams, cuts: Sequence[transforms.Split], again: bool
+    ) -> None:
         self.eqn = eqn
         self.p = p
         self.cuts = cuts
-        self.kept = engine.kept_outs(cuts) if again else None
+        self.kept = kept_outs(cuts) if again else None
         self.index, *self.operands = eqn.invars
         self.out_unknown = cuts[0].out_unknown
-        self.known_outs, _ = partition(self.out_unknown, eqn.outvars)
+        self.known_outs, _ = util.partition(self.out_unknown, eqn.outvars)
         self.saved = [
             [
                 v
@@ -68,18 +76,18 @@ class _Halves:
         ]
         self.slots = join(self.saved)
 
-    def split(self) -> EqnSplit:
-        slots = [Var(a) for a in self.slots.avals]
+    def split(self) -> rules.EqnSplit:
+        slots = [ir.Var(a) for a in self.slots.avals]
         known = [self._known_eqn(slots)]
-        return engine.set_apart(known, self._staged_eqn(slots), self.out_unknown, self.kept)
+        return set_apart(known, self._staged_eqn(slots), self.out_unknown, self.kept)
 
-    def kept_bytes(self) -> Dim:
+    def kept_bytes(self) -> ir.Dim:
         """The bytes of the slots, and of what is at hand outside and has to stay there."""
         outside = {s: self._at_hand(s) for c in self.cuts for s in c.sources}
         kept = [atom.aval for atom in outside.values() if atom is not None]
-        return bytes_of([*self.slots.avals, *kept])
+        return prims.bytes_of([*self.slots.avals, *kept])
 
-    def _at_hand(self, source: tuple[str, int]) -> Var | Atom | None:
+    def _at_hand(self, source: tuple[str, int]) -> ir.Var | ir.Atom | None:
         """The atom outside that a residual is, if it is an operand or a known result."""
         kind, k = source
         if kind == "input":
@@ -88,22 +96,22 @@ class _Halves:
             return self.eqn.outvars[k]
         return None
 
-    def _known_eqn(self, slots: Sequence[Var]) -> Eqn:
+    def _known_eqn(self, slots: Sequence[ir.Var]) -> ir.Eqn:
         num_outs = len(self.known_outs)
         branches = []
         for k, (cut, saved) in enumerate(zip(self.cuts, self.saved, strict=True)):
             # cut.known : [*known ins] -> [*known outs, *residuals];  known : [...] -> [*known outs, *saved]
             known = cut.known.replace(outvars=[*cut.known.outvars[:num_outs], *saved])
             branches.append(fill_slots(known, num_outs, self.slots, k))
-        known_ins, _ = partition(self.cuts[0].unknown_in, self.operands)
+        known_ins, _ = util.partition(self.cuts[0].unknown_in, self.operands)
         params = replace(self.p, branches=tuple(branches))
         outvars = [*self.known_outs, *slots]
-        return extend.new_eqn(
+        return rules.new_eqn(
             self.eqn.primitive, [self.index, *known_ins], params, outvars, self.eqn.source
         )
 
-    def _staged_eqn(self, slots: Sequence[Var]) -> Eqn:
-        taken: dict[tuple[str, int], Atom] = {}
+    def _staged_eqn(self, slots: Sequence[ir.Var]) -> ir.Eqn:
+        taken: dict[tuple[str, int], ir.Atom] = {}
         wanted = [self._inputs(cut, taken) for cut in self.cuts]
         position = {source: k for k, source in enumerate(taken)}
         avals = [a.aval for a in taken.values()]
@@ -119,11 +127,11 @@ class _Halves:
         )
         operands = [self.index, *slots, *taken.values()]
         params = replace(self.p, branches=branches)
-        outvars = select_by(self.cuts[0].out_staged, self.eqn.outvars)
-        return extend.new_eqn(self.eqn.primitive, operands, params, outvars, self.eqn.source)
+        outvars = util.select_by(self.cuts[0].out_staged, self.eqn.outvars)
+        return rules.new_eqn(self.eqn.primitive, operands, params, outvars, self.eqn.source)
 
     def _inputs(
-        self, cut: Split, taken: dict[tuple[str, int], Atom]
+        self, cut: transforms.Split, taken: dict[tuple[str, int], ir.Atom]
     ) -> list[tuple[str, int] | None]:
         """Where each input of a branch's staged half comes from; None is a slot. What is at hand is noted."""
         found: list[tuple[str, int] | None] = []
@@ -132,7 +140,7 @@ class _Halves:
             if atom is not None:
                 taken.setdefault(source, atom)
             found.append(source if atom is not None else None)
-        for k in select_by(cut.staged_in, range(len(self.operands))):
+        for k in util.select_by(cut.staged_in, range(len(self.operands))):
             taken.setdefault(("input", k), self.operands[k])
             found.append(("input", k))
         return found
@@ -142,17 +150,17 @@ class _Halves:
 class Slots:
     """What the branches pass on: the type of each slot, and for each branch the slots of its residuals."""
 
-    avals: list[Aval]
+    avals: list[ir.Aval]
     places: list[list[int]]
 
 
-def join(residuals: Sequence[Sequence[Var]]) -> Slots:
+def join(residuals: Sequence[Sequence[ir.Var]]) -> Slots:
     """Slots for the residuals of all branches: of each type as many as the branch with most of it needs."""
-    avals: list[Aval] = []
-    free: dict[Aval, list[int]] = {}
+    avals: list[ir.Aval] = []
+    free: dict[ir.Aval, list[int]] = {}
     places = []
     for branch in residuals:
-        seen: Counter[Aval] = Counter()
+        seen: Counter[ir.Aval] = Counter()
         mine = []
         for v in branch:
             aval = v.aval.strong()
@@ -174,16 +182,18 @@ def fill_slots(known: Jaxpr, num_outs: int, slots: Slots, branch: int) -> Jaxpr:
     """
 
     def run(*args: Value) -> list[Value]:
-        outs = extend.eval_jaxpr(known, args)
+        outs = transforms.eval_jaxpr(known, args)
         mine = dict(zip(slots.places[branch], outs[num_outs:], strict=True))
-        filled = [mine[k] if k in mine else extend.zeros_of(a) for k, a in enumerate(slots.avals)]
+        filled = [
+            mine[k] if k in mine else transforms.zeros_of(a) for k, a in enumerate(slots.avals)
+        ]
         return [*outs[:num_outs], *filled]
 
-    return extend.stage_closed(run, known.in_avals, known.name)
+    return trace.stage_closed(run, known.in_avals, known.name)
 
 
 def read_slots(
-    staged: Jaxpr, slots: Slots, branch: int, at_hand: Sequence[Aval], ins: Sequence[int | None]
+    staged: Jaxpr, slots: Slots, branch: int, at_hand: Sequence[ir.Aval], ins: Sequence[int | None]
 ) -> Jaxpr:
     """The staged half of a branch, over the slots and everything that any branch takes besides.
 
@@ -197,6 +207,6 @@ def read_slots(
     def run(*args: Value) -> list[Value]:
         mine = iter(slots.places[branch])
         given = [args[next(mine)] if k is None else args[num_slots + k] for k in ins]
-        return extend.eval_jaxpr(staged, given)
+        return transforms.eval_jaxpr(staged, given)
 
-    return extend.stage_closed(run, [*slots.avals, *at_hand], staged.name)
+    return trace.stage_closed(run, [*slots.avals, *at_hand], staged.name)

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from fiveloop.core import Jaxpr, engine
-from fiveloop.core.engine import boundary, dynamic_update_slice_p, is_constant, order_p, scatter_p
-from fiveloop.core.extend import Eqn, Source, check_callable, closed_call_p, jaxprs_in, size_of
-from fiveloop.core.inspect import InPlace, in_place, ready_jaxpr
+from fiveloop.core import Jaxpr, ir, prims, trace
+from fiveloop.core.api import flatten, staging
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.inspect.in_place import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.explain import report
-from fiveloop.loops.explain.report import Explanation, LoopReport, SavedReport, StepReport
 from fiveloop.loops.options import telling
-from fiveloop.loops.plan.branch import is_guard
-from fiveloop.loops.plan.operands import CARRIED
-from fiveloop.loops.primitives.for_loop import for_p
-from fiveloop.loops.primitives.while_loop import while_p
+from fiveloop.loops.plan import branch, operands
+from fiveloop.loops.primitives import for_loop, while_loop
 from fiveloop.loops.record import Decision, Record, shown_aval, shown_type
 
 
-@boundary
-def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+@trace.boundary
+def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> report.Explanation:
     """What planning did to each loop of `f` on these arguments, or on descriptions of them: text, and data.
 
     `f` may be any function: one that is jitted, a derivative, a `vmap`. It is traced anew and, if its loops need an
@@ -35,27 +32,27 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     >>> print(explain(shifted, fnp.arange(4.0)).loops[0].decision("promote").reason)
     it is indexed and updated at indices alone, so it runs as a Ref
     """
-    check_callable("explain", f)
+    flatten.check_callable("explain", f)
     with telling():
-        jaxpr = engine.stage_user(f, args, kwargs)[0].jaxpr
+        jaxpr = staging.stage_user(f, args, kwargs)[0].jaxpr
         found = in_place(jaxpr) if _has_sizes(jaxpr) else None
         ready = ready_jaxpr(jaxpr)
     loops = tuple(_report(loop, found) for loop in _loops(ready, (), "", count(1)))
     if found is None:
-        return Explanation(loops, None, None)
-    return Explanation(loops, found.emission, len(found.copies))
+        return report.Explanation(loops, None, None)
+    return report.Explanation(loops, found.emission, len(found.copies))
 
 
 def _has_sizes(jaxpr: Jaxpr) -> bool:
     """Whether all sizes are known, so that a program can be compiled."""
-    return all(is_constant(size_of(shown_aval(a).shape)) for a in jaxpr.in_avals)
+    return all(ir.is_constant(ir.size_of(shown_aval(a).shape)) for a in jaxpr.in_avals)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """A loop, its number, and what is around it."""
 
-    eqn: Eqn
+    eqn: ir.Eqn
     number: str
     within: tuple[str, ...]
 
@@ -65,9 +62,9 @@ def _loops(
 ) -> Iterator[_Found]:
     """The loops of a jaxpr, each before those within it; those of a call are counted on from those before the call."""
     for eqn in jaxpr.eqns:
-        if is_guard(eqn):
+        if branch.is_guard(eqn):
             continue
-        bodies = jaxprs_in(eqn.params)
+        bodies = ir.jaxprs_in(eqn.params)
         if _is_loop(eqn):
             number = f"{prefix}{next(numbers)}"
             yield _Found(eqn, number, within)
@@ -78,25 +75,27 @@ def _loops(
             yield from _loops(body, (*within, _place(eqn, k)), prefix, numbers)
 
 
-def _place(eqn: Eqn, k: int) -> str:
+def _place(eqn: ir.Eqn, k: int) -> str:
     """What a call or a branch is called."""
-    if eqn.primitive is while_p:
+    if eqn.primitive is while_loop.while_p:
         call: str = eqn.params.record.called.call
         return call
     name = getattr(eqn.params, "name", "")
     if eqn.primitive is closed_call_p:
-        return f"call of `{name or jaxprs_in(eqn.params)[k].name}`"
-    if len(jaxprs_in(eqn.params)) > 1:
+        return f"call of `{name or ir.jaxprs_in(eqn.params)[k].name}`"
+    if len(ir.jaxprs_in(eqn.params)) > 1:
         return f"{eqn.primitive} branch {k}"
     return f"{eqn.primitive} `{name}`" if name else str(eqn.primitive)
 
 
-def _report(found: _Found, program: InPlace | None) -> LoopReport:
+def _report(found: _Found, program: InPlace | None) -> report.LoopReport:
     p, record = found.eqn.params, found.eqn.params.record
     copies = _copies(p.body, program)
-    is_for = found.eqn.primitive is for_p
-    saved = [SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved]
-    return LoopReport(
+    is_for = found.eqn.primitive is for_loop.for_p
+    saved = [
+        report.SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
+    ]
+    return report.LoopReport(
         number=found.number,
         call=record.called.call if is_for or record.decisions else "while_loop",
         name=record.called.name or p.body.name or "body",
@@ -125,22 +124,24 @@ def _num_orders(jaxpr: Jaxpr) -> int:
     """How often a step orders reads before writes, what loops within it do not counted."""
     found = 0
     for eqn in jaxpr.eqns:
-        found += eqn.primitive is order_p
+        found += eqn.primitive is prims.order_p
         if not _is_loop(eqn):
-            found += sum(map(_num_orders, jaxprs_in(eqn.params)))
+            found += sum(map(_num_orders, ir.jaxprs_in(eqn.params)))
     return found
 
 
-def _is_loop(eqn: Eqn) -> bool:
-    if eqn.primitive is while_p:
-        return not is_guard(eqn) and not eqn.params.record.is_branch
-    return eqn.primitive is for_p
+def _is_loop(eqn: ir.Eqn) -> bool:
+    if eqn.primitive is while_loop.while_p:
+        return not branch.is_guard(eqn) and not eqn.params.record.is_branch
+    return eqn.primitive is for_loop.for_p
 
 
 def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None) -> str:
     orders = _num_orders(body)
     if not _is_updated(record) and not orders:
-        arrays = [o for o in record.operands if o.use == CARRIED and not o.type.endswith("[]")]
+        arrays = [
+            o for o in record.operands if o.use == operands.CARRIED and not o.type.endswith("[]")
+        ]
         new = ", and each step makes a new array of what is carried as a value"
         new = new if arrays and (copies or _makes_arrays(body)) else ""
         return f"no Ref changes at indices{new}"
@@ -157,7 +158,7 @@ def _makes_arrays(body: Jaxpr) -> bool:
     """Whether a body gives an array that is neither one that it takes nor an update of one at indices."""
     made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
     given = [made[v] for v in body.outvars if v in made and v.aval.shape]
-    return any(p not in (dynamic_update_slice_p, scatter_p) for p in given)
+    return any(p not in (prims.dynamic_update_slice_p, prims.scatter_p) for p in given)
 
 
 def _is_updated(record: Record) -> bool:
@@ -165,10 +166,10 @@ def _is_updated(record: Record) -> bool:
     return any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
 
 
-def _step_report(d: Decision) -> StepReport:
-    return StepReport(d.step, d.subject, d.done, d.reason, shown_line(d.source))
+def _step_report(d: Decision) -> report.StepReport:
+    return report.StepReport(d.step, d.subject, d.done, d.reason, shown_line(d.source))
 
 
-def shown_line(source: Source | None) -> str | None:
+def shown_line(source: ir.Source | None) -> str | None:
     """A line of the user's program: the file's name and the number."""
     return f"{source.file.rpartition('/')[2]}:{source.line}" if source is not None else None

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fiveloop.core.engine import is_constant
-from fiveloop.core.extend import Dim
+from fiveloop.core import ir
 from fiveloop.loops.record import ALL_OFF, OFF, PLAIN, Operand
 
 
@@ -32,7 +31,7 @@ class SavedReport:
     """What a loop keeps for its derivative, of each step or once, and the line that computes it."""
 
     type: str
-    bytes: Dim
+    bytes: ir.Dim
     each_step: bool
     line: str | None
 
@@ -59,7 +58,7 @@ class LoopReport:
     line: str | None
     within: tuple[str, ...]
     role: str
-    steps: Dim | None
+    steps: ir.Dim | None
     may_end: bool
     reverse: bool
     unroll: int
@@ -70,9 +69,9 @@ class LoopReport:
     copies: int
 
     @property
-    def residual_bytes(self) -> Dim:
+    def residual_bytes(self) -> ir.Dim:
         """How much is kept for the derivative."""
-        total: Dim = 0
+        total: ir.Dim = 0
         for saved in self.saved:
             total = total + saved.bytes
         return total
@@ -179,9 +178,9 @@ class Explanation:
         return f"reads are ordered before writes by `{self.emission}`: {copies}"
 
 
-def _number(n: Dim) -> str:
+def _number(n: ir.Dim) -> str:
     """A number as people read it; a size that is not known is shown as it is."""
-    return f"{n:,}" if is_constant(n) else str(n)
+    return f"{n:,}" if ir.is_constant(n) else str(n)
 
 
 def _plain(x: Any) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
-from fiveloop.core import Tracer, Value, leaf_paths, tree_unflatten
-from fiveloop.core.engine import boundary, flatten_values, python_form, traced_once
-from fiveloop.core.extend import check_callable
-from fiveloop.loops.carried_refs import carried_refs
-from fiveloop.loops.common import as_flag, strong
+from fiveloop.core import Tracer, Value, pytree
+from fiveloop.core.api.flatten import check_callable, flatten_values
+from fiveloop.core.trace.boundary import boundary
+from fiveloop.core.trace.modes import python_form
+from fiveloop.core.trace.same_function import traced_once
+from fiveloop.loops import carried_refs, common
 from fiveloop.loops.for_loop.forms import counted_loop, for_loop_as_python, run_body
 from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
 from fiveloop.loops.how import How, Unroll, check_unroll
@@ -55,8 +56,8 @@ def for_loop(
     """
     check_callable("for_loop: body", body)
     bar = as_progress("for_loop", progress)
-    how = How(as_flag("for_loop: reverse", reverse), progress=bar)
-    refs = carried_refs("for_loop: init_state", init_state)
+    how = How(common.as_flag("for_loop: reverse", reverse), progress=bar)
+    refs = carried_refs.carried_refs("for_loop: init_state", init_state)
     if refs is None:
         return _for_loop(nsteps, body, init_state, how, unroll)
     final = _for_loop(nsteps, refs.step(body, 1), refs.values, how, unroll)
@@ -80,18 +81,18 @@ def _for_loop(
     turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
     if steps == 0:
-        return tree_unflatten(tree, [strong(x) for x in values])  # type: ignore[no-any-return]
+        return pytree.tree_unflatten(tree, [common.strong(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
         mark(bar)
-        run_body(body, i, tree_unflatten(tree, refs))
+        run_body(body, i, pytree.tree_unflatten(tree, refs))
         return []
 
     avals = tuple([AbstractRef(x.aval) for x in values])
 
     def trace() -> Loop:
-        names = [f"state{path}" for path in leaf_paths(tree)]
+        names = [f"state{path}" for path in pytree.leaf_paths(tree)]
         return loop_of(steps, trace_body(flat_body, avals, body), reverse, turn, names)
 
     loop = traced_once(("for_loop", tree, avals, steps, reverse, turn, bar), [body], trace)
-    return tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]
+    return pytree.tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import axes_in_front, batched_vars, in_front, reduce_and, select_by
-from fiveloop.core.extend import PositionalEffect, Var, batch_jaxpr, bind, jaxprs_in, move_batch
+from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
 from fiveloop.loops.analysis.early_end import end_flag, until_all_are_set
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
@@ -25,15 +23,19 @@ def for_batch(
     states = is_state(p, [x.aval for x in operands])
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
-    seeds += _accumulated_within(p.body, select_by(states, binders))
+    seeds += _accumulated_within(p.body, util.select_by(states, binders))
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = batched_vars(p.body, size, seeds, fixed)
+    reached = transforms.batched_vars(p.body, size, seeds, fixed)
     batched = tuple(v in reached for v in binders)
-    axes = (0, *axes_in_front(operands, dims))
-    body, _ = batch_jaxpr(p.body, size, (False, *batched), own=(False, *states), axes=axes)
+    axes = (0, *transforms.axes_in_front(operands, dims))
+    body, _ = transforms.batch_jaxpr(
+        p.body, size, (False, *batched), own=(False, *states), axes=axes
+    )
     moved = [
-        move_batch(x, size, None) if b and s and d is None else x
-        for x, d, b, s in zip(in_front(size, operands, dims), dims, batched, states, strict=True)
+        transforms.move_batch(x, size, None) if b and s and d is None else x
+        for x, d, b, s in zip(
+            transforms.in_front(size, operands, dims), dims, batched, states, strict=True
+        )
     ]
     outs = _bind_batched(p, body, moved, _flag_of_each_lane(p, batched, states))
     return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]
@@ -54,19 +56,19 @@ def _bind_batched(
     """The loop of all lanes; one whose lanes end early ends with the last of them."""
     p = replace(p, lanes=None if p.lanes is None else p.lanes + 1)
     if flags is None:
-        return bind(for_p, *operands, params=replace(p, body=body))
+        return trace.bind(for_p, *operands, params=replace(p, body=body))
     ending = body.remember(("ending", flags), lambda: until_all_are_set(body, 1 + flags))
-    have_ended = reduce_and(operands[flags])
-    return bind(for_p, *operands, have_ended, params=replace(p, body=ending))[:-1]
+    have_ended = prims.reduce_and(operands[flags])
+    return trace.bind(for_p, *operands, have_ended, params=replace(p, body=ending))[:-1]
 
 
-def _accumulated_within(body: Jaxpr, refs: Sequence[Var]) -> list[Var]:
+def _accumulated_within(body: Jaxpr, refs: Sequence[ir.Var]) -> list[ir.Var]:
     """The Refs into which an equation that holds a jaxpr accumulates."""
     found = {
         eqn.invars[e.position]
         for eqn in body.eqns
-        if jaxprs_in(eqn.params)
+        if ir.jaxprs_in(eqn.params)
         for e in eqn.effects
-        if isinstance(e, PositionalEffect) and e.each_lane
+        if isinstance(e, ir.PositionalEffect) and e.each_lane
     }
     return [v for v in refs if v in found]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import acts, must_stay, select_by, used_vars
-from fiveloop.core.extend import Eqn, Var, dce, mutated_positions, new_eqn
+from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.loops.analysis.slots import drop_dead_writes
 from fiveloop.loops.primitives.for_loop import for_p, is_state, stateful
 
 
-def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
     """The operands still used, and the smaller loop; None if nothing is left of it."""
     p = eqn.params
     if p.num_carry:
@@ -27,7 +25,7 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     ]
     body = drop_dead_writes(p.body, p.nsteps, unwanted, reverse=p.reverse)
     body = _needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
-    touched = {a for e in body.eqns for a in used_vars(e.invars)}
+    touched = {a for e in body.eqns for a in ir.used_vars(e.invars)}
     kept = [
         v in touched or (w and state)
         for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True)
@@ -39,32 +37,32 @@ def for_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
     if not outvars and not body.effects and not body.eqns:
         return [False] * len(kept), None
     # body : [i, *kept operands as the body has them] -> []
-    body = body.replace(invars=[body.invars[0], *select_by(kept, body.invars[1:])])
+    body = body.replace(invars=[body.invars[0], *util.select_by(kept, body.invars[1:])])
     num_consts = sum(kept[: p.num_consts])
     params = replace(p, body=body, num_consts=num_consts, record=p.record.keeping(kept))
-    return kept, new_eqn(for_p, select_by(kept, eqn.invars), params, outvars, eqn.source)
+    return kept, rules.new_eqn(for_p, util.select_by(kept, eqn.invars), params, outvars, eqn.source)
 
 
-def _needed_body(body: Jaxpr, wanted: Sequence[Var]) -> Jaxpr:
+def _needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
     """The body without writes to Refs whose contents neither a result nor a kept equation needs."""
     refs = {v for v in body.invars if v.aval.accumulates}
     needed = set(wanted)
     while True:
         kept = _walk_back(body, needed, refs)
-        grown = needed | {a for e in kept for a in used_vars(e.invars) if a in refs}
+        grown = needed | {a for e in kept for a in ir.used_vars(e.invars) if a in refs}
         if grown == needed:
-            return dce(body.replace(eqns=kept), (), keep_ins=True)[0]
+            return transforms.dce(body.replace(eqns=kept), (), keep_ins=True)[0]
         needed = grown
 
 
-def _walk_back(body: Jaxpr, needed: set[Var], refs: set[Var]) -> list[Eqn]:
+def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.Eqn]:
     """The equations whose results are used, that change a needed Ref, or that have effects outside the loop's Refs."""
-    used: set[Var] = set()
-    kept: list[Eqn] = []
+    used: set[ir.Var] = set()
+    kept: list[ir.Eqn] = []
     for eqn in reversed(body.eqns):
-        changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) & refs
-        outside = acts(eqn) or (must_stay(eqn) and not changed)
+        changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects)) & refs
+        outside = ir.acts(eqn) or (ir.must_stay(eqn) and not changed)
         if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
             kept.append(eqn)
-            used |= used_vars(eqn.invars)
+            used |= ir.used_vars(eqn.invars)
     return kept[::-1]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value
-from fiveloop.core.extend import bind, mutated_positions
+from fiveloop.core import Value, ir, trace
 from fiveloop.loops.analysis.early_end import end_flag
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
-from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
+from fiveloop.state import discharge
 
 
 def for_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: ForParams
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: ForParams
 ) -> list[Value]:
     """Loop over contents.
 
@@ -22,11 +21,11 @@ def for_discharge(
     body       : [i, *consts, *contents read, *carry, *contents changed, *Refs left] -> [*carry, *contents changed]
     """
     first = p.first_ref
-    changed = mutated_positions(p.body.effects)
+    changed = ir.mutated_positions(p.body.effects)
     left = [k for k, x in enumerate(operands) if isinstance(x, Value) and x.aval.accumulates]
     is_ref = [k >= first and k not in left for k in range(len(operands))]
     results = [r and k + 1 in changed for k, r in enumerate(is_ref)]
-    discharged = discharge_jaxpr(
+    discharged = discharge.discharge_jaxpr(
         p.body, (False, *is_ref), (False, *results), counter=0, unrolled=p.unroll > 1
     )
     read = [k for k, r in enumerate(is_ref) if r and not results[k]]
@@ -42,12 +41,12 @@ def for_discharge(
         num_consts=p.num_consts + len(read),
         end=_end(p, carried),
     )
-    outs = bind(for_p, *[values[k] for k in layout], params=params)
+    outs = trace.bind(for_p, *[values[k] for k in layout], params=params)
     final = dict(zip(carried, outs[p.num_carry :], strict=True))
     for k, x in enumerate(operands):
-        if isinstance(x, Cell) and k in final:
+        if isinstance(x, discharge.Cell) and k in final:
             ctx.assign(x, final[k])
-    states = [k for k, r in enumerate(is_ref) if r and not isinstance(operands[k], Cell)]
+    states = [k for k, r in enumerate(is_ref) if r and not isinstance(operands[k], discharge.Cell)]
     return [*outs[: p.num_carry], *[final.get(k, values[k]) for k in states]]
 
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Tracer, Value, tree_unflatten
-from fiveloop.core.engine import flatten_values, function_source
-from fiveloop.core.extend import call_user, convert
+from fiveloop.core import Value, ir, prims, pytree, trace
+from fiveloop.core.api.flatten import call_user, flatten_values
 from fiveloop.loops.carry import counters
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, mark
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.while_loop.api import Written, while_of
-from fiveloop.state import Ref, freeze, new_ref
+from fiveloop.state import Ref, api
 
 ADVICE = "give a number of steps that is a Python number"
 
@@ -33,21 +32,21 @@ def counted_loop(
     if isinstance(nsteps, Ref) or nsteps.ndim or nsteps.dtype.kind not in "iu":
         raise TypeError(f"for_loop: nsteps must be an integer scalar, got {nsteps.aval}")
     values, tree = flatten_values(init_state, "for_loop: init_state")
-    refs = [new_ref(x) for x in values]
+    refs = [api.new_ref(x) for x in values]
     # A wide number is not cut: the counter is as wide.
     wide = nsteps.dtype.itemsize > 4 or nsteps.dtype == np.uint32
-    steps = convert(nsteps, np.int64 if wide else np.int32)
+    steps = prims.convert(nsteps, np.int64 if wide else np.int32)
 
     @wraps(body)
     def step(k: Any) -> Any:
-        mark(bar, convert(steps, np.int32))  # which counts in int32
-        run_body(body, steps - 1 - k if reverse else k, tree_unflatten(tree, refs))
+        mark(bar, prims.convert(steps, np.int32))  # which counts in int32
+        run_body(body, steps - 1 - k if reverse else k, pytree.tree_unflatten(tree, refs))
         return k + 1
 
-    state = tree_unflatten(tree, refs)
+    state = pytree.tree_unflatten(tree, refs)
     written = Written("for_loop", lambda tree: ["counter"], ADVICE, lambda: (state, nsteps, steps))
     while_of(lambda k: k < steps, step, np.zeros((), steps.dtype), None, written)
-    return tree_unflatten(tree, [freeze(ref) for ref in refs])
+    return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])
 
 
 def run_body(body: Callable[[Any, Any], None], i: Value, refs: Any) -> None:
@@ -56,7 +55,7 @@ def run_body(body: Callable[[Any, Any], None], i: Value, refs: Any) -> None:
     if out is not None:
         raise TypeError(
             f"for_loop: the body works on its Refs and must return None, got {out!r} from "
-            f"{function_source(body)}; write results to a Ref, or use `scan`"
+            f"{ir.function_source(body)}; write results to a Ref, or use `scan`"
         )
 
 
@@ -64,14 +63,14 @@ def for_loop_as_python(
     nsteps: Any, body: Callable[[Any, Any], None], init_state: Any, how: How, unroll: Unroll
 ) -> Any:
     """As `for_loop`, of states without Refs."""
-    if isinstance(nsteps, Tracer):
+    if isinstance(nsteps, trace.Tracer):
         return counted_loop(nsteps, body, init_state, how.reverse, how.progress)
     steps = check_steps("for_loop: nsteps", nsteps)
     check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")
-    refs = [new_ref(x) for x in values]
+    refs = [api.new_ref(x) for x in values]
     with shown(how.progress, steps) as step_done:
         for i in counters(steps, how.reverse):
-            run_body(body, i, tree_unflatten(tree, refs))
+            run_body(body, i, pytree.tree_unflatten(tree, refs))
             step_done()
-    return tree_unflatten(tree, [freeze(ref) for ref in refs])
+    return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.extend import bind, eval_jaxpr, stage_closed
+from fiveloop.core import Jaxpr, Value, trace, transforms
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
-from fiveloop.state.extend import Handling
+from fiveloop.state.handlers import Handling
 
 
 def for_handler(
@@ -19,7 +18,7 @@ def for_handler(
     key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)
     body = p.body.remember(key, lambda: _handled(handling, p))
     operands = [*operands[:first], ref, *operands[first:]]
-    return bind(for_p, *operands, params=replace(p, body=body))
+    return trace.bind(for_p, *operands, params=replace(p, body=body))
 
 
 def _handled(handling: Handling, p: ForParams) -> Jaxpr:
@@ -34,7 +33,7 @@ def _handled(handling: Handling, p: ForParams) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
         ref, i = args[at], args[0]
         ins = [*args[:at], *args[at + 1 :]]
-        step = lambda: eval_jaxpr(threaded, [ref, *ins])
+        step = lambda: transforms.eval_jaxpr(threaded, [ref, *ins])
         if p.lanes is not None:
             return handling.effect.in_lane(ref, i, p.lanes, step)
         return handling.effect.in_step(ref, p.nsteps - 1 - i if p.reverse else i, step)
@@ -42,4 +41,4 @@ def _handled(handling: Handling, p: ForParams) -> Jaxpr:
     ref, *binders = threaded.invars
     binders = [*binders[:at], ref, *binders[at:]]
     hints = [v.hint for v in binders]
-    return stage_closed(run, [v.aval for v in binders], p.body.name, hints)
+    return trace.stage_closed(run, [v.aval for v in binders], p.body.name, hints)

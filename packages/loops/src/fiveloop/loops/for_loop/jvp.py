@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value
-from fiveloop.core.engine import reachable
-from fiveloop.core.extend import Tangent, bind, instantiate, jvp_jaxpr, nonzero_mask, zero_like
+from fiveloop.core import Value, ir, rules, trace, transforms
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
 def for_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: ForParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ForParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """Loop once, over values and tangents."""
     p = stateful(p)
     states = is_state(p, [x.aval for x in primals])
-    nonzero = _nonzero_in_body(p, nonzero_mask(tangents), states)
-    dots = [instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
+    nonzero = _nonzero_in_body(p, transforms.nonzero_mask(tangents), states)
+    dots = [transforms.instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
     num_const_dots = sum(nonzero[: p.num_consts])
     # p.body   : [i, *consts, *refs]                                -> []
     # body_jvp : [i, *consts, *refs, *const_dots, *ref_dots]        -> []
     # body     : [i, *consts, *const_dots, *refs, *ref_dots]        -> []
-    body_jvp, _ = jvp_jaxpr(p.body, (False, *nonzero))
+    body_jvp, _ = transforms.jvp_jaxpr(p.body, (False, *nonzero))
     first, last = 1 + p.num_consts, 1 + len(primals)
     binders = body_jvp.invars
     const_dots, ref_dots = binders[last : last + num_const_dots], binders[last + num_const_dots :]
@@ -36,12 +34,13 @@ def for_jvp(
     ]
     num_consts = p.num_consts + num_const_dots
     params = replace(p, body=body, num_consts=num_consts, record=p.record.pushed())
-    results = bind(for_p, *operands, params=params)
+    results = trace.bind(for_p, *operands, params=params)
     num_outs = sum(states)
     outs, rest = results[:num_outs], iter(results[num_outs:])
     out_nonzero = [nz for nz, state in zip(nonzero, states, strict=True) if state]
     return outs, [
-        next(rest) if nz else zero_like(x) for nz, x in zip(out_nonzero, outs, strict=True)
+        next(rest) if nz else transforms.zero_like(x)
+        for nz, x in zip(out_nonzero, outs, strict=True)
     ]
 
 
@@ -50,7 +49,7 @@ def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[boo
     binders = p.body.invars[1:]
     seeds = [v for v, nz in zip(binders, nonzero, strict=True) if nz]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = reachable(
+    reached = ir.reachable(
         p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed, created=True
     )
     return [v in reached for v in binders]

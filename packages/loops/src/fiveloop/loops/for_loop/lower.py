@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.extend import IRValue, hlo
+from fiveloop.core.backend import hlo
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop
 
 
-def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRValue]:
+def for_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ForParams) -> list[hlo.IRValue]:
     """Whole turns in a while loop, the steps that are left after it."""
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
@@ -23,14 +23,14 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
     if turns == 1 and bar is None:
         turns, left = 0, p.nsteps
 
-    def number(k: int) -> IRValue:
+    def number(k: int) -> hlo.IRValue:
         return hlo.constant(ctx.b, np.asarray(k, np.int32), (), INDEX.dtype)
 
-    def step(k: IRValue, carried: Sequence[IRValue]) -> list[IRValue]:
+    def step(k: hlo.IRValue, carried: Sequence[hlo.IRValue]) -> list[hlo.IRValue]:
         i = hlo.sub(ctx.b, number(p.nsteps - 1), k) if p.reverse else k
         return list(ctx.inline(p.body, [i, *consts, *carried]))
 
-    def number_of(start: IRValue, n: int) -> IRValue:
+    def number_of(start: hlo.IRValue, n: int) -> hlo.IRValue:
         """The number of step `n` of a turn; it waits for what the step before it has read, if that tells when."""
         mark = ctx.last_mark
         if mark is None:
@@ -38,7 +38,7 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
         done = hlo.sub(ctx.b, number(p.nsteps - 1), mark) if p.reverse else mark
         return hlo.add(ctx.b, done, number(1))
 
-    def turn(args: Sequence[IRValue]) -> list[IRValue]:
+    def turn(args: Sequence[hlo.IRValue]) -> list[hlo.IRValue]:
         start, *carried = args
         if p.end is not None:
             # Else there would be no turn; so XLA needs no branch, around which it may copy what is carried.
@@ -48,7 +48,7 @@ def for_lower(ctx: Any, operands: Sequence[IRValue], p: ForParams) -> list[IRVal
             carried = step(k, ctx.as_stored(carried) if n else carried)
         return [hlo.add(ctx.b, start, number(count)), *carried]
 
-    def more(args: Sequence[IRValue]) -> IRValue:
+    def more(args: Sequence[hlo.IRValue]) -> hlo.IRValue:
         is_left = hlo.compare(ctx.b, args[0], stop, "LT")
         if p.end is None:
             return is_left

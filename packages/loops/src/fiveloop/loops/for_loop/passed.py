@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import bytes_of, dot_general_p, equal, is_more, used_vars
-from fiveloop.core.extend import Atom, Eqn, Var, broadcast_in_dim, select
-from fiveloop.core.primitives.elementwise import maximum, minimum
+from fiveloop.core import Jaxpr, Value, ir, prims
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.held import Carried, Found, Held, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams
@@ -27,29 +24,31 @@ MOST_KEPT = 16
 class Arrays:
     """Arrays that values are read from later, and what reads them off Refs before and after the known loop."""
 
-    before: list[Eqn]
-    after: list[Eqn]
-    atoms: list[Atom]
+    before: list[ir.Eqn]
+    after: list[ir.Eqn]
+    atoms: list[ir.Atom]
 
 
-def unsunk(staged: Jaxpr, nsteps: int) -> set[Var]:
+def unsunk(staged: Jaxpr, nsteps: int) -> set[ir.Var]:
     """Factors of products that the planning would not sink any more, were they not read from a stack of their own.
 
     The cotangent of weights that a step multiplies is a sum of products with what the step multiplied them by. That
     is sunk where the factors that are not kept anyway take little room.
     """
-    found = set[Var]()
+    found = set[ir.Var]()
     for eqn in staged.eqns:
-        if eqn.primitive is not dot_general_p:
+        if eqn.primitive is not prims.dot_general_p:
             continue
-        made = bytes_of([eqn.outvars[0].aval])
+        made = prims.bytes_of([eqn.outvars[0].aval])
         for x, other, axes in zip(
             eqn.invars, reversed(eqn.invars), eqn.params.contract, strict=True
         ):
             terms = prod(n for k, n in enumerate(x.aval.shape) if k not in axes)
-            room = nsteps * (bytes_of([x.aval]) + made)
-            if not is_more(terms, MOST_TERMS) and is_more(room, MOST_KEPT * bytes_of([other.aval])):
-                found |= used_vars([x])
+            room = nsteps * (prims.bytes_of([x.aval]) + made)
+            if not ir.is_more(terms, MOST_TERMS) and ir.is_more(
+                room, MOST_KEPT * prims.bytes_of([other.aval])
+            ):
+                found |= ir.used_vars([x])
     return found
 
 
@@ -61,14 +60,14 @@ class Passed:
     """
 
     def __init__(
-        self, eqn: Eqn, p: ForParams, values: Sequence[Var], found: Found, staged: Jaxpr
+        self, eqn: ir.Eqn, p: ForParams, values: Sequence[ir.Var], found: Found, staged: Jaxpr
     ) -> None:
         self.eqn = eqn
         self.p = p
         self.found = found
         self.held = {v: found.held[v] for v in values if v in found.held}
         rest = [v for v in values if v not in self.held]
-        self.before: dict[Var, Carried] = {}
+        self.before: dict[ir.Var, Carried] = {}
         apart = unsunk(staged, p.nsteps)
         rest += self._wholes(rest, apart)
         for v in [v for v in rest if v not in apart]:
@@ -80,10 +79,10 @@ class Passed:
         self.left = [v for v in self.left if v not in self.parts]
         self._reads = self._all_reads()
 
-    def _is_there(self, v: Var, kept: Sequence[Var]) -> bool:
+    def _is_there(self, v: ir.Var, kept: Sequence[ir.Var]) -> bool:
         return v in self.found.held or (v in kept and v not in self.found.carried)
 
-    def _wholes(self, kept: Sequence[Var], apart: set[Var]) -> list[Var]:
+    def _wholes(self, kept: Sequence[ir.Var], apart: set[ir.Var]) -> list[ir.Var]:
         """What carried values become, where that is kept in the place of both these and some of its parts."""
         carried = [
             self.found.carried[v] for v in kept if v in self.found.carried and v not in apart
@@ -92,9 +91,9 @@ class Passed:
         wholes = {part.whole for v in kept for part in parts.get(v, ())} - {*kept}
         return [c.after for c in carried if c.after in wholes and c.after not in self.found.held]
 
-    def _all_parts(self) -> dict[Var, Part]:
+    def _all_parts(self) -> dict[ir.Var, Part]:
         """Those that are left which are parts of others, that are themselves no parts."""
-        found: dict[Var, Part] = {}
+        found: dict[ir.Var, Part] = {}
         parts = parts_of_wholes(self.p.body)
         afters = {c.after for c in self.before.values()}
         for v in [v for v in self.left if v not in afters]:
@@ -105,7 +104,7 @@ class Passed:
                     self.held[wholes[0].whole] = self.found.held[wholes[0].whole]
         return found
 
-    def _is_whole(self, v: Var, parts: Mapping[Var, Sequence[Part]]) -> bool:
+    def _is_whole(self, v: ir.Var, parts: Mapping[ir.Var, Sequence[Part]]) -> bool:
         return v in self.found.held or (v in self.left and v not in parts)
 
     def _all_reads(self) -> list[Held]:
@@ -117,7 +116,7 @@ class Passed:
         return list(dict.fromkeys((h.operand, h.final) for h in self._reads))
 
     @property
-    def _binders(self) -> list[Var]:
+    def _binders(self) -> list[ir.Var]:
         """The constants of the body that places need, and the carried operands."""
         binders = self.p.body.invars[1:]
         needed = {v: None for h in self._reads for v in sorted(h.consts, key=binders.index)}
@@ -131,7 +130,7 @@ class Passed:
         return [binders.index(v) for v in self._binders], [k for k, _ in self._sources]
 
     @property
-    def constants(self) -> list[Atom]:
+    def constants(self) -> list[ir.Atom]:
         """What the staged loop takes besides: constants, and what is carried before the first step."""
         return [self.eqn.invars[k] for k in self.operands[0]]
 
@@ -139,7 +138,7 @@ class Passed:
         """What is read from where in place of being kept."""
         names = self.p.names
         sources = {v: eqn.source for eqn in self.p.body.eqns for v in eqn.outvars}
-        found: list[tuple[Var, str, str]] = []
+        found: list[tuple[ir.Var, str, str]] = []
         for v, held in self.held.items():
             when = "after" if held.final else "before"
             found.append((v, names[held.operand], f"is what it holds {when} the loop, at an index"))
@@ -152,7 +151,7 @@ class Passed:
             for v, name, why in found
         ]
 
-    def arrays(self, results: Sequence[Var | None]) -> Arrays:
+    def arrays(self, results: Sequence[ir.Var | None]) -> Arrays:
         """The states that it takes, and what Refs from outside hold; `results` are the final states, by operand."""
         found = Arrays([], [], [])
         for operand, final in self._sources:
@@ -171,13 +170,13 @@ class Passed:
         i: Value,
         constants: Sequence[Value],
         arrays: Sequence[Value],
-        stacks: Mapping[Var, Value],
-    ) -> dict[Var, Value]:
+        stacks: Mapping[ir.Var, Value],
+    ) -> dict[ir.Var, Value]:
         """The residuals of step `i`; `arrays` are Refs, and so are `stacks`, of what is kept of each step."""
         consts = dict(zip(self._binders, constants, strict=True))
         refs = dict(zip(self._sources, arrays, strict=True))
 
-        def value(v: Var, k: Value) -> Value:
+        def value(v: ir.Var, k: Value) -> Value:
             held = self.found.held.get(v)
             if held is None:
                 return stacks[v][k]
@@ -188,10 +187,16 @@ class Passed:
         found.update({v: part.of(wholes[part.whole]) for v, part in self.parts.items()})
         if self.before:
             last = self.p.nsteps - 1
-            first, k = (last, minimum(i + 1, last)) if self.p.reverse else (0, maximum(i - 1, 0))
-            is_first = equal(i, first)
+            first, k = (
+                (last, prims.minimum(i + 1, last))
+                if self.p.reverse
+                else (0, prims.maximum(i - 1, 0))
+            )
+            is_first = prims.equal(i, first)
             for v, carried in self.before.items():
                 start = consts[self.p.body.invars[1 + carried.operand]]
-                pred = broadcast_in_dim(is_first, start.shape, ()) if start.shape else is_first
-                found[v] = select(pred, start, value(carried.after, k))
+                pred = (
+                    prims.broadcast_in_dim(is_first, start.shape, ()) if start.shape else is_first
+                )
+                found[v] = prims.select(pred, start, value(carried.after, k))
         return found

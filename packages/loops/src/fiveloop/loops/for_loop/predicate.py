@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value
-from fiveloop.core.extend import bind
+from fiveloop.core import Value, trace
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
-from fiveloop.state.extend import Guard, predicated
+from fiveloop.state import predicate
 
 
 def for_predicate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: ForParams
+    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: ForParams
 ) -> list[Value]:
     """Loop with the condition as a constant.
 
@@ -20,8 +19,8 @@ def for_predicate(
     predicated : [pred, i, *consts, *rest] -> [*carry]
     body       : [i, pred, *consts, *rest] -> [*carry]
     """
-    made = predicated(p.body, guard.after(1))
+    made = predicate.predicated(p.body, guard.after(1))
     holds, i, *rest = made.invars
     body = made.replace(invars=[i, holds, *rest])
     params = replace(p, body=body, num_consts=p.num_consts + 1)
-    return bind(for_p, pred, *operands, params=params)
+    return trace.bind(for_p, pred, *operands, params=params)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from fiveloop.core.extend import Body, define
-from fiveloop.loops.for_loop.batch import for_batch
-from fiveloop.loops.for_loop.dce import for_dce
+from fiveloop.core.rules import Body, define
+from fiveloop.loops.for_loop import batch, dce, handler, jvp, lower, split, transpose
 from fiveloop.loops.for_loop.discharge import for_discharge
-from fiveloop.loops.for_loop.handler import for_handler
-from fiveloop.loops.for_loop.jvp import for_jvp
-from fiveloop.loops.for_loop.lower import for_lower
 from fiveloop.loops.for_loop.predicate import for_predicate
-from fiveloop.loops.for_loop.split import for_split
-from fiveloop.loops.for_loop.transpose import for_transpose
 from fiveloop.loops.primitives.for_loop import ForParams, for_abstract_eval, for_p, for_typecheck
-from fiveloop.state.extend import define_discharge, define_handler, define_predicate
+from fiveloop.state import discharge, handlers, predicate
 
 
 def for_bodies(p: ForParams) -> list[Body]:
@@ -25,14 +19,14 @@ define(
     for_p,
     abstract_eval=for_abstract_eval,
     typecheck=for_typecheck,
-    lower=for_lower,
-    jvp=for_jvp,
-    batch=for_batch,
-    transpose=for_transpose,
-    split=for_split,
-    dce=for_dce,
+    lower=lower.for_lower,
+    jvp=jvp.for_jvp,
+    batch=batch.for_batch,
+    transpose=transpose.for_transpose,
+    split=split.for_split,
+    dce=dce.for_dce,
     bodies=for_bodies,
 )
-define_discharge(for_p, for_discharge)
-define_handler(for_p, for_handler)
-define_predicate(for_p, for_predicate)
+discharge.define_discharge(for_p, for_discharge)
+handlers.define_handler(for_p, handler.for_handler)
+predicate.define_predicate(for_p, for_predicate)

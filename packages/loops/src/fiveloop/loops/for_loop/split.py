@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr, Value, engine, extend
-from fiveloop.core.engine import Mask, body_work, bytes_of, is_more, prune, select_by, used_vars
-from fiveloop.core.extend import Atom, Aval, Dim, Eqn, EqnSplit, SavingPlan, Split, Var, split
-from fiveloop.loops.analysis.accesses import read_whole
-from fiveloop.loops.analysis.bounds import keep_in_range
+from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
+from fiveloop.loops.analysis import accesses, bounds
 from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn
 from fiveloop.loops.for_loop.passed import Passed
@@ -25,8 +22,8 @@ from fiveloop.state import AbstractRef
 
 
 def for_split(
-    plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn
-) -> EqnSplit:
+    plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
+) -> rules.EqnSplit:
     """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
     here = _planned(plan, unknown, inst, eqn)
     snapshots = with_snapshots(eqn, unknown, inst)
@@ -35,18 +32,20 @@ def for_split(
     if snapshots is None or there.keeps_more(here, tuple(unknown), snapshots.bytes):
         return here.split(unknown)
     found = there.split(unknown)
-    return EqnSplit(
+    return rules.EqnSplit(
         [*snapshots.reads, *found.known],
         found.staged,
-        tuple(select_by(snapshots.is_result, found.out_unknown)),
+        tuple(util.select_by(snapshots.is_result, found.out_unknown)),
     )
 
 
-def _planned(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: Eqn) -> _Loop:
+def _planned(
+    plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
+) -> _Loop:
     """The loop under the plan, or saved plainly if that keeps less."""
     p = stateful(eqn.params)
     plain = _Loop(eqn, p, plan.plainly(), inst)
-    chosen = _Loop(eqn, p, plan.at_boundary(body_work(p.body)), inst)
+    chosen = _Loop(eqn, p, plan.at_boundary(transforms.body_work(p.body)), inst)
     is_plain = chosen.plan == plain.plan or chosen.keeps_more(plain, tuple(unknown))
     return plain if is_plain else chosen
 
@@ -55,25 +54,27 @@ def _planned(plan: SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eq
 class _Residuals:
     """The residuals of a body: those that no step changes, those that are passed on, and those kept of each step."""
 
-    invariant: list[Var]
+    invariant: list[ir.Var]
     passed: Passed
-    stacked: list[Var]
+    stacked: list[ir.Var]
 
 
 class _Loop:
-    def __init__(self, eqn: Eqn, p: ForParams, plan: SavingPlan, inst: Sequence[bool]) -> None:
+    def __init__(
+        self, eqn: ir.Eqn, p: ForParams, plan: transforms.SavingPlan, inst: Sequence[bool]
+    ) -> None:
         self.eqn = eqn
         self.p = p
         self.plan = plan
         self.states = is_state(p, [a.aval for a in eqn.invars])
         self.found = Found({}, {}) if "passthrough" in p.off else find_held(p)
-        mutated = extend.mutated_positions(p.body.effects)
+        mutated = ir.mutated_positions(p.body.effects)
         self.inst = [
             k < p.num_consts or ((state or given) and k + 1 not in mutated)
             for k, (state, given) in enumerate(zip(self.states, inst, strict=True))
         ]
 
-    def split(self, unknown: Sequence[bool]) -> EqnSplit:
+    def split(self, unknown: Sequence[bool]) -> rules.EqnSplit:
         cut = self._split_body(tuple(unknown))
         unknown_ops = cut.unknown_in[1:]
         residuals = self._sort_residuals(cut)
@@ -83,9 +84,9 @@ class _Loop:
         staged = self._staged(cut, unknown_ops, residuals, invariant, stacks, arrays.atoms)
         out_unknown = tuple(u for u, state in zip(unknown_ops, self.states, strict=True) if state)
         known = [*hoisted, *arrays.before, *known, *arrays.after]
-        return EqnSplit(known, [staged], out_unknown)
+        return rules.EqnSplit(known, [staged], out_unknown)
 
-    def _split_body(self, unknown: Mask) -> Split:
+    def _split_body(self, unknown: util.Mask) -> transforms.Split:
         """Split the body; where that keeps less, with the stack of what is carried in place of two.
 
         What is cut from a carried value may be cut from that again.
@@ -99,17 +100,17 @@ class _Loop:
             return cut
         pairs = [*shared, *[carried[v].after for v in shared]]
         other = self._split_giving(cut.unknown_in[1:], pairs)
-        kept = bytes_of(v.aval for v in left)
-        less = bytes_of(v.aval for v in self._sort_residuals(other).stacked)
-        return other if is_more(kept, less) else cut
+        kept = prims.bytes_of(v.aval for v in left)
+        less = prims.bytes_of(v.aval for v in self._sort_residuals(other).stacked)
+        return other if ir.is_more(kept, less) else cut
 
-    def _split_giving(self, unknown: Mask, more: Sequence[Var]) -> Split:
+    def _split_giving(self, unknown: util.Mask, more: Sequence[ir.Var]) -> transforms.Split:
         """Split the body, `more` of whose values are kept; a state that receives unknown values is unknown."""
-        changing = set[Var]()
+        changing = set[ir.Var]()
         while True:
             wanted = dict.fromkeys([*self._to_be_found(unknown), *more])
             body = self._giving([v for v in wanted if v not in changing])
-            cut = split(
+            cut = transforms.split(
                 body,
                 (False, *unknown),
                 (True, *self.inst),
@@ -117,31 +118,31 @@ class _Loop:
                 fixed_in=(False, *[k < self.p.num_consts for k in range(len(self.inst))]),
                 kept_out=True,
             )
-            changing |= used_vars(select_by(cut.out_unknown, body.outvars))
+            changing |= ir.used_vars(util.select_by(cut.out_unknown, body.outvars))
             if any(cut.ref_unknown):
                 unknown = tuple(u or r for u, r in zip(unknown, cut.ref_unknown[1:], strict=True))
             elif not any(cut.out_unknown):
                 return cut
 
-    def _giving(self, values: Sequence[Var]) -> Jaxpr:
+    def _giving(self, values: Sequence[ir.Var]) -> Jaxpr:
         """The body with some of its values as results."""
         key = ("giving", *values)
         return self.p.body.remember(key, lambda: self.p.body.replace(outvars=tuple(values)))
 
-    def _to_be_found(self, unknown: Mask) -> list[Var]:
+    def _to_be_found(self, unknown: util.Mask) -> list[ir.Var]:
         """The values of the body that states hold later which are known."""
         held = self._held(unknown)
         carried = [v for v, c in self._carried(unknown).items() if c.after in held]
         return list(dict.fromkeys([*held, *carried]))
 
-    def _carried(self, unknown: Mask) -> dict[Var, Carried]:
+    def _carried(self, unknown: util.Mask) -> dict[ir.Var, Carried]:
         return {
             v: c
             for v, c in self.found.carried.items()
             if self.states[c.operand] and not unknown[c.operand]
         }
 
-    def _held(self, unknown: Mask) -> dict[Var, Held]:
+    def _held(self, unknown: util.Mask) -> dict[ir.Var, Held]:
         first = self.p.num_consts
         consts = {v for v, u in zip(self.p.body.invars[1:], unknown[:first], strict=False) if not u}
         return {
@@ -150,7 +151,7 @@ class _Loop:
             if not unknown[h.operand] and h.consts <= consts
         }
 
-    def keeps_more(self, other: _Loop, unknown: Mask, more: Dim = 0) -> bool:
+    def keeps_more(self, other: _Loop, unknown: util.Mask, more: ir.Dim = 0) -> bool:
         """Whether more bytes cross from the known loop to the staged one than in another way to split it.
 
         A loop within may have found it cheaper to ask for its operands, which this one has to keep. `more` are kept
@@ -160,9 +161,11 @@ class _Loop:
             self._kept_bytes(unknown),
             other._kept_bytes(unknown),
         )
-        return is_more(stacked, others) or is_more(stacked + once + more, others + others_once)
+        return ir.is_more(stacked, others) or ir.is_more(
+            stacked + once + more, others + others_once
+        )
 
-    def _kept_bytes(self, unknown: Mask) -> tuple[Dim, Dim]:
+    def _kept_bytes(self, unknown: util.Mask) -> tuple[ir.Dim, ir.Dim]:
         """The bytes of what is kept of each step, and of what is passed on once."""
         cut = self._split_body(unknown)
         residuals = self._sort_residuals(cut)
@@ -172,15 +175,15 @@ class _Loop:
             for v, t, u in zip(consts, cut.staged_in[1:], cut.unknown_in[1:], strict=False)
             if t and not u
         ]
-        return self.p.nsteps * bytes_of(v.aval for v in residuals.stacked), bytes_of(
+        return self.p.nsteps * prims.bytes_of(v.aval for v in residuals.stacked), prims.bytes_of(
             v.aval for v in [*residuals.invariant, *taken]
         )
 
-    def _sort_residuals(self, cut: Split) -> _Residuals:
+    def _sort_residuals(self, cut: transforms.Split) -> _Residuals:
         consts = set(self.p.body.invars[1 : 1 + self.p.num_consts])
         fixed = {v for v in consts if v in cut.known.invars}
         for eqn in cut.known.eqns:
-            if not eqn.effects and used_vars(eqn.invars) <= fixed:
+            if not eqn.effects and ir.used_vars(eqn.invars) <= fixed:
                 fixed |= set(eqn.outvars)
         unknown = cut.unknown_in[1:]
         changing = [v for v in cut.residuals if v not in fixed]
@@ -188,19 +191,21 @@ class _Loop:
         passed = Passed(self.eqn, self.p, changing, found, cut.staged)
         return _Residuals([v for v in cut.residuals if v in fixed], passed, passed.left)
 
-    def _hoist(self, cut: Split, invariant: Sequence[Var]) -> tuple[list[Eqn], list[Var]]:
+    def _hoist(
+        self, cut: transforms.Split, invariant: Sequence[ir.Var]
+    ) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """Equations outside the loop that compute what no step changes."""
         binders = self.p.body.invars[1 : 1 + self.p.num_consts]
-        outside: dict[Var, Atom] = dict(zip(binders, self.eqn.invars, strict=False))
-        eqns: list[Eqn] = []
-        for eqn in prune(cut.known.eqns, invariant) if invariant else []:
-            if not eqn.effects and used_vars(eqn.invars) <= outside.keys():
-                eqns += engine.copied_eqns([eqn], outside)
+        outside: dict[ir.Var, ir.Atom] = dict(zip(binders, self.eqn.invars, strict=False))
+        eqns: list[ir.Eqn] = []
+        for eqn in ir.prune(cut.known.eqns, invariant) if invariant else []:
+            if not eqn.effects and ir.used_vars(eqn.invars) <= outside.keys():
+                eqns += ir.copied_eqns([eqn], outside)
         return eqns, [outside[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
     def _known(
-        self, cut: Split, unknown: Mask, residuals: _Residuals
-    ) -> tuple[list[Eqn], list[Var]]:
+        self, cut: transforms.Split, unknown: util.Mask, residuals: _Residuals
+    ) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """The known loop, and the stacks of residuals, one slot a step, that it fills.
 
         cut.known : [i, *known consts, *known refs]            -> [*residuals]
@@ -210,27 +215,29 @@ class _Loop:
         num_consts = sum(known[: self.p.num_consts])
         num_ins = 1 + sum(known)
         core = cut.known.replace(outvars=list(stacked))
-        core = core.replace(eqns=prune(core.eqns, core.outvars))
+        core = core.replace(eqns=ir.prune(core.eqns, core.outvars))
 
         def run(*args: Value) -> list[Value]:
-            for ref, x in zip(args[num_ins:], extend.eval_jaxpr(core, args[:num_ins]), strict=True):
+            for ref, x in zip(
+                args[num_ins:], transforms.eval_jaxpr(core, args[:num_ins]), strict=True
+            ):
                 ref[args[0]] = x
             return []
 
         stack_avals = [self._stack_aval(v.aval) for v in stacked]
         avals = [*core.in_avals, *map(AbstractRef, stack_avals)]
         hints = [*core.hints, *["residual"] * len(stacked)]
-        body = extend.stage_closed(run, avals, self.p.body.name, hints)
-        body = keep_in_range(body, self.p.nsteps)
+        body = trace.stage_closed(run, avals, self.p.body.name, hints)
+        body = bounds.keep_in_range(body, self.p.nsteps)
         empties = [zeros_eqn(a) for a in stack_avals]
-        operands = [*select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
-        stacks = [Var(a) for a in stack_avals]
+        operands = [*util.select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
+        stacks = [ir.Var(a) for a in stack_avals]
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
         record = self._known_record(core, residuals)
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,
-            extend.new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
+            rules.new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
         ], stacks
 
     def _known_record(self, core: Jaxpr, residuals: _Residuals) -> Record:
@@ -240,26 +247,28 @@ class _Loop:
             return record
         made = {v: eqn.source for eqn in core.eqns for v in eqn.outvars}
         saved = [
-            Saved(shown_type(v.aval), self.p.nsteps * bytes_of([v.aval]), True, made.get(v))
+            Saved(shown_type(v.aval), self.p.nsteps * prims.bytes_of([v.aval]), True, made.get(v))
             for v in stacked
         ]
         again = [] if "passthrough" in self.p.off else kept_again(self.p, stacked)
         return record.moved(KNOWN, saved).with_decisions([*residuals.passed.told(), *again])
 
-    def _staged_record(self, invariant: Sequence[Var]) -> Record:
+    def _staged_record(self, invariant: Sequence[ir.Var]) -> Record:
         """The record of the staged loop, with what it is given once; it is planned anew."""
-        saved = [Saved(shown_type(v.aval), bytes_of([v.aval]), False, None) for v in invariant]
+        saved = [
+            Saved(shown_type(v.aval), prims.bytes_of([v.aval]), False, None) for v in invariant
+        ]
         return replace(self.p.record.moved(LINEAR, saved), decisions=())
 
     def _staged(
         self,
-        cut: Split,
-        unknown: Mask,
+        cut: transforms.Split,
+        unknown: util.Mask,
         residuals: _Residuals,
-        invariant: Sequence[Var],
-        stacks: Sequence[Var],
-        arrays: Sequence[Atom],
-    ) -> Eqn:
+        invariant: Sequence[ir.Var],
+        stacks: Sequence[ir.Var],
+        arrays: Sequence[ir.Atom],
+    ) -> ir.Eqn:
         """The staged loop.
 
         cut.staged : [*residuals, *ins that it takes]                       -> []
@@ -274,42 +283,42 @@ class _Loop:
         sizes = [len(invariant), len(constants), num_consts, len(stacks), len(arrays)]
 
         def run(i: Value, *args: Value) -> list[Value]:
-            fixed, given, consts, slots, states, refs = engine.split_list(args, sizes)
+            fixed, given, consts, slots, states, refs = util.split_list(args, sizes)
             kept = dict(zip(residuals.stacked, slots, strict=True))
             saved = {v: ref[i] for v, ref in kept.items()}
             saved.update(zip(residuals.invariant, fixed, strict=True))
             saved.update(passed.read(i, given, states, kept))
             counter = [i] if cut.staged_in[0] else []
             values = [saved[v] for v in cut.residuals]
-            return extend.eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
+            return transforms.eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
 
-        binders = [v.aval for v in select_by(taken, self.p.body.invars[1:])]
-        hints = select_by(taken, self.p.body.hints[1:])
+        binders = [v.aval for v in util.select_by(taken, self.p.body.invars[1:])]
+        hints = util.select_by(taken, self.p.body.hints[1:])
         given, held = ([self.p.body.hints[1 + k] for k in ks] for ks in passed.operands)
         names = [*["residual of all steps"] * len(invariant), *given, *hints[:num_consts]]
         names += [*["residual"] * len(stacks), *held, *hints[num_consts:]]
         value_avals = [a.aval.strong() for a in [*invariant, *constants]]
         refs = [AbstractRef(a.aval.strong()) for a in [*stacks, *arrays]]
         avals = [INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
-        body = extend.stage_closed(run, avals, self.p.body.name, ["", *names])
-        atoms = select_by(taken, self.eqn.invars)
+        body = trace.stage_closed(run, avals, self.p.body.name, ["", *names])
+        atoms = util.select_by(taken, self.eqn.invars)
         before = [*invariant, *constants, *atoms[:num_consts]]
         operands = [*before, *stacks, *arrays, *atoms[num_consts:]]
-        outs: list[Var] = [Var(a.aval.strong()) for a in [*stacks, *arrays]]
+        outs: list[ir.Var] = [ir.Var(a.aval.strong()) for a in [*stacks, *arrays]]
         for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
             if take and state and out is not None:
-                outs.append(out if unk else Var(out.aval))
+                outs.append(out if unk else ir.Var(out.aval))
         record = self._staged_record(invariant)
         params = replace(self.p, body=body, num_consts=len(before), record=record)
-        return extend.new_eqn(for_p, operands, params, outs, self.eqn.source)
+        return rules.new_eqn(for_p, operands, params, outs, self.eqn.source)
 
-    def _stack_aval(self, aval: Aval) -> Aval:
+    def _stack_aval(self, aval: ir.Aval) -> ir.Aval:
         return aval.strong().batched(self.p.nsteps)
 
     def _per_state(self, mask: Sequence[bool]) -> list[bool]:
         return [m for m, state in zip(mask, self.states, strict=True) if state]
 
-    def _outs(self) -> list[Var | None]:
+    def _outs(self) -> list[ir.Var | None]:
         """The result that belongs to each operand, None for one that is no state."""
         outs = iter(self.eqn.outvars)
         return [next(outs) if state else None for state in self.states]
@@ -319,31 +328,31 @@ class _Loop:
 class Snapshots:
     """A loop on what some Refs hold: what reads them, the loop, and which of its results were there before."""
 
-    reads: list[Eqn]
-    eqn: Eqn
+    reads: list[ir.Eqn]
+    eqn: ir.Eqn
     is_result: list[bool]
 
     @property
-    def bytes(self) -> Dim:
+    def bytes(self) -> ir.Dim:
         """How much is read."""
-        return bytes_of(eqn.outvars[0].aval for eqn in self.reads)
+        return prims.bytes_of(eqn.outvars[0].aval for eqn in self.reads)
 
 
-def with_snapshots(eqn: Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> Snapshots | None:
+def with_snapshots(eqn: ir.Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> Snapshots | None:
     """The loop on the contents of those known Refs that it only reads and that may change later; None without any."""
     p = stateful(eqn.params)
     avals = [a.aval for a in eqn.invars]
-    states, mutated = is_state(p, avals), extend.mutated_positions(p.body.effects)
-    reads: dict[int, Eqn] = {}
+    states, mutated = is_state(p, avals), ir.mutated_positions(p.body.effects)
+    reads: dict[int, ir.Eqn] = {}
     for k, atom in enumerate(eqn.invars):
         is_outer = k >= p.first_ref and not states[k]
         if is_outer and not unknown[k] and not inst[k] and k + 1 not in mutated:
-            reads[k] = read_whole(atom, source=eqn.source)
+            reads[k] = accesses.read_whole(atom, source=eqn.source)
     if not reads:
         return None
     invars = [reads[k].outvars[0] if k in reads else a for k, a in enumerate(eqn.invars)]
     results = iter(eqn.outvars)
     numbers = [k for k in range(len(states)) if states[k] or k in reads]
-    outvars = [Var(invars[k].aval) if k in reads else next(results) for k in numbers]
-    loop = extend.new_eqn(for_p, invars, p, outvars, eqn.source)
+    outvars = [ir.Var(invars[k].aval) if k in reads else next(results) for k in numbers]
+    loop = rules.new_eqn(for_p, invars, p, outvars, eqn.source)
     return Snapshots(list(reads.values()), loop, [k not in reads for k in numbers])

@@ -8,13 +8,9 @@ from itertools import chain, repeat
 from operator import index
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, Tracer, Value
-from fiveloop.core.engine import STATIC
-from fiveloop.core.extend import bind, mutated_positions, stage
+from fiveloop.core import Jaxpr, Value, errors, ir, trace
+from fiveloop.loops import common, names, options
 from fiveloop.loops.analysis.bounds import keep_in_range
-from fiveloop.loops.common import body_name, strong
-from fiveloop.loops.names import closure_names, name_inputs
-from fiveloop.loops.options import current_planning
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
 from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
 from fiveloop.state import Ref
@@ -41,7 +37,7 @@ def trace_body(
     fun: Callable[..., Sequence[Any]], avals: Sequence[Any], user_fun: object
 ) -> TracedBody:
     """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
-    staged = stage(fun, [INDEX, *avals], body_name(user_fun), user_fun)
+    staged = trace.stage(fun, [INDEX, *avals], common.body_name(user_fun), user_fun)
     num = len(staged.captured)
     captured = list(zip(staged.captured, staged.jaxpr.invars[:num], strict=True))
     consts = [pair for pair in captured if not isinstance(pair[0], Ref)]
@@ -64,11 +60,9 @@ def check_steps(what: str, nsteps: Any) -> int:
             raise TypeError
     except TypeError:
         known, advice = "", ""
-        if isinstance(nsteps, Tracer):
+        if isinstance(nsteps, trace.Tracer):
             known = " known while tracing"
-            advice = (
-                f"; {STATIC}, or for one that is not, use `for_loop`, `fori_loop` or `while_loop`"
-            )
+            advice = f"; {errors.STATIC}, or for one that is not, use `for_loop`, `fori_loop` or `while_loop`"
         raise TypeError(f"{what} must be an integer{known}, got {nsteps!r}{advice}") from None
     if steps < 0:
         raise ValueError(f"{what} must not be negative, got {steps}")
@@ -89,11 +83,11 @@ class Loop:
 
     def run(self, states: Sequence[Value]) -> list[Value]:
         """The final contents of the states; one that no step writes is what it was."""
-        outs = bind(for_p, *self.operands, *states, params=self.params)[self.num_promoted :]
-        changed = mutated_positions(self.params.body.effects)
+        outs = trace.bind(for_p, *self.operands, *states, params=self.params)[self.num_promoted :]
+        changed = ir.mutated_positions(self.params.body.effects)
         first = len(self.params.body.invars) - len(states)
         pairs = enumerate(zip(states, outs, strict=True), first)
-        return [new if k in changed else strong(old) for k, (old, new) in pairs]
+        return [new if k in changed else common.strong(old) for k, (old, new) in pairs]
 
 
 def loop_of(
@@ -111,10 +105,10 @@ def loop_of(
     traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
     """
-    chosen = current_planning()
+    chosen = options.current_planning()
     if chosen.tell:
-        closed = closure_names([traced.fun], [*traced.consts, *traced.refs])
-        name_inputs(traced.jaxpr.invars[1:], chain(closed, states, repeat("state")))
+        closed = names.closure_names([traced.fun], [*traced.consts, *traced.refs])
+        names.name_inputs(traced.jaxpr.invars[1:], chain(closed, states, repeat("state")))
     traced = replace(traced, jaxpr=keep_in_range(traced.jaxpr, nsteps))
     for name, run in BODY_PASSES.items():
         if name not in chosen.off:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, extend
-from fiveloop.core.engine import Operand, partition, reachable
-from fiveloop.core.extend import Accumulator, Tangent, UndefinedPrimal, Var, Zero, backward_pass
+from fiveloop.core import Jaxpr, Value, ir, rules, trace, transforms, util
 from fiveloop.loops.analysis.slots import sums_as_writes
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 from fiveloop.loops.record import BACKWARD
@@ -19,19 +17,19 @@ from fiveloop.state import AbstractRef
 
 
 def for_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: ForParams
-) -> list[Tangent | None]:
+    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: ForParams
+) -> list[rules.Tangent | None]:
     """Loop once, in the other direction, over what is known and the cotangents."""
     p = stateful(p)
     out_cts = iter(cts)
     ct_of = [next(out_cts) if state else None for state in is_state(p, [x.aval for x in operands])]
-    written = extend.mutated_positions(p.body.effects)
+    written = ir.mutated_positions(p.body.effects)
     operands = [
         _collected(x, ct, k + 1 in written)
         for k, (x, ct) in enumerate(zip(operands, ct_of, strict=True))
     ]
     states = is_state(p, [x.aval for x in operands])
-    linear = _linear_in_body(p, [extend.is_linear(x) for x in operands], states)
+    linear = _linear_in_body(p, [transforms.is_linear(x) for x in operands], states)
     body_t, num_consts = p.body.remember(
         ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
     )
@@ -39,7 +37,7 @@ def for_transpose(
     known = [x for x, lin in zip(operands, linear, strict=True) if not lin and isinstance(x, Value)]
     gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
     results = iter(
-        extend.bind(
+        trace.bind(
             for_p,
             *known,
             *gathered,
@@ -56,11 +54,11 @@ def for_transpose(
         if state and not lin:
             next(results)  # what is known comes out as it went in
     in_cts = [
-        next(results) if lin and not isinstance(x, Accumulator) else None
+        next(results) if lin and not isinstance(x, rules.Accumulator) else None
         for x, lin in zip(operands, linear, strict=True)
     ]
     return [
-        ct if isinstance(x, UndefinedPrimal) else None
+        ct if isinstance(x, rules.UndefinedPrimal) else None
         for x, ct in zip(operands, in_cts, strict=True)
     ]
 
@@ -68,16 +66,16 @@ def for_transpose(
 def _starting_from_zero(
     body_t: Jaxpr,
     linear: Sequence[bool],
-    operands: Sequence[Operand],
-    ct_of: Sequence[Tangent | None],
-) -> list[Var]:
+    operands: Sequence[rules.Operand],
+    ct_of: Sequence[rules.Tangent | None],
+) -> list[ir.Var]:
     """The binders of the cotangents that are zero before the loop; they are the body's last."""
     gathered = [(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
     binders = body_t.invars[len(body_t.invars) - len(gathered) :]
     return [
         v
         for v, (x, ct) in zip(binders, gathered, strict=True)
-        if not isinstance(x, Accumulator) and (ct is None or isinstance(ct, Zero))
+        if not isinstance(x, rules.Accumulator) and (ct is None or isinstance(ct, rules.Zero))
     ]
 
 
@@ -88,22 +86,26 @@ def _linear_in_body(
     binders = p.body.invars[1:]
     seeds = [v for v, lin in zip(binders, linear, strict=True) if lin]
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = reachable(p.body, seeds, fixed=fixed)
+    reached = ir.reachable(p.body, seeds, fixed=fixed)
     return tuple(v in reached for v in binders)
 
 
-def _initial(x: Operand, ct: Tangent | None) -> Value:
+def _initial(x: rules.Operand, ct: rules.Tangent | None) -> Value:
     """What a cotangent's state starts from: the cotangent of the final state, or zero; or the accumulator itself."""
-    if isinstance(x, Accumulator):
+    if isinstance(x, rules.Accumulator):
         return x.value
-    return extend.zeros_of(x.aval) if ct is None or isinstance(ct, Zero) else extend.instantiate(ct)
+    return (
+        transforms.zeros_of(x.aval)
+        if ct is None or isinstance(ct, rules.Zero)
+        else transforms.instantiate(ct)
+    )
 
 
-def _collected(x: Operand, ct: Tangent | None, written: bool) -> Operand:
+def _collected(x: rules.Operand, ct: rules.Tangent | None, written: bool) -> rules.Operand:
     """In place of an operand that the loop only reads, what its cotangents are added to, if there is such a thing."""
-    into = x.into if isinstance(x, UndefinedPrimal) else None
-    ends = ct is None or isinstance(ct, Zero)
-    return Accumulator(into) if into is not None and ends and not written else x
+    into = x.into if isinstance(x, rules.UndefinedPrimal) else None
+    ends = ct is None or isinstance(ct, rules.Zero)
+    return rules.Accumulator(into) if into is not None and ends and not written else x
 
 
 def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
@@ -113,27 +115,27 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
     body_t : [i, *known consts, *known refs, *cotangents, as Refs]       -> []
     """
     binders = p.body.in_avals[1:]
-    known_avals, linear_avals = partition(linear, binders)
+    known_avals, linear_avals = util.partition(linear, binders)
     num_linear_consts = sum(linear[: p.num_consts])
 
     def run(i: Value, *args: Value) -> list[Value]:
         known, gathered = iter(args[: len(known_avals)]), args[len(known_avals) :]
         refs = iter(gathered)
-        operands: list[Operand] = [i]
+        operands: list[rules.Operand] = [i]
         for k, (aval, lin) in enumerate(zip(binders, linear, strict=True)):
             if not lin:
                 operands.append(next(known))
             else:
                 ref = next(refs)
                 operands.append(
-                    UndefinedPrimal(aval, ref) if k < p.num_consts else Accumulator(ref)
+                    rules.UndefinedPrimal(aval, ref) if k < p.num_consts else rules.Accumulator(ref)
                 )
-        backward_pass(p.body, operands, ())
+        transforms.backward_pass(p.body, operands, ())
         return []
 
     as_refs = [a if isinstance(a, AbstractRef) else AbstractRef(a) for a in linear_avals]
-    known_hints, linear_hints = partition(linear, p.body.hints[1:])
+    known_hints, linear_hints = util.partition(linear, p.body.hints[1:])
     cotangents = [h and f"cotangent of {h.removeprefix('tangent of ')}" for h in linear_hints]
     avals = [p.body.in_avals[0], *known_avals, *as_refs]
-    body_t = extend.stage_closed(run, avals, p.body.name, ["", *known_hints, *cotangents])
+    body_t = trace.stage_closed(run, avals, p.body.name, ["", *known_hints, *cotangents])
     return body_t, p.num_consts - num_linear_consts

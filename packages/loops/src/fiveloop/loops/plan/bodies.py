@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import is_eager, partition, select_by, used_vars
-from fiveloop.core.extend import eval_jaxpr, mutated_positions
+from fiveloop.core import Jaxpr, ir, transforms, util
+from fiveloop.core.trace.tracer import is_eager
 from fiveloop.loops.for_loop.trace import BODY_PASSES, BodyPass, TracedBody
-from fiveloop.loops.plan.constants import decisions, promote_constants
-from fiveloop.loops.plan.fold import fold_writes
-from fiveloop.loops.plan.hoist import invariant_part
-from fiveloop.loops.plan.promote import promote
+from fiveloop.loops.plan import constants, fold, hoist, promote
 from fiveloop.loops.record import Decision
 
 
@@ -35,36 +31,38 @@ def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
         return traced
     i, *binders = traced.jaxpr.invars
     num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
-    changed = mutated_positions(traced.jaxpr.effects)
+    changed = ir.mutated_positions(traced.jaxpr.effects)
     read = [v for k, v in enumerate(binders[:num]) if k >= num_consts and k + 1 not in changed]
-    found = invariant_part(traced.jaxpr, binders[:num_consts], read)
+    found = hoist.invariant_part(traced.jaxpr, binders[:num_consts], read)
     traced = replace(traced, told=[*traced.told, *found.told])
     if not found.results:
         return traced
     before = Jaxpr(binders[:num], found.eqns, found.results, traced.jaxpr.name)
-    values = eval_jaxpr(before, [*traced.consts, *traced.refs])
-    used = {a for e in found.rest for a in used_vars(e.invars)} | used_vars(traced.jaxpr.outvars)
+    values = transforms.eval_jaxpr(before, [*traced.consts, *traced.refs])
+    used = {a for e in found.rest for a in ir.used_vars(e.invars)} | ir.used_vars(
+        traced.jaxpr.outvars
+    )
     kept = [v in used for v in binders[:num_consts]]
-    consts = [*select_by(kept, binders[:num_consts]), *found.results]
+    consts = [*util.select_by(kept, binders[:num_consts]), *found.results]
     invars = [i, *consts, *binders[num_consts:]]
     body = Jaxpr(invars, found.rest, traced.jaxpr.outvars, traced.jaxpr.name)
-    return replace(traced, jaxpr=body, consts=[*select_by(kept, traced.consts), *values])
+    return replace(traced, jaxpr=body, consts=[*util.select_by(kept, traced.consts), *values])
 
 
 def _with_promoted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
     """The body with its constants that are read at indices as Refs."""
-    body, mask = promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
+    body, mask = constants.promote_constants(traced.jaxpr, len(traced.consts), len(traced.refs))
     # Which lane is whose is not for the user to say.
-    told = decisions(traced.jaxpr, mask) if tells and not traced.called.kind else []
-    consts, promoted = partition(mask, traced.consts)
+    told = constants.decisions(traced.jaxpr, mask) if tells and not traced.called.kind else []
+    consts, promoted = util.partition(mask, traced.consts)
     refs = [*traced.refs, *promoted]
     told = [*traced.told, *told]
     return TracedBody(body, consts, refs, traced.fun, traced.called, len(promoted), told)
 
 
 BODY_PASSES.update(
-    promote=_rewriting(promote),
-    fold=_rewriting(fold_writes),
+    promote=_rewriting(promote.promote),
+    fold=_rewriting(fold.fold_writes),
     hoist=_hoisted,
     constants=_with_promoted,
 )

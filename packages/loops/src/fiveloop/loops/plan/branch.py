@@ -15,16 +15,13 @@ from operator import and_
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Scalar, Value, extend
-from fiveloop.core.engine import bytes_of, inlined, is_more, makers, used_vars
-from fiveloop.core.extend import Atom, Eqn, Literal, Var, bind, new_eqn, stage_closed
+from fiveloop.core import Jaxpr, Value, array, ir, prims, rules, trace
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.plan.factors import Stacks
-from fiveloop.loops.primitives.cond import INDEX, cond_p
-from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
+from fiveloop.loops.primitives import cond, while_loop
 from fiveloop.loops.record import Decision, Planned
-from fiveloop.state.engine import addupdate_p, get_p, swap_p
+from fiveloop.state import primitives
 
 STEP = "branch"
 WRITTEN = "it is written only when a branch is taken that has something to write"
@@ -38,7 +35,7 @@ GUARD = "write for a branch"
 """What the body of a loop around a write is called."""
 
 
-def branch(eqn: Eqn, around: Around) -> Planned:
+def branch(eqn: ir.Eqn, around: Around) -> Planned:
     """A loop that reads and writes large elements only for the branches that have to do with them."""
     p = eqn.params
     if p.num_carry:
@@ -47,11 +44,11 @@ def branch(eqn: Eqn, around: Around) -> Planned:
     body, told = _body(p.body, names, _untouched(eqn, around))
     if body is p.body:
         return Planned(eqn, told=told)
-    loop = new_eqn(eqn.primitive, eqn.invars, replace(p, body=body), eqn.outvars, eqn.source)
+    loop = rules.new_eqn(eqn.primitive, eqn.invars, replace(p, body=body), eqn.outvars, eqn.source)
     return Planned(loop, told=told)
 
 
-def _untouched(eqn: Eqn, around: Around) -> set[Var]:
+def _untouched(eqn: ir.Eqn, around: Around) -> set[ir.Var]:
     """The Refs that hold zeros where a step writes to them: its own slot, of what is zero before the loop."""
     stacks = Stacks(eqn, around)
     zeros = {v for v, made in around.made.items() if _spreads_zero(made)}
@@ -60,7 +57,7 @@ def _untouched(eqn: Eqn, around: Around) -> set[Var]:
 
 
 def _body(
-    body: Jaxpr, names: Mapping[Var, str], untouched: Collection[Var] = ()
+    body: Jaxpr, names: Mapping[ir.Var, str], untouched: Collection[ir.Var] = ()
 ) -> tuple[Jaxpr, list[Decision]]:
     """A body, and what it chooses or calls."""
     found = _Moves(body, names, untouched)
@@ -74,27 +71,29 @@ def _body(
 class _Moves:
     """The reads and writes of a body that belong to branches: what goes, and what comes for it."""
 
-    def __init__(self, body: Jaxpr, names: Mapping[Var, str], untouched: Collection[Var]) -> None:
+    def __init__(
+        self, body: Jaxpr, names: Mapping[ir.Var, str], untouched: Collection[ir.Var]
+    ) -> None:
         self.names = names
         self.untouched = untouched
         self.told: list[Decision] = []
         self.moved: set[int] = set()
-        self.choices: dict[int, Eqn] = {}
-        self.writes: list[Eqn] = []
-        self._uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
-        self._uses.update(a for a in body.outvars if isinstance(a, Var))
-        self._made = makers(body)
-        changed = extend.mutated_positions(body.effects)
+        self.choices: dict[int, ir.Eqn] = {}
+        self.writes: list[ir.Eqn] = []
+        self._uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, ir.Var))
+        self._uses.update(a for a in body.outvars if isinstance(a, ir.Var))
+        self._made = ir.makers(body)
+        changed = ir.mutated_positions(body.effects)
         self._fixed = {v for k, v in enumerate(body.invars) if k not in changed}
         for eqn in body.eqns:
-            if eqn.primitive is cond_p:
+            if eqn.primitive is cond.cond_p:
                 self._read(eqn)
-            elif eqn.primitive is swap_p or eqn.primitive is addupdate_p:
+            elif eqn.primitive is primitives.swap_p or eqn.primitive is primitives.addupdate_p:
                 self._write(eqn)
 
-    def _read(self, choice: Eqn) -> None:
+    def _read(self, choice: ir.Eqn) -> None:
         """Move reads of which some branches alone use what they give into these."""
-        operands = [a for a in dict.fromkeys(choice.invars[1:]) if isinstance(a, Var)]
+        operands = [a for a in dict.fromkeys(choice.invars[1:]) if isinstance(a, ir.Var)]
         reads = [
             read
             for a in operands
@@ -108,16 +107,16 @@ class _Moves:
             for read in reads:
                 self._tell(read, READ, choice)
 
-    def _may_move(self, eqn: Eqn) -> bool:
+    def _may_move(self, eqn: ir.Eqn) -> bool:
         """Whether an equation reads, for one user alone, what no equation changes."""
-        is_read = eqn.primitive is get_p and eqn.invars[0] in self._fixed
+        is_read = eqn.primitive is primitives.get_p and eqn.invars[0] in self._fixed
         return is_read and self._uses[eqn.outvars[0]] == 1 and is_large(eqn.outvars[0])
 
-    def _write(self, eqn: Eqn) -> None:
+    def _write(self, eqn: ir.Eqn) -> None:
         """Guard a write, alone on its Ref, that changes nothing where some branches are taken."""
         ref, x = _ref(eqn), eqn.invars[1]
-        choice = self._made.get(x) if isinstance(x, Var) else None
-        if choice is None or choice.primitive is not cond_p or eqn.outvars or not is_large(x):
+        choice = self._made.get(x) if isinstance(x, ir.Var) else None
+        if choice is None or choice.primitive is not cond.cond_p or eqn.outvars or not is_large(x):
             return
         if ref not in self.names or self._uses[ref] != 1:
             return
@@ -125,65 +124,71 @@ class _Moves:
         nothing = [k for k, b in enumerate(choice.params.branches) if _gives_zero(b, place)]
         if not 0 < len(nothing) < len(choice.params.branches):
             return
-        if eqn.primitive is addupdate_p or ref in self.untouched:
+        if eqn.primitive is primitives.addupdate_p or ref in self.untouched:
             self.moved.add(id(eqn))
             self.writes += _guarded(eqn, choice.invars[0], nothing)
             self._tell(eqn, WRITTEN, choice)
         else:
             self._tell(eqn, NOT_ZERO, choice, done=False)
 
-    def _tell(self, access: Eqn, why: str, choice: Eqn, done: bool = True) -> None:
+    def _tell(self, access: ir.Eqn, why: str, choice: ir.Eqn, done: bool = True) -> None:
         name = self.names.get(_ref(access), "a Ref")
         self.told.append(Decision(STEP, name, done, why, choice.source))
 
 
-def _ref(access: Eqn) -> Var:
+def _ref(access: ir.Eqn) -> ir.Var:
     ref = access.invars[0]
-    assert isinstance(ref, Var), "unreachable: a Ref is a variable"
+    assert isinstance(ref, ir.Var), "unreachable: a Ref is a variable"
     return ref
 
 
-def is_large(x: Atom) -> bool:
+def is_large(x: ir.Atom) -> bool:
     """Whether an element takes so much room that moving it costs more than choosing whether to."""
-    return is_more(bytes_of([x.aval]), LARGE)
+    return ir.is_more(prims.bytes_of([x.aval]), LARGE)
 
 
-def _is_for_some(choice: Eqn, x: Var) -> bool:
+def _is_for_some(choice: ir.Eqn, x: ir.Var) -> bool:
     """Whether some branches use an operand, and others do not."""
     place = choice.invars.index(x) - 1
     uses = [b.invars[place] in _used(b) for b in choice.params.branches]
     return any(uses) and not all(uses)
 
 
-def _used(b: Jaxpr) -> set[Var]:
-    return used_vars([a for e in b.eqns for a in e.invars]) | used_vars(b.outvars)
+def _used(b: Jaxpr) -> set[ir.Var]:
+    return ir.used_vars([a for e in b.eqns for a in e.invars]) | ir.used_vars(b.outvars)
 
 
-def _with_reads(choice: Eqn, reads: Sequence[Eqn]) -> Eqn:
+def _with_reads(choice: ir.Eqn, reads: Sequence[ir.Eqn]) -> ir.Eqn:
     """A choice whose branches read what they use, in the place of operands."""
     index, *operands = choice.invars
     gone = {e.outvars[0] for e in reads}
     kept = [a for a in operands if a not in gone]
-    more = dict.fromkeys(a for e in reads for a in e.invars if isinstance(a, Var))
+    more = dict.fromkeys(a for e in reads for a in e.invars if isinstance(a, ir.Var))
     new = [a for a in more if a not in kept]
     branches = tuple(_reading(b, reads, operands, new) for b in choice.params.branches)
     params = replace(choice.params, branches=branches)
-    return new_eqn(cond_p, [index, *kept, *new], params, choice.outvars, choice.source)
+    return rules.new_eqn(cond.cond_p, [index, *kept, *new], params, choice.outvars, choice.source)
 
 
-def _reading(b: Jaxpr, reads: Sequence[Eqn], operands: Sequence[Atom], new: Sequence[Var]) -> Jaxpr:
+def _reading(
+    b: Jaxpr, reads: Sequence[ir.Eqn], operands: Sequence[ir.Atom], new: Sequence[ir.Var]
+) -> Jaxpr:
     """A branch that begins with reads.
 
     b       : [*operands]                              -> [*outs]
     reading : [*operands that are not read, *new]      -> [*outs]
     """
-    has = {a: v for a, v in zip(operands, b.invars, strict=True) if isinstance(a, Var)}
-    has.update({a: Var(a.aval) for a in new})
+    has = {a: v for a, v in zip(operands, b.invars, strict=True) if isinstance(a, ir.Var)}
+    has.update({a: ir.Var(a.aval) for a in new})
     used = _used(b)
     places = [has[e.outvars[0]] for e in reads]
     eqns = [
-        new_eqn(
-            get_p, [has[a] if isinstance(a, Var) else a for a in e.invars], e.params, [v], e.source
+        rules.new_eqn(
+            primitives.get_p,
+            [has[a] if isinstance(a, ir.Var) else a for a in e.invars],
+            e.params,
+            [v],
+            e.source,
         )
         for e, v in zip(reads, places, strict=True)
         if v in used
@@ -192,7 +197,7 @@ def _reading(b: Jaxpr, reads: Sequence[Eqn], operands: Sequence[Atom], new: Sequ
     return Jaxpr([*invars, *[has[a] for a in new]], [*eqns, *b.eqns], b.outvars, b.name)
 
 
-def _guarded(write: Eqn, index: Atom, nothing: Sequence[int]) -> list[Eqn]:
+def _guarded(write: ir.Eqn, index: ir.Atom, nothing: Sequence[int]) -> list[ir.Eqn]:
     """Equations that write if the branch taken is none of those that have nothing to write.
 
     operands : [index, ref, x, *index of the write]
@@ -201,28 +206,28 @@ def _guarded(write: Eqn, index: Atom, nothing: Sequence[int]) -> list[Eqn]:
 
     def run(taken: Value, ref: Value, *rest: Value) -> list[Value]:
         is_wanted = reduce(and_, [taken != k for k in nothing])
-        bind(while_p, *rest, is_wanted, ref, params=params)
+        trace.bind(while_loop.while_p, *rest, is_wanted, ref, params=params)
         return []
 
     def turn(*args: Value) -> list[Value]:
         *rest, _, ref = args
-        bind(write.primitive, ref, *rest, params=write.params)
-        return [Scalar(np.asarray(False))]
+        trace.bind(write.primitive, ref, *rest, params=write.params)
+        return [array.Scalar(np.asarray(False))]
 
-    binders = [*avals[1:], PREDICATE, avals[0]]
-    params = WhileParams(
-        stage_closed(lambda *args: [args[-2]], binders, "is wanted"),
-        stage_closed(turn, binders, GUARD),
+    binders = [*avals[1:], while_loop.PREDICATE, avals[0]]
+    params = while_loop.WhileParams(
+        trace.stage_closed(lambda *args: [args[-2]], binders, "is wanted"),
+        trace.stage_closed(turn, binders, GUARD),
         len(avals) - 1,
     )
-    made = stage_closed(run, [INDEX, *avals], "write")
-    eqns, _ = inlined(made, [index, *write.invars])
+    made = trace.stage_closed(run, [cond.INDEX, *avals], "write")
+    eqns, _ = ir.inlined(made, [index, *write.invars])
     return [e.replace(source=write.source) for e in eqns]
 
 
-def is_guard(eqn: Eqn) -> bool:
+def is_guard(eqn: ir.Eqn) -> bool:
     """Whether an equation is a loop of at most one turn around a write."""
-    return eqn.primitive is while_p and eqn.params.body.name == GUARD
+    return eqn.primitive is while_loop.while_p and eqn.params.body.name == GUARD
 
 
 def _gives_zero(b: Jaxpr, place: int) -> bool:
@@ -230,7 +235,7 @@ def _gives_zero(b: Jaxpr, place: int) -> bool:
     return any(b.outvars[place] in e.outvars and _spreads_zero(e) for e in b.eqns)
 
 
-def _spreads_zero(eqn: Eqn) -> bool:
+def _spreads_zero(eqn: ir.Eqn) -> bool:
     """Whether an equation makes an array of zeros."""
     x = eqn.invars[0] if eqn.primitive.name == "broadcast_in_dim" else None
-    return isinstance(x, Literal) and not np.any(np.asarray(x.value))
+    return isinstance(x, ir.Literal) and not np.any(np.asarray(x.value))

@@ -12,85 +12,74 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from fiveloop.core import Jaxpr, Value, engine, extend
-from fiveloop.core.engine import At, Lane, ReshapeParams, Span, inlined, used_vars, whole_indexer
-from fiveloop.core.extend import NO_PARAMS, Atom, Aval, Eqn, Source, Var, add_p, new_eqn, reshape
-from fiveloop.loops.analysis import accesses
-from fiveloop.loops.analysis.accesses import (
-    RefAccess,
-    accesses_of,
-    is_access,
-    is_whole,
-    is_within,
-    read_whole,
-)
-from fiveloop.loops.analysis.early_end import without_end
-from fiveloop.loops.analysis.integers import Affine, Equal, integers_of_step
-from fiveloop.loops.names import OWN
+from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
+from fiveloop.core.indexer import At, Lane, Span, whole_indexer
+from fiveloop.loops import names, record
+from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
-from fiveloop.loops.record import Decision, Planned
-from fiveloop.state import AbstractRef, ReadEffect
-from fiveloop.state.engine import IndexParams, SwapParams, accumulate_p, get_p, swap_p
+from fiveloop.state import AbstractRef, ReadEffect, primitives
 
 STEP = "carry"
 CARRIED = "what a step writes there is carried to the step that reads it"
 NOT_CARRIED = "it is not carried from step to step"
 SOME_READ = "another read of it stays a read"
-Why = tuple[str, Source | None]
+Why = tuple[str, ir.Source | None]
 
 
-def carry(eqn: Eqn) -> Planned:
+def carry(eqn: ir.Eqn) -> record.Planned:
     """A loop that carries what its steps write to those that read it; one that may end early does not."""
     p = eqn.params
     if p.num_carry or p.nsteps < 2:
-        return Planned(eqn)
-    ends = without_end(p.body)
+        return record.Planned(eqn)
+    ends = early_end.without_end(p.body)
     if ends is not None:
         told = _told(eqn, ChainFinder(replace(p, body=ends[0])), True) if p.record.tells else []
-        return Planned(eqn, told=told)
+        return record.Planned(eqn, told=told)
     finder = ChainFinder(p)
     told = _told(eqn, finder, False) if p.record.tells else []
     chains = [chain for ref in finder.refs if (chain := finder.find(ref).chain) is not None]
     if not chains:
-        return Planned(eqn, told=told)
-    before: list[Eqn] = []
+        return record.Planned(eqn, told=told)
+    before: list[ir.Eqn] = []
     firsts = [[_first(eqn, finder, c, k + 1, before) for k in range(c.steps)] for c in chains]
-    return Planned(_carrying(eqn, chains, firsts), before, told=told)
+    return record.Planned(_carrying(eqn, chains, firsts), before, told=told)
 
 
-def _told(eqn: Eqn, finder: ChainFinder, may_end: bool) -> list[Decision]:
+def _told(eqn: ir.Eqn, finder: ChainFinder, may_end: bool) -> list[record.Decision]:
     """What is carried of each Ref that steps write and read at indices; why a later step reads again what one wrote."""
-    p, done, others = eqn.params, list[Decision](), list[Decision]()
+    p, done, others = eqn.params, list[record.Decision](), list[record.Decision]()
     for name, ref in zip(p.names[p.num_consts :], finder.refs, strict=True):
         found = finder.find(ref)
         chain, why = found.chain, found.why
         if may_end and (chain or why):
             chain, why = None, ("the loop may end early", eqn.source)
         if chain is not None:
-            done.append(Decision(STEP, name, True, CARRIED, chain.write.eqn.source))
-        if why is not None and name not in OWN and not p.record.called.kind:
+            done.append(record.Decision(STEP, name, True, CARRIED, chain.write.eqn.source))
+        if why is not None and name not in names.OWN and not p.record.called.kind:
             what = SOME_READ if chain is not None else NOT_CARRIED
-            others.append(Decision(STEP, name, False, f"{what}: {why[0]}", why[1]))
+            others.append(record.Decision(STEP, name, False, f"{what}: {why[0]}", why[1]))
     return [*done, *others]
 
 
-def _first(eqn: Eqn, finder: ChainFinder, chain: Chain, later: int, before: list[Eqn]) -> Atom:
+def _first(
+    eqn: ir.Eqn, finder: ChainFinder, chain: Chain, later: int, before: list[ir.Eqn]
+) -> ir.Atom:
     """What the first step would read that was written so many steps before; `before` gets what reads it."""
     p = eqn.params
     i = p.nsteps - 1 + later if p.reverse else -later
     places = [chain.places.get(axis) for axis in range(chain.ref.aval.ndim)]
-    operands = [v for v in places if isinstance(v, Var)]
+    operands = [v for v in places if isinstance(v, ir.Var)]
 
     def element(array: Value, *given: Value) -> list[Value]:
         left = iter(given)
         index: list[Any] = [_position(place, i, left) for place in places]
-        return [reshape(array[tuple(index)], chain.aval.shape)]
+        return [prims.reshape(array[tuple(index)], chain.aval.shape)]
 
-    outside: dict[Var, Atom] = dict(zip(p.body.invars[1:], eqn.invars, strict=True))
-    before += engine.copied_eqns(engine.prune(finder.fixed_eqns, operands), outside)
+    outside: dict[ir.Var, ir.Atom] = dict(zip(p.body.invars[1:], eqn.invars, strict=True))
+    before += ir.copied_eqns(ir.prune(finder.fixed_eqns, operands), outside)
     array = eqn.invars[p.body.invars.index(chain.ref) - 1]
-    read = extend.stage_closed(element, [array.aval, *[v.aval for v in operands]])
-    eqns, (out,) = inlined(read, [array, *[outside[v] for v in operands]])
+    read = trace.stage_closed(element, [array.aval, *[v.aval for v in operands]])
+    eqns, (out,) = ir.inlined(read, [array, *[outside[v] for v in operands]])
     before += eqns
     return out
 
@@ -99,38 +88,40 @@ def _position(place: Place | None, i: int, operands: Iterator[Value]) -> Any:
     """The index of an axis in step `i`."""
     if place is None:
         return slice(None)
-    return place.step * i + place.start if isinstance(place, Affine) else next(operands)
+    return place.step * i + place.start if isinstance(place, integers.Affine) else next(operands)
 
 
-def _carrying(eqn: Eqn, chains: Sequence[Chain], firsts: Sequence[Sequence[Atom]]) -> Eqn:
+def _carrying(eqn: ir.Eqn, chains: Sequence[Chain], firsts: Sequence[Sequence[ir.Atom]]) -> ir.Eqn:
     """The loop with a Ref for each value that is carried.
 
     p.body : [i, *consts, *refs]            -> []
     body   : [i, *consts, *refs, *carried]  -> []
     """
     p = eqn.params
-    carried = [[Var(AbstractRef(c.aval), "carried on") for _ in range(c.steps)] for c in chains]
+    carried = [[ir.Var(AbstractRef(c.aval), "carried on") for _ in range(c.steps)] for c in chains]
     refs = [ref for each in carried for ref in each]
     operands = [x for each in firsts for x in each]
     eqns = _step(p.body, chains, carried)
     body = Jaxpr([*p.body.invars, *refs], eqns, p.body.outvars, p.body.name)
-    outs = [*eqn.outvars, *[Var(x.aval.strong()) for x in operands]]
-    return new_eqn(for_p, [*eqn.invars, *operands], replace(p, body=body), outs, eqn.source)
+    outs = [*eqn.outvars, *[ir.Var(x.aval.strong()) for x in operands]]
+    return rules.new_eqn(for_p, [*eqn.invars, *operands], replace(p, body=body), outs, eqn.source)
 
 
-def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]) -> list[Eqn]:
+def _step(
+    body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[ir.Var]]
+) -> list[ir.Eqn]:
     """The equations of a step: what is carried is read first, and handed on after the write."""
-    eqns: list[Eqn] = []
-    writes: dict[int, tuple[Chain, Sequence[Var], list[Var]]] = {}
-    reads: dict[int, Var] = {}
+    eqns: list[ir.Eqn] = []
+    writes: dict[int, tuple[Chain, Sequence[ir.Var], list[ir.Var]]] = {}
+    reads: dict[int, ir.Var] = {}
     for chain, refs in zip(chains, carried, strict=True):
-        values = [Var(chain.aval) for _ in refs]
-        eqns += [read_whole(r, v) for r, v in zip(refs, values, strict=True)]
+        values = [ir.Var(chain.aval) for _ in refs]
+        eqns += [accesses.read_whole(r, v) for r, v in zip(refs, values, strict=True)]
         writes[id(chain.write.eqn)] = chain, refs, values
         reads.update({read: values[later - 1] for read, later in chain.reads.items()})
-    same: dict[Var, Atom] = {}
+    same: dict[ir.Var, ir.Atom] = {}
     for old in body.eqns:
-        eqn = engine.rename(old, same)
+        eqn = ir.rename(old, same)
         if id(old) in reads:
             eqns += _read(eqn, reads[id(old)], same)
         elif id(old) in writes:
@@ -140,30 +131,40 @@ def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[Var]]
     return eqns
 
 
-def _read(eqn: Eqn, value: Var, same: dict[Var, Atom]) -> list[Eqn]:
+def _read(eqn: ir.Eqn, value: ir.Var, same: dict[ir.Var, ir.Atom]) -> list[ir.Eqn]:
     """What takes the place of a read: the value carried, in the shape in which it was read."""
     (out,) = eqn.outvars
     if out.aval is value.aval:
         same[out] = value
         return []
-    params = ReshapeParams(out.aval.shape)
-    return [new_eqn(engine.reshape_p, [value], params, [out], eqn.source)]
+    params = prims.ReshapeParams(out.aval.shape)
+    return [rules.new_eqn(prims.reshape_p, [value], params, [out], eqn.source)]
 
 
-def _write(eqn: Eqn, chain: Chain, refs: Sequence[Var], values: Sequence[Var]) -> list[Eqn]:
+def _write(
+    eqn: ir.Eqn, chain: Chain, refs: Sequence[ir.Var], values: Sequence[ir.Var]
+) -> list[ir.Eqn]:
     """A write, and what hands all values on by one step."""
     ref, new, *index = eqn.invars
     eqns = [eqn]
-    if eqn.primitive is not swap_p:
+    if eqn.primitive is not primitives.swap_p:
         indexer = eqn.params.indexer
-        old = new_eqn(get_p, [ref, *index], IndexParams(indexer), source=eqn.source)
-        total = new_eqn(add_p, [*old.outvars, new], NO_PARAMS, [Var(chain.aval)], eqn.source)
+        old = rules.new_eqn(
+            primitives.get_p, [ref, *index], primitives.IndexParams(indexer), source=eqn.source
+        )
+        total = rules.new_eqn(
+            prims.add_p, [*old.outvars, new], ir.NO_PARAMS, [ir.Var(chain.aval)], eqn.source
+        )
         (new,) = total.outvars
-        params = SwapParams(indexer, returns_old=False)
-        eqns = [old, total, new_eqn(swap_p, [ref, new, *index], params, (), eqn.source)]
-    whole = SwapParams(whole_indexer(chain.aval.shape), returns_old=False)
+        params = primitives.SwapParams(indexer, returns_old=False)
+        eqns = [
+            old,
+            total,
+            rules.new_eqn(primitives.swap_p, [ref, new, *index], params, (), eqn.source),
+        ]
+    whole = primitives.SwapParams(whole_indexer(chain.aval.shape), returns_old=False)
     handed = zip(refs, [new, *values], strict=False)
-    return [*eqns, *[new_eqn(swap_p, [r, x], whole, ()) for r, x in handed]]
+    return [*eqns, *[rules.new_eqn(primitives.swap_p, [r, x], whole, ()) for r, x in handed]]
 
 
 MOST_STEPS = 4
@@ -171,7 +172,7 @@ MOST_STEPS = 4
 LARGEST = 16
 """Elements of what is carried; a row is read as fast as it is carried."""
 
-Place = Affine | Var
+Place = integers.Affine | ir.Var
 """Where an axis is accessed: at a place affine in the counter, or at one that no step changes."""
 
 
@@ -179,16 +180,16 @@ Place = Affine | Var
 class Chain:
     """A Ref that a step writes once: the write, where that is, and the reads by how many steps later they come."""
 
-    ref: Var
-    write: RefAccess
+    ref: ir.Var
+    write: accesses.RefAccess
     places: Mapping[int, Place]
     reads: Mapping[int, int]
     steps: int
 
     @property
-    def aval(self) -> Aval:
+    def aval(self) -> ir.Aval:
         """What is carried."""
-        aval: Aval = self.write.eqn.invars[1].aval.strong()
+        aval: ir.Aval = self.write.eqn.invars[1].aval.strong()
         return aval
 
 
@@ -205,29 +206,29 @@ class ChainFinder:
     def __init__(self, p: ForParams) -> None:
         self.p = p
         self.refs = p.body.invars[1 + p.num_consts :]
-        self.numbers = integers_of_step(p.body, p.nsteps)
-        self.equal = Equal()
+        self.numbers = integers.integers_of_step(p.body, p.nsteps)
+        self.equal = integers.Equal()
         self.fixed = set(p.body.invars[1 : 1 + p.num_consts])
-        self.fixed_eqns: list[Eqn] = []
+        self.fixed_eqns: list[ir.Eqn] = []
         for eqn in p.body.eqns:
             if not eqn.effects and not eqn.primitive.creates_state:
                 self.equal.note(eqn)
-                if used_vars(eqn.invars) <= self.fixed:
+                if ir.used_vars(eqn.invars) <= self.fixed:
                     self.fixed |= set(eqn.outvars)
                     self.fixed_eqns.append(eqn)
 
-    def find(self, ref: Var) -> Found:
+    def find(self, ref: ir.Var) -> Found:
         """The reads of what earlier steps wrote to a Ref, at indices; nothing of one that is not read and written."""
-        users = [e for e in self.p.body.eqns if ref in used_vars(e.invars)]
+        users = [e for e in self.p.body.eqns if ref in ir.used_vars(e.invars)]
         is_used = any(_reads(e, ref) for e in users) and any(_writes(e, ref) for e in users)
         if not isinstance(ref.aval, AbstractRef) or not ref.aval.shape or not is_used:
             return Found()
-        found = accesses_of(self.p.body, ref)
+        found = accesses.accesses_of(self.p.body, ref)
         if found is None or len(found) != len(users):
-            inside = next(e for e in users if not is_access(e))
+            inside = next(e for e in users if not accesses.is_access(e))
             kind = "an inner loop" if inside.primitive is for_p else f"`{inside.primitive}`"
             return Found(why=(f"{kind} reads or writes it", inside.source))
-        whole = [a for a in found if is_whole(a.eqn.params.indexer, ref)]
+        whole = [a for a in found if accesses.is_whole(a.eqn.params.indexer, ref)]
         if len(whole) == len(found):
             return Found()  # it is carried as it is
         why = None
@@ -237,10 +238,16 @@ class ChainFinder:
         write, *others = [a for a in found if a.mutates]
         if others:
             return Found(why=why or ("a step writes it more than once", others[0].eqn.source))
-        return self._of_write(ref, write, [a for a in found if a.eqn.primitive is get_p], why)
+        return self._of_write(
+            ref, write, [a for a in found if a.eqn.primitive is primitives.get_p], why
+        )
 
     def _of_write(
-        self, ref: Var, write: RefAccess, others: Sequence[RefAccess], why: Why | None
+        self,
+        ref: ir.Var,
+        write: accesses.RefAccess,
+        others: Sequence[accesses.RefAccess],
+        why: Why | None,
     ) -> Found:
         """The same for a Ref that is written once, and read by others; `why` is known of one of these."""
         places = self.places(write)
@@ -256,7 +263,7 @@ class ChainFinder:
         chain = Chain(ref, write, places, reads, max(reads.values())) if reads else None
         return Found(chain, why)
 
-    def places(self, access: RefAccess) -> dict[int, Place] | None:
+    def places(self, access: accesses.RefAccess) -> dict[int, Place] | None:
         """The place of an access on each axis that it does not take whole; None if one is not known."""
         indexer, shape = access.eqn.params.indexer, access.eqn.invars[0].aval.shape
         if any(indexer.paired) or indexer.new_axes:
@@ -271,7 +278,7 @@ class ChainFinder:
                 continue
             place = access.place(axis, self.numbers)
             if place is not None:
-                if not is_within(place, size, self.p.nsteps):
+                if not accesses.is_within(place, size, self.p.nsteps):
                     return None
                 found[axis] = place
                 continue
@@ -281,7 +288,7 @@ class ChainFinder:
             found[axis] = operand
         return found
 
-    def operand(self, access: RefAccess, axis: int) -> object:
+    def operand(self, access: accesses.RefAccess, axis: int) -> object:
         """The operand of an access on an axis, or the first that is equal to it; None without one of its own."""
         indexer = access.eqn.params.indexer
         entry = indexer.entries[axis]
@@ -291,7 +298,7 @@ class ChainFinder:
         return self.equal.known(access.operands[indexer.dynamic_axes.index(axis)])
 
     def _steps_later(
-        self, write: RefAccess, places: Mapping[int, Place], read: RefAccess
+        self, write: accesses.RefAccess, places: Mapping[int, Place], read: accesses.RefAccess
     ) -> int | str | None:
         """How many steps after its write an element is read, or why it is not carried; None if it is another one."""
         theirs = self.places(read)
@@ -302,7 +309,7 @@ class ChainFinder:
         later = set[int]()
         for axis, place in places.items():
             other = theirs[axis]
-            if isinstance(place, Affine) and isinstance(other, Affine):
+            if isinstance(place, integers.Affine) and isinstance(other, integers.Affine):
                 if place.step != other.step:
                     return _strides(place.step, other.step)
                 if not place.step and place != other:
@@ -320,15 +327,15 @@ class ChainFinder:
             return None
         return self._why_not(write, read, steps) or steps
 
-    def _why_not(self, write: RefAccess, read: RefAccess, steps: int) -> str:
+    def _why_not(self, write: accesses.RefAccess, read: accesses.RefAccess, steps: int) -> str:
         """Why what is read so many steps later is not carried there; nothing if it is."""
         if steps > MOST_STEPS:
             return f"it is read {steps} steps later, and is carried over {MOST_STEPS} at most"
         eqn, value = write.eqn, write.eqn.invars[1].aval
-        if eqn.primitive is accumulate_p:
+        if eqn.primitive is primitives.accumulate_p:
             return f"`{eqn.params.monoid}` accumulates there"
-        size = extend.size_of(value.shape)
-        if not engine.is_constant(size):
+        size = ir.size_of(value.shape)
+        if not ir.is_constant(size):
             return "the size of what is written is not known"
         if size > LARGEST:
             return f"{size:,} elements are read as fast as they are carried"
@@ -338,7 +345,7 @@ class ChainFinder:
         fits = fits and value.dtype == eqn.invars[0].aval.dtype
         return "" if fits else "what is written is converted on the way"
 
-    def _unknown(self, access: RefAccess) -> str:
+    def _unknown(self, access: accesses.RefAccess) -> str:
         """Why the places of an access are not known."""
 
         def is_fixed(axis: int) -> bool:
@@ -354,10 +361,10 @@ def _strides(written: int, read: int) -> str:
     return f"the places read move by {read} a step, those written by {written}"
 
 
-def _reads(eqn: Eqn, ref: Var) -> bool:
+def _reads(eqn: ir.Eqn, ref: ir.Var) -> bool:
     places = {k for k, a in enumerate(eqn.invars) if a is ref}
     return any(isinstance(e, ReadEffect) and e.position in places for e in eqn.effects)
 
 
-def _writes(eqn: Eqn, ref: Var) -> bool:
-    return any(eqn.invars[k] is ref for k in extend.mutated_positions(eqn.effects))
+def _writes(eqn: ir.Eqn, ref: ir.Var) -> bool:
+    return any(eqn.invars[k] is ref for k in ir.mutated_positions(eqn.effects))

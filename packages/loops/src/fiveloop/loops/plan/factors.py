@@ -12,41 +12,41 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, engine, extend
-from fiveloop.core.engine import bytes_of, concatenate_p, inlined, is_scalar, makers, real
-from fiveloop.core.extend import Atom, Aval, Dim, Eqn, Literal, Var, bitwise_and, broadcast_in_dim
+from fiveloop.core import Jaxpr, Value, ir, prims, trace
+from fiveloop.core.indexer import whole_indexer
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot, zeros_eqn
 from fiveloop.loops.primitives.for_loop import is_state
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p, swap_p
+from fiveloop.state import AbstractRef, primitives
 
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
     """A stack, what stands in front of it (or behind, of a loop that counts down), and the read of a slot."""
 
-    read: Eqn
-    start: Atom
+    read: ir.Eqn
+    start: ir.Atom
     down: bool
 
     @property
-    def ref(self) -> Atom:
+    def ref(self) -> ir.Atom:
         """The Ref that holds the stack."""
         return self.read.invars[0]
 
-    def array(self, stack: Atom, start: Atom, result: Atom, after: list[Eqn]) -> Atom:
+    def array(
+        self, stack: ir.Atom, start: ir.Atom, result: ir.Atom, after: list[ir.Eqn]
+    ) -> ir.Atom:
         """The stack moved on, once the loop has given a result, for which there is no room before; in `after`."""
 
         def moved(stack: Value, start: Value, result: Value) -> list[Value]:
             start = _once_there(start, stack[0], result)
-            first = broadcast_in_dim(start, (1, *start.shape), range(1, start.ndim + 1))
+            first = prims.broadcast_in_dim(start, (1, *start.shape), range(1, start.ndim + 1))
             parts = [stack[1:], first] if self.down else [first, stack[:-1]]
-            return [extend.concatenate(parts)]
+            return [prims.concatenate(parts)]
 
         atoms = [stack, start, result]
-        made = extend.stage_closed(moved, [a.aval.strong() for a in atoms])
-        eqns, (out,) = inlined(made, atoms)
+        made = trace.stage_closed(moved, [a.aval.strong() for a in atoms])
+        eqns, (out,) = ir.inlined(made, atoms)
         after += eqns
         return out
 
@@ -56,14 +56,14 @@ def _once_there(x: Value, other: Value, result: Value) -> Value:
 
     Its lowest bit is never more than one, but no compiler looks for that.
     """
-    first = extend.reshape(engine.static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
-    number = real(first) if first.dtype.kind == "c" else first
-    bit = bitwise_and(extend.convert(number, np.int32), np.int32(1))
-    return extend.select(bit > 1, other, x)
+    first = prims.reshape(prims.static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
+    number = prims.real(first) if first.dtype.kind == "c" else first
+    bit = prims.bitwise_and(prims.convert(number, np.int32), np.int32(1))
+    return prims.select(bit > 1, other, x)
 
 
 def shifted(
-    x: Var, made: Mapping[Var, Eqn], body: Jaxpr, num_consts: int, nsteps: int
+    x: ir.Var, made: Mapping[ir.Var, ir.Eqn], body: Jaxpr, num_consts: int, nsteps: int
 ) -> Shifted | None:
     """The stack that a value is read from, if it is what a loop carried."""
     chosen = _made(x, made, "select")
@@ -73,7 +73,7 @@ def shifted(
     got = _made(read, made, "get")
     if got is None or len(got.invars) != 2:
         return None
-    fixed = isinstance(start, Literal) or start in body.invars[1 : 1 + num_consts]
+    fixed = isinstance(start, ir.Literal) or start in body.invars[1 : 1 + num_consts]
     spread = _made(pred, made, "broadcast_in_dim")
     first = _made(spread.invars[0] if spread is not None else pred, made, "equal")
     if not fixed or first is None or first.invars[0] is not body.invars[0]:
@@ -96,13 +96,13 @@ def shifted(
     return None
 
 
-def _made(x: Atom, made: Mapping[Var, Eqn], name: str) -> Eqn | None:
-    eqn = made.get(x) if isinstance(x, Var) else None
+def _made(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn], name: str) -> ir.Eqn | None:
+    eqn = made.get(x) if isinstance(x, ir.Var) else None
     return eqn if eqn is not None and eqn.primitive.name == name else None
 
 
-def _number(a: Atom) -> int | None:
-    if not isinstance(a, Literal) or not is_scalar(a):
+def _number(a: ir.Atom) -> int | None:
+    if not isinstance(a, ir.Literal) or not ir.is_scalar(a):
         return None
     return int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
 
@@ -111,14 +111,14 @@ def _number(a: Atom) -> int | None:
 class Stacks:
     """The Refs of a loop with a slot for each step, as far as factors may be found in them or put there."""
 
-    eqn: Eqn
+    eqn: ir.Eqn
     around: Around
-    uses: dict[Var, list[Eqn]] = field(default_factory=dict)
+    uses: dict[ir.Var, list[ir.Eqn]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for e in self.body.eqns:
             for a in dict.fromkeys(e.invars):
-                if isinstance(a, Var) and isinstance(a.aval, AbstractRef):
+                if isinstance(a, ir.Var) and isinstance(a.aval, AbstractRef):
                     self.uses.setdefault(a, []).append(e)
 
     @property
@@ -128,41 +128,41 @@ class Stacks:
         return found
 
     @property
-    def refs(self) -> Sequence[Var]:
+    def refs(self) -> Sequence[ir.Var]:
         """What the last operands are in the body."""
         return self.body.invars[1 + self.eqn.params.num_consts :]
 
-    def where_kept(self, x: Var) -> tuple[Var, int] | None:
+    def where_kept(self, x: ir.Var) -> tuple[ir.Var, int] | None:
         """The Ref in whose slots a value is in the end, and along which axis these are.
 
         It is read at the counter, and not changed, or is written there once.
         """
         for ref in self.refs:
             users = self.uses.get(ref, [])
-            writes = [e for e in users if e.primitive is not get_p]
+            writes = [e for e in users if e.primitive is not primitives.get_p]
             if not writes:
                 holds = [e for e in users if e.outvars[0] is x]
             else:
-                is_swap = len(writes) == 1 and writes[0].primitive is swap_p
+                is_swap = len(writes) == 1 and writes[0].primitive is primitives.swap_p
                 holds = writes if is_swap and writes[0].invars[1] is x else []
             axes = [self.axis_of(e, ref) for e in holds]
             if any(axis is not None for axis in axes):
                 return ref, next(axis for axis in axes if axis is not None)
         return None
 
-    def shifted(self, x: Var) -> Shifted | None:
+    def shifted(self, x: ir.Var) -> Shifted | None:
         """The stack that a value is read from, one slot before the step's own; one that is not changed."""
-        made = makers(self.body)
+        made = ir.makers(self.body)
         p = self.eqn.params
         found = shifted(x, made, self.body, p.num_consts, p.nsteps)
         if found is None or found.ref not in self.refs:
             return None
         ref = found.ref
-        changes = any(e.primitive is not get_p for e in self.uses[ref])  # type: ignore[index]
+        changes = any(e.primitive is not primitives.get_p for e in self.uses[ref])  # type: ignore[index]
         is_slot = found.read.params.indexer == slot_indexer(ref.aval)
         return found if is_slot and not changes and ref.aval.shape[0] == p.nsteps else None
 
-    def spare(self, aval: Aval, taken: Collection[Atom]) -> Var | None:
+    def spare(self, aval: ir.Aval, taken: Collection[ir.Atom]) -> ir.Var | None:
         """A Ref of which each step reads its own slot for the last time, and which nobody wants."""
         states = is_state(self.eqn.params, [a.aval for a in self.eqn.invars])
         results = iter(self.eqn.outvars)
@@ -178,21 +178,21 @@ class Stacks:
                 return ref
         return None
 
-    def slot_read(self, ref: Var) -> Eqn | None:
+    def slot_read(self, ref: ir.Var) -> ir.Eqn | None:
         """The read of the step's own slot, if that is all that is done with a Ref."""
         users = self.uses.get(ref, [])
-        if len(users) != 1 or users[0].primitive is not get_p:
+        if len(users) != 1 or users[0].primitive is not primitives.get_p:
             return None
         return users[0] if self.axis_of(users[0], ref) is not None else None
 
-    def slot_write(self, ref: Var) -> Eqn | None:
+    def slot_write(self, ref: ir.Var) -> ir.Eqn | None:
         """The write to the step's own slot, if that is all that is done with a Ref."""
         users = self.uses.get(ref, [])
-        if len(users) != 1 or users[0].primitive is not swap_p or users[0].outvars:
+        if len(users) != 1 or users[0].primitive is not primitives.swap_p or users[0].outvars:
             return None
         return users[0] if self.axis_of(users[0], ref) is not None else None
 
-    def axis_of(self, access: Eqn, ref: Var) -> int | None:
+    def axis_of(self, access: ir.Eqn, ref: ir.Var) -> int | None:
         """Along which axis an access is to the slot of the step, if it is to that."""
         if access.invars[-1] is not self.body.invars[0]:
             return None
@@ -208,13 +208,13 @@ class Places:
     """
 
     stacks: Stacks
-    kept: dict[Var, Var] = field(default_factory=dict)
-    axes: dict[Var, int] = field(default_factory=dict)
-    reused: dict[Var, Var] = field(default_factory=dict)
-    new: dict[Var, Var] = field(default_factory=dict)
-    moved: dict[Var, Shifted] = field(default_factory=dict)
+    kept: dict[ir.Var, ir.Var] = field(default_factory=dict)
+    axes: dict[ir.Var, int] = field(default_factory=dict)
+    reused: dict[ir.Var, ir.Var] = field(default_factory=dict)
+    new: dict[ir.Var, ir.Var] = field(default_factory=dict)
+    moved: dict[ir.Var, Shifted] = field(default_factory=dict)
 
-    def find(self, values: Sequence[Var], reuses: bool) -> None:
+    def find(self, values: Sequence[ir.Var], reuses: bool) -> None:
         """Find a place for what each value is in every step; with `reuses`, in what is to be overwritten."""
         for x in values:
             found = self.stacks.where_kept(x)
@@ -231,46 +231,46 @@ class Places:
                 self.reused[x] = spare
             else:
                 steps = self.stacks.eqn.params.nsteps
-                self.new[x] = Var(AbstractRef(x.aval.strong().batched(steps)), "factor")
+                self.new[x] = ir.Var(AbstractRef(x.aval.strong().batched(steps)), "factor")
 
     @property
-    def empties(self) -> list[Eqn]:
+    def empties(self) -> list[ir.Eqn]:
         """What makes the new Refs' contents."""
         return [zeros_eqn(contents_type(ref)) for ref in self.new.values()]
 
     @property
-    def writes(self) -> list[Eqn]:
+    def writes(self) -> list[ir.Eqn]:
         """What puts values there in each step, after all that it reads."""
         i = self.stacks.body.invars[0]
         return [write_slot(ref, i, x) for x, ref in [*self.reused.items(), *self.new.items()]]
 
     @property
-    def new_bytes(self) -> Dim:
+    def new_bytes(self) -> ir.Dim:
         """The room that the new ones take."""
-        return bytes_of(contents_type(ref) for ref in self.new.values())
+        return prims.bytes_of(contents_type(ref) for ref in self.new.values())
 
     @property
-    def kept_bytes(self) -> Dim:
+    def kept_bytes(self) -> ir.Dim:
         """The room of those that have been kept anyway."""
-        return bytes_of(contents_type(ref) for ref in self.kept.values())
+        return prims.bytes_of(contents_type(ref) for ref in self.kept.values())
 
 
-def joined_from(x: Var, made: Mapping[Var, Eqn]) -> tuple[list[Var], int]:
+def joined_from(x: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> tuple[list[ir.Var], int]:
     """What a value is joined from, and along which axis; itself if it is not."""
     eqn = made.get(x)
-    if eqn is None or eqn.primitive is not concatenate_p:
+    if eqn is None or eqn.primitive is not prims.concatenate_p:
         return [x], 0
-    parts = [a for a in eqn.invars if isinstance(a, Var) and a in made]
+    parts = [a for a in eqn.invars if isinstance(a, ir.Var) and a in made]
     is_new = len(set(parts)) == len(eqn.invars)
     return (parts, eqn.params.axis) if is_new else ([x], 0)
 
 
-def contents_type(ref: Var) -> Aval:
+def contents_type(ref: ir.Var) -> ir.Aval:
     """The type of what a Ref holds."""
     assert isinstance(ref.aval, AbstractRef), "unreachable: it is a Ref"
     return ref.aval.inner
 
 
-def whole(ref: Var) -> IndexParams:
+def whole(ref: ir.Var) -> primitives.IndexParams:
     """The index of all that a Ref holds."""
-    return IndexParams(engine.whole_indexer(ref.aval.shape))
+    return primitives.IndexParams(whole_indexer(ref.aval.shape))

@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import prune, vars_in_order
-from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Source, Var, add_p, new_eqn
+from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.loops.analysis import early_end, entered, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
-from fiveloop.loops.analysis.early_end import without_end
-from fiveloop.loops.analysis.entered import with_bodies
-from fiveloop.loops.analysis.integers import Equal, Integers, integers_of_step
 from fiveloop.loops.names import OWN
 from fiveloop.loops.record import Decision, Planned, names_of
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import addupdate_p, get_p, known_relation, names_each_once, swap_p
+from fiveloop.state import AbstractRef, discharge, primitives
 
 STEP = "fold"
 OVERWRITTEN = "a write is left out: the same place is written again before it is read"
@@ -32,7 +27,7 @@ def fold_writes(body: Jaxpr) -> tuple[Jaxpr, list[Decision]]:
     return _folded(body, dict(zip(body.invars[1:], names_of(body.invars[1:]), strict=True)))
 
 
-def _folded(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision]]:
+def _folded(body: Jaxpr, names: Mapping[ir.Var, str]) -> tuple[Jaxpr, list[Decision]]:
     """The same for a body, or for what it chooses or calls."""
     found = _Fold(names)
     for eqn in body.eqns:
@@ -40,12 +35,12 @@ def _folded(body: Jaxpr, names: Mapping[Var, str]) -> tuple[Jaxpr, list[Decision
     if found.told:
         outs = [found.renamed(a) for a in body.outvars]
         eqns = [eqn for eqn in found.eqns if id(eqn) not in found.dropped]
-        body = Jaxpr(body.invars, prune(eqns, outs), outs, body.name)
-    body, inner = with_bodies(body, names, _folded)
+        body = Jaxpr(body.invars, ir.prune(eqns, outs), outs, body.name)
+    body, inner = entered.with_bodies(body, names, _folded)
     return body, [*found.told, *inner]
 
 
-def fold(eqn: Eqn) -> Planned:
+def fold(eqn: ir.Eqn) -> Planned:
     """A loop with the writes of its step folded."""
     p = eqn.params
     body, told = fold_writes(p.body)
@@ -61,8 +56,8 @@ class _Write:
     `is_read` says that what the place holds has been read since.
     """
 
-    eqn: Eqn
-    value: Atom
+    eqn: ir.Eqn
+    value: ir.Atom
     kind: str
     is_read: bool = False
 
@@ -70,74 +65,76 @@ class _Write:
 class _Fold:
     """The equations of a step, one after the other, and the writes to each Ref that nothing has hidden since."""
 
-    def __init__(self, names: Mapping[Var, str]) -> None:
+    def __init__(self, names: Mapping[ir.Var, str]) -> None:
         self.names = names
-        self.eqns: list[Eqn] = []
+        self.eqns: list[ir.Eqn] = []
         self.dropped: set[int] = set()
         self.told: list[Decision] = []
-        self._same: dict[Var, Atom] = {}
-        self._writes: dict[Var, list[_Write]] = {}
-        self._equal = Equal()
+        self._same: dict[ir.Var, ir.Atom] = {}
+        self._writes: dict[ir.Var, list[_Write]] = {}
+        self._equal = integers.Equal()
 
-    def renamed(self, atom: Atom) -> Atom:
+    def renamed(self, atom: ir.Atom) -> ir.Atom:
         """An operand, with what was written in the place of what is read."""
-        return self._same.get(atom, atom) if isinstance(atom, Var) else atom
+        return self._same.get(atom, atom) if isinstance(atom, ir.Var) else atom
 
-    def step(self, eqn: Eqn) -> None:
+    def step(self, eqn: ir.Eqn) -> None:
         """Take the next equation."""
-        if any(a in self._same for a in eqn.invars if isinstance(a, Var)):
+        if any(a in self._same for a in eqn.invars if isinstance(a, ir.Var)):
             eqn = eqn.replace(invars=tuple(map(self.renamed, eqn.invars)))
-        refs = [a for a in vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
+        refs = [a for a in ir.vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
         if not refs:
             self._equal.note(eqn)
             self.eqns.append(eqn)
-        elif eqn.primitive is get_p:
+        elif eqn.primitive is primitives.get_p:
             self._get(eqn, refs[0])
-        elif eqn.primitive is swap_p:
+        elif eqn.primitive is primitives.swap_p:
             self._swap(eqn, refs[0])
-        elif eqn.primitive is addupdate_p:
+        elif eqn.primitive is primitives.addupdate_p:
             self._add(eqn, refs[0])
         else:
             for ref in refs:
                 self._writes[ref] = []
             self.eqns.append(eqn)
 
-    def _get(self, eqn: Eqn, ref: Var) -> None:
+    def _get(self, eqn: ir.Eqn, ref: ir.Var) -> None:
         if not self._forwards(eqn, ref, 1):
             self.eqns.append(eqn)
 
-    def _swap(self, eqn: Eqn, ref: Var) -> None:
+    def _swap(self, eqn: ir.Eqn, ref: ir.Var) -> None:
         if eqn.params.returns_old and self._forwards(eqn, ref, 2):
             params = replace(eqn.params, returns_old=False)
-            eqn = new_eqn(swap_p, eqn.invars, params, (), eqn.source)
+            eqn = rules.new_eqn(primitives.swap_p, eqn.invars, params, (), eqn.source)
         for write in self._writes.get(ref, []):
             if not write.is_read and self._relation(write, eqn, 2) == "same":
                 self._drop(write, eqn, ref, OVERWRITTEN)
         # What gives the old element is a read as well, and stays.
         self._write(_Write(eqn, eqn.invars[1], "set", eqn.params.returns_old), ref)
 
-    def _add(self, eqn: Eqn, ref: Var) -> None:
+    def _add(self, eqn: ir.Eqn, ref: ir.Var) -> None:
         """Add to a place: to what was written or added there in this step, if nothing has read it since."""
         before = self._last(eqn, ref, 2)
         merges = before is not None and not before.is_read
         if before is None or not merges or not (before.kind == "add" or _once(eqn)):
             self._write(_Write(eqn, eqn.invars[1], "add"), ref)
             return
-        total = new_eqn(add_p, [before.value, eqn.invars[1]], NO_PARAMS, source=eqn.source)
+        total = rules.new_eqn(
+            prims.add_p, [before.value, eqn.invars[1]], ir.NO_PARAMS, source=eqn.source
+        )
         self.eqns.append(total)
         invars = [ref, total.outvars[0], *eqn.invars[2:]]
         params = before.eqn.params
-        new = new_eqn(before.eqn.primitive, invars, params, (), eqn.source)
+        new = rules.new_eqn(before.eqn.primitive, invars, params, (), eqn.source)
         self._drop(before, eqn, ref, ADDED)
         self._write(_Write(new, total.outvars[0], before.kind), ref)
 
-    def _write(self, write: _Write, ref: Var) -> None:
+    def _write(self, write: _Write, ref: ir.Var) -> None:
         """Add a write; it hides all those that may be to the same elements."""
         kept = [w for w in self._writes.get(ref, []) if self._relation(w, write.eqn, 2) == "apart"]
         self._writes[ref] = [*kept, write]
         self.eqns.append(write.eqn)
 
-    def _forwards(self, eqn: Eqn, ref: Var, first: int) -> bool:
+    def _forwards(self, eqn: ir.Eqn, ref: ir.Var, first: int) -> bool:
         """Whether a read is what has been written; `first` is the position of its index among its operands."""
         write = self._last(eqn, ref, first)
         (out,) = eqn.outvars
@@ -155,7 +152,7 @@ class _Fold:
             w.is_read = w.is_read or self._relation(w, eqn, first) != "apart"
         return False
 
-    def _last(self, eqn: Eqn, ref: Var, first: int) -> _Write | None:
+    def _last(self, eqn: ir.Eqn, ref: ir.Var, first: int) -> _Write | None:
         """The write to the place of an equation, if no later one may be to the same elements."""
         for write in reversed(self._writes.get(ref, [])):
             match self._relation(write, eqn, first):
@@ -165,38 +162,38 @@ class _Fold:
                     return None
         return None
 
-    def _relation(self, write: _Write, eqn: Eqn, first: int) -> str:
+    def _relation(self, write: _Write, eqn: ir.Eqn, first: int) -> str:
         ours, theirs = write.eqn, eqn
-        return known_relation(
+        return discharge.known_relation(
             ours.params.indexer,
             [self._equal.known(a) for a in ours.invars[2:]],
             theirs.params.indexer,
             [self._equal.known(a) for a in theirs.invars[first:]],
         )
 
-    def _drop(self, write: _Write, eqn: Eqn, ref: Var, why: str) -> None:
+    def _drop(self, write: _Write, eqn: ir.Eqn, ref: ir.Var, why: str) -> None:
         self.dropped.add(id(write.eqn))
         self._tell(eqn, ref, why)
 
-    def _tell(self, eqn: Eqn, ref: Var, why: str) -> None:
+    def _tell(self, eqn: ir.Eqn, ref: ir.Var, why: str) -> None:
         name = self.names.get(ref, "a Ref made in the step")
         self.told.append(Decision(STEP, name, True, why, eqn.source))
 
 
-def _once(eqn: Eqn) -> bool:
+def _once(eqn: ir.Eqn) -> bool:
     """Whether the index of an equation names no element twice."""
-    return names_each_once(eqn.params.indexer)
+    return discharge.names_each_once(eqn.params.indexer)
 
 
 STAYS = "a read after a write stays a read"
 
 
-def not_folded(eqn: Eqn) -> list[Decision]:
+def not_folded(eqn: ir.Eqn) -> list[Decision]:
     """For each Ref, why the first read that may be of what the step has written is one; after `fold`."""
     p = eqn.params
-    ends = without_end(p.body)
+    ends = early_end.without_end(p.body)
     body = ends[0] if ends is not None else p.body
-    search = _Search(integers_of_step(body, p.nsteps))
+    search = _Search(integers.integers_of_step(body, p.nsteps))
     names = dict(zip(body.invars[1:], p.names, strict=True))
     for e in body.eqns:
         search.step(e)
@@ -210,16 +207,16 @@ def not_folded(eqn: Eqn) -> list[Decision]:
 class _Search:
     """The equations of a step one after the other, and the last write to each Ref."""
 
-    def __init__(self, numbers: Integers) -> None:
+    def __init__(self, numbers: integers.Integers) -> None:
         self.numbers = numbers
-        self.found: dict[Var, tuple[str, Source | None]] = {}
-        self._writes: dict[Var, Eqn] = {}
-        self._between: dict[Var, Eqn] = {}
-        self._equal = Equal()
+        self.found: dict[ir.Var, tuple[str, ir.Source | None]] = {}
+        self._writes: dict[ir.Var, ir.Eqn] = {}
+        self._between: dict[ir.Var, ir.Eqn] = {}
+        self._equal = integers.Equal()
 
-    def step(self, eqn: Eqn) -> None:
+    def step(self, eqn: ir.Eqn) -> None:
         """Take the next equation."""
-        refs = [a for a in vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
+        refs = [a for a in ir.vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
         if not refs:
             self._equal.note(eqn)
         for ref in refs:
@@ -230,18 +227,18 @@ class _Search:
                 why = self._why_not(ref, eqn)
                 if why:
                     self.found[ref] = why, eqn.source
-            if eqn.primitive is not get_p:
+            if eqn.primitive is not primitives.get_p:
                 self._writes[ref] = eqn
                 self._between.pop(ref, None)
 
-    def _why_not(self, ref: Var, read: Eqn) -> str | None:
+    def _why_not(self, ref: ir.Var, read: ir.Eqn) -> str | None:
         """Why a read that comes after a write is not what was written; None if they are apart."""
         write, between = self._writes[ref], self._between.get(ref)
         ours, theirs = write.params.indexer, read.params.indexer
         operands = [
             [self._equal.known(a) for a in index_rules[e.primitive](e)] for e in (write, read)
         ]
-        relation = known_relation(ours, operands[0], theirs, operands[1])
+        relation = discharge.known_relation(ours, operands[0], theirs, operands[1])
         if relation == "apart" or self._are_apart(write, read):
             return None
         line = f" (line {write.source.line})" if write.source is not None else ""
@@ -251,13 +248,13 @@ class _Search:
             return f"whether it is of the place written before{line} is not known"
         if between is not None:
             return f"`{between.primitive}` may change it in between"
-        if write.primitive is not swap_p:
+        if write.primitive is not primitives.swap_p:
             return f"what was there before the write{line} is not known"
-        if not names_each_once(theirs):
+        if not discharge.names_each_once(theirs):
             return "its index may name a place twice"
         return "what is written is converted on the way"
 
-    def _are_apart(self, write: Eqn, read: Eqn) -> bool:
+    def _are_apart(self, write: ir.Eqn, read: ir.Eqn) -> bool:
         """Whether the two are at different places of some axis in each step."""
         accesses = [RefAccess(0, e, False) for e in (write, read)]
         for axis in range(write.invars[0].aval.ndim):

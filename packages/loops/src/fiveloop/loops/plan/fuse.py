@@ -9,19 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, engine, extend
-from fiveloop.core.engine import broadcast_in_dim_p, bytes_of, convert_p, is_constant, select_by
-from fiveloop.core.extend import Atom, Eqn, Literal, Primitive, Var, add_p, jaxprs_in, new_eqn
+from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.core.primitives import elementwise
-from fiveloop.core.rules import RuleTable
+from fiveloop.loops import names, record
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_indexer
-from fiveloop.loops.names import COMPUTED
 from fiveloop.loops.plan.factors import Stacks
 from fiveloop.loops.primitives.for_loop import for_p, is_state
-from fiveloop.loops.record import Decision, Planned
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import IndexParams, get_p
+from fiveloop.state import AbstractRef, primitives
 
 STEP = "fuse"
 FUSED = "each step makes its slot of it, so that it is not there as a whole"
@@ -31,22 +26,22 @@ MOST_EQNS = 12
 """Equations beyond which it is not cheap to make a slot."""
 
 
-def fuse(eqn: Eqn, around: Around) -> Planned:
+def fuse(eqn: ir.Eqn, around: Around) -> record.Planned:
     """A loop that makes slots of arrays which it was given, and that are made for it alone."""
-    done = Planned(eqn)
+    done = record.Planned(eqn)
     if eqn.params.num_carry or eqn.params.nsteps < 2:
         return done
     while True:
-        others: list[Decision] = []
+        others: list[record.Decision] = []
         found = _next(done.loop, around, others)
         p = done.loop.params
         if found is None:
             tells = p.record.tells and not p.record.called.kind
-            return Planned(done.loop, told=[*done.told, *(others if tells else [])])
+            return record.Planned(done.loop, told=[*done.told, *(others if tells else [])])
         slot, ref, loop = found
         name = p.names[p.body.invars.index(ref) - 1]
-        told = Decision(STEP, name, True, _fused(slot), slot.maker.source)
-        done = Planned(loop, told=[*done.told, told])
+        told = record.Decision(STEP, name, True, _fused(slot), slot.maker.source)
+        done = record.Planned(loop, told=[*done.told, told])
 
 
 def _fused(slot: Slot) -> str:
@@ -60,13 +55,13 @@ class Read:
     """A state of which each step reads its slot, and nothing else: which operand, its result, the read, the axis."""
 
     place: int
-    operand: Var
-    result: Var
-    eqn: Eqn
+    operand: ir.Var
+    result: ir.Var
+    eqn: ir.Eqn
     axis: int
 
 
-def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
+def reads_of_slots(eqn: ir.Eqn, around: Around) -> list[Read]:
     """The states of which each step reads its slot, and nothing else."""
     p, stacks = eqn.params, Stacks(eqn, around)
     states = is_state(p, [a.aval for a in eqn.invars])
@@ -76,12 +71,14 @@ def reads_of_slots(eqn: Eqn, around: Around) -> list[Read]:
     return [
         Read(k, operand, result, read, axis)
         for k, result, read in reads
-        if read is not None and isinstance(operand := eqn.invars[k], Var)
+        if read is not None and isinstance(operand := eqn.invars[k], ir.Var)
         if (axis := stacks.axis_of(read, p.body.invars[1 + k])) is not None
     ]
 
 
-def _next(eqn: Eqn, around: Around, told: list[Decision]) -> tuple[Slot, Var, Eqn] | None:
+def _next(
+    eqn: ir.Eqn, around: Around, told: list[record.Decision]
+) -> tuple[Slot, ir.Var, ir.Eqn] | None:
     """The first array that is to be made slot by slot: how, its Ref, and the loop that does it.
 
     `told` is given why arrays that are made element by element, and read a slot a step, are made before the loop.
@@ -99,7 +96,9 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> tuple[Slot, Var, Eq
             return slot, ref, _with_slot(eqn, ref, read.eqn, slot)
         if _is_by_element(slot.maker):
             reason = f"it is made before the loop: {why}"
-            told.append(Decision(STEP, p.names[read.place], False, reason, slot.maker.source))
+            told.append(
+                record.Decision(STEP, p.names[read.place], False, reason, slot.maker.source)
+            )
     return None
 
 
@@ -111,26 +110,26 @@ class Slot:
     """
 
     stacks: Stacks
-    array: Var
+    array: ir.Var
     axis: int
-    eqns: list[Eqn] = field(default_factory=list)
-    leaves: dict[Var, Var] = field(default_factory=dict)
-    axes: dict[Var, int] = field(default_factory=dict)
-    fixed: dict[Var, Var] = field(default_factory=dict)
-    made: dict[Atom, Atom | None] = field(default_factory=dict)
+    eqns: list[ir.Eqn] = field(default_factory=list)
+    leaves: dict[ir.Var, ir.Var] = field(default_factory=dict)
+    axes: dict[ir.Var, int] = field(default_factory=dict)
+    fixed: dict[ir.Var, ir.Var] = field(default_factory=dict)
+    made: dict[ir.Atom, ir.Atom | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._make(self.array, self.stacks.around.made[self.array])
 
     @property
-    def result(self) -> Atom:
+    def result(self) -> ir.Atom:
         """The slot in the body."""
         found = self.made[self.array]
         assert found is not None, "unreachable: asked for only where it is cheap"
         return found
 
     @property
-    def maker(self) -> Eqn:
+    def maker(self) -> ir.Eqn:
         """What makes the array."""
         return self.stacks.around.made[self.array]
 
@@ -144,22 +143,22 @@ class Slot:
         if self.made[self.array] is None:
             return "what it is made of is not there slot by slot, or changes in the loop"
         new = [a.aval for a in self.leaves if not self._is_at_hand(a)]
-        if not all(is_constant(extend.size_of(a.shape)) for a in [*new, self.array.aval]):
+        if not all(ir.is_constant(ir.size_of(a.shape)) for a in [*new, self.array.aval]):
             return "its size is not known"
-        return "" if bytes_of(new) <= bytes_of([self.array.aval]) else MORE_ROOM
+        return "" if prims.bytes_of(new) <= prims.bytes_of([self.array.aval]) else MORE_ROOM
 
-    def _is_at_hand(self, a: Var) -> bool:
+    def _is_at_hand(self, a: ir.Var) -> bool:
         """Whether an array is there while the loop runs, whatever the loop uses."""
         return a in self.stacks.around.kept or a in self.stacks.eqn.invars
 
-    def _of(self, a: Atom) -> Atom | None:
+    def _of(self, a: ir.Atom) -> ir.Atom | None:
         """The slot of an array, or the value that is the same in all steps."""
-        if isinstance(a, Literal):
+        if isinstance(a, ir.Literal):
             return a if not a.aval.shape else None
         if isinstance(a.aval, AbstractRef):
             return None
         if not a.aval.shape:
-            return self.fixed.setdefault(a, Var(a.aval.strong(), COMPUTED))
+            return self.fixed.setdefault(a, ir.Var(a.aval.strong(), names.COMPUTED))
         if a in self.made:
             return self.made[a]
         eqn = self.stacks.around.made.get(a)
@@ -169,42 +168,42 @@ class Slot:
             self._make(a, eqn)
         return self.made[a]
 
-    def _leaf(self, a: Var, axis: int) -> Var | None:
+    def _leaf(self, a: ir.Var, axis: int) -> ir.Var | None:
         """A slot that is read from an array, unless the loop changes what it holds."""
         eqn = self.stacks.eqn
-        changed = extend.mutated_positions(self.stacks.body.effects)
+        changed = ir.mutated_positions(self.stacks.body.effects)
         if any(x is a and k + 1 in changed for k, x in enumerate(eqn.invars)):
             return None
         is_other = self.axes.setdefault(a, axis) != axis
         if is_other or a.aval.shape[axis : axis + 1] != (eqn.params.nsteps,):
             return None
-        return self.leaves.setdefault(a, Var(a.aval.strong().unbatched(axis)))
+        return self.leaves.setdefault(a, ir.Var(a.aval.strong().unbatched(axis)))
 
-    def _make(self, a: Var, eqn: Eqn) -> None:
+    def _make(self, a: ir.Var, eqn: ir.Eqn) -> None:
         """Make the slot of what an equation makes, if that goes."""
         self.made[a] = None
         rule = slot_rules.find(eqn.primitive)
         if rule is not None and not eqn.effects and len(self.eqns) <= MOST_EQNS:
             self.made[a] = rule(self, eqn)
 
-    def by_element(self, eqn: Eqn) -> Atom | None:
+    def by_element(self, eqn: ir.Eqn) -> ir.Atom | None:
         """The slot of what is made of each element alone: made of the operands' slots."""
         invars = [self._of(x) for x in eqn.invars]
         given = [x for x in invars if x is not None]
         if len(given) < len(invars):
             return None
-        self.eqns.append(new_eqn(eqn.primitive, given, eqn.params, source=eqn.source))
+        self.eqns.append(rules.new_eqn(eqn.primitive, given, eqn.params, source=eqn.source))
         return self.eqns[-1].outvars[0]
 
-    def spread(self, eqn: Eqn) -> Atom | None:
+    def spread(self, eqn: ir.Eqn) -> ir.Atom | None:
         """The slot of a broadcast: of an array that has the axis of steps too, or of what is the same in all steps."""
         (x,), p = eqn.invars, eqn.params
         before = p.dims.index(self.axis) if self.axis in p.dims else None
-        inside: Atom | None
-        if isinstance(x, Literal):
+        inside: ir.Atom | None
+        if isinstance(x, ir.Literal):
             inside = self._of(x)
         elif before is None:
-            inside = self.fixed.setdefault(x, Var(x.aval.strong(), COMPUTED))
+            inside = self.fixed.setdefault(x, ir.Var(x.aval.strong(), names.COMPUTED))
         elif before != self.axis or x.aval.shape[before] != p.shape[before]:
             inside = self._leaf(x, before)
         else:
@@ -216,7 +215,9 @@ class Slot:
         if inside.aval.shape == shape:
             return inside
         self.eqns.append(
-            new_eqn(eqn.primitive, [inside], replace(p, shape=shape, dims=dims), source=eqn.source)
+            rules.new_eqn(
+                eqn.primitive, [inside], replace(p, shape=shape, dims=dims), source=eqn.source
+            )
         )
         return self.eqns[-1].outvars[0]
 
@@ -224,15 +225,15 @@ class Slot:
 class SlotRule(Protocol):
     """The slot of what an equation makes, made of slots of its operands; None if that cannot be."""
 
-    def __call__(self, slot: Slot, eqn: Eqn, /) -> Atom | None: ...
+    def __call__(self, slot: Slot, eqn: ir.Eqn, /) -> ir.Atom | None: ...
 
 
-slot_rules: RuleTable[SlotRule] = RuleTable(
+slot_rules: rules.RuleTable[SlotRule] = rules.RuleTable(
     "slot", default="not cheap: made whole, before the loop", by="define_slot"
 )
 
 
-def define_slot(prim: Primitive[Any], rule: SlotRule) -> None:
+def define_slot(prim: ir.Primitive[Any], rule: SlotRule) -> None:
     """Say how a step makes its slot of what an equation makes, where that costs an operation an element or none."""
     slot_rules.define(prim, rule)
 
@@ -241,14 +242,14 @@ _BY_ELEMENT = """
     sub mul square maximum minimum equal not_equal less less_equal greater greater_equal
     bitwise_and bitwise_or bitwise_not
 """.split()
-for _prim in (add_p, engine.neg_p, convert_p, elementwise.select_p):
+for _prim in (prims.add_p, prims.neg_p, prims.convert_p, elementwise.select_p):
     define_slot(_prim, Slot.by_element)
 for _name in _BY_ELEMENT:
     define_slot(getattr(elementwise, _name).prim, Slot.by_element)
-define_slot(broadcast_in_dim_p, Slot.spread)
+define_slot(prims.broadcast_in_dim_p, Slot.spread)
 
 
-def _with_slot(eqn: Eqn, ref: Var, read: Eqn, slot: Slot) -> Eqn:
+def _with_slot(eqn: ir.Eqn, ref: ir.Var, read: ir.Eqn, slot: Slot) -> ir.Eqn:
     """The loop without an array, that makes its slot first in each step.
 
     p.body : [i, *consts, *refs]           -> []
@@ -256,44 +257,51 @@ def _with_slot(eqn: Eqn, ref: Var, read: Eqn, slot: Slot) -> Eqn:
     """
     p, first = eqn.params, eqn.params.num_consts
     keep = [v is not ref for v in p.body.invars[1:]]
-    has: dict[Atom, Var] = dict(zip(eqn.invars[first:], p.body.invars[1 + first :], strict=True))
+    has: dict[ir.Atom, ir.Var] = dict(
+        zip(eqn.invars[first:], p.body.invars[1 + first :], strict=True)
+    )
     new = {
-        a: Var(AbstractRef(a.aval.strong()), "what it is made of")
+        a: ir.Var(AbstractRef(a.aval.strong()), "what it is made of")
         for a in slot.leaves
         if a not in has
     }
     stacks = {**{a: has[a] for a in slot.leaves if a in has}, **new}
     eqns = _step(p.body, read, slot, stacks)
-    consts, rest = p.body.invars[1 : 1 + first], select_by(keep, p.body.invars[1:])[first:]
+    consts, rest = p.body.invars[1 : 1 + first], util.select_by(keep, p.body.invars[1:])[first:]
     invars = [p.body.invars[0], *consts, *slot.fixed.values(), *rest, *new.values()]
-    operands = [*eqn.invars[:first], *slot.fixed, *select_by(keep, eqn.invars)[first:], *new]
+    operands = [*eqn.invars[:first], *slot.fixed, *util.select_by(keep, eqn.invars)[first:], *new]
     params = replace(
         p,
         body=Jaxpr(invars, eqns, p.body.outvars, p.body.name),
         num_consts=first + len(slot.fixed),
     )
     states = is_state(p, [a.aval for a in eqn.invars])
-    outs = zip(select_by(states, keep), eqn.outvars, strict=True)
-    outvars = [*[v for kept, v in outs if kept], *[Var(a.aval.strong()) for a in new]]
-    return new_eqn(for_p, operands, params, outvars, eqn.source)
+    outs = zip(util.select_by(states, keep), eqn.outvars, strict=True)
+    outvars = [*[v for kept, v in outs if kept], *[ir.Var(a.aval.strong()) for a in new]]
+    return rules.new_eqn(for_p, operands, params, outvars, eqn.source)
 
 
-def _step(body: Jaxpr, read: Eqn, slot: Slot, stacks: dict[Var, Var]) -> list[Eqn]:
+def _step(body: Jaxpr, read: ir.Eqn, slot: Slot, stacks: dict[ir.Var, ir.Var]) -> list[ir.Eqn]:
     """The equations of a step that makes a slot first, where it read one."""
     i = body.invars[0]
     reads = [
-        new_eqn(get_p, [stacks[a], i], IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])), [v])
+        rules.new_eqn(
+            primitives.get_p,
+            [stacks[a], i],
+            primitives.IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])),
+            [v],
+        )
         for a, v in slot.leaves.items()
     ]
     same = {read.outvars[0]: slot.result}
-    rest = [engine.rename(e, same) for e in body.eqns if e is not read]
+    rest = [ir.rename(e, same) for e in body.eqns if e is not read]
     return [*reads, *slot.eqns, *rest]
 
 
-def _is_by_element(eqn: Eqn) -> bool:
+def _is_by_element(eqn: ir.Eqn) -> bool:
     """Whether an equation makes each element of elements alone."""
     shape = eqn.outvars[0].aval.shape
-    is_plain = not eqn.effects and not jaxprs_in(eqn.params) and len(eqn.outvars) == 1
+    is_plain = not eqn.effects and not ir.jaxprs_in(eqn.params) and len(eqn.outvars) == 1
     by_element = all(a.aval.shape in ((), shape) for a in eqn.invars)
     has_arrays = any(a.aval.shape == shape for a in eqn.invars)
     return is_plain and (eqn.primitive in slot_rules or (by_element and has_arrays))

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr, engine
-from fiveloop.core.engine import bytes_of, copied_eqns, dot_general_p, is_constant, prune, used_vars
-from fiveloop.core.extend import Atom, Eqn, Var, jaxprs_in, mutated_positions, new_eqn, size_of
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.loops import names, record
 from fiveloop.loops.analysis.early_end import until_set, without_end
-from fiveloop.loops.names import COMPUTED
 from fiveloop.loops.primitives.for_loop import for_p
-from fiveloop.loops.record import Decision, Planned
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import NewRefParams, get_p, new_ref_p
+from fiveloop.state import AbstractRef, primitives
 
 STEP = "hoist"
 LEAST_WORK = 16
@@ -30,17 +26,17 @@ SMALL = 1 << 20
 class Invariant:
     """What can go before a loop: equations in the body's variables, what the body uses of them, the rest of it."""
 
-    eqns: list[Eqn]
-    results: list[Var]
-    rest: list[Eqn]
-    told: list[Decision]
+    eqns: list[ir.Eqn]
+    results: list[ir.Var]
+    rest: list[ir.Eqn]
+    told: list[record.Decision]
 
 
-def invariant_part(body: Jaxpr, fixed: Collection[Var], refs: Collection[Var]) -> Invariant:
+def invariant_part(body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.Var]) -> Invariant:
     """What is worth computing once, where no step changes `fixed` values and what `refs` hold."""
     movable = _movable(body, fixed, refs)
-    results: list[Var] = []
-    told: list[Decision] = []
+    results: list[ir.Var] = []
+    told: list[record.Decision] = []
     taken: set[int] = set()
     for v, users in _frontier(body, movable).items():
         chain = _chain(v, movable)
@@ -58,20 +54,22 @@ def invariant_part(body: Jaxpr, fixed: Collection[Var], refs: Collection[Var]) -
     eqns = [eqn for eqn in body.eqns if id(eqn) in taken]
     # What is cheap is computed in the body again where it is used there, too.
     gone = {id(eqn) for eqn in eqns if not set(results).isdisjoint(eqn.outvars)}
-    rest = prune([eqn for eqn in body.eqns if id(eqn) not in gone], body.outvars)
-    used = used_vars(a for e in rest for a in e.invars) | used_vars(body.outvars)
+    rest = ir.prune([eqn for eqn in body.eqns if id(eqn) not in gone], body.outvars)
+    used = ir.used_vars(a for e in rest for a in e.invars) | ir.used_vars(body.outvars)
     results = [v for eqn in eqns if id(eqn) in gone for v in eqn.outvars if v in used]
     for v in results:
-        v.hint = COMPUTED
+        v.hint = names.COMPUTED
     return Invariant(eqns, results, rest, told)
 
 
-def _movable(body: Jaxpr, fixed: Collection[Var], refs: Collection[Var]) -> dict[Var, Eqn]:
+def _movable(
+    body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.Var]
+) -> dict[ir.Var, ir.Eqn]:
     """The equations that give the same in all steps and do nothing else, by their results."""
-    same, found = set(fixed), dict[Var, Eqn]()
+    same, found = set(fixed), dict[ir.Var, ir.Eqn]()
     for eqn in body.eqns:
-        operands = used_vars(eqn.invars)
-        if eqn.primitive is get_p and eqn.invars[0] in refs:
+        operands = ir.used_vars(eqn.invars)
+        if eqn.primitive is primitives.get_p and eqn.invars[0] in refs:
             operands.discard(eqn.invars[0])
         elif eqn.effects or eqn.primitive.creates_state:
             continue
@@ -81,108 +79,114 @@ def _movable(body: Jaxpr, fixed: Collection[Var], refs: Collection[Var]) -> dict
     return found
 
 
-def _frontier(body: Jaxpr, movable: Mapping[Var, Eqn]) -> dict[Var, list[Eqn]]:
+def _frontier(body: Jaxpr, movable: Mapping[ir.Var, ir.Eqn]) -> dict[ir.Var, list[ir.Eqn]]:
     """The values made by equations that can move and used by those that cannot, with these."""
-    found: dict[Var, list[Eqn]] = {}
+    found: dict[ir.Var, list[ir.Eqn]] = {}
     inside = {id(eqn) for eqn in movable.values()}
     for eqn in body.eqns:
         if id(eqn) not in inside:
-            for v in used_vars(eqn.invars):
+            for v in ir.used_vars(eqn.invars):
                 if v in movable:
                     found.setdefault(v, []).append(eqn)
-    for v in used_vars(body.outvars):
+    for v in ir.used_vars(body.outvars):
         if v in movable:
             found.setdefault(v, [])
     order = {v: k for k, v in enumerate(movable)}
     return dict(sorted(found.items(), key=lambda item: order[item[0]]))
 
 
-def _chain(v: Var, movable: Mapping[Var, Eqn]) -> list[Eqn]:
+def _chain(v: ir.Var, movable: Mapping[ir.Var, ir.Eqn]) -> list[ir.Eqn]:
     """The equations that a value is made by, the last first, all that these need included."""
-    found: dict[int, Eqn] = {}
+    found: dict[int, ir.Eqn] = {}
     waiting = [v]
     while waiting:
         eqn = movable.get(waiting.pop())
         if eqn is not None and id(eqn) not in found:
             found[id(eqn)] = eqn
-            waiting += engine.vars_in_order(eqn.invars)
+            waiting += ir.vars_in_order(eqn.invars)
     return list(found.values())
 
 
 def _why_not(
-    v: Var, chain: Sequence[Eqn], users: Sequence[Eqn], refs: Collection[Var]
+    v: ir.Var, chain: Sequence[ir.Eqn], users: Sequence[ir.Eqn], refs: Collection[ir.Var]
 ) -> str | None:
     """Why a value stays in the body, if it does; None if it is not worth a word."""
-    costs = [engine.equation_cost(eqn) for eqn in chain]
-    work, size = sum(c.flops for c in costs), size_of(v.aval.shape)
-    if not is_constant(work) or not is_constant(size):
+    costs = [transforms.equation_cost(eqn) for eqn in chain]
+    work, size = sum(c.flops for c in costs), ir.size_of(v.aval.shape)
+    if not ir.is_constant(work) or not ir.is_constant(size):
         return "its size is not known"
     if work < LEAST_WORK:
         return None
     is_dear = work >= DEAR * size
-    if not is_dear and not any(e.primitive is dot_general_p or jaxprs_in(e.params) for e in users):
+    if not is_dear and not any(
+        e.primitive is prims.dot_general_p or ir.jaxprs_in(e.params) for e in users
+    ):
         return "it is cheap, and is worked out where it is used"
     made = {out for eqn in chain for out in eqn.outvars}
-    given = {a for eqn in chain for a in used_vars(eqn.invars) if a not in made and a not in refs}
-    read = [eqn.outvars[0] for eqn in chain if eqn.primitive is get_p]
-    most = MOST_GROWTH * bytes_of(a.aval for a in [*given, *read])
-    if engine.is_more(bytes_of([v.aval]), max(most, SMALL) if is_dear else most):
+    given = {
+        a for eqn in chain for a in ir.used_vars(eqn.invars) if a not in made and a not in refs
+    }
+    read = [eqn.outvars[0] for eqn in chain if eqn.primitive is primitives.get_p]
+    most = MOST_GROWTH * prims.bytes_of(a.aval for a in [*given, *read])
+    if ir.is_more(prims.bytes_of([v.aval]), max(most, SMALL) if is_dear else most):
         return "it would take more room than what it is made from"
     return ""
 
 
-def _decision(v: Var, chain: Sequence[Eqn], why: str) -> Decision:
+def _decision(v: ir.Var, chain: Sequence[ir.Eqn], why: str) -> record.Decision:
     made = chain[0]
     subject = f"{v.aval} of `{made.primitive}`"
     more = "operation" if len(chain) == 2 else f"{len(chain) - 1} operations"
     count = f", with the {more} before it" if len(chain) > 1 else ""
     reason = f"it stays in the loop: {why}" if why else f"it is computed once{count}"
-    return Decision(STEP, subject, not why, reason, made.source)
+    return record.Decision(STEP, subject, not why, reason, made.source)
 
 
-def hoist(eqn: Eqn) -> Planned:
+def hoist(eqn: ir.Eqn) -> record.Planned:
     """A loop, and before it what none of its steps changes, those of a loop that may end early included."""
     p = eqn.params
     if p.num_carry or p.nsteps < 2:
-        return Planned(eqn)
+        return record.Planned(eqn)
     ends = without_end(p.body)
     if ends is None:
         return _hoist(eqn)
     step, flag = ends
     done = _hoist(eqn.replace(params=replace(p, body=step)))
     if not done.before:
-        return Planned(eqn, told=done.told)
+        return record.Planned(eqn, told=done.told)
     new = done.loop.params
     params = replace(new, body=until_set(new.body, flag + new.num_consts - p.num_consts))
-    loop = new_eqn(for_p, done.loop.invars, params, eqn.outvars, eqn.source)
+    loop = rules.new_eqn(for_p, done.loop.invars, params, eqn.outvars, eqn.source)
     return replace(done, loop=loop)
 
 
-def _hoist(eqn: Eqn) -> Planned:
+def _hoist(eqn: ir.Eqn) -> record.Planned:
     p = eqn.params
-    binders, changed = p.body.invars[1:], mutated_positions(p.body.effects)
+    binders, changed = p.body.invars[1:], ir.mutated_positions(p.body.effects)
     refs = [v for k, v in enumerate(binders) if k >= p.num_consts and k + 1 not in changed]
     found = invariant_part(p.body, binders[: p.num_consts], refs)
     if not found.results:
-        return Planned(eqn, told=found.told)
-    outside: dict[Var, Atom] = dict(zip(binders, eqn.invars, strict=True))
+        return record.Planned(eqn, told=found.told)
+    outside: dict[ir.Var, ir.Atom] = dict(zip(binders, eqn.invars, strict=True))
     before = _as_refs(found.eqns, outside)
-    before += copied_eqns(found.eqns, outside)
+    before += ir.copied_eqns(found.eqns, outside)
     first, num = p.num_consts, len(found.results)
     invars = [p.body.invars[0], *binders[:first], *found.results, *binders[first:]]
     body = Jaxpr(invars, found.rest, p.body.outvars, p.body.name)
     params = replace(p, body=body, num_consts=first + num)
     operands = [*eqn.invars[:first], *[outside[v] for v in found.results], *eqn.invars[first:]]
-    loop = new_eqn(for_p, operands, params, eqn.outvars, eqn.source)
-    return Planned(loop, before, told=found.told)
+    loop = rules.new_eqn(for_p, operands, params, eqn.outvars, eqn.source)
+    return record.Planned(loop, before, told=found.told)
 
 
-def _as_refs(eqns: Sequence[Eqn], outside: dict[Var, Atom]) -> list[Eqn]:
+def _as_refs(eqns: Sequence[ir.Eqn], outside: dict[ir.Var, ir.Atom]) -> list[ir.Eqn]:
     """Refs outside of the loop for the states that some equations read; they stand for these from now on."""
-    made: list[Eqn] = []
-    for ref in dict.fromkeys(e.invars[0] for e in eqns if e.primitive is get_p):
-        assert isinstance(ref, Var), "unreachable: a Ref is a variable"
+    made: list[ir.Eqn] = []
+    for ref in dict.fromkeys(e.invars[0] for e in eqns if e.primitive is primitives.get_p):
+        assert isinstance(ref, ir.Var), "unreachable: a Ref is a variable"
         if not isinstance(outside[ref].aval, AbstractRef):
-            made.append(new_eqn(new_ref_p, [outside[ref]], NewRefParams()))
+            made.append(
+                rules.new_eqn(primitives.new_ref_p, [outside[ref]], primitives.NewRefParams())
+            )
             outside[ref] = made[-1].outvars[0]
     return made

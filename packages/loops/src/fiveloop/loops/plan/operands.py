@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.extend import Var, jaxprs_in, mutated_positions
+from fiveloop.core import Jaxpr, ir
 from fiveloop.loops.analysis.accesses import is_whole
-from fiveloop.loops.primitives.for_loop import ForParams
-from fiveloop.loops.primitives.while_loop import WhileParams
+from fiveloop.loops.primitives import for_loop, while_loop
 from fiveloop.loops.record import Operand, shown_type
 from fiveloop.state import AbstractRef
 
@@ -17,7 +15,7 @@ SAME = "value, the same in all steps"
 CARRIED = "carried as a value"
 
 
-def operands_of(p: ForParams) -> tuple[Operand, ...]:
+def operands_of(p: for_loop.ForParams) -> tuple[Operand, ...]:
     """Each operand of a loop that has not been discharged: its name, its type and how it is used."""
     return tuple(
         Operand(name, shown_type(v.aval), _use(p, k, v))
@@ -25,13 +23,13 @@ def operands_of(p: ForParams) -> tuple[Operand, ...]:
     )
 
 
-def _use(p: ForParams, position: int, v: Var) -> str:
+def _use(p: for_loop.ForParams, position: int, v: ir.Var) -> str:
     if not isinstance(v.aval, AbstractRef):
         return SAME
-    return use_of_ref([(p.body, v)], position + 1 in mutated_positions(p.body.effects))
+    return use_of_ref([(p.body, v)], position + 1 in ir.mutated_positions(p.body.effects))
 
 
-def use_of_ref(where: Sequence[tuple[Jaxpr, Var]], changes: bool) -> str:
+def use_of_ref(where: Sequence[tuple[Jaxpr, ir.Var]], changes: bool) -> str:
     """How bodies use a Ref, each of which has it as a variable of its own."""
     kind = "Ref" if changes else "Ref that is only read"
     if not any(v in e.invars for body, v in where for e in body.eqns):
@@ -44,13 +42,13 @@ def use_of_ref(where: Sequence[tuple[Jaxpr, Var]], changes: bool) -> str:
     return f"{kind}, whole" if all(whole) else f"{kind}, whole and at indices"
 
 
-def _whole_uses(jaxpr: Jaxpr, ref: Var) -> list[bool]:
+def _whole_uses(jaxpr: Jaxpr, ref: ir.Var) -> list[bool]:
     """Whether each use of a Ref takes all that it holds, or all that it holds of each lane; in nested jaxprs too."""
     found: list[bool] = []
     for eqn in jaxpr.eqns:
         if ref not in eqn.invars:
             continue
-        nested = jaxprs_in(eqn.params)
+        nested = ir.jaxprs_in(eqn.params)
         # What a nested jaxpr takes besides the equation's operands, or the equation besides its, comes first.
         place = eqn.invars.index(ref) - len(eqn.invars)
         for inner in nested:
@@ -60,11 +58,11 @@ def _whole_uses(jaxpr: Jaxpr, ref: Var) -> list[bool]:
     return found
 
 
-def with_operands(p: WhileParams) -> WhileParams:
+def with_operands(p: while_loop.WhileParams) -> while_loop.WhileParams:
     """The loop, before discharge, with what its operands are and how its steps use them."""
     if not p.record.tells or p.record.operands:
         return p
-    changed = mutated_positions(p.body.effects)
+    changed = ir.mutated_positions(p.body.effects)
     operands: list[Operand] = []
     for k, (name, v) in enumerate(zip(p.names, p.body.invars, strict=True)):
         if k < p.num_consts:

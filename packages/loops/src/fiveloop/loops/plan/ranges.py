@@ -8,19 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, engine
-from fiveloop.core.engine import broadcast_in_dim_p, concatenate_p, makers, renamed, resolve_index_p
-from fiveloop.core.extend import Atom, Eqn, Pass, Source, Var, jaxprs_in, register_pass, with_jaxprs
-from fiveloop.loops.analysis.accesses import index_rules
-from fiveloop.loops.analysis.bounds import inside_loop
-from fiveloop.loops.analysis.integers import (
-    Integer,
-    Integers,
-    integer,
-    integer_rules,
-    integers,
-    is_resolved,
-)
+from fiveloop.core import Jaxpr, ir, passes, prims
+from fiveloop.loops.analysis import accesses, bounds, integers
 from fiveloop.loops.names import OWN
 from fiveloop.loops.primitives.for_loop import for_p, holds_loop
 from fiveloop.loops.record import Decision
@@ -31,40 +20,40 @@ def drop_resolving(jaxpr: Jaxpr) -> Jaxpr:
     return _simplified(jaxpr, ())
 
 
-def _simplified(jaxpr: Jaxpr, given: tuple[Integer | None, ...]) -> Jaxpr:
+def _simplified(jaxpr: Jaxpr, given: tuple[integers.Integer | None, ...]) -> Jaxpr:
     return jaxpr.remember(("in range", given), lambda: _simplify(jaxpr, given))
 
 
-def _simplify(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
-    known = integers(jaxpr, given)
-    same: dict[Var, Atom] = {}
-    eqns: list[Eqn] = []
+def _simplify(jaxpr: Jaxpr, given: Sequence[integers.Integer | None]) -> Jaxpr:
+    known = integers.integers(jaxpr, given)
+    same: dict[ir.Var, ir.Atom] = {}
+    eqns: list[ir.Eqn] = []
     for eqn in jaxpr.eqns:
-        if is_resolved(eqn, known):
-            same[eqn.outvars[0]] = renamed(eqn.invars[0], same)
+        if integers.is_resolved(eqn, known):
+            same[eqn.outvars[0]] = ir.renamed(eqn.invars[0], same)
         else:
-            eqns.append(engine.rename(_within(eqn, known), same))
-    outvars = [renamed(a, same) for a in jaxpr.outvars]
+            eqns.append(ir.rename(_within(eqn, known), same))
+    outvars = [ir.renamed(a, same) for a in jaxpr.outvars]
     return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
 
 
-def _within(eqn: Eqn, known: Integers) -> Eqn:
+def _within(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:
     """The equation with its nested jaxprs simplified; the body of a loop knows its counter and constants."""
     if eqn.primitive is for_p:
         p = eqn.params
         if "ranges" in p.off:
             return eqn
-        given = inside_loop(eqn, [integer(a, known) for a in eqn.invars])
+        given = bounds.inside_loop(eqn, [integers.integer(a, known) for a in eqn.invars])
         if p.record.tells:
-            told = _told(eqn, integers(p.body, given))
+            told = _told(eqn, integers.integers(p.body, given))
             p = replace(p, record=p.record.with_decisions(told))
         return eqn.replace(params=replace(p, body=_simplified(p.body, tuple(given))))
-    if jaxprs_in(eqn.params):
-        return eqn.replace(params=with_jaxprs(eqn.params, drop_resolving))
+    if ir.jaxprs_in(eqn.params):
+        return eqn.replace(params=ir.with_jaxprs(eqn.params, drop_resolving))
     return eqn
 
 
-def _told(loop: Eqn, known: Integers) -> list[Decision]:
+def _told(loop: ir.Eqn, known: integers.Integers) -> list[Decision]:
     """What is told of the indices in a loop."""
     p = loop.params
     told = indices_told(p.body, p.names, known, loop)
@@ -72,7 +61,9 @@ def _told(loop: Eqn, known: Integers) -> list[Decision]:
     return [d for d in told if d.subject not in OWN and (d.done or not p.record.called.kind)]
 
 
-register_pass(Pass("ranges", after=("discharge",), applies=holds_loop, run=drop_resolving))
+passes.register_pass(
+    passes.Pass("ranges", after=("discharge",), applies=holds_loop, run=drop_resolving)
+)
 
 
 STEP = "ranges"
@@ -81,10 +72,12 @@ IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
 IN_A_BODY = "it is computed in a branch, a call or a loop"
 RESOLVED = "an index is resolved"
-_UPDATED = (engine.dynamic_update_slice_p, engine.scatter_p)
+_UPDATED = (prims.dynamic_update_slice_p, prims.scatter_p)
 
 
-def indices_told(body: Jaxpr, names: Sequence[str], known: Integers, loop: Eqn) -> list[Decision]:
+def indices_told(
+    body: Jaxpr, names: Sequence[str], known: integers.Integers, loop: ir.Eqn
+) -> list[Decision]:
     """What became of the indices of each array that a discharged body indexes.
 
     `names` are those of its inputs after the counter, `known` is what is known of its integers.
@@ -93,12 +86,12 @@ def indices_told(body: Jaxpr, names: Sequence[str], known: Integers, loop: Eqn) 
     story = _Story(body, arrays, known)
     ends = loop.params.end is not None
     good: dict[str, None] = {}
-    bad: dict[str, tuple[str, Source | None]] = {}
+    bad: dict[str, tuple[str, ir.Source | None]] = {}
     for eqn in body.eqns:
-        if eqn.primitive is not resolve_index_p:
+        if eqn.primitive is not prims.resolve_index_p:
             continue
         for name in story.indexed_by(eqn):
-            if is_resolved(eqn, known):
+            if integers.is_resolved(eqn, known):
                 good[name] = None
             else:
                 why = story.why(eqn)
@@ -112,11 +105,11 @@ def indices_told(body: Jaxpr, names: Sequence[str], known: Integers, loop: Eqn) 
     ]
 
 
-def _names_of_arrays(body: Jaxpr, names: Mapping[Var, str]) -> dict[Atom, str]:
+def _names_of_arrays(body: Jaxpr, names: Mapping[ir.Var, str]) -> dict[ir.Atom, str]:
     """What the arrays of a body are called, of whose inputs some have names: these, and what they become."""
-    found: dict[Atom, str] = dict(names.items())
+    found: dict[ir.Atom, str] = dict(names.items())
     for eqn in body.eqns:
-        if eqn.primitive is engine.order_p:
+        if eqn.primitive is prims.order_p:
             given = eqn.invars[1:]
         elif eqn.primitive in _UPDATED:
             given = eqn.invars[:1]
@@ -130,13 +123,15 @@ def _names_of_arrays(body: Jaxpr, names: Mapping[Var, str]) -> dict[Atom, str]:
 class _Story:
     """What makes and what uses each value of a body."""
 
-    def __init__(self, body: Jaxpr, arrays: Mapping[Atom, str], known: Integers) -> None:
+    def __init__(
+        self, body: Jaxpr, arrays: Mapping[ir.Atom, str], known: integers.Integers
+    ) -> None:
         self.body = body
         self.arrays = arrays
         self.known = known
-        self.made = makers(body)
+        self.made = ir.makers(body)
 
-    def indexed_by(self, resolving: Eqn) -> list[str]:
+    def indexed_by(self, resolving: ir.Eqn) -> list[str]:
         """The arrays that a resolved index is used for."""
         waiting, found = list(resolving.outvars), dict[str, None]()
         while waiting:
@@ -144,7 +139,7 @@ class _Story:
             for eqn in self.body.eqns:
                 if v not in eqn.invars:
                     continue
-                index = index_rules.find(eqn.primitive)
+                index = accesses.index_rules.find(eqn.primitive)
                 if index is not None and v in index(eqn):
                     name = self.arrays.get(eqn.invars[0])
                     found.update({name: None} if name is not None else {})
@@ -152,12 +147,12 @@ class _Story:
                     waiting += [out for out in eqn.outvars if out.aval.dtype.kind in "iu"]
         return list(found)
 
-    def why(self, resolving: Eqn) -> str:
+    def why(self, resolving: ir.Eqn) -> str:
         """Why an index is not known to be in range."""
         (index,), p = resolving.invars, resolving.params
         if not isinstance(p.size, int):
             return "the size of that axis is not known"
-        known = self.known.get(index) if isinstance(index, Var) else None
+        known = self.known.get(index) if isinstance(index, ir.Var) else None
         if known is None:
             return self._origin(index)
         low, high = known.low, known.high
@@ -166,9 +161,9 @@ class _Story:
             return "it is converted to another dtype"
         return f"it may be from {low} to {high}, and places are from 0 to {last}"
 
-    def _origin(self, x: Atom) -> str:
+    def _origin(self, x: ir.Atom) -> str:
         """What an index comes from whose range is not known."""
-        while isinstance(x, Var):
+        while isinstance(x, ir.Var):
             eqn = self.made.get(x)
             if eqn is None:
                 return (
@@ -176,37 +171,37 @@ class _Story:
                     if x in self.arrays
                     else "it comes from elsewhere"
                 )
-            if eqn.primitive in index_rules or eqn.primitive.name == "slice":
+            if eqn.primitive in accesses.index_rules or eqn.primitive.name == "slice":
                 name = self.arrays.get(eqn.invars[0])
                 return f"it is read from `{name}`" if name else "it is read from an array"
-            unknown = [a for a in eqn.invars if isinstance(a, Var) and a not in self.known]
-            if jaxprs_in(eqn.params):
+            unknown = [a for a in eqn.invars if isinstance(a, ir.Var) and a not in self.known]
+            if ir.jaxprs_in(eqn.params):
                 return IN_A_BODY
             if not unknown or not _is_followed(eqn):
                 return f"it is computed by `{eqn.primitive}`"
             x = unknown[0]
         return "it is not known"
 
-    def in_branches(self) -> Iterator[tuple[str, Source | None]]:
+    def in_branches(self) -> Iterator[tuple[str, ir.Source | None]]:
         """The arrays that branches, calls and `while`s index, with the line; loops tell of themselves."""
         for eqn in self.body.eqns:
-            bodies = jaxprs_in(eqn.params) if eqn.primitive is not for_p else ()
+            bodies = ir.jaxprs_in(eqn.params) if eqn.primitive is not for_p else ()
             for inner in (body for body in bodies if len(body.invars) <= len(eqn.invars)):
                 operands = eqn.invars[len(eqn.invars) - len(inner.invars) :]
                 pairs = zip(inner.invars, operands, strict=True)
                 names = {v: self.arrays[a] for v, a in pairs if a in self.arrays}
                 story = _Story(inner, _names_of_arrays(inner, names), {})
                 for e in inner.eqns:
-                    if e.primitive is resolve_index_p:
+                    if e.primitive is prims.resolve_index_p:
                         known = [n for n in story.indexed_by(e) if n in names.values()]
                         yield from ((name, e.source) for name in known)
                 yield from story.in_branches()
 
 
-_MOVES = (engine.reshape_p, broadcast_in_dim_p, concatenate_p)
+_MOVES = (prims.reshape_p, prims.broadcast_in_dim_p, prims.concatenate_p)
 """The primitives that only move integers."""
 
 
-def _is_followed(eqn: Eqn) -> bool:
+def _is_followed(eqn: ir.Eqn) -> bool:
     """Whether an equation moves integers, or what it makes of them may be known."""
-    return eqn.primitive in integer_rules or eqn.primitive in _MOVES
+    return eqn.primitive in integers.integer_rules or eqn.primitive in _MOVES

@@ -10,17 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, engine, extend
-from fiveloop.core.engine import ConcatenateParams, TransposeParams, dot_general_p, is_constant
-from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Source, Var, add_p, new_eqn, size_of
+from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.around import ALONE, Around
 from fiveloop.loops.for_loop.passed import MOST_KEPT, MOST_TERMS
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.loops.record import Decision, Planned
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import addupdate_p, get_p, swap_p
+from fiveloop.state import AbstractRef, primitives
 
 LEAST_SUM = 1024
 """Elements of a sum below which it is added up in the loop."""
@@ -33,7 +30,7 @@ NO_SIZE = "its size is not known"
 SUNK = "the factors of its terms are kept, and contracted after the loop"
 
 
-def sink(eqn: Eqn, around: Around = ALONE) -> Planned:
+def sink(eqn: ir.Eqn, around: Around = ALONE) -> Planned:
     """A loop, and the contractions that take the place of what it would add up."""
     done = Planned(eqn)
     while True:
@@ -46,7 +43,7 @@ def sink(eqn: Eqn, around: Around = ALONE) -> Planned:
         done = Planned(loop, [*done.before, *before], [*after, *done.after], [*done.told, told])
 
 
-def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
+def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
     """The products of the first sum that is worth it; `told` is given why others are not."""
     if eqn.params.num_carry:
         return None
@@ -57,9 +54,9 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
         if not sums:
             others += _not_only_added(eqn, ref) if eqn.params.record.tells else []
             continue
-        size = size_of(ref.aval.shape)
-        why = f"it has fewer than {LEAST_SUM:,} elements" if is_constant(size) else NO_SIZE
-        if engine.is_more(size, LEAST_SUM - 1):
+        size = ir.size_of(ref.aval.shape)
+        why = f"it has fewer than {LEAST_SUM:,} elements" if ir.is_constant(size) else NO_SIZE
+        if ir.is_more(size, LEAST_SUM - 1):
             products = [
                 Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
             ]
@@ -75,7 +72,7 @@ def _next(eqn: Eqn, around: Around, told: list[Decision]) -> Products | None:
     return None
 
 
-def _not_only_added(eqn: Eqn, ref: Var) -> list[Decision]:
+def _not_only_added(eqn: ir.Eqn, ref: ir.Var) -> list[Decision]:
     """Why products are added up in the loop that go to a Ref with which a step does something else, too."""
     p = eqn.params
     if p.nsteps < 2 or p.record.called.call == "accumulate_grads":
@@ -86,18 +83,18 @@ def _not_only_added(eqn: Eqn, ref: Var) -> list[Decision]:
     return [Decision(STEP, _name(eqn, ref), False, f"it is added up in the loop: {why[0]}", why[1])]
 
 
-def _name(eqn: Eqn, ref: Var) -> str:
+def _name(eqn: ir.Eqn, ref: ir.Var) -> str:
     p = eqn.params
     name: str = p.names[p.body.invars.index(ref) - 1]
     return name
 
 
-def _sums(body: Jaxpr, ref: Var) -> list[Eqn]:
+def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
     """The equations that add to a whole Ref, if that is all that is done with it."""
     if not isinstance(ref.aval, AbstractRef):
         return []
     found = [e for e in body.eqns if ref in e.invars]
-    are_sums = all(e.primitive is addupdate_p and e.params == whole(ref) for e in found)
+    are_sums = all(e.primitive is primitives.addupdate_p and e.params == whole(ref) for e in found)
     return found if are_sums else []
 
 
@@ -108,18 +105,18 @@ class Products:
     in parts then. `why` says why they are added up in the loop, if they are.
     """
 
-    def __init__(self, stacks: Stacks, ref: Var, sums: Sequence[Eqn], reuses: bool) -> None:
+    def __init__(self, stacks: Stacks, ref: ir.Var, sums: Sequence[ir.Eqn], reuses: bool) -> None:
         self.stacks = stacks
         self.eqn = stacks.eqn
         self.ref = ref
         self.sums = sums
         self.reuses = reuses
         body = stacks.body
-        self.made = engine.makers(body)
-        self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, Var))
+        self.made = ir.makers(body)
+        self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, ir.Var))
         self.why = ""
-        self.terms: list[Eqn] = []
-        self.factors: dict[Var, tuple[list[Var], int]] = {}
+        self.terms: list[ir.Eqn] = []
+        self.factors: dict[ir.Var, tuple[list[ir.Var], int]] = {}
         self.places = Places(stacks)
         if all(self._take(e.invars[1]) for e in sums):
             parts = dict.fromkeys(x for found, _ in self.factors.values() for x in found)
@@ -127,29 +124,29 @@ class Products:
             if not self._pays:
                 self.why = "the factors of all steps would take more room"
 
-    def _take(self, x: Atom) -> bool:
+    def _take(self, x: ir.Atom) -> bool:
         """Take the equations that make `x`: products, and what is linear in them; whether there are no others."""
-        eqn = self.made.get(x) if isinstance(x, Var) else None
+        eqn = self.made.get(x) if isinstance(x, ir.Var) else None
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
             self.why = "what a step adds is used for something else, too, or is not made in it"
             return False
-        if eqn.primitive in (engine.transpose_p, engine.neg_p, add_p):
+        if eqn.primitive in (prims.transpose_p, prims.neg_p, prims.add_p):
             taken = all(self._take(a) for a in eqn.invars)
         else:
-            taken = eqn.primitive is dot_general_p and self._take_factors(eqn)
-            if eqn.primitive is not dot_general_p:
+            taken = eqn.primitive is prims.dot_general_p and self._take_factors(eqn)
+            if eqn.primitive is not prims.dot_general_p:
                 self.why = f"what a step adds is no product, but comes from `{eqn.primitive}`"
         self.terms.append(eqn)
         return taken
 
-    def _take_factors(self, eqn: Eqn) -> bool:
-        factors = [a for a in eqn.invars if isinstance(a, Var) and a in self.made]
+    def _take_factors(self, eqn: ir.Eqn) -> bool:
+        factors = [a for a in eqn.invars if isinstance(a, ir.Var) and a in self.made]
         most = MOST_TERMS_IN_PLACE if self.reuses else MOST_TERMS
         shape, axes = eqn.invars[0].aval.shape, eqn.params.contract[0]
-        terms = size_of([shape[k] for k in axes])
+        terms = ir.size_of([shape[k] for k in axes])
         if len(factors) != 2:
             self.why = "a factor is the same in all steps"
-        elif not is_constant(terms):
+        elif not ir.is_constant(terms):
             self.why = "how many terms a step's own product adds up is not known"
         elif terms > most:
             self.why = f"a step's own product adds up more than {most} terms"
@@ -166,15 +163,15 @@ class Products:
         """Whether the factors take little room, or no more than those that have been kept anyway."""
         if self.reuses:
             return not self.places.new
-        room = max(self.places.kept_bytes, MOST_KEPT * engine.bytes_of([self.ref.aval]))
+        room = max(self.places.kept_bytes, MOST_KEPT * prims.bytes_of([self.ref.aval]))
         return bool(self.eqn.params.nsteps > 1 and self.places.new_bytes <= room)
 
-    def sink(self) -> tuple[list[Eqn], Eqn, list[Eqn]]:
+    def sink(self) -> tuple[list[ir.Eqn], ir.Eqn, list[ir.Eqn]]:
         """What makes room for the factors, the loop that keeps them, and what adds up their products."""
         empties = self.places.empties
         loop, results = self._loop_without(empties)
-        after: list[Eqn] = []
-        arrays: dict[Var, Atom] = {}
+        after: list[ir.Eqn] = []
+        arrays: dict[ir.Var, ir.Atom] = {}
         places = {**self.places.kept, **self.places.reused, **self.places.new}
         for x, ref in places.items():
             array = self._array_after(ref, results, after)
@@ -187,7 +184,7 @@ class Products:
         after += self._added([total[e.invars[1]] for e in self.sums], results.get(self.ref))  # type: ignore[index]
         return empties, loop, after
 
-    def _loop_without(self, empties: Sequence[Eqn]) -> tuple[Eqn, dict[Var, Var]]:
+    def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
         eqn, body, new = self.eqn, self.stacks.body, list(self.places.new.values())
         states = is_state(eqn.params, [a.aval for a in eqn.invars])
@@ -195,22 +192,24 @@ class Products:
         results = {
             ref: next(outs) for ref, state in zip(body.invars[1:], states, strict=True) if state
         }
-        results.update((ref, Var(contents_type(ref))) for ref in new)
+        results.update((ref, ir.Var(contents_type(ref))) for ref in new)
         gone = {id(e) for e in (*self.sums, *self.terms)}
         eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
         keep = [ref is not self.ref for ref in body.invars[1:]]
-        invars = [body.invars[0], *engine.select_by(keep, body.invars[1:]), *new]
-        operands = [*engine.select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
+        invars = [body.invars[0], *util.select_by(keep, body.invars[1:]), *new]
+        operands = [*util.select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
         params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name))
         outvars = [v for ref, v in results.items() if ref is not self.ref]
-        return new_eqn(for_p, operands, params, outvars, eqn.source), results
+        return rules.new_eqn(for_p, operands, params, outvars, eqn.source), results
 
-    def _array_after(self, ref: Var, results: Mapping[Var, Var], after: list[Eqn]) -> Atom:
+    def _array_after(
+        self, ref: ir.Var, results: Mapping[ir.Var, ir.Var], after: list[ir.Eqn]
+    ) -> ir.Atom:
         """What a Ref of the loop holds after it."""
         if any(ref is e.invars[0] for e in self.places.writes):
             return results[ref]
         place = self.stacks.body.invars.index(ref)
-        if place in extend.mutated_positions(self.stacks.body.effects) and ref in results:
+        if place in ir.mutated_positions(self.stacks.body.effects) and ref in results:
             return results[ref]
         operand = self.eqn.invars[place - 1]
         if not isinstance(operand.aval, AbstractRef):
@@ -218,29 +217,31 @@ class Products:
         after.append(read_whole(operand, source=self.eqn.source))
         return after[-1].outvars[0]
 
-    def _outside(self, atom: Atom) -> Atom:
+    def _outside(self, atom: ir.Atom) -> ir.Atom:
         """What a constant of the body is outside of the loop."""
-        if not isinstance(atom, Var):
+        if not isinstance(atom, ir.Var):
             return atom
-        found: Atom = self.eqn.invars[self.stacks.body.invars.index(atom) - 1]
+        found: ir.Atom = self.eqn.invars[self.stacks.body.invars.index(atom) - 1]
         return found
 
-    def _contractions(self, arrays: Mapping[Var, Atom], after: list[Eqn]) -> dict[Var, Atom]:
+    def _contractions(
+        self, arrays: Mapping[ir.Var, ir.Atom], after: list[ir.Eqn]
+    ) -> dict[ir.Var, ir.Atom]:
         """The products of all steps, added up, and what is linear in them, by what they were in a step."""
-        made: dict[Var, Atom] = {}
+        made: dict[ir.Var, ir.Atom] = {}
         for eqn in self.terms:
-            if eqn.primitive is dot_general_p:
+            if eqn.primitive is prims.dot_general_p:
                 left, right = ([arrays[x] for x in self.factors[a][0]] for a in eqn.invars)  # type: ignore[index]
                 pieces = [[_product(eqn, x, y, after) for y in right] for x in left]
                 rows = [_joined(row, self._axis(eqn, 1), after) for row in pieces]
                 made[eqn.outvars[0]] = _joined(rows, self._axis(eqn, 0), after)
                 continue
             invars = [made[a] for a in eqn.invars]  # type: ignore[index]  # they are variables
-            after.append(new_eqn(eqn.primitive, invars, eqn.params, source=eqn.source))
+            after.append(rules.new_eqn(eqn.primitive, invars, eqn.params, source=eqn.source))
             made[eqn.outvars[0]] = after[-1].outvars[0]
         return made
 
-    def _axis(self, eqn: Eqn, side: int) -> int:
+    def _axis(self, eqn: ir.Eqn, side: int) -> int:
         """Which axis of a product is that along which a factor is joined."""
         x, p = eqn.invars[side], eqn.params
         _, axis = self.factors[x]  # type: ignore[index]
@@ -248,20 +249,25 @@ class Products:
         free = p.free(side, x.aval.ndim)
         return first + free.index(axis) if axis in free else 0
 
-    def _added(self, totals: Sequence[Atom], result: Var | None) -> list[Eqn]:
+    def _added(self, totals: Sequence[ir.Atom], result: ir.Var | None) -> list[ir.Eqn]:
         """Add the totals to what the Ref held before the loop, or to what it holds."""
         operand = self.eqn.invars[self.stacks.body.invars.index(self.ref) - 1]
         if result is None:
-            return [new_eqn(addupdate_p, [operand, x], whole(self.ref), ()) for x in totals]
-        eqns: list[Eqn] = []
+            return [
+                rules.new_eqn(primitives.addupdate_p, [operand, x], whole(self.ref), ())
+                for x in totals
+            ]
+        eqns: list[ir.Eqn] = []
         for k, x in enumerate(totals):
             out = [result] if k == len(totals) - 1 else None
-            eqns.append(new_eqn(add_p, [operand, x], NO_PARAMS, out, self.eqn.source))
+            eqns.append(
+                rules.new_eqn(prims.add_p, [operand, x], ir.NO_PARAMS, out, self.eqn.source)
+            )
             operand = eqns[-1].outvars[0]
         return eqns
 
 
-def _product(eqn: Eqn, left: Atom, right: Atom, after: list[Eqn]) -> Atom:
+def _product(eqn: ir.Eqn, left: ir.Atom, right: ir.Atom, after: list[ir.Eqn]) -> ir.Atom:
     """The product of what two factors are in all steps, added up over these."""
     contract, batch = eqn.params.contract, eqn.params.batch
     params = replace(
@@ -269,23 +275,23 @@ def _product(eqn: Eqn, left: Atom, right: Atom, after: list[Eqn]) -> Atom:
         contract=((0, *_moved(contract[0])), (0, *_moved(contract[1]))),
         batch=(_moved(batch[0]), _moved(batch[1])),
     )
-    after.append(new_eqn(dot_general_p, [left, right], params, source=eqn.source))
+    after.append(rules.new_eqn(prims.dot_general_p, [left, right], params, source=eqn.source))
     return after[-1].outvars[0]
 
 
-def _steps_first(array: Atom, axis: int, after: list[Eqn]) -> Atom:
+def _steps_first(array: ir.Atom, axis: int, after: list[ir.Eqn]) -> ir.Atom:
     """The array with the axis of steps in front, where products do not have to move it."""
     if not axis:
         return array
     order = (axis, *[k for k in range(array.aval.ndim) if k != axis])
-    after.append(new_eqn(engine.transpose_p, [array], TransposeParams(order)))
+    after.append(rules.new_eqn(prims.transpose_p, [array], prims.TransposeParams(order)))
     return after[-1].outvars[0]
 
 
-def _joined(parts: Sequence[Atom], axis: int, after: list[Eqn]) -> Atom:
+def _joined(parts: Sequence[ir.Atom], axis: int, after: list[ir.Eqn]) -> ir.Atom:
     if len(parts) == 1:
         return parts[0]
-    after.append(new_eqn(engine.concatenate_p, parts, ConcatenateParams(axis)))
+    after.append(rules.new_eqn(prims.concatenate_p, parts, prims.ConcatenateParams(axis)))
     return after[-1].outvars[0]
 
 
@@ -294,10 +300,10 @@ def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k + 1 for k in axes)
 
 
-def _why_not(body: Jaxpr, ref: Var) -> tuple[str, Source | None] | None:
-    made = engine.makers(body)
+def _why_not(body: Jaxpr, ref: ir.Var) -> tuple[str, ir.Source | None] | None:
+    made = ir.makers(body)
     users = [e for e in body.eqns if ref in e.invars]
-    sums = [e for e in users if e.primitive is addupdate_p and e.params == whole(ref)]
+    sums = [e for e in users if e.primitive is primitives.addupdate_p and e.params == whole(ref)]
     if not _is_large(ref):
         return None
     if any(_is_product(e.invars[1], made) for e in sums):
@@ -306,13 +312,19 @@ def _why_not(body: Jaxpr, ref: Var) -> tuple[str, Source | None] | None:
     return _carried_sum(users, made)
 
 
-def _carried_sum(users: list[Eqn], made: Mapping[Var, Eqn]) -> tuple[str, Source | None] | None:
+def _carried_sum(
+    users: list[ir.Eqn], made: Mapping[ir.Var, ir.Eqn]
+) -> tuple[str, ir.Source | None] | None:
     """The same for a sum that is carried as a value: read, added to, and written."""
-    if [e.primitive for e in users] != [get_p, swap_p]:
+    if [e.primitive for e in users] != [primitives.get_p, primitives.swap_p]:
         return None
     new = users[1].invars[1]
-    total = made.get(new) if isinstance(new, Var) else None
-    if total is None or total.primitive is not add_p or users[0].outvars[0] not in total.invars:
+    total = made.get(new) if isinstance(new, ir.Var) else None
+    if (
+        total is None
+        or total.primitive is not prims.add_p
+        or users[0].outvars[0] not in total.invars
+    ):
         return None
     if not any(_is_product(a, made) for a in total.invars):
         return None
@@ -322,11 +334,11 @@ def _carried_sum(users: list[Eqn], made: Mapping[Var, Eqn]) -> tuple[str, Source
     )
 
 
-def _is_large(ref: Var) -> bool:
-    size = size_of(ref.aval.shape)
-    return is_constant(size) and size >= LEAST_SUM
+def _is_large(ref: ir.Var) -> bool:
+    size = ir.size_of(ref.aval.shape)
+    return ir.is_constant(size) and size >= LEAST_SUM
 
 
-def _is_product(x: Atom, made: Mapping[Var, Eqn]) -> bool:
-    eqn = made.get(x) if isinstance(x, Var) else None
-    return eqn is not None and eqn.primitive is dot_general_p
+def _is_product(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> bool:
+    eqn = made.get(x) if isinstance(x, ir.Var) else None
+    return eqn is not None and eqn.primitive is prims.dot_general_p

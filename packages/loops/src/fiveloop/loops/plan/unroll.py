@@ -11,46 +11,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import is_constant, whole_indexer
-from fiveloop.core.extend import Eqn, Primitive, Source, Var, jaxprs_in, size_of
+from fiveloop.core import Jaxpr, indexer, ir
+from fiveloop.loops import options, record
 from fiveloop.loops.analysis.early_end import end_flag
-from fiveloop.loops.options import AUTO
 from fiveloop.loops.primitives.for_loop import for_p
-from fiveloop.loops.record import Decision, Planned
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import addupdate_p, callback_p, get_p, swap_p
+from fiveloop.state import AbstractRef, primitives
+from fiveloop.state.io.primitive import callback_p
 
 STEP = "unroll"
-_RUNS: Mapping[Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
+_RUNS: Mapping[ir.Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
 TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2))
 """Elements of the largest value of a body, its equations, both at most; and how many steps make a turn."""
 LEAST_TURNS = 4
 """Turns below which nothing is gained."""
 
 
-def unroll(eqn: Eqn) -> Planned:
+def unroll(eqn: ir.Eqn) -> record.Planned:
     """A loop with several steps to a turn, if its caller leaves that open and its steps wait for each other."""
     p = eqn.params
-    if p.unroll != AUTO or p.num_carry:
-        return Planned(eqn)
+    if p.unroll != options.AUTO or p.num_carry:
+        return record.Planned(eqn)
     refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
     carried = [ref for ref in refs if _is_carried(p.body.eqns, ref)]
     why = _why_not(eqn, refs, carried)
     if why is not None:
         waits_for = carried or end_flag(p.body) is not None
         tells = waits_for and p.nsteps > 1 and p.record.tells
-        no = Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])
-        return Planned(eqn, told=[no] if tells else [])
+        no = record.Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])
+        return record.Planned(eqn, told=[no] if tells else [])
     count = steps_a_turn(p.body)
     loop = eqn.replace(params=replace(p, unroll=count))
     done = f"a step waits for what the last one carries, so {count} make a turn of the loop"
-    return Planned(loop, told=[Decision(STEP, "", True, done, eqn.source)])
+    return record.Planned(loop, told=[record.Decision(STEP, "", True, done, eqn.source)])
 
 
 def _why_not(
-    eqn: Eqn, refs: Sequence[Var], carried: Sequence[Var]
-) -> tuple[str, Source | None] | None:
+    eqn: ir.Eqn, refs: Sequence[ir.Var], carried: Sequence[ir.Var]
+) -> tuple[str, ir.Source | None] | None:
     """Why a turn is one step, and where; None if it is more."""
     p = eqn.params
     if end_flag(p.body) is not None:
@@ -73,52 +70,55 @@ def _why_not(
     return None
 
 
-def is_long(eqn: Eqn) -> bool:
+def is_long(eqn: ir.Eqn) -> bool:
     """Whether an equation is more than an operation: it runs bodies of its own, or Python."""
-    return eqn.primitive is callback_p or bool(jaxprs_in(eqn.params))
+    return eqn.primitive is callback_p or bool(ir.jaxprs_in(eqn.params))
 
 
 def steps_a_turn(body: Jaxpr) -> int:
     """How many steps of a body make a turn, by its size."""
-    sizes = [size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
-    if not all(map(is_constant, sizes)):
+    sizes = [ir.size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
+    if not all(map(ir.is_constant, sizes)):
         return 1
     largest, count = max(sizes, default=0), len(body.eqns)
     return next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
 
 
-def waits(body: Jaxpr, ref: Var) -> bool:
+def waits(body: Jaxpr, ref: ir.Var) -> bool:
     """Whether each step computes with all that a Ref holds, and changes it."""
     if ref.aval.dtype.kind not in "fc":
         return False
     users = [e for e in body.eqns if ref in e.invars and is_whole(e, ref)]
     reads = any(eqn.outvars for eqn in users)
-    return any(e.primitive is addupdate_p or (e.primitive is swap_p and reads) for e in users)
+    return any(
+        e.primitive is primitives.addupdate_p or (e.primitive is primitives.swap_p and reads)
+        for e in users
+    )
 
 
-def is_read_back(body: Jaxpr, ref: Var) -> bool:
+def is_read_back(body: Jaxpr, ref: ir.Var) -> bool:
     """Whether a Ref is changed at indices and read: then the steps of one turn would have to be ordered."""
     users = [e for e in body.eqns if ref in e.invars]
-    is_changed = any(e.primitive is not get_p and not is_whole(e, ref) for e in users)
+    is_changed = any(e.primitive is not primitives.get_p and not is_whole(e, ref) for e in users)
     return is_changed and any(e.outvars for e in users)
 
 
-def is_whole(eqn: Eqn, ref: Var) -> bool:
+def is_whole(eqn: ir.Eqn, ref: ir.Var) -> bool:
     """Whether an equation takes all that a Ref holds."""
-    return getattr(eqn.params, "indexer", None) == whole_indexer(ref.aval.shape)
+    return getattr(eqn.params, "indexer", None) == indexer.whole_indexer(ref.aval.shape)
 
 
-def _is_carried(eqns: Sequence[Eqn], ref: Var) -> bool:
+def _is_carried(eqns: Sequence[ir.Eqn], ref: ir.Var) -> bool:
     """Whether a step takes all that a Ref holds, and changes it."""
     users = [e for e in eqns if ref in e.invars]
     reads, writes = any(e.outvars for e in users), any(not e.outvars for e in users)
     return reads and writes and all(is_whole(e, ref) for e in users)
 
 
-def _size(eqn: Eqn) -> tuple[str, Source | None]:
+def _size(eqn: ir.Eqn) -> tuple[str, ir.Source | None]:
     """What of a body is too large."""
-    made = [(size_of(v.aval.shape), e) for e in eqn.params.body.eqns for v in e.outvars]
-    if not all(is_constant(size) for size, _ in made):
+    made = [(ir.size_of(v.aval.shape), e) for e in eqn.params.body.eqns for v in e.outvars]
+    if not all(ir.is_constant(size) for size, _ in made):
         return "the sizes of what it computes are not known", eqn.source
     size, largest = max(made, key=lambda pair: pair[0])
     most = max(most for most, _, _ in TURNS)

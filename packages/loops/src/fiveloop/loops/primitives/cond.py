@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import check_operands
-from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, map_positions
+from fiveloop.core import Jaxpr, ir
+from fiveloop.core.closed_call.primitive import check_operands
 from fiveloop.loops.common import check_params
 
-INDEX = ShapedArray((), np.int32)
+INDEX = ir.ShapedArray((), np.int32)
 WAYS = ("select", "serial", "group")
 
 
@@ -31,10 +30,10 @@ class CondParams:
     vmap: str = "select"
 
 
-cond_p: Primitive[CondParams] = Primitive("cond")
+cond_p: ir.Primitive[CondParams] = ir.Primitive("cond")
 
 
-def cond_abstract_eval(avals: Sequence[Aval], p: CondParams) -> tuple[list[Aval], Effects]:
+def cond_abstract_eval(avals: Sequence[ir.Aval], p: CondParams) -> tuple[list[ir.Aval], ir.Effects]:
     """The types of a branch's results, weak if they are in all; the effects of any branch."""
     count = len(p.branches)
     check_params(
@@ -53,4 +52,4 @@ def cond_abstract_eval(avals: Sequence[Aval], p: CondParams) -> tuple[list[Aval]
             raise TypeError(f"cond: branch {k} gives {branch.out_avals}, branch 0 {outs}")
         outs = [a if b.weak_type else b for a, b in zip(outs, branch.out_avals, strict=True)]
     effects = frozenset(e for branch in p.branches for e in branch.effects)
-    return outs, map_positions(effects, lambda position: position + 1)
+    return outs, ir.map_positions(effects, lambda position: position + 1)

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, extend
-from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, eval_jaxpr, jaxprs_in
-from fiveloop.loops.common import check_params, is_count
-from fiveloop.loops.options import AUTO
+from fiveloop.core import Jaxpr, Value, ir, trace, transforms
+from fiveloop.loops import common, options
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.state import AbstractRef
 
-INDEX = ShapedArray((), np.int32)
+INDEX = ir.ShapedArray((), np.int32)
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class ForParams:
     body: Jaxpr
     num_consts: int
     reverse: bool = False
-    unroll: int = AUTO
+    unroll: int = options.AUTO
     end: int | None = None
     off: frozenset[str] = frozenset()
     record: Record = field(default=EMPTY, compare=False)
@@ -58,10 +56,10 @@ class ForParams:
         return names_of(self.body.invars[1:])
 
 
-for_p: Primitive[ForParams] = Primitive("for")
+for_p: ir.Primitive[ForParams] = ir.Primitive("for")
 
 
-def for_abstract_eval(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effects]:
+def for_abstract_eval(avals: Sequence[ir.Aval], p: ForParams) -> tuple[list[ir.Aval], ir.Effects]:
     """The final states, and the body's effects on the Refs that are operands."""
     _check(avals, p)
     states = [a for a in avals[p.first_ref :] if not isinstance(a, AbstractRef)]
@@ -70,19 +68,19 @@ def for_abstract_eval(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], 
         operand = position - 1
         return operand if operand >= 0 and isinstance(avals[operand], AbstractRef) else None
 
-    return [*p.body.out_avals, *[a.strong() for a in states]], extend.map_positions(
+    return [*p.body.out_avals, *[a.strong() for a in states]], ir.map_positions(
         p.body.effects, place
     )
 
 
-def for_typecheck(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effects]:
+def for_typecheck(avals: Sequence[ir.Aval], p: ForParams) -> tuple[list[ir.Aval], ir.Effects]:
     """The same of params that any equation may hold."""
-    check_params(
+    common.check_params(
         "for",
-        ("nsteps", p.nsteps, is_count(p.nsteps), "an integer of at least 0"),
+        ("nsteps", p.nsteps, common.is_count(p.nsteps), "an integer of at least 0"),
         ("reverse", p.reverse, isinstance(p.reverse, bool), "True or False"),
-        ("unroll", p.unroll, is_count(p.unroll), "an integer of at least 0"),
-        ("num_consts", p.num_consts, is_count(p.num_consts), "an integer of at least 0"),
+        ("unroll", p.unroll, common.is_count(p.unroll), "an integer of at least 0"),
+        ("num_consts", p.num_consts, common.is_count(p.num_consts), "an integer of at least 0"),
         (
             "end",
             p.end,
@@ -92,14 +90,14 @@ def for_typecheck(avals: Sequence[Aval], p: ForParams) -> tuple[list[Aval], Effe
         (
             "lanes",
             p.lanes,
-            p.lanes is None or is_count(p.lanes),
+            p.lanes is None or common.is_count(p.lanes),
             "None or an integer of at least 0",
         ),
     )
     return for_abstract_eval(avals, p)
 
 
-def _check(avals: Sequence[Aval], p: ForParams) -> None:
+def _check(avals: Sequence[ir.Aval], p: ForParams) -> None:
     index, *binders = p.body.in_avals
     if len(avals) != len(binders) or index is not INDEX:
         raise TypeError(
@@ -115,7 +113,7 @@ def _check(avals: Sequence[Aval], p: ForParams) -> None:
             raise TypeError(f"for: a carried value of type {given} becomes {out} in the body")
 
 
-def is_state(p: ForParams, avals: Sequence[Aval]) -> list[bool]:
+def is_state(p: ForParams, avals: Sequence[ir.Aval]) -> list[bool]:
     """Which operands are states: values that the body has as Refs."""
     return [k >= p.first_ref and not isinstance(a, AbstractRef) for k, a in enumerate(avals)]
 
@@ -136,13 +134,15 @@ def _stateful_body(p: ForParams) -> Jaxpr:
 
     def run(*args: Value) -> list[Value]:
         carried = args[start:stop]
-        outs = eval_jaxpr(p.body, [*args[:start], *[ref[...] for ref in carried], *args[stop:]])
+        outs = transforms.eval_jaxpr(
+            p.body, [*args[:start], *[ref[...] for ref in carried], *args[stop:]]
+        )
         for ref, out in zip(carried, outs, strict=True):
             ref[...] = out
         return []
 
     avals = p.body.in_avals
-    return extend.stage_closed(
+    return trace.stage_closed(
         run,
         [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]],
         p.body.name,
@@ -154,7 +154,7 @@ def holds_loop(jaxpr: Jaxpr) -> bool:
     """Whether a jaxpr has a loop, at any depth."""
 
     def found() -> bool:
-        inner = (any(map(holds_loop, jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
+        inner = (any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
         return any(eqn.primitive is for_p for eqn in jaxpr.eqns) or any(inner)
 
     return jaxpr.remember("holds a loop", found)

@@ -8,14 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import check_operands, effects_text, split_list
-from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
+from fiveloop.core import Jaxpr, ir, util
+from fiveloop.core.closed_call.primitive import check_operands
 from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.record import EMPTY, Record, names_of
 
 T = TypeVar("T")
-PREDICATE = ShapedArray((), np.bool_)
+PREDICATE = ir.ShapedArray((), np.bool_)
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,16 @@ class WhileParams:
 
 def parts(p: WhileParams, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
     """What belongs to the constants, to the carried values and to the Refs."""
-    consts, carry, refs = split_list(xs, [p.num_consts, p.num_carry])
+    consts, carry, refs = util.split_list(xs, [p.num_consts, p.num_carry])
     return consts, carry, refs
 
 
-while_p: Primitive[WhileParams] = Primitive("while")
+while_p: ir.Primitive[WhileParams] = ir.Primitive("while")
 
 
-def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Aval], Effects]:
+def while_abstract_eval(
+    avals: Sequence[ir.Aval], p: WhileParams
+) -> tuple[list[ir.Aval], ir.Effects]:
     """The types of the carried values; the effects of the condition and the body."""
     most = len(avals) - p.num_carry
     is_right = is_count(p.num_consts) and p.num_consts <= most
@@ -70,9 +71,9 @@ def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Ava
     check_operands("while: body", avals, p.body)
     if [a.strong() for a in p.cond.out_avals] != [PREDICATE]:
         raise TypeError(f"while: the condition must give {PREDICATE}, got {p.cond.out_avals}")
-    if mutated_positions(p.cond.effects):
+    if ir.mutated_positions(p.cond.effects):
         raise TypeError(
-            f"while: the condition must only read Refs, but it has {effects_text(p.cond.effects)}"
+            f"while: the condition must only read Refs, but it has {ir.effects_text(p.cond.effects)}"
         )
     given = avals[p.num_consts : p.first_ref]
     outs = []

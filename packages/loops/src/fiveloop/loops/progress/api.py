@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value
-from fiveloop.core.engine import boundary
-from fiveloop.core.extend import bind
+from fiveloop.core import Value, trace
 from fiveloop.loops.common import as_count, wrong_type
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
 
@@ -27,7 +25,7 @@ class Progress:
     desc: str | None = None
     every: int | None = None
 
-    @boundary
+    @trace.boundary
     def __init__(self, desc: str | None = None, every: int | None = None) -> None:
         # Written out, so that an error finds the line of the call.
         object.__setattr__(self, "desc", desc)
@@ -62,4 +60,4 @@ def mark(progress: Progress | None, total: Value | None = None) -> None:
     """Mark the body that is being traced: its loop shows its progress, of so many steps if that is not known to it."""
     if progress is not None:
         operands = [] if total is None else [total]
-        bind(mark_p, *operands, params=MarkParams(progress.desc, progress.every))
+        trace.bind(mark_p, *operands, params=MarkParams(progress.desc, progress.every))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core.engine import optional_module
+from fiveloop.core.backend.lazy import optional_module
 from fiveloop.loops.progress.api import Progress
 
 INTERVAL = 0.1

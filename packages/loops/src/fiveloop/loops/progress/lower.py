@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import bodies_rules, prune, used_vars
-from fiveloop.core.extend import Eqn, IRValue, hlo, jaxprs_in
-from fiveloop.loops.progress.api import Progress
+from fiveloop.core import Jaxpr, ir, rules
+from fiveloop.core.backend import hlo
+from fiveloop.loops.progress import api, primitive
 from fiveloop.loops.progress.bars import CLOSE, OPEN, SHOW, LoopBars
-from fiveloop.loops.progress.primitive import COUNT, ProgressEffect, mark_p
 
-States = Sequence[IRValue]
+States = Sequence[hlo.IRValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +27,17 @@ class BarCalls:
     ctx: Any
     bars: LoopBars
 
-    def make(self, what: int, number: IRValue, count: IRValue) -> list[IRValue]:
+    def make(self, what: int, number: hlo.IRValue, count: hlo.IRValue) -> list[hlo.IRValue]:
         """The bar's number, and the step at which to call again."""
         operands = [self.number(what), number, count]
-        calls = self.ctx.host_call(self.bars, operands, has_side_effect=True, avals=[COUNT, COUNT])
+        calls = self.ctx.host_call(
+            self.bars, operands, has_side_effect=True, avals=[primitive.COUNT, primitive.COUNT]
+        )
         return list(calls)
 
-    def number(self, k: int) -> IRValue:
+    def number(self, k: int) -> hlo.IRValue:
         """A constant."""
-        return hlo.constant(self.ctx.b, np.asarray(k, np.int32), (), COUNT.dtype)
+        return hlo.constant(self.ctx.b, np.asarray(k, np.int32), (), primitive.COUNT.dtype)
 
 
 def bar_calls(ctx: Any, body: Jaxpr) -> BarCalls | None:
@@ -45,25 +45,25 @@ def bar_calls(ctx: Any, body: Jaxpr) -> BarCalls | None:
     found = mark_of(body)
     if found is None:
         return None
-    return BarCalls(ctx, LoopBars(Progress(found.params.desc, found.params.every)))
+    return BarCalls(ctx, LoopBars(api.Progress(found.params.desc, found.params.every)))
 
 
-def mark_of(body: Jaxpr) -> Eqn | None:
+def mark_of(body: Jaxpr) -> ir.Eqn | None:
     """The mark of a body's own loop, which may stand in a branch or a call."""
-    if not any(isinstance(e, ProgressEffect) for e in body.effects):
+    if not any(isinstance(e, primitive.ProgressEffect) for e in body.effects):
         return None
     for eqn in body.eqns:
-        if eqn.primitive is mark_p:
+        if eqn.primitive is primitive.mark_p:
             return eqn
-        bodies = bodies_rules.find(eqn.primitive)
+        bodies = rules.bodies_rules.find(eqn.primitive)
         if bodies is None or all(b.role != "loop" for b in bodies(eqn.params)):
-            found = next(filter(None, map(mark_of, jaxprs_in(eqn.params))), None)
+            found = next(filter(None, map(mark_of, ir.jaxprs_in(eqn.params))), None)
             if found is not None:
                 return found
     return None
 
 
-def total_of(calls: BarCalls, body: Jaxpr, consts: States) -> IRValue:
+def total_of(calls: BarCalls, body: Jaxpr, consts: States) -> hlo.IRValue:
     """The number of steps that the mark is given, if constants of the loop tell it; else -1.
 
     body : [*consts, *rest] -> [*outs]
@@ -71,11 +71,11 @@ def total_of(calls: BarCalls, body: Jaxpr, consts: States) -> IRValue:
     found = mark_of(body)
     binders = body.invars[: len(consts)]
     if found is not None and found.invars:
-        needed = prune([eqn for eqn in body.eqns if not eqn.effects], found.invars)
+        needed = ir.prune([eqn for eqn in body.eqns if not eqn.effects], found.invars)
         made = {v for eqn in needed for v in eqn.outvars}
-        asked = used_vars([*found.invars, *[a for eqn in needed for a in eqn.invars]]) - made
+        asked = ir.used_vars([*found.invars, *[a for eqn in needed for a in eqn.invars]]) - made
         if asked <= set(binders):
-            total: IRValue = calls.ctx.inline(
+            total: hlo.IRValue = calls.ctx.inline(
                 Jaxpr(binders, needed, found.invars, "total"), consts
             )[0]
             return total
@@ -84,12 +84,12 @@ def total_of(calls: BarCalls, body: Jaxpr, consts: States) -> IRValue:
 
 def shown_loop(
     calls: BarCalls,
-    total: IRValue,
+    total: hlo.IRValue,
     init: States,
-    more: Callable[[States], IRValue],
-    turn: Callable[[States], list[IRValue]],
+    more: Callable[[States], hlo.IRValue],
+    turn: Callable[[States], list[hlo.IRValue]],
     left: int = 0,
-) -> list[IRValue]:
+) -> list[hlo.IRValue]:
     """`while more(state): state = turn(state)` in rounds; the first of the state is how many steps are done.
 
     `left` steps come after the loop.
@@ -97,7 +97,7 @@ def shown_loop(
     b = calls.ctx.b
     number, first_stop = calls.make(OPEN, calls.number(0), total)
 
-    def round_of_steps(args: States) -> list[IRValue]:
+    def round_of_steps(args: States) -> list[hlo.IRValue]:
         number, stop, *state = args
         within = lambda state: hlo.and_(b, more(state), hlo.compare(b, state[0], stop, "LT"))
         state = hlo.while_(b, state, within, turn)

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core.extend import Aval, Effect, Effects, Primitive, ShapedArray
+from fiveloop.core import ir
 
-COUNT = ShapedArray((), np.int32)
+COUNT = ir.ShapedArray((), np.int32)
 
 
 @dataclass(frozen=True)
-class ProgressEffect(Effect):
+class ProgressEffect(ir.Effect):
     """A loop shows its progress: once, by the loop that computes values; not for each lane, and not in a replay."""
 
     may_fail: ClassVar[bool] = True
@@ -31,10 +31,10 @@ class MarkParams:
     every: int | None
 
 
-mark_p: Primitive[MarkParams] = Primitive("progress")
+mark_p: ir.Primitive[MarkParams] = ir.Primitive("progress")
 
 
-def mark_abstract_eval(avals: Sequence[Aval], p: MarkParams) -> tuple[list[Aval], Effects]:
+def mark_abstract_eval(avals: Sequence[ir.Aval], p: MarkParams) -> tuple[list[ir.Aval], ir.Effects]:
     """No results, and the effect."""
     if [a.strong() for a in avals] not in ([], [COUNT]):
         raise TypeError(f"progress: expected no operand or a number of steps, got {list(avals)}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Value
-from fiveloop.core.engine import reduce_max
-from fiveloop.core.extend import IRValue, Refusal, Tangent, bind, define, move_batch
+from fiveloop.core import Value, prims, rules, trace, transforms
+from fiveloop.core.backend import hlo
 from fiveloop.loops.progress.primitive import MarkParams, mark_abstract_eval, mark_p
-from fiveloop.state.extend import Guard, define_predicate
+from fiveloop.state import predicate
 
 
 def mark_impl(values: Sequence[Value], p: MarkParams) -> list[Value]:
@@ -17,16 +16,16 @@ def mark_impl(values: Sequence[Value], p: MarkParams) -> list[Value]:
     return []
 
 
-def mark_lower(ctx: Any, operands: Sequence[IRValue], p: MarkParams) -> list[IRValue]:
+def mark_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: MarkParams) -> list[hlo.IRValue]:
     """Nothing: the loop around it has seen it."""
     return []
 
 
 def mark_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: MarkParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: MarkParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """The mark of the primal loop, which may be that of the tangents as well."""
-    return bind(mark_p, *primals, params=p), []
+    return trace.bind(mark_p, *primals, params=p), []
 
 
 def mark_batch(
@@ -34,26 +33,26 @@ def mark_batch(
 ) -> tuple[list[Value], list[int | None]]:
     """One bar for all lanes, as long as the longest."""
     longest = [
-        x if d is None or not size else reduce_max(move_batch(x, size, d))
+        x if d is None or not size else prims.reduce_max(transforms.move_batch(x, size, d))
         for x, d in zip(operands, dims, strict=True)
     ]
-    return bind(mark_p, *[x for x in longest if not x.ndim], params=p), []
+    return trace.bind(mark_p, *[x for x in longest if not x.ndim], params=p), []
 
 
 def mark_predicate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: MarkParams
+    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: MarkParams
 ) -> list[Value]:
     """The same mark: the loop runs for the lanes that it concerns."""
-    return bind(mark_p, *operands, params=p)
+    return trace.bind(mark_p, *operands, params=p)
 
 
-define(
+rules.define(
     mark_p,
     abstract_eval=mark_abstract_eval,
     lower=mark_lower,
     impl=mark_impl,
     jvp=mark_jvp,
     batch=mark_batch,
-    transpose=Refusal("it belongs to the loop that computes values"),
+    transpose=rules.Refusal("it belongs to the loop that computes values"),
 )
-define_predicate(mark_p, mark_predicate)
+predicate.define_predicate(mark_p, mark_predicate)

@@ -7,22 +7,18 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
-from fiveloop.core.engine import Staged, Typed, as_result, flatten_values, join, split_list
-from fiveloop.core.extend import Aval, ShapedArray, call_user, check_callable, convert, zeros_of
+from fiveloop.core import Jaxpr, TreeDef, Value, ir, prims, pytree, trace, transforms, util
+from fiveloop.core.api import flatten, operands
+from fiveloop.core.promotion import Typed, join
+from fiveloop.loops import carried_refs, common, record
 from fiveloop.loops.analysis.early_end import until_set
-from fiveloop.loops.carried_refs import CarriedRefs, carried_refs
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
-from fiveloop.loops.common import as_flag, body_name, check_values, handed_through, made_in, strong
 from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
-from fiveloop.loops.record import Called
-from fiveloop.loops.scan.as_python import scan_as_python
-from fiveloop.loops.scan.lengths import common_length, leading_axes
-from fiveloop.state import AbstractRef, Ref
-from fiveloop.state.extend import PREDICATE
+from fiveloop.loops.scan import as_python, lengths
+from fiveloop.state import AbstractRef, Ref, predicate
 
 Carry = TypeVar("Carry")
 X = TypeVar("X")
@@ -69,7 +65,7 @@ def scan(
 ) -> tuple[Carry, Y, Value]: ...
 
 
-@engine.boundary
+@trace.boundary
 def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,
@@ -103,14 +99,14 @@ def scan(
     >>> scan(lambda x, _: (2 * x, x), 1, length=6, until=lambda x: x > 5)
     (Array(8, dtype=int32), Array([1, 2, 4, 0, 0, 0], dtype=int32), Array(3, dtype=int32))
     """
-    check_callable("scan: f", f)
+    flatten.check_callable("scan: f", f)
     if until is not None:
-        check_callable("scan: until", until)
-    slices, _ = flatten_values(xs, "scan: xs")
+        flatten.check_callable("scan: until", until)
+    slices, _ = flatten.flatten_values(xs, "scan: xs")
     steps = _steps(xs, slices, length)
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
-    how = How(as_flag("scan: reverse", reverse), turn, until, bar)
+    how = How(common.as_flag("scan: reverse", reverse), turn, until, bar)
     return scan_of("scan", _WithoutIndex(f), init, xs, steps, how)
 
 
@@ -121,7 +117,7 @@ class _WithoutIndex:
     f: Callable[[Any, Any], tuple[Any, Any]]
 
     def __call__(self, i: Value, carry: Any, x: Any) -> tuple[Any, Any]:
-        return call_user("scan: the function", "(carry, x)", self.f, carry, x)  # type: ignore[no-any-return]  # checked by the step
+        return flatten.call_user("scan: the function", "(carry, x)", self.f, carry, x)  # type: ignore[no-any-return]  # checked by the step
 
     @property
     def __wrapped__(self) -> Callable[[Any, Any], tuple[Any, Any]]:
@@ -132,11 +128,14 @@ def scan_of(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """`indexed_scan` of a carry and inputs that may hold Refs: the step closes over them."""
-    refs, sliced = carried_refs(f"{what}: the carry", init), carried_refs(f"{what}: xs", xs)
+    refs, sliced = (
+        carried_refs.carried_refs(f"{what}: the carry", init),
+        carried_refs.carried_refs(f"{what}: xs", xs),
+    )
     if sliced is not None:
         if refs is not None:
             names = [*refs.names(), *sliced.names()]
-            engine.check_mutable(
+            operands.check_mutable(
                 dict(names), [x for _, x in names], lambda path: f"{what}: {path[0].key}"
             )
         f, xs = _over_slices(f, sliced), sliced.values
@@ -157,7 +156,7 @@ def scan_of(
     return (refs.whole(final), *rest)
 
 
-def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: CarriedRefs) -> Any:
+def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: carried_refs.CarriedRefs) -> Any:
     """A step that is given the slices of Refs, as one that is not."""
 
     @wraps(f)
@@ -171,12 +170,12 @@ def _scan_as_python(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
-    is_python = steps and (engine.branches_as_python() or how.until is None)
-    run = scan_as_python if is_python else traced_scan
+    is_python = steps and (trace.branches_as_python() or how.until is None)
+    run = as_python.scan_as_python if is_python else traced_scan
     return run(what, f, init, xs, steps, how)
 
 
-@engine.python_form(_scan_as_python)
+@trace.python_form(_scan_as_python)
 def indexed_scan(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
@@ -188,27 +187,31 @@ def traced_scan(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """The same as one loop, traced."""
-    carry, carry_tree = flatten_values(init, f"{what}: {how.init}")
-    slices, xs_tree = flatten_values(xs, f"{what}: xs")
+    carry, carry_tree = flatten.flatten_values(init, f"{what}: {how.init}")
+    slices, xs_tree = flatten.flatten_values(xs, f"{what}: xs")
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
-    plan = engine.traced_once(
+    plan = trace.traced_once(
         (what, carry_tree, xs_tree, given, x_avals, steps, how.reverse, how.unroll, how.progress),
         [f] if how.until is None else [f, how.until],
         lambda: _plan(step, given, x_avals, steps),
     )
     carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
-    stacks = [zeros_of(a) for a in plan.ys]
-    stop = [] if how.until is None else [zeros_of(PREDICATE), zeros_of(INDEX)]
+    stacks = [transforms.zeros_of(a) for a in plan.ys]
+    stop = (
+        []
+        if how.until is None
+        else [transforms.zeros_of(predicate.PREDICATE), transforms.zeros_of(INDEX)]
+    )
     if plan.loop is not None:
         finals = plan.loop.run([*carry, *slices, *stacks, *stop])
-        carry, _, stacks, stop = split_list(finals, [len(carry), len(slices), len(stacks)])
-    final = [strong(x) for x in carry]
+        carry, _, stacks, stop = util.split_list(finals, [len(carry), len(slices), len(stacks)])
+    final = [common.strong(x) for x in carry]
     return (
-        tree_unflatten(carry_tree, final),
-        tree_unflatten(plan.ys_tree, stacks),
-        *map(as_result, stop[1:]),
+        pytree.tree_unflatten(carry_tree, final),
+        pytree.tree_unflatten(plan.ys_tree, stacks),
+        *map(flatten.as_result, stop[1:]),
     )
 
 
@@ -216,13 +219,13 @@ def traced_scan(
 class _Plan:
     """A traced scan: the types of its carry and of its stacked outputs, and the loop, if there are steps."""
 
-    carry: Sequence[Aval]
-    ys: Sequence[Aval]
+    carry: Sequence[ir.Aval]
+    ys: Sequence[ir.Aval]
     ys_tree: Any
     loop: Loop | None
 
 
-def _plan(step: _Step, given: Sequence[Aval], x_avals: Sequence[Aval], steps: int) -> _Plan:
+def _plan(step: _Step, given: Sequence[ir.Aval], x_avals: Sequence[ir.Aval], steps: int) -> _Plan:
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
     num_outs = len(staged.jaxpr.outvars) - step.has_end
     ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
@@ -245,16 +248,16 @@ def _until_stopped(body: Jaxpr) -> Jaxpr:
 def _state_names(step: _Step) -> list[str]:
     """What the states of the loop are called: those of the carry, the inputs and the outputs."""
     trees = (("carry", step.carry_tree), ("xs", step.xs_tree), ("ys", step.ys_tree))
-    names = [f"{name}{path}" for name, tree in trees for path in leaf_paths(tree)]
+    names = [f"{name}{path}" for name, tree in trees for path in pytree.leaf_paths(tree)]
     return [*names, *["ended", "steps taken"] * step.has_end]
 
 
 def _as_for_body(
     step: _Step,
-    staged: Staged,
-    carry: Sequence[Aval],
-    xs: Sequence[Aval],
-    ys: Sequence[Aval],
+    staged: trace.Staged,
+    carry: Sequence[ir.Aval],
+    xs: Sequence[ir.Aval],
+    ys: Sequence[ir.Aval],
     has_end: bool,
 ) -> TracedBody:
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
@@ -268,15 +271,15 @@ def _as_for_body(
     consts = [x for x, r in zip(staged.captured, is_ref, strict=True) if not r]
     refs = [x for x, r in zip(staged.captured, is_ref, strict=True) if r]
     num_carry, num_xs = len(carry), len(xs)
-    handed = enumerate(handed_through(staged.jaxpr)[:num_carry], 1 + len(staged.captured))
+    handed = enumerate(common.handed_through(staged.jaxpr)[:num_carry], 1 + len(staged.captured))
     same = [k == n for n, k in handed]
 
     def run(i: Value, *args: Value) -> list[Value]:
         const_it, ref_it = iter(args[: len(consts)]), iter(args[len(consts) :])
         captured = [next(ref_it) if r else next(const_it) for r in is_ref]
         rest = args[len(is_ref) :]
-        carried, inputs, outputs, end = split_list(rest, [num_carry, num_xs, len(ys)])
-        outs = extend.eval_jaxpr(
+        carried, inputs, outputs, end = util.split_list(rest, [num_carry, num_xs, len(ys)])
+        outs = transforms.eval_jaxpr(
             staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]]
         )
         for ref, x, is_same in zip(carried, outs[:num_carry], same, strict=True):
@@ -293,10 +296,10 @@ def _as_for_body(
     avals = [
         *[x.aval for x in consts],
         *[x.aval for x in refs],
-        *map(AbstractRef, [*carry, *xs, *ys, *[PREDICATE, INDEX] * has_end]),
+        *map(AbstractRef, [*carry, *xs, *ys, *[predicate.PREDICATE, INDEX] * has_end]),
     ]
-    body = extend.stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
-    return TracedBody(body, consts, refs, step.f, Called(step.what))
+    body = trace.stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
+    return TracedBody(body, consts, refs, step.f, record.Called(step.what))
 
 
 @dataclass(slots=True)
@@ -318,69 +321,69 @@ class _Step:
     def __call__(self, i: Value, *leaves: Value) -> list[Any]:
         num_carry = self.carry_tree.num_leaves
         carry, x = (
-            tree_unflatten(self.carry_tree, leaves[:num_carry]),
-            tree_unflatten(self.xs_tree, leaves[num_carry:]),
+            pytree.tree_unflatten(self.carry_tree, leaves[:num_carry]),
+            pytree.tree_unflatten(self.xs_tree, leaves[num_carry:]),
         )
         mark(self.how.progress)
         out = self.f(i, carry, x)
         check_pair(self.what, self.f, out)
         out_carry, ys = out
-        carry_leaves, tree = flatten_values(out_carry, f"{self.what}: the carry returned")
-        check_values(f"{self.what}: the carry returned", out_carry, carry_leaves)
+        carry_leaves, tree = flatten.flatten_values(out_carry, f"{self.what}: the carry returned")
+        common.check_values(f"{self.what}: the carry returned", out_carry, carry_leaves)
         if tree != self.carry_tree:
             given = leaves[:num_carry]
             raise changed_structure(self.what, self.f, self.carry_tree, given, out_carry)
-        y_leaves, self.ys_tree = flatten_values(ys, f"{self.what}: y")
-        check_values(f"{self.what}: y", ys, y_leaves)
+        y_leaves, self.ys_tree = flatten.flatten_values(ys, f"{self.what}: y")
+        common.check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
         until = self.how.until
         end = [] if until is None else [has_ended(self.what, until, out_carry)]
         return [*kept, *y_leaves, *end]
 
 
-def _weak_as(x: Value, aval: Aval) -> Value:
+def _weak_as(x: Value, aval: ir.Aval) -> Value:
     """A weak number in the type of the carry that it replaces, if it yields to that type."""
     if not x.aval.weak_type or x.shape != aval.shape:
         return x
     dtype, _ = join((Typed(x.dtype, True), Typed(aval.dtype, aval.weak_type)))
-    return convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
+    return prims.convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
 
 
 def _trace(
-    step: _Step, given: Sequence[Aval], x_avals: Sequence[Aval]
-) -> tuple[Staged, list[Aval], Any]:
+    step: _Step, given: Sequence[ir.Aval], x_avals: Sequence[ir.Aval]
+) -> tuple[trace.Staged, list[ir.Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
     avals = list(given)
-    name = body_name(step.f)
+    name = common.body_name(step.f)
     while True:
-        staged = extend.stage(step, [INDEX, *avals, *x_avals], name, step.f)
+        staged = trace.stage(step, [INDEX, *avals, *x_avals], name, step.f)
         outs = staged.jaxpr.out_avals[: len(avals)]
         if all(a.strong() is out.strong() for a, out in zip(avals, outs, strict=True)):
             return staged, avals, step.ys_tree
         grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
         if all(a is g for a, g in zip(avals, grown, strict=True)):
-            made = made_in(staged.jaxpr)
+            made = common.made_in(staged.jaxpr)
             tree, init = step.carry_tree, step.how.init
             raise changed_types(step.what, step.f, tree, avals, outs, made, init)
         avals = grown
 
 
-def _joined(given: Aval, out: Aval) -> Aval:
+def _joined(given: ir.Aval, out: ir.Aval) -> ir.Aval:
     """The type of a weak carry after a step; any other stays."""
     if not given.weak_type or given.shape != out.shape or given.strong() is out.strong():
         return given
     dtype, weak = join((Typed(given.dtype, True), Typed(out.dtype, out.weak_type)))
-    return ShapedArray(given.shape, dtype, weak)
+    return ir.ShapedArray(given.shape, dtype, weak)
 
 
-def _as_type(x: Value, aval: Aval) -> Value:
-    return x if x.aval.strong() is aval.strong() else convert(x, aval.dtype)
+def _as_type(x: Value, aval: ir.Aval) -> Value:
+    return x if x.aval.strong() is aval.strong() else prims.convert(x, aval.dtype)
 
 
 def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
-    sizes = leading_axes("scan", xs, slices)
+    sizes = lengths.leading_axes("scan", xs, slices)
     if length is not None:
         sizes["length"] = check_steps("scan: length", length)
     if not sizes:
         raise ValueError("scan: without xs, length must say how many steps there are")
-    return common_length("scan", sizes)
+    return lengths.common_length("scan", sizes)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, tree_unflatten
-from fiveloop.core.engine import as_result, flatten_values
-from fiveloop.core.extend import as_value, concatenate, reshape, zeros_of
+from fiveloop.core import Value, array, prims, pytree, transforms
+from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
 from fiveloop.loops.common import check_values, strong
 from fiveloop.loops.how import How
@@ -26,8 +25,8 @@ def scan_as_python(
     ys_tree: Any = None
     with shown(how.progress, steps) as step_done:
         for i in counters(steps, how.reverse):
-            x = tree_unflatten(xs_tree, [x[i] for x in slices])
-            out = f(i, tree_unflatten(carry_tree, [as_result(c) for c in carry]), x)
+            x = pytree.tree_unflatten(xs_tree, [x[i] for x in slices])
+            out = f(i, pytree.tree_unflatten(carry_tree, [as_result(c) for c in carry]), x)
             check_pair(what, f, out)
             carry = next_carry(what, "carry", f, carry, carry_tree, out[0])
             ys, ys_tree = flatten_values(out[1], f"{what}: y")
@@ -37,14 +36,14 @@ def scan_as_python(
             if how.until is not None and has_ended(what, how.until, out[0]):
                 break
     taken = len(rows)
-    rows += [[zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
+    rows += [[transforms.zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
     stacked = [
         _stack(column[::-1] if how.reverse else column) for column in zip(*rows, strict=True)
     ]
     final = [strong(x) for x in carry]
-    count = [] if how.until is None else [as_result(as_value(np.int32(taken)))]
-    return tree_unflatten(carry_tree, final), tree_unflatten(ys_tree, stacked), *count
+    count = [] if how.until is None else [as_result(array.as_value(np.int32(taken)))]
+    return pytree.tree_unflatten(carry_tree, final), pytree.tree_unflatten(ys_tree, stacked), *count
 
 
 def _stack(ys: Sequence[Value]) -> Value:
-    return concatenate([reshape(strong(y), (1, *y.shape)) for y in ys], 0)
+    return prims.concatenate([prims.reshape(strong(y), (1, *y.shape)) for y in ys], 0)

@@ -8,24 +8,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core import (
-    TreeDef,
-    Value,
-    leaf_paths,
-    tree_map,
-    tree_unflatten,
-    vmap,
-)
-from fiveloop.core.engine import Typed, boundary, ceil, flatten_values, join
-from fiveloop.core.extend import Concrete, as_value, call_user, check_callable, concatenate, convert
-from fiveloop.loops.carried_refs import carried_refs
+from fiveloop.core import TreeDef, Value, array, prims, promotion, pytree, trace
+from fiveloop.core.api import batching, flatten
+from fiveloop.loops import carried_refs, common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.common import as_count, strong
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
-from fiveloop.loops.scan.api import scan_of
-from fiveloop.loops.scan.lengths import common_length, leading_axes
+from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.while_loop.api import Written, while_of
 from fiveloop.state import Ref
 
@@ -35,7 +25,7 @@ Y = TypeVar("Y")
 _BODY = ("fori_loop: the body", "(i, val)")
 
 
-@boundary
+@trace.boundary
 def fori_loop(
     lower: Any,
     upper: Any,
@@ -57,56 +47,56 @@ def fori_loop(
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
     """
-    check_callable("fori_loop: body_fun", body_fun)
+    flatten.check_callable("fori_loop: body_fun", body_fun)
     low, high = _bound("lower", lower), _bound("upper", upper)
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
-    if isinstance(low, Concrete) and isinstance(high, Concrete):
+    if isinstance(low, array.Concrete) and isinstance(high, array.Concrete):
         dtype = counter.dtype
         first = dtype.type(int(low))
         steps = check_steps("fori_loop: the number of steps", max(0, int(high) - int(low)))
 
         @wraps(body_fun)
         def step(k: Value, val: T, _: None) -> tuple[T, None]:
-            i = convert(k, dtype)
-            return call_user(*_BODY, body_fun, i + first if first else i, val), None
+            i = prims.convert(k, dtype)
+            return flatten.call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
         how = How(unroll=turn, progress=bar, init="init_val")
-        out: T = scan_of("fori_loop", step, init_val, None, steps, how)[0]
+        out: T = api.scan_of("fori_loop", step, init_val, None, steps, how)[0]
         return out
     check_unroll("fori_loop", unroll, 1)
-    low, high = (convert(x, counter.dtype, counter.weak_type) for x in (low, high))
+    low, high = (prims.convert(x, counter.dtype, counter.weak_type) for x in (low, high))
     if counter.dtype.kind in "iu":
         return _while_bounds(low, high, body_fun, init_val, bar)
 
     @wraps(body_fun)
     def counting_from_low(k: Value, val: T) -> T:
-        return call_user(*_BODY, body_fun, low + convert(k, counter.dtype), val)  # type: ignore[no-any-return]  # checked by the step
+        return flatten.call_user(*_BODY, body_fun, low + prims.convert(k, counter.dtype), val)  # type: ignore[no-any-return]  # checked by the step
 
     # Counted in integers: a float that is large stays what it is when one is added.
-    count = convert(ceil(high - low), np.int64)
-    return _while_bounds(convert(0, np.int64), count, counting_from_low, init_val, bar)
+    count = prims.convert(prims.ceil(high - low), np.int64)
+    return _while_bounds(prims.convert(0, np.int64), count, counting_from_low, init_val, bar)
 
 
 def _bound(name: str, given: Any) -> Value:
     """A bound, which is a number; one that is known is an integer."""
-    value = as_value(given, f"fori_loop: {name}")
+    value = array.as_value(given, f"fori_loop: {name}")
     if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iufV":
         raise TypeError(f"fori_loop: {name} must be an integer or a float scalar, got {value.aval}")
-    if not isinstance(value, Concrete) or value.dtype.kind in "iu":
+    if not isinstance(value, array.Concrete) or value.dtype.kind in "iu":
         return value
     if not float(value).is_integer():
         raise ValueError(
             f"fori_loop: {name} must be a whole number where it is known, got {float(value)}; round it"
         )
-    return as_value(int(float(value)))
+    return array.as_value(int(float(value)))
 
 
-def _counter_type(low: Value, high: Value) -> Typed:
+def _counter_type(low: Value, high: Value) -> promotion.Typed:
     """The type that the bounds have together; numbers that it does not hold are refused."""
-    types = (Typed(low.dtype, low.weak_type), Typed(high.dtype, high.weak_type))
-    counter = join(types)
+    types = (promotion.Typed(low.dtype, low.weak_type), promotion.Typed(high.dtype, high.weak_type))
+    counter = promotion.join(types)
     if any(t.dtype.kind not in "iu" for t in types):
         return counter
     if counter.dtype.kind not in "iu":
@@ -116,7 +106,7 @@ def _counter_type(low: Value, high: Value) -> Typed:
         )
     info = np.iinfo(counter.dtype)
     for name, bound in (("lower", low), ("upper", high)):
-        if isinstance(bound, Concrete) and not info.min <= int(bound) <= info.max:
+        if isinstance(bound, array.Concrete) and not info.min <= int(bound) <= info.max:
             raise OverflowError(
                 f"fori_loop: {name} must fit {counter.dtype.name}, the dtype of the other bound, got {int(bound)}; "
                 f"give the other as np.int64"
@@ -135,9 +125,9 @@ def _while_bounds(
 
     @wraps(body_fun)
     def body(i: Value, val: T) -> T:
-        return call_user(*_BODY, body_fun, i, val)  # type: ignore[no-any-return]  # checked by the step
+        return flatten.call_user(*_BODY, body_fun, i, val)  # type: ignore[no-any-return]  # checked by the step
 
-    refs = carried_refs("fori_loop: the carry", init_val)
+    refs = carried_refs.carried_refs("fori_loop: the carry", init_val)
     if refs is None:
         return _counting(low, high, body, init_val, bar)
     given = refs.step(body, 1)
@@ -154,9 +144,9 @@ def _counting(
     low: Value, high: Value, body: Callable[[Value, T], T], init_val: T, bar: Progress | None
 ) -> T:
     """The same, of a value without Refs."""
-    flatten_values(init_val, "fori_loop: init_val")
+    flatten.flatten_values(init_val, "fori_loop: init_val")
     # For the bar alone, which counts in int32.
-    steps = convert(high - low, np.int32)
+    steps = prims.convert(high - low, np.int32)
 
     def more(carry: tuple[Any, T]) -> Any:
         return carry[0] < high
@@ -172,7 +162,7 @@ def _counting(
     written = Written("fori_loop", _counted_names, ADVICE)
     out: tuple[Any, T] = while_of(more, step, (low, init_val), None, written)
     # As the loop whose bounds are known gives them.
-    final: T = tree_map(strong, out[1])
+    final: T = pytree.tree_map(common.strong, out[1])
     return final
 
 
@@ -181,10 +171,13 @@ ADVICE = "give bounds that are Python numbers"
 
 def _counted_names(tree: TreeDef) -> list[str]:
     """What is carried: a counter, and what the user carries."""
-    return ["counter", *[f"carry{path.removeprefix('[1]')}" for path in leaf_paths(tree)[1:]]]
+    return [
+        "counter",
+        *[f"carry{path.removeprefix('[1]')}" for path in pytree.leaf_paths(tree)[1:]],
+    ]
 
 
-@boundary
+@trace.boundary
 def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: Shown = False) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
@@ -197,16 +190,16 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     >>> map(lambda x: x * x, fnp.arange(3.0))
     Array([0., 1., 4.], dtype=float32)
     """
-    check_callable("map: f", f)
-    leaves, tree = flatten_values(xs, "map: xs")
+    flatten.check_callable("map: f", f)
+    leaves, tree = flatten.flatten_values(xs, "map: xs")
     if not leaves:
         raise ValueError(f"map: xs must hold at least one array, got {tree}")
     how = How(progress=as_progress("map", progress))
-    steps = common_length("map", leading_axes("map", xs, leaves))
+    steps = lengths.common_length("map", lengths.leading_axes("map", xs, leaves))
     if batch_size is None:
-        out: Y = scan_of("map", _mapped(f, f), (), xs, steps, how)[1]
+        out: Y = api.scan_of("map", _mapped(f, f), (), xs, steps, how)[1]
         return out
-    size = as_count("map: batch_size", batch_size, least=0)
+    size = common.as_count("map: batch_size", batch_size, least=0)
     return _in_batches(f, leaves, tree, size or max(steps, 1), how)
 
 
@@ -215,7 +208,7 @@ def _mapped(f: Callable[[Any], Any], run: Callable[[Any], Any]) -> Callable[...,
 
     @wraps(f)
     def step(i: Value, carry: Any, x: Any) -> Any:
-        return (), call_user("map: the function", "(x)", run, x)
+        return (), flatten.call_user("map: the function", "(x)", run, x)
 
     return step
 
@@ -233,22 +226,22 @@ def _in_batches(
 
     @wraps(f)
     def one(x: X) -> Y:
-        out: Y = call_user("map: the function", "(x)", f, x)
+        out: Y = flatten.call_user("map: the function", "(x)", f, x)
         return out
 
-    whole = tree_unflatten(
+    whole = pytree.tree_unflatten(
         tree,
         [
             _part(x, slice(batches * batch_size)).reshape(batches, batch_size, *x.shape[1:])
             for x in leaves
         ],
     )
-    done = scan_of("map", _mapped(f, vmap(one)), (), whole, batches, how)[1]
-    out: Y = tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
+    done = api.scan_of("map", _mapped(f, batching.vmap(one)), (), whole, batches, how)[1]
+    out: Y = pytree.tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:
         return out
-    last = vmap(one)(
-        tree_unflatten(tree, [_part(x, slice(batches * batch_size, None)) for x in leaves])
+    last = batching.vmap(one)(
+        pytree.tree_unflatten(tree, [_part(x, slice(batches * batch_size, None)) for x in leaves])
     )
-    whole_out: Y = tree_map(lambda a, b: concatenate([a, b], 0), out, last)
+    whole_out: Y = pytree.tree_map(lambda a, b: prims.concatenate([a, b], 0), out, last)
     return whole_out

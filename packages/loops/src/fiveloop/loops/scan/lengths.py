@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fiveloop.core import Value, keystr, tree_flatten_with_path
+from fiveloop.core import Value, pytree
 from fiveloop.loops.for_loop.trace import check_steps
 
 
 def leading_axes(what: str, xs: Any, leaves: Sequence[Value]) -> dict[str, int]:
     """The length of the first axis of each leaf, by its name; one without axes is refused."""
     sizes: dict[str, int] = {}
-    for x, (path, _) in zip(leaves, tree_flatten_with_path(xs)[0], strict=True):
+    for x, (path, _) in zip(leaves, pytree.tree_flatten_with_path(xs)[0], strict=True):
         if not x.ndim:
             raise ValueError(
-                f"{what}: xs{keystr(path)} has no axis to {what} over, its type is {x.aval}"
+                f"{what}: xs{pytree.keystr(path)} has no axis to {what} over, its type is {x.aval}"
             )
-        sizes[f"xs{keystr(path)}"] = x.shape[0]
+        sizes[f"xs{pytree.keystr(path)}"] = x.shape[0]
     return sizes
 
 

@@ -7,22 +7,11 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, TreeDef, Value, engine, extend, leaf_paths, tree_unflatten
-from fiveloop.core.engine import (
-    Staged,
-    as_result,
-    boundary,
-    current_source,
-    flatten_values,
-    function_source,
-)
-from fiveloop.core.extend import Aval, ClosedCallParams, bind, check_callable, eval_jaxpr, stage
-from fiveloop.loops import common
-from fiveloop.loops.carried_refs import carried_refs
+from fiveloop.core import Jaxpr, TreeDef, Value, ir, pytree, trace, transforms
+from fiveloop.core.api import flatten
+from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.loops import carried_refs, common, names, options
 from fiveloop.loops.carry import changed_structure
-from fiveloop.loops.common import Closures, as_type, body_name, check_values, condition, keeps_type
-from fiveloop.loops.names import closure_names, name_inputs
-from fiveloop.loops.options import current_planning
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.record import EMPTY, Called, Decision, Record
@@ -44,22 +33,22 @@ class Written:
     held: Callable[[], object] | None = None
 
     def record(
-        self, funs: Sequence[object], tree: TreeDef, closures: Closures, body: Jaxpr
+        self, funs: Sequence[object], tree: TreeDef, closures: common.Closures, body: Jaxpr
     ) -> Record:
         """The record of the loop, if it is asked for; the inputs of the body get names."""
-        if not current_planning().tell:
+        if not options.current_planning().tell:
             return EMPTY
         holding = [self.held, *funs] if self.held is not None else funs
-        first, last = (closure_names(holding, xs) for xs in (closures.consts, closures.refs))
-        told = Decision(STEP, "", False, f"{UNKNOWN}; {self.advice}", current_source())
-        name_inputs(body.invars, [*first, *self.carry(tree), *last])
+        first, last = (names.closure_names(holding, xs) for xs in (closures.consts, closures.refs))
+        told = Decision(STEP, "", False, f"{UNKNOWN}; {self.advice}", trace.current_source())
+        names.name_inputs(body.invars, [*first, *self.carry(tree), *last])
         return Record(Called(self.call), tells=True, decisions=(told,))
 
 
 UNKNOWN = "only `promote` needs no number of steps"
 AS_WHILE = Written(
     "while_loop",
-    lambda tree: [f"val{path}" for path in leaf_paths(tree)],
+    lambda tree: [f"val{path}" for path in pytree.leaf_paths(tree)],
     "`scan(until=)` has one and may end early",
 )
 
@@ -75,12 +64,12 @@ def _while_as_python(
     written: Written = AS_WHILE,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
-    if engine.branches_as_python():
+    if trace.branches_as_python():
         return while_as_python(cond_fun, body_fun, init_val, bar)
     return traced_while(cond_fun, body_fun, init_val, bar, written)
 
 
-@boundary
+@trace.boundary
 def while_loop(
     cond_fun: Callable[[T], Any],
     body_fun: Callable[[T], T],
@@ -104,10 +93,10 @@ def while_loop(
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)
     """
-    check_callable("while_loop: cond_fun", cond_fun)
-    check_callable("while_loop: body_fun", body_fun)
+    flatten.check_callable("while_loop: cond_fun", cond_fun)
+    flatten.check_callable("while_loop: body_fun", body_fun)
     bar = as_progress("while_loop", progress)
-    refs = carried_refs("while_loop: val", init_val)
+    refs = carried_refs.carried_refs("while_loop: val", init_val)
     if refs is None:
         return while_of(cond_fun, body_fun, init_val, bar)
     given = refs.step(body_fun, 0)
@@ -120,7 +109,7 @@ def while_loop(
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
-@engine.python_form(_while_as_python)
+@trace.python_form(_while_as_python)
 def while_of(
     cond_fun: Callable[[T], Any],
     body_fun: Callable[[T], T],
@@ -140,22 +129,25 @@ def traced_while(
     written: Written = AS_WHILE,
 ) -> T:
     """The same as one loop, traced."""
-    init, tree = flatten_values(init_val, "while_loop: init_val")
+    init, tree = flatten.flatten_values(init_val, "while_loop: init_val")
     given = tuple([x.aval for x in init])
-    plan = engine.traced_once(
+    plan = trace.traced_once(
         (written.call, tree, given, bar),
         [cond_fun, body_fun],
         lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given),
     )
-    carry = [as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
+    carry = [common.as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     acts = any(not effect.droppable for effect in plan.cond.effects)
     bind_loop = _bind_with_pred if acts else _bind
     record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
     outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
     first = len(plan.closures.consts)
     handed = enumerate(common.handed_through(plan.body), first)
-    outs = [as_result(x) if k == n else y for x, y, (n, k) in zip(carry, outs, handed, strict=True)]
-    return tree_unflatten(tree, outs)  # type: ignore[no-any-return]
+    outs = [
+        flatten.as_result(x) if k == n else y
+        for x, y, (n, k) in zip(carry, outs, handed, strict=True)
+    ]
+    return pytree.tree_unflatten(tree, outs)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +156,11 @@ class _Plan:
 
     cond: Jaxpr
     body: Jaxpr
-    closures: Closures
-    avals: Sequence[Aval]
+    closures: common.Closures
+    avals: Sequence[ir.Aval]
 
 
-def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]) -> _Plan:
+def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[ir.Aval]) -> _Plan:
     body, avals = body_fun.trace(given)
     closures = common.share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
     cond_jaxpr, body_jaxpr = closures.jaxprs
@@ -176,14 +168,16 @@ def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[Aval]
 
 
 def _bind(
-    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
+    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: Sequence[Value], record: Record
 ) -> list[Value]:
-    params = WhileParams(cond, body, len(closures.consts), current_planning().promote, record)
-    return bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
+    params = WhileParams(
+        cond, body, len(closures.consts), options.current_planning().promote, record
+    )
+    return trace.bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 
 def _bind_with_pred(
-    cond: Jaxpr, body: Jaxpr, closures: Closures, carry: Sequence[Value], record: Record
+    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: Sequence[Value], record: Record
 ) -> list[Value]:
     """The same for a condition that writes or calls Python: it is called before the loop and after each step.
 
@@ -192,8 +186,8 @@ def _bind_with_pred(
     rotated : [*consts, pred, *carry, *refs] -> [pred, *carry]
     """
     first, last = len(closures.consts), len(closures.consts) + len(carry)
-    (pred,) = bind(
-        extend.closed_call_p,
+    (pred,) = trace.bind(
+        closed_call_p,
         *closures.consts,
         *carry,
         *closures.refs,
@@ -202,13 +196,13 @@ def _bind_with_pred(
 
     def step(*args: Value) -> list[Value]:
         consts, given, refs = args[:first], args[first + 1 : last + 1], args[last + 1 :]
-        outs = eval_jaxpr(body, [*consts, *given, *refs])
-        return [*eval_jaxpr(cond, [*consts, *outs, *refs]), *outs]
+        outs = transforms.eval_jaxpr(body, [*consts, *given, *refs])
+        return [*transforms.eval_jaxpr(cond, [*consts, *outs, *refs]), *outs]
 
     avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
     hints = [*body.hints[:first], "going on", *body.hints[first:]]
-    rotated = extend.stage_closed(step, avals, body.name, hints)
-    holds = extend.stage_closed(lambda *args: [args[first]], avals, cond.name)
+    rotated = trace.stage_closed(step, avals, body.name, hints)
+    holds = trace.stage_closed(lambda *args: [args[first]], avals, cond.name)
     return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
 
 
@@ -220,10 +214,10 @@ class _Body:
         self.tree = tree
         self.bar = bar
 
-    def trace(self, avals: Sequence[Aval]) -> tuple[Staged, list[Aval]]:
+    def trace(self, avals: Sequence[ir.Aval]) -> tuple[trace.Staged, list[ir.Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
         while True:
-            staged = stage(self._run, avals, body_name(self.fun), self.fun)
+            staged = trace.stage(self._run, avals, common.body_name(self.fun), self.fun)
             outs = staged.jaxpr.out_avals
             grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
             if None in grown:
@@ -234,41 +228,47 @@ class _Body:
 
     def _run(self, *leaves: Value) -> list[Value]:
         mark(self.bar)
-        val = tree_unflatten(self.tree, leaves)
-        out = extend.call_user("while_loop: body_fun", "(val)", self.fun, val)
-        where = f"while_loop: the result of {function_source(self.fun)}, at val"
-        outs, tree = flatten_values(out, where)
-        check_values(where, out, outs)
+        val = pytree.tree_unflatten(self.tree, leaves)
+        out = flatten.call_user("while_loop: body_fun", "(val)", self.fun, val)
+        where = f"while_loop: the result of {ir.function_source(self.fun)}, at val"
+        outs, tree = flatten.flatten_values(out, where)
+        common.check_values(where, out, outs)
         if tree != self.tree:
             raise changed_structure("while_loop", self.fun, self.tree, leaves, out, "val")
         return outs
 
     def _mismatch(
-        self, given: Sequence[Aval], outs: Sequence[Aval], made: Sequence[str]
+        self, given: Sequence[ir.Aval], outs: Sequence[ir.Aval], made: Sequence[str]
     ) -> TypeError:
-        paths = leaf_paths(self.tree)
+        paths = pytree.leaf_paths(self.tree)
         wrong = [
             f"val{path} goes in as {a} and comes out as {b}{where}"
             for path, a, b, where in zip(paths, given, outs, made, strict=True)
-            if not keeps_type(a, b)
+            if not common.keeps_type(a, b)
         ]
         return TypeError(
-            f"while_loop: the body must keep the types of the value, but in `{function_source(self.fun)}` "
+            f"while_loop: the body must keep the types of the value, but in `{ir.function_source(self.fun)}` "
             f"{'; '.join(wrong)}; make init_val of the type that the body returns, or convert in the body with "
             f"astype"
         )
 
 
-def _grown(given: Aval, out: Aval) -> Aval | None:
+def _grown(given: ir.Aval, out: ir.Aval) -> ir.Aval | None:
     """The type of a leaf after a step: that which it has, or a weak one's join with what the body gives; or None."""
-    if not keeps_type(given, out):
+    if not common.keeps_type(given, out):
         return None
     found = common.joined(given, out)
     return given if found is None or found.strong() is given.strong() else found
 
 
-def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[Aval]) -> Staged:
+def _trace_condition(
+    fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[ir.Aval]
+) -> trace.Staged:
     def run(*leaves: Value) -> list[Value]:
-        return [condition("while_loop: cond_fun", "(val)", fun, tree_unflatten(tree, leaves))]
+        return [
+            common.condition(
+                "while_loop: cond_fun", "(val)", fun, pytree.tree_unflatten(tree, leaves)
+            )
+        ]
 
-    return stage(run, avals, engine.function_name(fun), fun)
+    return trace.stage(run, avals, flatten.function_name(fun), fun)

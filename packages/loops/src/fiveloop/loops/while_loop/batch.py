@@ -5,40 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, engine, extend
-from fiveloop.core.engine import Mask, axes_in_front, batch_flat, fixpoint, in_front, reduce_or
-from fiveloop.core.extend import batch_jaxpr, bind, bitwise_and, move_batch, select, stage_closed
+from fiveloop.core import Jaxpr, Value, prims, trace, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
-from fiveloop.state import AbstractRef
-from fiveloop.state.engine import insert_for_lanes
-from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
+from fiveloop.state import AbstractRef, predicate
+from fiveloop.state.checks.insert import insert_for_lanes
 
 
 def while_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
 ) -> tuple[list[Value], list[int | None]]:
     """Loop for as long as the condition holds, or as it holds in some lane."""
-    axes = axes_in_front(operands, dims)
+    axes = transforms.axes_in_front(operands, dims)
     batched = _batched_in_body(size, p, tuple(d is not None for d in dims), axes)
-    cond, (lanes_differ,) = batch_jaxpr(p.cond, size, batched, axes=axes)
+    cond, (lanes_differ,) = transforms.batch_jaxpr(p.cond, size, batched, axes=axes)
     if lanes_differ:
         return _until_all_are_done(size, operands, dims, p)
     carry = parts(p, batched)[1]
     # body : [*consts, *carry, *refs], batched in axis 0 -> [*carry]
-    body, _ = batch_jaxpr(p.body, size, batched, carry, axes=axes)
+    body, _ = transforms.batch_jaxpr(p.body, size, batched, carry, axes=axes)
     moved = _moved(size, operands, dims, batched)
-    outs = bind(while_p, *moved, params=replace(p, cond=cond, body=body))
+    outs = trace.bind(while_p, *moved, params=replace(p, cond=cond, body=body))
     return outs, [0 if b else None for b in carry]
 
 
-def _batched_in_body(size: int, p: WhileParams, batched: Mask, axes: tuple[int, ...]) -> Mask:
+def _batched_in_body(
+    size: int, p: WhileParams, batched: util.Mask, axes: tuple[int, ...]
+) -> util.Mask:
     """Which operands are batched in some step; only carried values become so."""
     consts, carry, refs = parts(p, batched)
 
-    def step(mask: Mask) -> Mask:
-        return batch_jaxpr(p.body, size, (*consts, *mask, *refs), axes=axes)[1]
+    def step(mask: util.Mask) -> util.Mask:
+        return transforms.batch_jaxpr(p.body, size, (*consts, *mask, *refs), axes=axes)[1]
 
-    return (*consts, *fixpoint(step, carry, "the batched values of a while"), *refs)
+    return (*consts, *util.fixpoint(step, carry, "the batched values of a while"), *refs)
 
 
 def _until_all_are_done(
@@ -53,24 +52,26 @@ def _until_all_are_done(
     step = p.body.remember(("masked step", p), lambda: _masked_step(p))
     dims_known = tuple(d is not None for d in dims)
     consts, carry, refs = parts(p, dims_known)
-    axes = (0, *axes_in_front(operands, dims))
+    axes = (0, *transforms.axes_in_front(operands, dims))
 
-    def grow(mask: Mask) -> Mask:
-        return batch_jaxpr(step, size, (True, *consts, *mask, *refs), axes=axes)[1][1:]
+    def grow(mask: util.Mask) -> util.Mask:
+        return transforms.batch_jaxpr(step, size, (True, *consts, *mask, *refs), axes=axes)[1][1:]
 
-    carry = list(fixpoint(grow, carry, "the batched values of a while"))
+    carry = list(util.fixpoint(grow, carry, "the batched values of a while"))
     batched = (True, *consts, *carry, *refs)
-    stepped, _ = batch_jaxpr(step, size, batched, (True, *carry), axes=axes)
+    stepped, _ = transforms.batch_jaxpr(step, size, batched, (True, *carry), axes=axes)
     going, *binders = stepped.invars
-    first, rest = engine.split_list(binders, [p.num_consts])
+    first, rest = util.split_list(binders, [p.num_consts])
     body = stepped.replace(invars=[*first, going, *rest])
-    cond = stage_closed(
-        lambda *args: [reduce_or(args[p.num_consts])], [v.aval for v in body.invars], p.cond.name
+    cond = trace.stage_closed(
+        lambda *args: [prims.reduce_or(args[p.num_consts])],
+        [v.aval for v in body.invars],
+        p.cond.name,
     )
     pred = _first_pred(size, operands, dims, p)
     moved = _moved(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
-    outs = bind(while_p, *args, params=replace(p, cond=cond, body=body))
+    outs = trace.bind(while_p, *args, params=replace(p, cond=cond, body=body))
     return outs[1:], [0 if b else None for b in carry]
 
 
@@ -78,28 +79,32 @@ def _masked_step(p: WhileParams) -> Jaxpr:
     """A step of one lane, and whether it goes on after that, if it went on until now."""
     avals = p.body.in_avals
     refs = tuple(isinstance(a, AbstractRef) for a in avals)
-    guard = Guard(refs, (False,) * len(refs))
+    guard = predicate.Guard(refs, (False,) * len(refs))
     same = [v is out for v, out in zip(parts(p, p.body.invars)[1], p.body.outvars, strict=True)]
 
     def run(going: Value, *args: Value) -> list[Value]:
         consts, carry, refs = parts(p, args)
-        found = eval_predicated(going, p.body, args, guard)
+        found = predicate.eval_predicated(going, p.body, args, guard)
         after = [
-            old if s else select(going, new, old)
+            old if s else prims.select(going, new, old)
             for new, old, s in zip(found, carry, same, strict=True)
         ]
-        (holds,) = eval_predicated(going, p.cond, [*consts, *after, *refs], guard)
-        return [bitwise_and(going, holds), *after]
+        (holds,) = predicate.eval_predicated(going, p.cond, [*consts, *after, *refs], guard)
+        return [prims.bitwise_and(going, holds), *after]
 
-    return stage_closed(run, [PREDICATE, *avals], p.body.name, ["going on", *p.body.hints])
+    return trace.stage_closed(
+        run, [predicate.PREDICATE, *avals], p.body.name, ["going on", *p.body.hints]
+    )
 
 
 def _first_pred(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
 ) -> Value:
     """Which lanes make a first step."""
-    (pred,), (dim,) = batch_flat(lambda *xs: extend.eval_jaxpr(p.cond, xs), size, operands, dims)
-    return move_batch(pred, size, dim)
+    (pred,), (dim,) = transforms.batch_flat(
+        lambda *xs: transforms.eval_jaxpr(p.cond, xs), size, operands, dims
+    )
+    return transforms.move_batch(pred, size, dim)
 
 
 def _moved(
@@ -107,6 +112,6 @@ def _moved(
 ) -> list[Value]:
     """The operands with the batch in front, also those that only a step makes different."""
     return [
-        move_batch(x, size, None) if b and d is None else x
-        for x, d, b in zip(in_front(size, operands, dims), dims, batched, strict=True)
+        transforms.move_batch(x, size, None) if b and d is None else x
+        for x, d, b in zip(transforms.in_front(size, operands, dims), dims, batched, strict=True)
     ]

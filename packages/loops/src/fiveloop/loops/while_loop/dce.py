@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr
-from fiveloop.core.engine import Mask, fixpoint, must_stay, select_by
-from fiveloop.core.extend import Eqn, dce, new_eqn
+from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 
 
-def while_dce(used: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+def while_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
     """The operands still used, and the smaller loop; None if nothing is left of it."""
     p: WhileParams = eqn.params
-    if not any(used) and not must_stay(eqn):
+    if not any(used) and not ir.must_stay(eqn):
         return [False] * len(eqn.invars), None
 
-    def step(mask: Mask) -> Mask:
+    def step(mask: util.Mask) -> util.Mask:
         """What the next step, the condition and the results need of what is carried."""
         needed = [_needs(p.cond, (True,)), _needs(p.body, mask)]
         return tuple(any(masks) for masks in zip(*[parts(p, n)[1] for n in needed], strict=True))
 
-    carry = fixpoint(step, used, "the carried values that a while needs")
+    carry = util.fixpoint(step, used, "the carried values that a while needs")
     needed = zip(_needs(p.cond, (True,)), _needs(p.body, carry), strict=True)
     consts, _, refs = parts(p, [a or b for a, b in needed])
     kept = [*consts, *carry, *refs]
     params = replace(
         p,
-        cond=dce(p.cond, (True,), keep_ins=kept)[0],
-        body=dce(p.body, carry, keep_ins=kept)[0],
+        cond=transforms.dce(p.cond, (True,), keep_ins=kept)[0],
+        body=transforms.dce(p.body, carry, keep_ins=kept)[0],
         num_consts=sum(consts),
         record=p.record.keeping(kept),
     )
-    outvars = select_by(carry, eqn.outvars)
-    return kept, new_eqn(eqn.primitive, select_by(kept, eqn.invars), params, outvars, eqn.source)
+    outvars = util.select_by(carry, eqn.outvars)
+    return kept, rules.new_eqn(
+        eqn.primitive, util.select_by(kept, eqn.invars), params, outvars, eqn.source
+    )
 
 
-def _needs(jaxpr: Jaxpr, used: Sequence[bool]) -> Mask:
-    return dce(jaxpr, used, keep_ins=False)[1]
+def _needs(jaxpr: Jaxpr, used: Sequence[bool]) -> util.Mask:
+    return transforms.dce(jaxpr, used, keep_ins=False)[1]

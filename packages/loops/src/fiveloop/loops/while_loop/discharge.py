@@ -6,27 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Scalar, Value, extend
-from fiveloop.core.engine import add
-from fiveloop.core.extend import ShapedArray, bind, bitwise_and, eval_jaxpr, mutated_positions
+from fiveloop.core import Jaxpr, Value, array, ir, prims, trace, transforms
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
-from fiveloop.state.extend import Cell, DischargeContext, discharge_jaxpr
+from fiveloop.state import discharge
 
-COUNTER = ShapedArray((), np.int32)
+COUNTER = ir.ShapedArray((), np.int32)
 _LARGEST = 2**30 - 1
 
 
 def while_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: WhileParams
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: WhileParams
 ) -> list[Value]:
     """Loop over contents.
 
     p.cond, p.body : [*consts, *carry, *refs]
     cond, body     : [*consts, *contents read, *carry, *contents changed, counter, *refs left]
     """
-    which = [isinstance(x, Cell) for x in operands]
-    changed = [k for k in sorted(mutated_positions(p.body.effects)) if which[k]]
+    which = [isinstance(x, discharge.Cell) for x in operands]
+    changed = [k for k in sorted(ir.mutated_positions(p.body.effects)) if which[k]]
     read = [k for k, w in enumerate(which) if w and k not in changed]
     left = [k for k in range(p.first_ref, len(which)) if not which[k]]
     before = [*range(p.num_consts), *read, *range(p.num_consts, p.first_ref), *changed]
@@ -39,10 +37,10 @@ def while_discharge(
         p.record,
     )
     args = [*[values[k] for k in before], _number(0), *[values[k] for k in left]]
-    outs = bind(while_p, *args, params=params)
+    outs = trace.bind(while_p, *args, params=params)
     final = dict(zip(changed, outs[p.num_carry : -1], strict=True))
     for k, x in enumerate(operands):
-        if isinstance(x, Cell) and k in final:
+        if isinstance(x, discharge.Cell) and k in final:
             ctx.assign(x, final[k])
     return outs[: p.num_carry]
 
@@ -50,7 +48,9 @@ def while_discharge(
 def _discharged_cond(
     p: WhileParams, which: Sequence[bool], before: Sequence[int], left: Sequence[int]
 ) -> Jaxpr:
-    cond = with_inputs(discharge_jaxpr(p.cond, which, (False,) * len(which)), [COUNTER], 0)
+    cond = with_inputs(
+        discharge.discharge_jaxpr(p.cond, which, (False,) * len(which)), [COUNTER], 0
+    )
     counter, *binders = cond.invars
     return cond.replace(
         invars=[*[binders[k] for k in before], counter, *[binders[k] for k in left]]
@@ -71,19 +71,21 @@ def _discharged_body(
     """
     counted = p.body.remember("counted", lambda: with_inputs(p.body, [COUNTER], 0))
     results = [k in changed for k in range(len(which))]
-    discharged = discharge_jaxpr(counted, (False, *which), (False, *results), counter=0)
+    discharged = discharge.discharge_jaxpr(counted, (False, *which), (False, *results), counter=0)
     avals = discharged.in_avals[1:]
     place = {k: j for j, k in enumerate([*before, -1, *left])}
 
     def run(*args: Value) -> list[Value]:
         counter = args[len(before)]
-        outs = eval_jaxpr(discharged, [counter, *[args[place[k]] for k in range(len(avals))]])
+        outs = transforms.eval_jaxpr(
+            discharged, [counter, *[args[place[k]] for k in range(len(avals))]]
+        )
         # However many steps there are, it never becomes negative.
-        return [*outs, bitwise_and(add(counter, _number(1)), _number(_LARGEST))]
+        return [*outs, prims.bitwise_and(prims.add(counter, _number(1)), _number(_LARGEST))]
 
     binders = [*[avals[k] for k in before], COUNTER, *[avals[k] for k in left]]
-    return extend.stage_closed(run, binders, p.body.name)
+    return trace.stage_closed(run, binders, p.body.name)
 
 
-def _number(n: int) -> Scalar:
-    return Scalar(np.asarray(n, np.int32))
+def _number(n: int) -> array.Scalar:
+    return array.Scalar(np.asarray(n, np.int32))

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.extend import as_value, bind, eval_jaxpr, stage_closed
+from fiveloop.core import Jaxpr, Value, array, trace, transforms
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
-from fiveloop.state.extend import PREDICATE, Handling
+from fiveloop.state import handlers, predicate
 
 
 def while_handler(
-    handling: Handling, ref: Value, operands: Sequence[Value], p: WhileParams
+    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: WhileParams
 ) -> list[Value]:
     """Loop with the Ref in front of the others; a condition with the effect is asked at the end of each step."""
     if handling.concerns(p.cond):
-        holds = eval_jaxpr(handling.thread(p.cond), [ref, *operands])
+        holds = transforms.eval_jaxpr(handling.thread(p.cond), [ref, *operands])
         operands = [*operands[: p.num_consts], *holds, *operands[p.num_consts :]]
         return while_handler(handling, ref, operands, _asking_last(p))[1:]
     if handling.counts_steps:
@@ -27,28 +26,28 @@ def while_handler(
     return _looped(handling, ref, operands, p, counts=False)
 
 
-_NONE_MADE = as_value(np.int32(0))
+_NONE_MADE = array.as_value(np.int32(0))
 
 
 def _looped(
-    handling: Handling, ref: Value, operands: Sequence[Value], p: WhileParams, counts: bool
+    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: WhileParams, counts: bool
 ) -> list[Value]:
     first = p.first_ref
     body = _in_place(handling.thread(p.body), first)
     if counts:
         body = body.remember(("in steps", handling, p), lambda: _in_steps(handling, p, body))
     params = replace(p, cond=_in_place(handling.thread(p.cond), first), body=body)
-    return bind(while_p, *operands[:first], ref, *operands[first:], params=params)
+    return trace.bind(while_p, *operands[:first], ref, *operands[first:], params=params)
 
 
-def _in_steps(handling: Handling, p: WhileParams, body: Jaxpr) -> Jaxpr:
+def _in_steps(handling: handlers.Handling, p: WhileParams, body: Jaxpr) -> Jaxpr:
     """The body, to which the effect may do something of its own in each step; its first carried value counts them."""
 
     def run(*args: Value) -> list[Value]:
-        step = lambda: eval_jaxpr(body, args)
+        step = lambda: transforms.eval_jaxpr(body, args)
         return handling.effect.in_step(args[p.first_ref], args[p.num_consts], step)
 
-    return stage_closed(run, body.in_avals, body.name)
+    return trace.stage_closed(run, body.in_avals, body.name)
 
 
 def _counting(p: WhileParams) -> WhileParams:
@@ -65,13 +64,16 @@ def _make_counting(p: WhileParams) -> WhileParams:
     binders = [*avals[:num], _NONE_MADE.aval, *avals[num:]]
 
     def holds(*args: Value) -> list[Value]:
-        return eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])
+        return transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])
 
     def step(*args: Value) -> list[Value]:
-        return [args[num] + np.int32(1), *eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])]
+        return [
+            args[num] + np.int32(1),
+            *transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]]),
+        ]
 
-    cond = stage_closed(holds, binders, p.cond.name)
-    return replace(p, cond=cond, body=stage_closed(step, binders, p.body.name))
+    cond = trace.stage_closed(holds, binders, p.cond.name)
+    return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name))
 
 
 def _in_place(threaded: Jaxpr, first: int) -> Jaxpr:
@@ -95,9 +97,9 @@ def _make_asking_last(p: WhileParams) -> WhileParams:
 
     def step(*args: Value) -> list[Value]:
         consts, _, refs = parts(p, [*args[:num], *args[num + 1 :]])
-        carry = eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])
-        return [*eval_jaxpr(p.cond, [*consts, *carry, *refs]), *carry]
+        carry = transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])
+        return [*transforms.eval_jaxpr(p.cond, [*consts, *carry, *refs]), *carry]
 
-    binders = [*avals[:num], PREDICATE, *avals[num:]]
-    cond = stage_closed(lambda *args: [args[num]], binders, p.cond.name)
-    return replace(p, cond=cond, body=stage_closed(step, binders, p.body.name))
+    binders = [*avals[:num], predicate.PREDICATE, *avals[num:]]
+    cond = trace.stage_closed(lambda *args: [args[num]], binders, p.cond.name)
+    return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name))

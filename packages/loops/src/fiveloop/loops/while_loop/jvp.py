@@ -6,27 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from fiveloop.core import Jaxpr, Value
-from fiveloop.core.engine import Mask, fixpoint, split_list
-from fiveloop.core.extend import Tangent, bind, dce, instantiate, jvp_jaxpr, nonzero_mask, zero_like
+from fiveloop.core import Jaxpr, Value, rules, trace, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 
 T = TypeVar("T")
 
 
 def while_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: WhileParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: WhileParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """Loop once, over values and tangents; the condition is that of the values."""
-    nonzero = _taken(p, _nonzero_in_body(p, nonzero_mask(tangents)))
+    nonzero = _taken(p, _nonzero_in_body(p, transforms.nonzero_mask(tangents)))
     masks = parts(p, nonzero)
-    dots = [instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
+    dots = [transforms.instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
     counts = [sum(mask) for mask in masks]
     # p.body   : [*consts, *carry, *refs]                                         -> [*carry]
     # body_jvp : [*consts, *carry, *refs, *const_dots, *carry_dots, *ref_dots]    -> [*carry, *carry_dots]
-    body_jvp, _ = jvp_jaxpr(p.body, nonzero, masks[1])
-    cond_jvp, _ = jvp_jaxpr(p.cond, nonzero)
-    const_dots, carry_dots, ref_dots = split_list(dots, counts[:2])
+    body_jvp, _ = transforms.jvp_jaxpr(p.body, nonzero, masks[1])
+    cond_jvp, _ = transforms.jvp_jaxpr(p.cond, nonzero)
+    const_dots, carry_dots, ref_dots = util.split_list(dots, counts[:2])
     operands = _with_dots(p, primals, (const_dots, carry_dots, ref_dots))
     params = replace(
         p,
@@ -35,30 +33,34 @@ def while_jvp(
         num_consts=p.num_consts + counts[0],
         record=p.record.pushed(),
     )
-    outs, rest = split_list(bind(while_p, *operands, params=params), [p.num_carry])
+    outs, rest = util.split_list(trace.bind(while_p, *operands, params=params), [p.num_carry])
     outs_dot = iter(rest)
     return outs, [
-        next(outs_dot) if nz else zero_like(x) for nz, x in zip(masks[1], outs, strict=True)
+        next(outs_dot) if nz else transforms.zero_like(x)
+        for nz, x in zip(masks[1], outs, strict=True)
     ]
 
 
-def _nonzero_in_body(p: WhileParams, nonzero: Mask) -> Mask:
+def _nonzero_in_body(p: WhileParams, nonzero: util.Mask) -> util.Mask:
     """Which operands have a tangent in some step; only carried values gain one."""
     consts, carry, refs = parts(p, nonzero)
 
-    def step(mask: Mask) -> Mask:
-        return jvp_jaxpr(p.body, (*consts, *mask, *refs))[1]
+    def step(mask: util.Mask) -> util.Mask:
+        return transforms.jvp_jaxpr(p.body, (*consts, *mask, *refs))[1]
 
-    return (*consts, *fixpoint(step, carry, "the tangents of a while"), *refs)
+    return (*consts, *util.fixpoint(step, carry, "the tangents of a while"), *refs)
 
 
-def _taken(p: WhileParams, nonzero: Mask) -> Mask:
+def _taken(p: WhileParams, nonzero: util.Mask) -> util.Mask:
     """The tangents without those that no step takes, as of a Ref that is only compared with."""
     carry = parts(p, nonzero)[1]
     num = len(nonzero)
     # jaxpr_jvp : [*ins, *nonzero in_dots]
-    pairs = [jvp_jaxpr(p.body, nonzero, carry)[0], jvp_jaxpr(p.cond, nonzero)[0]]
-    used = [dce(j, (True,) * len(j.outvars), keep_ins=False)[1][num:] for j in pairs]
+    pairs = [
+        transforms.jvp_jaxpr(p.body, nonzero, carry)[0],
+        transforms.jvp_jaxpr(p.cond, nonzero)[0],
+    ]
+    used = [transforms.dce(j, (True,) * len(j.outvars), keep_ins=False)[1][num:] for j in pairs]
     dots = map(any, zip(*used, strict=True))
     carried = range(p.num_consts, p.first_ref)
     return tuple(nz and (next(dots) or k in carried) for k, nz in enumerate(nonzero))
@@ -76,6 +78,6 @@ def _reorder(jaxpr: Jaxpr, p: WhileParams, num_dots: Sequence[int]) -> Jaxpr:
     reordered : [*consts, *const_dots, *carry, *carry_dots, *refs, *ref_dots] -> [*outs]
     """
     num = len(p.body.invars)
-    const_dots, carry_dots, ref_dots = split_list(jaxpr.invars[num:], num_dots[:2])
+    const_dots, carry_dots, ref_dots = util.split_list(jaxpr.invars[num:], num_dots[:2])
     binders = _with_dots(p, jaxpr.invars[:num], (const_dots, carry_dots, ref_dots))
     return jaxpr.replace(invars=binders)

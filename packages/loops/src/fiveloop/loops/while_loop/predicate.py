@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value
-from fiveloop.core.extend import bind, bitwise_and, stage_closed
+from fiveloop.core import Value, prims, trace
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
-from fiveloop.state.extend import PREDICATE, Guard, eval_predicated
+from fiveloop.state import predicate
 
 
 def while_predicate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: WhileParams
+    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: WhileParams
 ) -> list[Value]:
     """Loop with the condition as a constant; also without Refs, or a loop run in vain might never end.
 
@@ -22,10 +21,10 @@ def while_predicate(
     """
 
     def holds(pred: Value, *args: Value) -> list[Value]:
-        return [bitwise_and(pred, *eval_predicated(pred, p.cond, args, guard))]
+        return [prims.bitwise_and(pred, *predicate.eval_predicated(pred, p.cond, args, guard))]
 
-    cond = stage_closed(holds, [PREDICATE, *p.cond.in_avals], p.cond.name)
-    body = with_inputs(p.body, [PREDICATE], 0)
+    cond = trace.stage_closed(holds, [predicate.PREDICATE, *p.cond.in_avals], p.cond.name)
+    body = with_inputs(p.body, [predicate.PREDICATE], 0)
     body.invars[0].hint = "branch taken"
     params = replace(p, cond=cond, body=body, num_consts=p.num_consts + 1)
-    return bind(while_p, pred, *operands, params=params)
+    return trace.bind(while_p, pred, *operands, params=params)
