@@ -16,7 +16,7 @@ from fiveloop import random as random
 from fiveloop import remat as remat
 from fiveloop import state as state
 from fiveloop.core import *
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 from fiveloop.loops import *
 from fiveloop.remat import *
 from fiveloop.state import *

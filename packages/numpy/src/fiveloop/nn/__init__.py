@@ -25,6 +25,6 @@ from .normalisation import rms_norm as rms_norm
 from .normalisation import one_hot as one_hot
 from .activations import swish as swish
 
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 
 _show_public_names(globals(), "initializers")

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fiveloop.core import ArrayLike, Value
-from fiveloop.core.extend import bind1
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.check import bad_value
-from fiveloop.core.primitives.convert import operand, promote
+from fiveloop.core import ArrayLike, Value, prims, trace
 from fiveloop.nn.composite import AxesParams, composite
-from fiveloop.numpy.elementwise import logaddexp
-from fiveloop.numpy.manipulation import split
+from fiveloop.numpy import elementwise, manipulation
 
 
 def relu(x: ArrayLike) -> Value:
@@ -21,14 +15,14 @@ def relu(x: ArrayLike) -> Value:
     >>> nn.relu(np.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float64)
     """
-    return bind1(relu_p, operand("relu", "x", x), params=AxesParams(()))
+    return trace.bind1(relu_p, prims.operand("relu", "x", x), params=AxesParams(()))
 
 
 def _relu_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
-    return ew.select(ew.greater(out, 0), t, 0)
+    return prims.select(prims.greater(out, 0), t, 0)
 
 
-relu_p = composite("relu", lambda x, axes: ew.maximum(x, 0), _relu_derivative)
+relu_p = composite("relu", lambda x, axes: prims.maximum(x, 0), _relu_derivative)
 
 
 def relu6(x: ArrayLike) -> Value:
@@ -37,7 +31,7 @@ def relu6(x: ArrayLike) -> Value:
     >>> nn.relu6(np.array([-1.0, 7.0]))
     Array([0., 6.], dtype=float64)
     """
-    return ew.minimum(relu(x), 6)
+    return prims.minimum(relu(x), 6)
 
 
 def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Value:
@@ -46,8 +40,8 @@ def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Value:
     >>> nn.leaky_relu(np.array([-1.0, 2.0]), 0.5)
     Array([-0.5,  2. ], dtype=float64)
     """
-    (value,) = promote("leaky_relu", x, inexact=True)
-    return ew.select(ew.greater(value, 0), value, ew.mul(value, negative_slope))
+    (value,) = prims.promote("leaky_relu", x, inexact=True)
+    return prims.select(prims.greater(value, 0), value, prims.mul(value, negative_slope))
 
 
 def elu(x: ArrayLike, alpha: float = 1.0) -> Value:
@@ -56,10 +50,12 @@ def elu(x: ArrayLike, alpha: float = 1.0) -> Value:
     >>> nn.elu(np.array([0.0, 2.0]))
     Array([0., 2.], dtype=float64)
     """
-    (value,) = promote("elu", x, inexact=True)
-    positive = ew.greater(value, 0)
+    (value,) = prims.promote("elu", x, inexact=True)
+    positive = prims.greater(value, 0)
     # The exponential of a large positive number must not overflow in the branch that is not taken.
-    return ew.select(positive, value, ew.mul(ew.expm1(ew.select(positive, 0, value)), alpha))
+    return prims.select(
+        positive, value, prims.mul(prims.expm1(prims.select(positive, 0, value)), alpha)
+    )
 
 
 def selu(x: ArrayLike) -> Value:
@@ -68,7 +64,7 @@ def selu(x: ArrayLike) -> Value:
     >>> nn.selu(np.array([0.0, 1.0]))
     Array([0.        , 1.05070099], dtype=float64)
     """
-    return ew.mul(elu(x, 1.6732632423543772), 1.0507009873554805)
+    return prims.mul(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Value:
@@ -77,13 +73,14 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Value:
     >>> nn.gelu(np.array([0.0, 1.0]), approximate=False)
     Array([0.        , 0.84134475], dtype=float64)
     """
-    (value,) = promote("gelu", x, inexact=True)
+    (value,) = prims.promote("gelu", x, inexact=True)
     if approximate:
-        inner = ew.mul(
-            ew.add(value, ew.mul(sp.integer_pow(value, 3), 0.044715)), math.sqrt(2 / math.pi)
+        inner = prims.mul(
+            prims.add(value, prims.mul(prims.integer_pow(value, 3), 0.044715)),
+            math.sqrt(2 / math.pi),
         )
-        return ew.mul(ew.mul(value, 0.5), ew.add(sp.tanh(inner), 1))
-    return ew.mul(ew.mul(value, 0.5), sp.erfc(ew.mul(value, -math.sqrt(0.5))))
+        return prims.mul(prims.mul(value, 0.5), prims.add(prims.tanh(inner), 1))
+    return prims.mul(prims.mul(value, 0.5), prims.erfc(prims.mul(value, -math.sqrt(0.5))))
 
 
 def sigmoid(x: ArrayLike) -> Value:
@@ -92,7 +89,7 @@ def sigmoid(x: ArrayLike) -> Value:
     >>> nn.sigmoid(0.0)
     Array(0.5, dtype=float32, weak_type=True)
     """
-    return sp.logistic(x)
+    return prims.logistic(x)
 
 
 def silu(x: ArrayLike) -> Value:
@@ -101,8 +98,8 @@ def silu(x: ArrayLike) -> Value:
     >>> nn.silu(np.array([0.0, 1.0]))
     Array([0.        , 0.73105858], dtype=float64)
     """
-    (value,) = promote("silu", x, inexact=True)
-    return ew.mul(value, sp.logistic(value))
+    (value,) = prims.promote("silu", x, inexact=True)
+    return prims.mul(value, prims.logistic(value))
 
 
 swish = silu
@@ -114,7 +111,7 @@ def softplus(x: ArrayLike) -> Value:
     >>> nn.softplus(np.array([0.0, 1000.0]))
     Array([6.93147181e-01, 1.00000000e+03], dtype=float64)
     """
-    return logaddexp(x, 0)
+    return elementwise.logaddexp(x, 0)
 
 
 def log_sigmoid(x: ArrayLike) -> Value:
@@ -123,8 +120,8 @@ def log_sigmoid(x: ArrayLike) -> Value:
     >>> nn.log_sigmoid(np.array([-1000.0]))
     Array([-1000.], dtype=float64)
     """
-    (value,) = promote("log_sigmoid", x, inexact=True)
-    return ew.neg(softplus(ew.neg(value)))
+    (value,) = prims.promote("log_sigmoid", x, inexact=True)
+    return prims.neg(softplus(prims.neg(value)))
 
 
 def soft_sign(x: ArrayLike) -> Value:
@@ -133,8 +130,8 @@ def soft_sign(x: ArrayLike) -> Value:
     >>> nn.soft_sign(np.array([-1.0, 3.0]))
     Array([-0.5 ,  0.75], dtype=float64)
     """
-    (value,) = promote("soft_sign", x, inexact=True)
-    return ew.div(value, ew.add(ew.abs(value), 1))
+    (value,) = prims.promote("soft_sign", x, inexact=True)
+    return prims.div(value, prims.add(prims.abs(value), 1))
 
 
 def hard_tanh(x: ArrayLike) -> Value:
@@ -143,7 +140,7 @@ def hard_tanh(x: ArrayLike) -> Value:
     >>> nn.hard_tanh(np.array([-2.0, 0.5]))
     Array([-1. ,  0.5], dtype=float64)
     """
-    return ew.maximum(ew.minimum(x, 1), -1)
+    return prims.maximum(prims.minimum(x, 1), -1)
 
 
 def mish(x: ArrayLike) -> Value:
@@ -152,8 +149,8 @@ def mish(x: ArrayLike) -> Value:
     >>> nn.mish(np.array([0.0, 1.0]))
     Array([0.        , 0.86509839], dtype=float64)
     """
-    (value,) = promote("mish", x, inexact=True)
-    return ew.mul(value, sp.tanh(softplus(value)))
+    (value,) = prims.promote("mish", x, inexact=True)
+    return prims.mul(value, prims.tanh(softplus(value)))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Value:
@@ -162,8 +159,8 @@ def glu(x: ArrayLike, axis: int = -1) -> Value:
     >>> nn.glu(np.array([2.0, 0.0]))
     Array([1.], dtype=float64)
     """
-    (value,) = promote("glu", x, inexact=True)
+    (value,) = prims.promote("glu", x, inexact=True)
     if value.shape[axis] % 2:
-        bad_value(f"glu: expected an even size along axis {axis}, got {value.aval}")
-    first, second = split(value, 2, axis)
-    return ew.mul(first, sp.logistic(second))
+        prims.bad_value(f"glu: expected an even size along axis {axis}, got {value.aval}")
+    first, second = manipulation.split(value, 2, axis)
+    return prims.mul(first, prims.logistic(second))

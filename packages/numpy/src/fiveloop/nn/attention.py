@@ -6,11 +6,7 @@ import math
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_value
-from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core import ArrayLike, Value, prims
 from fiveloop.nn.normalisation import softmax
 from fiveloop.numpy.einsum import einsum
 
@@ -37,21 +33,21 @@ def dot_product_attention(
     >>> nn.dot_product_attention(x, x, x, is_causal=True).shape
     (1, 2, 1, 4)
     """
-    q, k, v = promote("dot_product_attention", query, key, value, inexact=True)
+    q, k, v = prims.promote("dot_product_attention", query, key, value, inexact=True)
     groups = _check_shapes(q, k, v)
     lead, (time, heads, width) = q.shape[:-3], q.shape[-3:]
     split_q = q.reshape((*lead, time, heads // groups, groups, width))
     scores = einsum("...tkgd,...skd->...kgts", split_q, k)
     span = k.shape[-3]
-    scores = ew.mul(scores, width**-0.5 if scale is None else scale).reshape(
+    scores = prims.mul(scores, width**-0.5 if scale is None else scale).reshape(
         (*lead, heads, time, span)
     )
     if bias is not None:
-        scores = ew.add(scores, bias)
+        scores = prims.add(scores, bias)
     seen = _seen(mask, is_causal, time, span)
     weights = softmax(scores) if seen is None else _masked_softmax(scores, seen)
     weights = weights.reshape((*lead, heads // groups, groups, time, span))
-    out = einsum("...kgts,...skd->...tkgd", convert(weights, v.dtype), v)
+    out = einsum("...kgts,...skd->...tkgd", prims.convert(weights, v.dtype), v)
     return out.reshape((*lead, time, heads, v.shape[-1]))
 
 
@@ -64,13 +60,13 @@ def _check_shapes(q: Value, k: Value, v: Value) -> int:
         or k.shape[:-1] != v.shape[:-1]
         or q.shape[-1] != k.shape[-1]
     ):
-        bad_value(
+        prims.bad_value(
             "dot_product_attention: expected query [..., time, heads, width] and key and value "
             f"[..., span, heads_kv, width], got {q.aval}, {k.aval} and {v.aval}"
         )
     heads, heads_kv = q.shape[-2], k.shape[-2]
     if heads_kv == 0 or heads % heads_kv:
-        bad_value(
+        prims.bad_value(
             f"dot_product_attention: expected the number of key heads to divide that of query heads, "
             f"got {heads_kv} and {heads}"
         )
@@ -78,14 +74,14 @@ def _check_shapes(q: Value, k: Value, v: Value) -> int:
 
 
 def _seen(mask: ArrayLike | None, is_causal: bool, time: int, span: int) -> Value | None:
-    seen = None if mask is None else operand("dot_product_attention", "mask", mask)
+    seen = None if mask is None else prims.operand("dot_product_attention", "mask", mask)
     if not is_causal:
         return seen
-    rows, columns = sh.iota(np.int32, (time, span), 0), sh.iota(np.int32, (time, span), 1)
-    causal = ew.greater_equal(rows, columns)
-    return causal if seen is None else ew.bitwise_and(seen, causal)
+    rows, columns = prims.iota(np.int32, (time, span), 0), prims.iota(np.int32, (time, span), 1)
+    causal = prims.greater_equal(rows, columns)
+    return causal if seen is None else prims.bitwise_and(seen, causal)
 
 
 def _masked_softmax(scores: Value, seen: Value) -> Value:
-    weights = softmax(ew.select(seen, scores, -math.inf))
-    return ew.select(seen, weights, 0)
+    weights = softmax(prims.select(seen, scores, -math.inf))
+    return prims.select(seen, weights, 0)

@@ -11,18 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, jaxpr_cost
-from fiveloop.core.extend import (
-    Aval,
-    IRValue,
-    Primitive,
-    Tangent,
-    Zero,
-    bind1,
-    define,
-    pure,
-    stage_closed,
-)
+from fiveloop.core import Jaxpr, Value, ir, rules, trace, transforms
+from fiveloop.core.backend import hlo
 
 OnAxes = Callable[[Value, tuple[int, ...]], Value]
 Derivative = Callable[[Value, Value, tuple[int, ...]], Value]
@@ -35,23 +25,25 @@ class AxesParams:
     axes: tuple[int, ...]
 
 
-def composite(name: str, fun: OnAxes, derivative: Derivative) -> Primitive[AxesParams]:
+def composite(name: str, fun: OnAxes, derivative: Derivative) -> ir.Primitive[AxesParams]:
     """A primitive of one operand with the value `fun(x, axes)` and the tangent `derivative(tangent, result, axes)`."""
-    prim: Primitive[AxesParams] = Primitive(name)
+    prim: ir.Primitive[AxesParams] = ir.Primitive(name)
 
     @lru_cache(maxsize=256)
-    def written_out(aval: Aval, axes: tuple[int, ...]) -> Jaxpr:
-        return stage_closed(lambda x: [fun(x, axes)], [aval], name)
+    def written_out(aval: ir.Aval, axes: tuple[int, ...]) -> Jaxpr:
+        return trace.stage_closed(lambda x: [fun(x, axes)], [aval], name)
 
-    def lower(ctx: Any, operands: Sequence[IRValue], p: AxesParams) -> list[IRValue]:
+    def lower(ctx: Any, operands: Sequence[hlo.IRValue], p: AxesParams) -> list[hlo.IRValue]:
         return list(ctx.inline(written_out(ctx.avals_in[0], p.axes), operands))
 
     def jvp(
-        primals: Sequence[Value], tangents: Sequence[Tangent], p: AxesParams
-    ) -> tuple[list[Value], list[Tangent]]:
-        out = bind1(prim, *primals, params=p)
+        primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: AxesParams
+    ) -> tuple[list[Value], list[rules.Tangent]]:
+        out = trace.bind1(prim, *primals, params=p)
         (t,) = tangents
-        return [out], [Zero(out.aval) if isinstance(t, Zero) else derivative(t, out, p.axes)]
+        return [out], [
+            rules.Zero(out.aval) if isinstance(t, rules.Zero) else derivative(t, out, p.axes)
+        ]
 
     def batch(
         size: int, operands: Sequence[Value], dims: Sequence[int | None], p: AxesParams
@@ -59,14 +51,14 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> Primitive[AxesP
         (x,), (dim,) = operands, dims
         assert dim is not None, "unreachable: the one operand is batched"
         shifted = replace(p, axes=tuple(axis + (axis >= dim) for axis in p.axes))
-        return [bind1(prim, x, params=shifted)], [dim]
+        return [trace.bind1(prim, x, params=shifted)], [dim]
 
-    define(
+    rules.define(
         prim,
-        abstract_eval=pure(lambda avals, p: [avals[0].strong()]),
+        abstract_eval=rules.pure(lambda avals, p: [avals[0].strong()]),
         lower=lower,
         jvp=jvp,
         batch=batch,
-        cost=lambda avals, p: jaxpr_cost(written_out(avals[0], p.axes)),
+        cost=lambda avals, p: transforms.jaxpr_cost(written_out(avals[0], p.axes)),
     )
     return prim

@@ -8,11 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value
-from fiveloop.core.engine import show_public_names as _show_public_names
-from fiveloop.core.ir.dims import size_of
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives.check import bad_value, canonical_axes
+from fiveloop.core import ArrayLike, Value, ir, prims, util
 from fiveloop.numpy import creation
 from fiveloop.random import continuous as rc
 
@@ -32,7 +28,7 @@ __all__ = [
     "variance_scaling",
     "zeros",
 ]
-_show_public_names(globals())
+util.show_public_names(globals())
 
 Initializer: TypeAlias = Callable[..., Value]
 Mode = Literal["fan_in", "fan_out", "fan_avg"]
@@ -80,7 +76,7 @@ def normal(stddev: float = 0.01) -> Initializer:
     """
 
     def init(key: ArrayLike, shape: Any, dtype: Any = np.float32) -> Value:
-        return ew.mul(rc.normal(key, shape, dtype), stddev)
+        return prims.mul(rc.normal(key, shape, dtype), stddev)
 
     return init
 
@@ -106,7 +102,7 @@ def truncated_normal(stddev: float = 0.01, lower: float = -2.0, upper: float = 2
     """
 
     def init(key: ArrayLike, shape: Any, dtype: Any = np.float32) -> Value:
-        return ew.mul(rc.truncated_normal(key, lower, upper, shape, dtype), stddev)
+        return prims.mul(rc.truncated_normal(key, lower, upper, shape, dtype), stddev)
 
     return init
 
@@ -128,7 +124,7 @@ def variance_scaling(
     (64, 32)
     """
     if mode not in ("fan_in", "fan_out", "fan_avg"):
-        bad_value(
+        prims.bad_value(
             f"variance_scaling: expected `mode` to be fan_in, fan_out or fan_avg, got {mode!r}"
         )
 
@@ -144,28 +140,28 @@ def _fans(
     shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Sequence[int]
 ) -> tuple[float, float]:
     if len(shape) < 2:
-        bad_value(f"variance_scaling: expected a shape with at least two axes, got {shape}")
+        prims.bad_value(f"variance_scaling: expected a shape with at least two axes, got {shape}")
     ins, outs, lanes = (
-        canonical_axes("variance_scaling", axes, len(shape))
+        prims.canonical_axes("variance_scaling", axes, len(shape))
         for axes in (in_axis, out_axis, batch_axis)
     )
     rest = [k for k in range(len(shape)) if k not in (*ins, *outs, *lanes)]
-    field = size_of([shape[k] for k in rest])
-    return field * size_of([shape[k] for k in ins]), field * size_of([shape[k] for k in outs])
+    field = ir.size_of([shape[k] for k in rest])
+    return field * ir.size_of([shape[k] for k in ins]), field * ir.size_of([shape[k] for k in outs])
 
 
 def _spread(key: ArrayLike, shape: Any, dtype: Any, stddev: float, distribution: str) -> Value:
     match distribution:
         case "normal":
-            return ew.mul(rc.normal(key, shape, dtype), stddev)
+            return prims.mul(rc.normal(key, shape, dtype), stddev)
         case "uniform":
             bound = math.sqrt(3.0) * stddev
             return rc.uniform(key, shape, dtype, -bound, bound)
         case "truncated_normal":
             drawn = rc.truncated_normal(key, -2.0, 2.0, shape, dtype)
-            return ew.mul(drawn, stddev / _TRUNCATED_SPREAD)
+            return prims.mul(drawn, stddev / _TRUNCATED_SPREAD)
         case _:
-            bad_value(
+            prims.bad_value(
                 "variance_scaling: expected `distribution` to be normal, uniform or truncated_normal, "
                 f"got {distribution!r}"
             )

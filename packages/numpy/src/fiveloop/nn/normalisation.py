@@ -8,16 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, prims, promotion, trace
 from fiveloop.core import operators as op
-from fiveloop.core.extend import bind1
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_type, canonical_axes, canonical_axis
-from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.primitives.index import index_dtype
-from fiveloop.core.promotion import dtype_kind, wide_for_sums
 from fiveloop.nn.composite import AxesParams, composite
 
 Axis = int | Sequence[int] | None
@@ -32,8 +24,8 @@ def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Va
     Array([0.5, 0.5], dtype=float64)
     """
     value, axes = _held("softmax", x, axis, where)
-    out = bind1(softmax_p, value, params=AxesParams(axes))
-    return out if where is None else ew.select(where, out, 0)
+    out = trace.bind1(softmax_p, value, params=AxesParams(axes))
+    return out if where is None else prims.select(where, out, 0)
 
 
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
@@ -43,7 +35,7 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
     Array([-0.69314718, -0.69314718], dtype=float64)
     """
     value, axes = _held("log_softmax", x, axis, where)
-    return bind1(log_softmax_p, value, params=AxesParams(axes))
+    return trace.bind1(log_softmax_p, value, params=AxesParams(axes))
 
 
 def logsumexp(
@@ -56,44 +48,44 @@ def logsumexp(
     """
     value, axes = _held("logsumexp", x, axis, where)
     top = _greatest(value, axes)
-    top = ew.select(
-        ew.is_finite(top), top, 0
+    top = prims.select(
+        prims.is_finite(top), top, 0
     )  # of nothing but -inf, or with an inf, the result is that
-    total = op.sum(ew.exp(ew.sub(value, top)), axes, keepdims=True)
-    out = ew.add(ew.log(total), top)
-    return out if keepdims else bc.squeeze(out, axes)
+    total = op.sum(prims.exp(prims.sub(value, top)), axes, keepdims=True)
+    out = prims.add(prims.log(total), top)
+    return out if keepdims else prims.squeeze(out, axes)
 
 
 def _held(
     fun: str, x: ArrayLike, axis: Axis, where: ArrayLike | None
 ) -> tuple[Value, tuple[int, ...]]:
-    (value,) = promote(fun, x, inexact=True)
-    axes = canonical_axes(fun, axis, value.ndim)
-    return (value if where is None else ew.select(where, value, -math.inf)), axes
+    (value,) = prims.promote(fun, x, inexact=True)
+    axes = prims.canonical_axes(fun, axis, value.ndim)
+    return (value if where is None else prims.select(where, value, -math.inf)), axes
 
 
 def _greatest(x: Value, axes: Sequence[int]) -> Value:
     """What is taken off before exponentials; it has no part in the derivative."""
-    return ew.stop_gradient(op.max(x, axes, keepdims=True))
+    return prims.stop_gradient(op.max(x, axes, keepdims=True))
 
 
 def _softmax(x: Value, axes: tuple[int, ...]) -> Value:
-    powers = ew.exp(ew.sub(x, _greatest(x, axes)))
-    return ew.div(powers, op.sum(powers, axes, keepdims=True))
+    powers = prims.exp(prims.sub(x, _greatest(x, axes)))
+    return prims.div(powers, op.sum(powers, axes, keepdims=True))
 
 
 def _softmax_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
-    share = ew.mul(t, out)
-    return ew.sub(share, ew.mul(out, op.sum(share, axes, keepdims=True)))
+    share = prims.mul(t, out)
+    return prims.sub(share, prims.mul(out, op.sum(share, axes, keepdims=True)))
 
 
 def _log_softmax(x: Value, axes: tuple[int, ...]) -> Value:
-    shifted = ew.sub(x, _greatest(x, axes))
-    return ew.sub(shifted, ew.log(op.sum(ew.exp(shifted), axes, keepdims=True)))
+    shifted = prims.sub(x, _greatest(x, axes))
+    return prims.sub(shifted, prims.log(op.sum(prims.exp(shifted), axes, keepdims=True)))
 
 
 def _log_softmax_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
-    return ew.sub(t, op.sum(ew.mul(ew.exp(out), t), axes, keepdims=True))
+    return prims.sub(t, op.sum(prims.mul(prims.exp(out), t), axes, keepdims=True))
 
 
 softmax_p = composite("softmax", _softmax, _softmax_derivative)
@@ -106,11 +98,13 @@ def standardize(x: ArrayLike, axis: Axis = -1, *, epsilon: float = 1e-5) -> Valu
     >>> nn.standardize(np.array([1.0, 3.0]), epsilon=0.0)
     Array([-1.,  1.], dtype=float64)
     """
-    (value,) = promote("standardize", x, inexact=True)
-    wide = convert(value, wide_for_sums(value.dtype))  # squares may be more than half floats hold
-    apart = ew.sub(wide, op.mean(wide, axis, keepdims=True))
-    spread = op.mean(ew.square(apart), axis, keepdims=True)
-    return convert(ew.mul(apart, ew.rsqrt(ew.add(spread, epsilon))), value.dtype)
+    (value,) = prims.promote("standardize", x, inexact=True)
+    wide = prims.convert(
+        value, promotion.wide_for_sums(value.dtype)
+    )  # squares may be more than half floats hold
+    apart = prims.sub(wide, op.mean(wide, axis, keepdims=True))
+    spread = op.mean(prims.square(apart), axis, keepdims=True)
+    return prims.convert(prims.mul(apart, prims.rsqrt(prims.add(spread, epsilon))), value.dtype)
 
 
 def layer_norm(
@@ -126,8 +120,8 @@ def layer_norm(
     Array([-1.,  3.], dtype=float64)
     """
     out = standardize(x, axis, epsilon=epsilon)
-    out = out if scale is None else ew.mul(out, scale)
-    return out if bias is None else ew.add(out, bias)
+    out = out if scale is None else prims.mul(out, scale)
+    return out if bias is None else prims.add(out, bias)
 
 
 def rms_norm(
@@ -138,11 +132,11 @@ def rms_norm(
     >>> nn.rms_norm(np.array([3.0, 3.0]), epsilon=0.0)
     Array([1., 1.], dtype=float64)
     """
-    (value,) = promote("rms_norm", x, inexact=True)
-    wide = convert(value, wide_for_sums(value.dtype))
-    size = op.mean(ew.square(wide), axis, keepdims=True)
-    out = convert(ew.mul(wide, ew.rsqrt(ew.add(size, epsilon))), value.dtype)
-    return out if scale is None else ew.mul(out, scale)
+    (value,) = prims.promote("rms_norm", x, inexact=True)
+    wide = prims.convert(value, promotion.wide_for_sums(value.dtype))
+    size = op.mean(prims.square(wide), axis, keepdims=True)
+    out = prims.convert(prims.mul(wide, prims.rsqrt(prims.add(size, epsilon))), value.dtype)
+    return out if scale is None else prims.mul(out, scale)
 
 
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = np.float32, axis: int = -1) -> Value:
@@ -152,11 +146,13 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = np.float32, axis: in
     Array([[0., 1.],
            [1., 0.]], dtype=float32)
     """
-    value = operand("one_hot", "x", x)
-    if dtype_kind(value.dtype) not in "iu":
-        bad_type(f"one_hot: expected integers, got {value.aval}")
-    at = canonical_axis("one_hot", axis, value.ndim + 1)
+    value = prims.operand("one_hot", "x", x)
+    if promotion.dtype_kind(value.dtype) not in "iu":
+        prims.bad_type(f"one_hot: expected integers, got {value.aval}")
+    at = prims.canonical_axis("one_hot", axis, value.ndim + 1)
     shape = (*value.shape[:at], num_classes, *value.shape[at:])
-    wide = convert(value, index_dtype(value.dtype))  # a narrow dtype may not hold all classes
-    wide = bc.broadcast_to(bc.expand_dims(wide, at), shape)
-    return convert(ew.equal(wide, sh.iota(wide.dtype, shape, at)), dtype)
+    wide = prims.convert(
+        value, prims.index_dtype(value.dtype)
+    )  # a narrow dtype may not hold all classes
+    wide = prims.broadcast_to(prims.expand_dims(wide, at), shape)
+    return prims.convert(prims.equal(wide, prims.iota(wide.dtype, shape, at)), dtype)

@@ -261,6 +261,6 @@ from .aliases import row_stack as row_stack
 from .aliases import amax as amax
 from .aliases import amin as amin
 
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 
 _show_public_names(globals(), "linalg")

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, complex_order, prims, promotion
 from fiveloop.core import operators as op
-from fiveloop.core.complex_order import maximum as maximum_of
-from fiveloop.core.complex_order import minimum as minimum_of
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.check import bad_type
-from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.promotion import dtype_kind
 
 
 def add(x: ArrayLike, y: ArrayLike) -> Value:
@@ -20,7 +13,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.add(np.array([1, 2]), 3)
     Array([4, 5], dtype=int64)
     """
-    return ew.add(x, y)
+    return prims.add(x, y)
 
 
 def subtract(x: ArrayLike, y: ArrayLike) -> Value:
@@ -29,7 +22,7 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.subtract(np.array([1, 2]), 3)
     Array([-2, -1], dtype=int64)
     """
-    return ew.sub(x, y)
+    return prims.sub(x, y)
 
 
 def multiply(x: ArrayLike, y: ArrayLike) -> Value:
@@ -38,7 +31,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.multiply(np.array([1, 2]), 3)
     Array([3, 6], dtype=int64)
     """
-    return ew.mul(x, y)
+    return prims.mul(x, y)
 
 
 def divide(x: ArrayLike, y: ArrayLike) -> Value:
@@ -105,7 +98,7 @@ def float_power(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.float_power(2, -1)
     Array(0.5, dtype=float32, weak_type=True)
     """
-    return op.power(*promote("float_power", x, y, inexact=True))
+    return op.power(*prims.promote("float_power", x, y, inexact=True))
 
 
 def maximum(x: ArrayLike, y: ArrayLike) -> Value:
@@ -114,7 +107,7 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.maximum(np.array([1, 5]), 3)
     Array([3, 5], dtype=int64)
     """
-    return maximum_of(x, y)
+    return complex_order.maximum(x, y)
 
 
 def minimum(x: ArrayLike, y: ArrayLike) -> Value:
@@ -123,7 +116,7 @@ def minimum(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.minimum(np.array([1, 5]), 3)
     Array([1, 3], dtype=int64)
     """
-    return minimum_of(x, y)
+    return complex_order.minimum(x, y)
 
 
 def fmax(x: ArrayLike, y: ArrayLike) -> Value:
@@ -132,8 +125,10 @@ def fmax(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.fmax(np.array([1.0, np.nan]), 0.5)
     Array([1. , 0.5], dtype=float64)
     """
-    a, b = promote("fmax", x, y)
-    return ew.select(ew.is_nan(a), b, ew.select(ew.is_nan(b), a, maximum_of(a, b)))
+    a, b = prims.promote("fmax", x, y)
+    return prims.select(
+        prims.is_nan(a), b, prims.select(prims.is_nan(b), a, complex_order.maximum(a, b))
+    )
 
 
 def fmin(x: ArrayLike, y: ArrayLike) -> Value:
@@ -142,8 +137,10 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.fmin(np.array([1.0, np.nan]), 0.5)
     Array([0.5, 0.5], dtype=float64)
     """
-    a, b = promote("fmin", x, y)
-    return ew.select(ew.is_nan(a), b, ew.select(ew.is_nan(b), a, minimum_of(a, b)))
+    a, b = prims.promote("fmin", x, y)
+    return prims.select(
+        prims.is_nan(a), b, prims.select(prims.is_nan(b), a, complex_order.minimum(a, b))
+    )
 
 
 def negative(x: ArrayLike) -> Value:
@@ -152,7 +149,7 @@ def negative(x: ArrayLike) -> Value:
     >>> fnp.negative(np.array([1, -2]))
     Array([-1,  2], dtype=int64)
     """
-    return ew.neg(x)
+    return prims.neg(x)
 
 
 def positive(x: ArrayLike) -> Value:
@@ -161,7 +158,7 @@ def positive(x: ArrayLike) -> Value:
     >>> fnp.positive(np.array([1, -2]))
     Array([ 1, -2], dtype=int64)
     """
-    return operand("positive", "x", x)
+    return prims.operand("positive", "x", x)
 
 
 def abs(x: ArrayLike) -> Value:
@@ -170,7 +167,7 @@ def abs(x: ArrayLike) -> Value:
     >>> fnp.abs(np.array([-1, 2]))
     Array([1, 2], dtype=int64)
     """
-    return ew.abs(x)
+    return prims.abs(x)
 
 
 def fabs(x: ArrayLike) -> Value:
@@ -181,10 +178,10 @@ def fabs(x: ArrayLike) -> Value:
     >>> fnp.fabs(np.array([-1, 2]))
     Array([1., 2.], dtype=float32)
     """
-    (value,) = promote("fabs", x, inexact=True)
+    (value,) = prims.promote("fabs", x, inexact=True)
     if value.dtype.kind == "c":
-        bad_type(f"fabs: expected real numbers, got {value.aval}; take `abs`")
-    return ew.abs(value)
+        prims.bad_type(f"fabs: expected real numbers, got {value.aval}; take `abs`")
+    return prims.abs(value)
 
 
 def sign(x: ArrayLike) -> Value:
@@ -193,7 +190,7 @@ def sign(x: ArrayLike) -> Value:
     >>> fnp.sign(np.array([-3, 0, 2]))
     Array([-1,  0,  1], dtype=int64)
     """
-    return ew.sign(x)
+    return prims.sign(x)
 
 
 def copysign(x: ArrayLike, y: ArrayLike) -> Value:
@@ -204,9 +201,9 @@ def copysign(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.copysign(3.0, -0.0)
     Array(-3., dtype=float32, weak_type=True)
     """
-    a, b = promote("copysign", x, y, inexact=True)
-    size = ew.abs(a)
-    return ew.select(signbit(b), ew.neg(size), size)
+    a, b = prims.promote("copysign", x, y, inexact=True)
+    size = prims.abs(a)
+    return prims.select(signbit(b), prims.neg(size), size)
 
 
 def signbit(x: ArrayLike) -> Value:
@@ -215,11 +212,11 @@ def signbit(x: ArrayLike) -> Value:
     >>> fnp.signbit(np.array([-0.0, 1.0]))
     Array([ True, False], dtype=bool)
     """
-    value = operand("signbit", "x", x)
-    if dtype_kind(value.dtype) != "f":
-        return ew.less(value, 0)
+    value = prims.operand("signbit", "x", x)
+    if promotion.dtype_kind(value.dtype) != "f":
+        return prims.less(value, 0)
     bits = np.dtype(f"int{value.dtype.itemsize * 8}")
-    return ew.less(sp.bitcast_convert(value, bits), 0)
+    return prims.less(prims.bitcast_convert(value, bits), 0)
 
 
 def heaviside(x: ArrayLike, y: ArrayLike) -> Value:
@@ -230,6 +227,6 @@ def heaviside(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.heaviside(np.array([-1.0, 0.0, 2.0]), 0.5)
     Array([0. , 0.5, 1. ], dtype=float64)
     """
-    a, b = promote("heaviside", x, y, inexact=True)
-    step = convert(ew.greater(a, 0), a.dtype)
-    return ew.select(ew.is_nan(a), a, ew.select(ew.equal(a, 0), b, step))
+    a, b = prims.promote("heaviside", x, y, inexact=True)
+    step = prims.convert(prims.greater(a, 0), a.dtype)
+    return prims.select(prims.is_nan(a), a, prims.select(prims.equal(a, 0), b, step))

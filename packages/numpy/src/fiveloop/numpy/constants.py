@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
-from fiveloop.core.promotion import Typed, float_limits, is_python_number, join, python_typed
+from fiveloop.core import ArrayLike, Value, promotion
 from fiveloop.numpy.creation import asarray
 
 pi = math.pi
@@ -64,7 +63,7 @@ def finfo(dtype: Any) -> np.finfo[Any]:
     >>> fnp.finfo("bfloat16").eps, fnp.finfo(fnp.float16).max
     (0.0078125, np.float16(65500.0))
     """
-    return float_limits(_typed(dtype).dtype)
+    return promotion.float_limits(_typed(dtype).dtype)
 
 
 def iinfo(int_type: Any) -> np.iinfo[Any]:
@@ -82,7 +81,7 @@ def result_type(*xs: Any) -> np.dtype[Any]:
     >>> fnp.result_type(np.float32, 1.5), fnp.result_type(np.int32, np.float16)
     (dtype('float32'), dtype('float16'))
     """
-    return join(tuple(_typed(x) for x in xs)).dtype
+    return promotion.join(tuple(_typed(x) for x in xs)).dtype
 
 
 def promote_types(x: Any, y: Any) -> np.dtype[Any]:
@@ -91,7 +90,7 @@ def promote_types(x: Any, y: Any) -> np.dtype[Any]:
     >>> fnp.promote_types("int32", "float32")
     dtype('float32')
     """
-    return join((Typed(np.dtype(x)), Typed(np.dtype(y)))).dtype
+    return promotion.join((promotion.Typed(np.dtype(x)), promotion.Typed(np.dtype(y)))).dtype
 
 
 def can_cast(x: Any, to: Any, casting: Any = "safe") -> bool:
@@ -114,9 +113,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return any(np.isdtype(known, k) if isinstance(k, str) else found == np.dtype(k) for k in kinds)
 
 
-def _typed(x: Any) -> Typed:
+def _typed(x: Any) -> promotion.Typed:
     if isinstance(x, Value):
-        return Typed(x.dtype, x.weak_type)
-    if is_python_number(x):
-        return python_typed(x)
-    return Typed(x.dtype if isinstance(x, (np.ndarray, np.generic)) else np.dtype(x))
+        return promotion.Typed(x.dtype, x.weak_type)
+    if promotion.is_python_number(x):
+        return promotion.python_typed(x)
+    return promotion.Typed(x.dtype if isinstance(x, (np.ndarray, np.generic)) else np.dtype(x))

@@ -7,31 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Scalar, Value
-from fiveloop.core.array import device_put
-from fiveloop.core.extend import as_value
-from fiveloop.core.ir.avals import is_inexact
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import (
-    bad_type,
-    bad_value,
-    canonical_dtype,
-    canonical_shape,
-    known_int,
-    refuse_traced,
-)
-from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.promotion import (
-    Typed,
-    host_scalar,
-    is_python_number,
-    join,
-    python_typed,
-    to_inexact,
-)
-from fiveloop.core.trace.tracer import Tracer, is_eager
+from fiveloop.core import ArrayLike, Scalar, Value, ir, prims, promotion, trace
+from fiveloop.core.array import as_value, device_put
 
 Nested = Sequence[Any]
 _NUMBERS = (bool, int, float, complex)
@@ -48,18 +25,22 @@ def asarray(x: ArrayLike | Nested, dtype: Any = None) -> Value:
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    if is_python_number(x):
-        typed = Typed(python_typed(x).dtype if dtype is None else canonical_dtype("asarray", dtype))
-        return _on_device(host_scalar(x, typed, "asarray"))
+    if promotion.is_python_number(x):
+        typed = promotion.Typed(
+            promotion.python_typed(x).dtype
+            if dtype is None
+            else prims.canonical_dtype("asarray", dtype)
+        )
+        return _on_device(promotion.host_scalar(x, typed, "asarray"))
     if isinstance(x, (list, tuple)):
-        value = _from_list(x, None if dtype is None else canonical_dtype("asarray", dtype))
+        value = _from_list(x, None if dtype is None else prims.canonical_dtype("asarray", dtype))
     else:
         value = as_value(x, "asarray: argument `x`")
-    value = operand("asarray", "x", value)
+    value = prims.operand("asarray", "x", value)
     if dtype is not None:
-        value = _cast(value, canonical_dtype("asarray", dtype))
+        value = _cast(value, prims.canonical_dtype("asarray", dtype))
     elif value.weak_type:
-        value = convert(value, value.dtype)
+        value = prims.convert(value, value.dtype)
     return _on_device(value)
 
 
@@ -82,7 +63,7 @@ def copy(x: ArrayLike) -> Value:
 
 
 def _cast(x: Value, dtype: np.dtype[Any]) -> Value:
-    return ew.not_equal(x, 0) if dtype == np.bool_ != x.dtype else convert(x, dtype)
+    return prims.not_equal(x, 0) if dtype == np.bool_ != x.dtype else prims.convert(x, dtype)
 
 
 def _on_device(x: Value) -> Value:
@@ -92,7 +73,7 @@ def _on_device(x: Value) -> Value:
 def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
     leaves = list(_leaves(x))
     if any(isinstance(leaf, Value) for leaf in leaves):
-        return sh.stack([asarray(item, _own_dtype(item, leaves, dtype)) for item in x])
+        return prims.stack([asarray(item, _own_dtype(item, leaves, dtype)) for item in x])
     try:
         host = np.asarray(x)
     except ValueError:
@@ -100,11 +81,11 @@ def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
     if host.dtype == object:
         for leaf in leaves:
             as_value(leaf, "asarray: an element of `x`")
-        bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
+        prims.bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
     if all(type(leaf) in _NUMBERS for leaf in leaves):
         if dtype is not None and host.size and host.dtype.kind in "iu":
             for bound in (host.min(), host.max()):
-                host_scalar(bound, Typed(dtype), "asarray: argument `x`")
+                promotion.host_scalar(bound, promotion.Typed(dtype), "asarray: argument `x`")
         if dtype is None:  # or the cast to it would find fewer digits
             small = _DEFAULTS.get(host.dtype.name, host.dtype)
             fits = host.dtype.kind != "i" or np.array_equal(host.astype(small), host)
@@ -119,20 +100,21 @@ def _own_dtype(
 ) -> np.dtype[Any] | None:
     """The dtype to make an item of a list in: numbers have all their digits where the others are wide floats."""
     if not all(
-        is_python_number(x) or (isinstance(x, Value) and x.weak_type) for x in _leaves(item)
+        promotion.is_python_number(x) or (isinstance(x, Value) and x.weak_type)
+        for x in _leaves(item)
     ):
         return None
     if dtype is not None:
         return dtype
-    joined = join(tuple(_typed(leaf) for leaf in leaves)).dtype
-    return joined if is_inexact(joined) else None
+    joined = promotion.join(tuple(_typed(leaf) for leaf in leaves)).dtype
+    return joined if ir.is_inexact(joined) else None
 
 
-def _typed(leaf: Any) -> Typed:
-    if is_python_number(leaf):
-        return python_typed(leaf)
+def _typed(leaf: Any) -> promotion.Typed:
+    if promotion.is_python_number(leaf):
+        return promotion.python_typed(leaf)
     aval = as_value(leaf, "asarray: an element of `x`").aval
-    return Typed(aval.dtype, aval.weak_type)
+    return promotion.Typed(aval.dtype, aval.weak_type)
 
 
 def _leaves(x: Any) -> Any:
@@ -157,15 +139,15 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None) -> Value:
 
 def _filled(fun: str, shape: Any, fill_value: ArrayLike, dtype: Any) -> Value:
     """What `full` and those like it give; errors name the one that was called."""
-    out = canonical_shape(fun, shape)
-    kind = None if dtype is None else canonical_dtype(fun, dtype)
-    if is_python_number(fill_value):
-        typed = Typed(kind or python_typed(fill_value).dtype)
-        fill_value = host_scalar(fill_value, typed, f"{fun}: argument `fill_value`")
-        if is_eager():
+    out = prims.canonical_shape(fun, shape)
+    kind = None if dtype is None else prims.canonical_dtype(fun, dtype)
+    if promotion.is_python_number(fill_value):
+        typed = promotion.Typed(kind or promotion.python_typed(fill_value).dtype)
+        fill_value = promotion.host_scalar(fill_value, typed, f"{fun}: argument `fill_value`")
+        if trace.is_eager():
             return device_put(np.full(out, fill_value.host))
-    value = operand(fun, "fill_value", fill_value)
-    return bc.broadcast_to(value if kind is None else _cast(value, kind), out)
+    value = prims.operand(fun, "fill_value", fill_value)
+    return prims.broadcast_to(value if kind is None else _cast(value, kind), out)
 
 
 def zeros(shape: Any, dtype: Any = np.float32) -> Value:
@@ -253,15 +235,15 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
         _number("arange", name, x) for name, x in (("start", low), ("stop", high), ("step", step))
     ]
     if bounds[2] == 0:
-        bad_value("arange: expected `step` not to be zero")
+        prims.bad_value("arange: expected `step` not to be zero")
     integers = all(isinstance(x, int) for x in bounds)
-    kind = canonical_dtype(
+    kind = prims.canonical_dtype(
         "arange", dtype if dtype is not None else np.int32 if integers else np.float32
     )
-    if integers and not is_eager() and kind.kind in "iu":
+    if integers and not trace.is_eager() and kind.kind in "iu":
         count = len(range(*[int(x) for x in bounds]))
-        return ew.add(
-            ew.mul(sh.iota(kind, count), _scalar(bounds[2], kind)), _scalar(bounds[0], kind)
+        return prims.add(
+            prims.mul(prims.iota(kind, count), _scalar(bounds[2], kind)), _scalar(bounds[0], kind)
         )
     return device_put(np.arange(*bounds).astype(kind))
 
@@ -269,14 +251,14 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
 def _number(fun: str, name: str, x: Any) -> int | float:
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         return x
-    if isinstance(x, Tracer):
-        refuse_traced(fun, name, x)
+    if isinstance(x, trace.Tracer):
+        prims.refuse_traced(fun, name, x)
     try:
         return operator.index(x)
     except TypeError:
         if isinstance(x, (Value, np.ndarray, np.generic)):
             return float(x)
-        bad_type(f"{fun}: expected `{name}` to be a number, got {x!r}")
+        prims.bad_type(f"{fun}: expected `{name}` to be a number, got {x!r}")
 
 
 def _scalar(x: float, dtype: np.dtype[Any]) -> Scalar:
@@ -297,20 +279,20 @@ def linspace(
     >>> fnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    num = known_int("linspace", "num", num)
+    num = prims.known_int("linspace", "num", num)
     if num < 0:
-        bad_value(f"linspace: expected `num` not to be negative, got {num}")
-    if dtype is not None and is_inexact(canonical_dtype("linspace", dtype)):
+        prims.bad_value(f"linspace: expected `num` not to be negative, got {num}")
+    if dtype is not None and ir.is_inexact(prims.canonical_dtype("linspace", dtype)):
         start, stop = (asarray(x, dtype) if type(x) in _NUMBERS else x for x in (start, stop))
-    low, high = promote("linspace", start, stop, inexact=True)
-    kind = to_inexact(low.dtype)
+    low, high = prims.promote("linspace", start, stop, inexact=True)
+    kind = promotion.to_inexact(low.dtype)
     steps = np.arange(num) / max(num - 1 if endpoint else num, 1)
     shape = np.broadcast_shapes(low.shape, high.shape)
     t = asarray(steps.astype(kind)).reshape((num, *[1] * len(shape)))
-    out = ew.add(ew.mul(ew.sub(1, t), low), ew.mul(t, high))
-    out = bc.broadcast_to(out, (num, *shape))
-    out = bc.move_axis(out, 0, axis)
-    return convert(out, kind if dtype is None else dtype)
+    out = prims.add(prims.mul(prims.sub(1, t), low), prims.mul(t, high))
+    out = prims.broadcast_to(out, (num, *shape))
+    out = prims.move_axis(out, 0, axis)
+    return prims.convert(out, kind if dtype is None else dtype)
 
 
 def logspace(
@@ -327,11 +309,11 @@ def logspace(
     >>> fnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    wanted = None if dtype is None else canonical_dtype("logspace", dtype)
+    wanted = None if dtype is None else prims.canonical_dtype("logspace", dtype)
     kind = wanted if wanted is not None and wanted.kind in "fc" else None
     exponents = linspace(start, stop, num, endpoint, dtype=kind, axis=axis)
-    out = ew.pow(base, exponents)
-    return out if wanted is None else convert(out, wanted)
+    out = prims.pow(base, exponents)
+    return out if wanted is None else prims.convert(out, wanted)
 
 
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Value:
@@ -342,8 +324,8 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Va
            [0., 1.]], dtype=float32)
     """
     shape = (n, n if m is None else m)
-    rows, columns = sh.iota(np.int32, shape, 0), sh.iota(np.int32, shape, 1)
-    return convert(ew.equal(ew.add(rows, k), columns), dtype)
+    rows, columns = prims.iota(np.int32, shape, 0), prims.iota(np.int32, shape, 1)
+    return prims.convert(prims.equal(prims.add(rows, k), columns), dtype)
 
 
 def identity(n: int, dtype: Any = np.float32) -> Value:
@@ -363,8 +345,8 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Va
            [1., 1.]], dtype=float32)
     """
     shape = (n, n if m is None else m)
-    rows, columns = sh.iota(np.int32, shape, 0), sh.iota(np.int32, shape, 1)
-    return convert(ew.greater_equal(ew.add(rows, k), columns), dtype)
+    rows, columns = prims.iota(np.int32, shape, 0), prims.iota(np.int32, shape, 1)
+    return prims.convert(prims.greater_equal(prims.add(rows, k), columns), dtype)
 
 
 def tril(x: ArrayLike, k: int = 0) -> Value:
@@ -376,7 +358,9 @@ def tril(x: ArrayLike, k: int = 0) -> Value:
     """
     value = _matrices("tril", x)
     mask = tri(value.shape[-2], value.shape[-1], k, bool)
-    return ew.select(bc.broadcast_to(mask, value.shape), value, bc.zeros(value.shape, value.dtype))
+    return prims.select(
+        prims.broadcast_to(mask, value.shape), value, prims.zeros(value.shape, value.dtype)
+    )
 
 
 def triu(x: ArrayLike, k: int = 0) -> Value:
@@ -388,13 +372,15 @@ def triu(x: ArrayLike, k: int = 0) -> Value:
     """
     value = _matrices("triu", x)
     mask = tri(value.shape[-2], value.shape[-1], k - 1, bool)
-    return ew.select(bc.broadcast_to(mask, value.shape), bc.zeros(value.shape, value.dtype), value)
+    return prims.select(
+        prims.broadcast_to(mask, value.shape), prims.zeros(value.shape, value.dtype), value
+    )
 
 
 def _matrices(fun: str, x: ArrayLike) -> Value:
-    value = operand(fun, "x", x)
+    value = prims.operand(fun, "x", x)
     if value.ndim < 2:
-        bad_value(f"{fun}: expected an array with at least two axes, got {value.aval}")
+        prims.bad_value(f"{fun}: expected an array with at least two axes, got {value.aval}")
     return value
 
 
@@ -405,14 +391,14 @@ def meshgrid(*xs: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Value
     Array([[3, 3],
            [4, 4]], dtype=int64)
     """
-    values = [operand("meshgrid", f"xs[{k}]", x).reshape(-1) for k, x in enumerate(xs)]
+    values = [prims.operand("meshgrid", f"xs[{k}]", x).reshape(-1) for k, x in enumerate(xs)]
     if indexing not in ("xy", "ij"):
-        bad_value(f"meshgrid: expected `indexing` to be 'xy' or 'ij', got {indexing!r}")
+        prims.bad_value(f"meshgrid: expected `indexing` to be 'xy' or 'ij', got {indexing!r}")
     place = list(range(len(values)))
     if indexing == "xy" and len(values) > 1:
         place[:2] = [1, 0]
     shape = [values[k].shape[0] for k in place]
-    return [bc.broadcast_in_dim(x, shape, [place[k]]) for k, x in enumerate(values)]
+    return [prims.broadcast_in_dim(x, shape, [place[k]]) for k, x in enumerate(values)]
 
 
 def indices(shape: Sequence[int], dtype: Any = np.int32) -> Value:
@@ -422,4 +408,4 @@ def indices(shape: Sequence[int], dtype: Any = np.int32) -> Value:
     Array([[0, 0],
            [1, 1]], dtype=int32)
     """
-    return sh.stack([sh.iota(dtype, shape, k) for k in range(len(shape))])
+    return prims.stack([prims.iota(dtype, shape, k) for k in range(len(shape))])

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, ir, prims
 from fiveloop.core import operators as op
-from fiveloop.core.ir.dims import is_one
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import dot as dt
-from fiveloop.core.primitives.check import bad_type, bad_value
-from fiveloop.core.primitives.convert import promote
 from fiveloop.numpy.linear import diagonal
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -28,10 +23,10 @@ def einsum(subscripts: str, /, *xs: ArrayLike, preferred_element_type: Any = Non
     Array([3, 7], dtype=int64)
     """
     if not isinstance(subscripts, str):
-        bad_type(
+        prims.bad_type(
             f"einsum: expected `subscripts` to be a string such as 'ij,jk->ik', got {subscripts!r}"
         )
-    values = promote("einsum", *xs)
+    values = prims.promote("einsum", *xs)
     labels, out = _parse(subscripts, [x.shape for x in values])
     terms = [
         _single(x, ls, _needed(k, labels, out))
@@ -47,7 +42,7 @@ def einsum(subscripts: str, /, *xs: ArrayLike, preferred_element_type: Any = Non
             term = _pair(*term, *other, later, preferred_element_type)
         terms.append(term)
     ((result, have),) = terms
-    return bc.transpose(result, [have.index(label) for label in out])
+    return prims.transpose(result, [have.index(label) for label in out])
 
 
 def _needed(k: int, labels: Sequence[str], out: str) -> set[str]:
@@ -60,7 +55,9 @@ def _parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[str
     left, arrow, out = text.partition("->")
     given = left.split(",")
     if len(given) != len(shapes):
-        bad_value(f"einsum: expected {len(given)} operands for {subscripts!r}, got {len(shapes)}")
+        prims.bad_value(
+            f"einsum: expected {len(given)} operands for {subscripts!r}, got {len(shapes)}"
+        )
     free = [c for c in _LETTERS if c not in text]
     ranks = [
         len(shape) - len(ls.replace("...", "")) for ls, shape in zip(given, shapes, strict=True)
@@ -71,7 +68,7 @@ def _parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[str
     for ls, rank, shape in zip(given, ranks, shapes, strict=True):
         full = ls.replace("...", dots[widest - rank :] if rank > 0 else "")
         if len(full) != len(shape) or (not full.isalpha() and full):
-            bad_value(
+            prims.bad_value(
                 f"einsum: expected labels for the axes of an operand of shape {shape}, got {ls!r}"
             )
         labels.append(full)
@@ -82,7 +79,7 @@ def _parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[str
         return labels, dots + "".join(once)
     out = out.replace("...", dots)
     if len(set(out)) != len(out) or not set(out) <= set("".join(labels)):
-        bad_value(
+        prims.bad_value(
             f"einsum: expected each label of the result once, from the operands, got {subscripts!r}"
         )
     return labels, out
@@ -125,12 +122,12 @@ def _pair(
     contract = [c for c in shared if c not in kept]
     for label in shared:
         if x.shape[x_labels.index(label)] != y.shape[y_labels.index(label)]:
-            bad_value(f"einsum: label {label!r} has two sizes, in {x.aval} and in {y.aval}")
+            prims.bad_value(f"einsum: label {label!r} has two sizes, in {x.aval} and in {y.aval}")
     numbers = (
         ([x_labels.index(c) for c in contract], [y_labels.index(c) for c in contract]),
         ([x_labels.index(c) for c in batch], [y_labels.index(c) for c in batch]),
     )
-    out = dt.dot_general(x, y, numbers, out_dtype)
+    out = prims.dot_general(x, y, numbers, out_dtype)
     free = [c for c in x_labels + y_labels if c not in shared]
     return out, "".join([*batch, *free])
 
@@ -140,7 +137,7 @@ def _without_ones(x: Value, x_labels: str, y: Value, y_labels: str) -> tuple[Val
     gone = [
         k
         for k, c in enumerate(x_labels)
-        if c in y_labels and is_one(x.shape[k]) and not is_one(y.shape[y_labels.index(c)])
+        if c in y_labels and ir.is_one(x.shape[k]) and not ir.is_one(y.shape[y_labels.index(c)])
     ]
     kept = "".join(c for k, c in enumerate(x_labels) if k not in gone)
-    return bc.squeeze(x, gone) if gone else x, kept
+    return prims.squeeze(x, gone) if gone else x, kept

@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, prims, promotion
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.convert import operand, promote
-from fiveloop.core.promotion import dtype_kind
 
 
 def exp(x: ArrayLike) -> Value:
@@ -22,7 +18,7 @@ def exp(x: ArrayLike) -> Value:
     >>> fnp.exp(1.0)
     Array(2.7182817, dtype=float32, weak_type=True)
     """
-    return ew.exp(x)
+    return prims.exp(x)
 
 
 def exp2(x: ArrayLike) -> Value:
@@ -33,7 +29,7 @@ def exp2(x: ArrayLike) -> Value:
     >>> fnp.exp2(np.array([1, 3]))
     Array([2., 8.], dtype=float32)
     """
-    return ew.exp(ew.mul(_inexact("exp2", x), math.log(2.0)))
+    return prims.exp(prims.mul(_inexact("exp2", x), math.log(2.0)))
 
 
 def expm1(x: ArrayLike) -> Value:
@@ -44,7 +40,7 @@ def expm1(x: ArrayLike) -> Value:
     >>> fnp.expm1(1e-6)
     Array(1.0000005e-06, dtype=float32, weak_type=True)
     """
-    return ew.expm1(x)
+    return prims.expm1(x)
 
 
 def log(x: ArrayLike) -> Value:
@@ -55,7 +51,7 @@ def log(x: ArrayLike) -> Value:
     >>> fnp.log(np.array([1, 10]))
     Array([0.       , 2.3025851], dtype=float32)
     """
-    return ew.log(x)
+    return prims.log(x)
 
 
 def log2(x: ArrayLike) -> Value:
@@ -66,14 +62,14 @@ def log2(x: ArrayLike) -> Value:
     >>> fnp.log2(np.array([1, 8]))
     Array([0., 3.], dtype=float32)
     """
-    return _scaled(ew.log(x), 1 / math.log(2.0))
+    return _scaled(prims.log(x), 1 / math.log(2.0))
 
 
 def _scaled(x: Value, factor: float) -> Value:
     """A product with a real number, part by part: the complex one has infinity times zero."""
     if x.dtype.kind != "c":
-        return ew.mul(x, factor)
-    return ew.complex(ew.mul(ew.real(x), factor), ew.mul(ew.imag(x), factor))
+        return prims.mul(x, factor)
+    return prims.complex(prims.mul(prims.real(x), factor), prims.mul(prims.imag(x), factor))
 
 
 def log10(x: ArrayLike) -> Value:
@@ -84,7 +80,7 @@ def log10(x: ArrayLike) -> Value:
     >>> fnp.log10(np.array([1, 100]))
     Array([0., 2.], dtype=float32)
     """
-    return _scaled(ew.log(x), 1 / math.log(10.0))
+    return _scaled(prims.log(x), 1 / math.log(10.0))
 
 
 def log1p(x: ArrayLike) -> Value:
@@ -95,7 +91,7 @@ def log1p(x: ArrayLike) -> Value:
     >>> fnp.log1p(1e-6)
     Array(9.999995e-07, dtype=float32, weak_type=True)
     """
-    return ew.log1p(x)
+    return prims.log1p(x)
 
 
 def sqrt(x: ArrayLike) -> Value:
@@ -106,7 +102,7 @@ def sqrt(x: ArrayLike) -> Value:
     >>> fnp.sqrt(np.array([4, 9]))
     Array([2., 3.], dtype=float32)
     """
-    return ew.sqrt(x)
+    return prims.sqrt(x)
 
 
 def cbrt(x: ArrayLike) -> Value:
@@ -117,7 +113,7 @@ def cbrt(x: ArrayLike) -> Value:
     >>> fnp.cbrt(-8.0)
     Array(-2., dtype=float32, weak_type=True)
     """
-    return ew.cbrt(x)
+    return prims.cbrt(x)
 
 
 def square(x: ArrayLike) -> Value:
@@ -137,7 +133,7 @@ def reciprocal(x: ArrayLike) -> Value:
     >>> fnp.reciprocal(4)
     Array(0.25, dtype=float32, weak_type=True)
     """
-    return ew.reciprocal(x)
+    return prims.reciprocal(x)
 
 
 def sin(x: ArrayLike) -> Value:
@@ -148,7 +144,7 @@ def sin(x: ArrayLike) -> Value:
     >>> fnp.sin(0.5)
     Array(0.47942555, dtype=float32, weak_type=True)
     """
-    return sp.sin(x)
+    return prims.sin(x)
 
 
 def cos(x: ArrayLike) -> Value:
@@ -159,7 +155,7 @@ def cos(x: ArrayLike) -> Value:
     >>> fnp.cos(0.0)
     Array(1., dtype=float32, weak_type=True)
     """
-    return sp.cos(x)
+    return prims.cos(x)
 
 
 def tan(x: ArrayLike) -> Value:
@@ -170,7 +166,7 @@ def tan(x: ArrayLike) -> Value:
     >>> fnp.tan(0.5)
     Array(0.5463025, dtype=float32, weak_type=True)
     """
-    return sp.tan(x)
+    return prims.tan(x)
 
 
 def arcsin(x: ArrayLike) -> Value:
@@ -181,7 +177,7 @@ def arcsin(x: ArrayLike) -> Value:
     >>> fnp.arcsin(0.5)
     Array(0.5235988, dtype=float32, weak_type=True)
     """
-    return sp.asin(x)
+    return prims.asin(x)
 
 
 def arccos(x: ArrayLike) -> Value:
@@ -192,7 +188,7 @@ def arccos(x: ArrayLike) -> Value:
     >>> fnp.arccos(0.5)
     Array(1.0471976, dtype=float32, weak_type=True)
     """
-    return sp.acos(x)
+    return prims.acos(x)
 
 
 def arctan(x: ArrayLike) -> Value:
@@ -203,7 +199,7 @@ def arctan(x: ArrayLike) -> Value:
     >>> fnp.arctan(1.0)
     Array(0.7853982, dtype=float32, weak_type=True)
     """
-    return sp.atan(x)
+    return prims.atan(x)
 
 
 def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
@@ -214,7 +210,7 @@ def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
     >>> fnp.arctan2(1.0, -1.0)
     Array(2.3561945, dtype=float32, weak_type=True)
     """
-    return sp.atan2(y, x)
+    return prims.atan2(y, x)
 
 
 def sinh(x: ArrayLike) -> Value:
@@ -225,7 +221,7 @@ def sinh(x: ArrayLike) -> Value:
     >>> fnp.sinh(1.0)
     Array(1.1752012, dtype=float32, weak_type=True)
     """
-    return sp.sinh(x)
+    return prims.sinh(x)
 
 
 def cosh(x: ArrayLike) -> Value:
@@ -236,7 +232,7 @@ def cosh(x: ArrayLike) -> Value:
     >>> fnp.cosh(1.0)
     Array(1.5430806, dtype=float32, weak_type=True)
     """
-    return sp.cosh(x)
+    return prims.cosh(x)
 
 
 def tanh(x: ArrayLike) -> Value:
@@ -247,7 +243,7 @@ def tanh(x: ArrayLike) -> Value:
     >>> fnp.tanh(0.5)
     Array(0.46211717, dtype=float32, weak_type=True)
     """
-    return sp.tanh(x)
+    return prims.tanh(x)
 
 
 def arcsinh(x: ArrayLike) -> Value:
@@ -258,7 +254,7 @@ def arcsinh(x: ArrayLike) -> Value:
     >>> fnp.arcsinh(1.0)
     Array(0.88137364, dtype=float32, weak_type=True)
     """
-    return sp.asinh(x)
+    return prims.asinh(x)
 
 
 def arccosh(x: ArrayLike) -> Value:
@@ -269,7 +265,7 @@ def arccosh(x: ArrayLike) -> Value:
     >>> fnp.arccosh(2.0)
     Array(1.316958, dtype=float32, weak_type=True)
     """
-    return sp.acosh(x)
+    return prims.acosh(x)
 
 
 def arctanh(x: ArrayLike) -> Value:
@@ -280,7 +276,7 @@ def arctanh(x: ArrayLike) -> Value:
     >>> fnp.arctanh(0.5)
     Array(0.54930615, dtype=float32, weak_type=True)
     """
-    return sp.atanh(x)
+    return prims.atanh(x)
 
 
 def hypot(x: ArrayLike, y: ArrayLike) -> Value:
@@ -291,13 +287,13 @@ def hypot(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.hypot(3.0, 4.0)
     Array(5., dtype=float32, weak_type=True)
     """
-    a, b = map(ew.abs, promote("hypot", x, y, inexact=True))
-    infinite = ew.bitwise_or(ew.equal(a, math.inf), ew.equal(b, math.inf))
-    a, b = ew.select(infinite, 1, a), ew.select(infinite, 1, b)
-    long, short = ew.maximum(a, b), ew.minimum(a, b)
-    safe = ew.select(ew.equal(long, 0), 1, long)
-    out = ew.mul(long, ew.sqrt(ew.add(ew.square(ew.div(short, safe)), 1)))
-    return ew.select(infinite, math.inf, out)
+    a, b = map(prims.abs, prims.promote("hypot", x, y, inexact=True))
+    infinite = prims.bitwise_or(prims.equal(a, math.inf), prims.equal(b, math.inf))
+    a, b = prims.select(infinite, 1, a), prims.select(infinite, 1, b)
+    long, short = prims.maximum(a, b), prims.minimum(a, b)
+    safe = prims.select(prims.equal(long, 0), 1, long)
+    out = prims.mul(long, prims.sqrt(prims.add(prims.square(prims.div(short, safe)), 1)))
+    return prims.select(infinite, math.inf, out)
 
 
 def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
@@ -308,13 +304,13 @@ def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.logaddexp(0.0, 0.0)
     Array(0.6931472, dtype=float32, weak_type=True)
     """
-    a, b = promote("logaddexp", x, y, inexact=True)
-    top = ew.maximum(a, b)
-    apart = ew.sub(a, b)
+    a, b = prims.promote("logaddexp", x, y, inexact=True)
+    top = prims.maximum(a, b)
+    apart = prims.sub(a, b)
     # Equal infinities: the difference is no number, and the sum is the greater.
-    finite = ew.select(ew.is_nan(apart), 0, apart)
-    out = ew.add(top, ew.log1p(ew.exp(ew.neg(ew.abs(finite)))))
-    return ew.select(ew.is_nan(apart), top, out)
+    finite = prims.select(prims.is_nan(apart), 0, apart)
+    out = prims.add(top, prims.log1p(prims.exp(prims.neg(prims.abs(finite)))))
+    return prims.select(prims.is_nan(apart), top, out)
 
 
 def deg2rad(x: ArrayLike) -> Value:
@@ -325,7 +321,7 @@ def deg2rad(x: ArrayLike) -> Value:
     >>> fnp.deg2rad(180.0)
     Array(3.1415927, dtype=float32, weak_type=True)
     """
-    return ew.mul(_inexact("deg2rad", x), math.pi / 180)
+    return prims.mul(_inexact("deg2rad", x), math.pi / 180)
 
 
 def rad2deg(x: ArrayLike) -> Value:
@@ -336,7 +332,7 @@ def rad2deg(x: ArrayLike) -> Value:
     >>> fnp.rad2deg(1.0)
     Array(57.29578, dtype=float32, weak_type=True)
     """
-    return ew.mul(_inexact("rad2deg", x), 180 / math.pi)
+    return prims.mul(_inexact("rad2deg", x), 180 / math.pi)
 
 
 def sinc(x: ArrayLike) -> Value:
@@ -347,9 +343,9 @@ def sinc(x: ArrayLike) -> Value:
     >>> fnp.sinc(0.5)
     Array(0.63661975, dtype=float32, weak_type=True)
     """
-    value = ew.mul(_inexact("sinc", x), math.pi)
-    safe = ew.select(ew.equal(value, 0), 1, value)
-    return ew.select(ew.equal(value, 0), 1, ew.div(sp.sin(safe), safe))
+    value = prims.mul(_inexact("sinc", x), math.pi)
+    safe = prims.select(prims.equal(value, 0), 1, value)
+    return prims.select(prims.equal(value, 0), 1, prims.div(prims.sin(safe), safe))
 
 
 def floor(x: ArrayLike) -> Value:
@@ -358,7 +354,7 @@ def floor(x: ArrayLike) -> Value:
     >>> fnp.floor(np.array([1.5, -1.5]))
     Array([ 1., -2.], dtype=float64)
     """
-    return ew.floor(x)
+    return prims.floor(x)
 
 
 def ceil(x: ArrayLike) -> Value:
@@ -367,7 +363,7 @@ def ceil(x: ArrayLike) -> Value:
     >>> fnp.ceil(np.array([1.5, -1.5]))
     Array([ 2., -1.], dtype=float64)
     """
-    return ew.ceil(x)
+    return prims.ceil(x)
 
 
 def trunc(x: ArrayLike) -> Value:
@@ -376,10 +372,10 @@ def trunc(x: ArrayLike) -> Value:
     >>> fnp.trunc(np.array([1.5, -1.5]))
     Array([ 1., -1.], dtype=float64)
     """
-    value = operand("trunc", "x", x)
-    if dtype_kind(value.dtype) != "f":
-        return ew.floor(value)
-    return ew.select(ew.less(value, 0), ew.ceil(value), ew.floor(value))
+    value = prims.operand("trunc", "x", x)
+    if promotion.dtype_kind(value.dtype) != "f":
+        return prims.floor(value)
+    return prims.select(prims.less(value, 0), prims.ceil(value), prims.floor(value))
 
 
 def rint(x: ArrayLike) -> Value:
@@ -417,7 +413,7 @@ def real(x: ArrayLike) -> Value:
     >>> fnp.real(np.array([1 + 2j]))
     Array([1.], dtype=float64)
     """
-    return ew.real(x)
+    return prims.real(x)
 
 
 def imag(x: ArrayLike) -> Value:
@@ -426,7 +422,7 @@ def imag(x: ArrayLike) -> Value:
     >>> fnp.imag(np.array([1 + 2j]))
     Array([2.], dtype=float64)
     """
-    return ew.imag(x)
+    return prims.imag(x)
 
 
 def conj(x: ArrayLike) -> Value:
@@ -435,7 +431,7 @@ def conj(x: ArrayLike) -> Value:
     >>> fnp.conj(np.array([1 + 2j]))
     Array([1.-2.j], dtype=complex128)
     """
-    return ew.conj(x)
+    return prims.conj(x)
 
 
 def angle(x: ArrayLike) -> Value:
@@ -446,8 +442,8 @@ def angle(x: ArrayLike) -> Value:
     >>> fnp.angle(1j)
     Array(1.5707964, dtype=float32, weak_type=True)
     """
-    (value,) = promote("angle", x, inexact=True)
-    return sp.atan2(imag(value), real(value))
+    (value,) = prims.promote("angle", x, inexact=True)
+    return prims.atan2(imag(value), real(value))
 
 
 def nan_to_num(
@@ -464,21 +460,21 @@ def nan_to_num(
     >>> fnp.nan_to_num(np.array([np.nan, np.inf, 1.0]), posinf=9.0)
     Array([0., 9., 1.], dtype=float64)
     """
-    value = operand("nan_to_num", "x", x)
-    if dtype_kind(value.dtype) == "c":
-        real, imag = ew.real(value), ew.imag(value)
-        return ew.complex(*(nan_to_num(z, copy, nan, posinf, neginf) for z in (real, imag)))
-    if dtype_kind(value.dtype) != "f":
+    value = prims.operand("nan_to_num", "x", x)
+    if promotion.dtype_kind(value.dtype) == "c":
+        real, imag = prims.real(value), prims.imag(value)
+        return prims.complex(*(nan_to_num(z, copy, nan, posinf, neginf) for z in (real, imag)))
+    if promotion.dtype_kind(value.dtype) != "f":
         return value
     inf, zero = np.asarray([np.inf, 0], value.dtype)
     limit = float(np.nextafter(inf, zero))
     high = limit if posinf is None else posinf
     low = -limit if neginf is None else neginf
-    out = ew.select(ew.is_nan(value), nan, value)
-    out = ew.select(ew.equal(out, math.inf), high, out)
-    return ew.select(ew.equal(out, -math.inf), low, out)
+    out = prims.select(prims.is_nan(value), nan, value)
+    out = prims.select(prims.equal(out, math.inf), high, out)
+    return prims.select(prims.equal(out, -math.inf), low, out)
 
 
 def _inexact(fun: str, x: ArrayLike) -> Value:
-    (value,) = promote(fun, x, inexact=True)
+    (value,) = prims.promote(fun, x, inexact=True)
     return value

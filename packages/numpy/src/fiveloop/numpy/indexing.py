@@ -7,18 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, complex_order, prims, trace
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.complex_order import less, less_equal
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import gather as ga
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_type, bad_value, canonical_axis, common_shape
-from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.primitives.index import resolve_index
-from fiveloop.core.trace.tracer import is_concrete
 from fiveloop.numpy.creation import asarray
 
 
@@ -35,10 +26,10 @@ def where(condition: ArrayLike, x: Any = None, y: Any = None) -> Value | tuple[V
     Array([1., 6.], dtype=float64)
     """
     if (x is None) != (y is None):
-        bad_value("where: expected both `x` and `y`, or neither")
+        prims.bad_value("where: expected both `x` and `y`, or neither")
     if x is None:
         return nonzero(condition)
-    return ew.select(ew.to_condition(operand("where", "condition", condition)), x, y)
+    return prims.select(prims.to_condition(prims.operand("where", "condition", condition)), x, y)
 
 
 def select(
@@ -50,10 +41,10 @@ def select(
     Array([1, 9], dtype=int64)
     """
     if len(conditions) != len(choices):
-        bad_value(
+        prims.bad_value(
             f"select: expected as many choices as conditions, got {len(choices)} and {len(conditions)}"
         )
-    *values, out = promote("select", *choices, default)
+    *values, out = prims.promote("select", *choices, default)
     for condition, choice in zip(conditions[::-1], values[::-1], strict=True):
         out = where(condition, choice, out)
     return out
@@ -78,8 +69,8 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
            [3]], dtype=int64)
     """
     value, at, index = _along("take_along_axis", x, indices, axis)
-    params = ga.GatherParams(_along_dims(value.ndim, at), (1,) * value.ndim, in_bounds=True)
-    return ga.gather(value, index, params)
+    params = prims.GatherParams(_along_dims(value.ndim, at), (1,) * value.ndim, in_bounds=True)
+    return prims.gather(value, index, params)
 
 
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int = -1) -> Value:
@@ -92,35 +83,37 @@ def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: in
            [9, 4]], dtype=int64)
     """
     value, at, index = _along("put_along_axis", x, indices, axis, drops=True)
-    new = convert(operand("put_along_axis", "values", values), value.dtype)
-    new = bc.broadcast_to(new, index.shape[:-1])
-    return ga.scatter(value, index, new, ga.ScatterParams(_along_dims(value.ndim, at), drops=True))
+    new = prims.convert(prims.operand("put_along_axis", "values", values), value.dtype)
+    new = prims.broadcast_to(new, index.shape[:-1])
+    return prims.scatter(
+        value, index, new, prims.ScatterParams(_along_dims(value.ndim, at), drops=True)
+    )
 
 
 def _along(
     fun: str, x: ArrayLike, indices: ArrayLike, axis: int, *, drops: bool = False
 ) -> tuple[Value, int, Value]:
     """The array and its indices, broadcast along all axes but one, and that axis; clamped, if nothing `drops` them."""
-    value, index = operand(fun, "x", x), operand(fun, "indices", indices)
+    value, index = prims.operand(fun, "x", x), prims.operand(fun, "indices", indices)
     if index.dtype.kind not in "iu" or index.ndim != value.ndim:
-        refuse = bad_value if index.dtype.kind in "iu" else bad_type
+        refuse = prims.bad_value if index.dtype.kind in "iu" else prims.bad_type
         refuse(f"{fun}: expected integer indices with the axes of {value.aval}, got {index.aval}")
-    at = canonical_axis(fun, axis, value.ndim)
+    at = prims.canonical_axis(fun, axis, value.ndim)
     rest = [tuple(1 if k == at else d for k, d in enumerate(v.shape)) for v in (value, index)]
-    shape = common_shape(fun, rest)
-    value = bc.broadcast_to(value, _with(shape, at, value.shape[at]))
-    index = bc.broadcast_to(index, _with(shape, at, index.shape[at]))
-    index = resolve_index(index, value.shape[at], None if drops else 1)
-    return value, at, bc.expand_dims(index, index.ndim)
+    shape = prims.common_shape(fun, rest)
+    value = prims.broadcast_to(value, _with(shape, at, value.shape[at]))
+    index = prims.broadcast_to(index, _with(shape, at, index.shape[at]))
+    index = prims.resolve_index(index, value.shape[at], None if drops else 1)
+    return value, at, prims.expand_dims(index, index.ndim)
 
 
 def _with(shape: tuple[int, ...], at: int, size: int) -> tuple[int, ...]:
     return (*shape[:at], size, *shape[at + 1 :])
 
 
-def _along_dims(rank: int, at: int) -> ga.WindowDims:
+def _along_dims(rank: int, at: int) -> prims.WindowDims:
     others = tuple(k for k in range(rank) if k != at)
-    return ga.WindowDims(
+    return prims.WindowDims(
         collapsed=(at,), operand_batch=others, indices_batch=others, index_map=(at,)
     )
 
@@ -142,7 +135,7 @@ def flatnonzero(x: ArrayLike) -> Value:
     >>> fnp.flatnonzero(np.array([[0, 3], [4, 0]]))
     Array([1, 2], dtype=int32)
     """
-    return nonzero(bc.reshape(x, (-1,)))[0]
+    return nonzero(prims.reshape(x, (-1,)))[0]
 
 
 def argwhere(x: ArrayLike) -> Value:
@@ -152,8 +145,8 @@ def argwhere(x: ArrayLike) -> Value:
     Array([[0, 1],
            [1, 0]], dtype=int32)
     """
-    found = sh.stack(nonzero(x), 1)
-    return found if operand("argwhere", "x", x).ndim else found[:, :0]
+    found = prims.stack(nonzero(x), 1)
+    return found if prims.operand("argwhere", "x", x).ndim else found[:, :0]
 
 
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left") -> Value:
@@ -163,29 +156,34 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     Array([1, 2], dtype=int32)
     """
     if side not in ("left", "right"):
-        bad_value(f"searchsorted: expected `side` to be 'left' or 'right', got {side!r}")
-    table, wanted = promote("searchsorted", a, v)
+        prims.bad_value(f"searchsorted: expected `side` to be 'left' or 'right', got {side!r}")
+    table, wanted = prims.promote("searchsorted", a, v)
     if table.ndim != 1:
-        bad_value(f"searchsorted: expected `a` to be a vector, got {table.aval}")
-    low = bc.full(wanted.shape, 0, np.int32)
-    high = bc.full(wanted.shape, table.shape[0], np.int32)
+        prims.bad_value(f"searchsorted: expected `a` to be a vector, got {table.aval}")
+    low = prims.full(wanted.shape, 0, np.int32)
+    high = prims.full(wanted.shape, table.shape[0], np.int32)
     below = _before if side == "left" else _not_after
     # Half of the candidates are left after each step; `low < high` guards places already found.
     for _ in range(table.shape[0].bit_length()):
-        middle = ew.shift_right_logical(ew.add(low, high), 1)
-        right = ew.bitwise_and(below(table[middle], wanted), ew.less(low, high))
-        low, high = ew.select(right, ew.add(middle, 1), low), ew.select(right, high, middle)
+        middle = prims.shift_right_logical(prims.add(low, high), 1)
+        right = prims.bitwise_and(below(table[middle], wanted), prims.less(low, high))
+        low, high = (
+            prims.select(right, prims.add(middle, 1), low),
+            prims.select(right, high, middle),
+        )
     return low
 
 
 def _before(x: Value, y: Value) -> Value:
     """Whether `x` comes before `y` in a sorted vector, in which NaN is last."""
-    return ew.bitwise_or(less(x, y), ew.bitwise_and(ew.equal(x, x), ew.is_nan(y)))
+    return prims.bitwise_or(
+        complex_order.less(x, y), prims.bitwise_and(prims.equal(x, x), prims.is_nan(y))
+    )
 
 
 def _not_after(x: Value, y: Value) -> Value:
     """Whether `x` comes before `y` in a sorted vector, or is its equal."""
-    return ew.bitwise_or(less_equal(x, y), ew.is_nan(y))
+    return prims.bitwise_or(complex_order.less_equal(x, y), prims.is_nan(y))
 
 
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
@@ -194,12 +192,14 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
     >>> fnp.digitize(np.array([0.5, 2.5]), np.array([1.0, 2.0]))
     Array([0, 2], dtype=int32)
     """
-    edges = operand("digitize", "bins", bins)
+    edges = prims.operand("digitize", "bins", bins)
     up = searchsorted(edges, x, "left" if right else "right")
     if not edges.size:
         return up
-    down = searchsorted(sh.reverse(edges, 0), x, "left" if right else "right")
-    return ew.select(less(edges[-1], edges[0]), ew.sub(edges.shape[0], down), up)
+    down = searchsorted(prims.reverse(edges, 0), x, "left" if right else "right")
+    return prims.select(
+        complex_order.less(edges[-1], edges[0]), prims.sub(edges.shape[0], down), up
+    )
 
 
 def bincount(
@@ -217,24 +217,26 @@ def bincount(
     >>> fnp.bincount(np.array([0, 2, 2]))
     Array([1, 0, 2], dtype=int32)
     """
-    value = operand("bincount", "x", x)
+    value = prims.operand("bincount", "x", x)
     if value.ndim != 1 or value.dtype.kind not in "iu":
-        refuse = bad_type if value.ndim == 1 else bad_value
+        refuse = prims.bad_type if value.ndim == 1 else prims.bad_value
         refuse(f"bincount: expected a vector of integers, got {value.aval}")
     if length is None:
-        if not is_concrete(value):
-            bad_type(f"bincount: expected `length` to be given for the traced value {value!r}")
+        if not trace.is_concrete(value):
+            prims.bad_type(
+                f"bincount: expected `length` to be given for the traced value {value!r}"
+            )
         length = int(np.max(np.asarray(value), initial=minlength - 1)) + 1
     w = (
-        bc.full(value.shape, 1, np.int32)
+        prims.full(value.shape, 1, np.int32)
         if weights is None
-        else operand("bincount", "weights", weights)
+        else prims.operand("bincount", "weights", weights)
     )
-    inside = ew.bitwise_and(ew.greater_equal(value, 0), ew.less(value, length))
+    inside = prims.bitwise_and(prims.greater_equal(value, 0), prims.less(value, length))
     if length == 0:
-        return bc.zeros((0,), w.dtype)
-    held = ew.select(inside, w, convert(0, w.dtype))
-    out: Value = bc.zeros((length,), w.dtype).at[value].add(held)
+        return prims.zeros((0,), w.dtype)
+    held = prims.select(inside, w, prims.convert(0, w.dtype))
+    out: Value = prims.zeros((length,), w.dtype).at[value].add(held)
     return out
 
 
@@ -266,11 +268,11 @@ def unravel_index(indices: ArrayLike, shape: Sequence[int]) -> tuple[Value, ...]
     >>> fnp.unravel_index(np.array([5]), (2, 3))
     (Array([1], dtype=int32), Array([2], dtype=int32))
     """
-    given = operand("unravel_index", "indices", indices)
+    given = prims.operand("unravel_index", "indices", indices)
     if given.dtype.kind not in "iu":
-        bad_type(f"unravel_index: expected integer indices, got {given.aval}")
+        prims.bad_type(f"unravel_index: expected integer indices, got {given.aval}")
     count = math.prod(shape)
-    rest = convert(resolve_index(given, count), np.int32)
+    rest = prims.convert(prims.resolve_index(given, count), np.int32)
     out: list[Value] = []
     for size in reversed(tuple(shape)):
         out.append(op.remainder(rest, size))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, util
 from fiveloop.core import methods as me
-from fiveloop.core.engine import show_public_names as _show_public_names
 from fiveloop.numpy.linear import cross, matmul, norm, outer, tensordot, vecdot
 from fiveloop.numpy.manipulation import matrix_transpose
 
@@ -19,7 +18,7 @@ __all__ = [
     "trace",
     "vecdot",
 ]
-_show_public_names(globals())
+util.show_public_names(globals())
 
 
 def diagonal(x: ArrayLike, *, offset: int = 0) -> Value:

@@ -7,16 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, ir, prims
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.ir.dims import same_dim
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import dot as dt
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import bad_value, canonical_axes, canonical_axis
-from fiveloop.core.primitives.convert import convert, operand, promote
 
 
 def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: Any = None) -> Value:
@@ -27,7 +20,7 @@ def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: Any = None) ->
     >>> fnp.matmul(np.eye(2), np.array([3.0, 4.0]))
     Array([3., 4.], dtype=float64)
     """
-    return dt.matmul(x, y, preferred_element_type)
+    return prims.matmul(x, y, preferred_element_type)
 
 
 def dot(x: ArrayLike, y: ArrayLike) -> Value:
@@ -45,9 +38,9 @@ def vdot(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.vdot(np.array([1j]), np.array([1j]))
     Array(1.+0.j, dtype=complex128)
     """
-    a, b = promote("vdot", x, y)
-    a = ew.conj(a) if a.dtype.kind == "c" else a
-    return dot(bc.reshape(a, (-1,)), bc.reshape(b, (-1,)))
+    a, b = prims.promote("vdot", x, y)
+    a = prims.conj(a) if a.dtype.kind == "c" else a
+    return dot(prims.reshape(a, (-1,)), prims.reshape(b, (-1,)))
 
 
 def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
@@ -56,12 +49,14 @@ def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     >>> fnp.vecdot(np.array([[1, 2], [3, 4]]), np.array([1, 1]))
     Array([3, 7], dtype=int64)
     """
-    a, b = promote("vecdot", x, y)
-    a = ew.conj(a) if a.dtype.kind == "c" else a
-    at, to = (canonical_axis("vecdot", axis, z.ndim) for z in (a, b))
-    if not same_dim(a.shape[at], b.shape[to]):
-        bad_value(f"vecdot: expected equal sizes along axis {axis}, got {a.aval} and {b.aval}")
-    return op.sum(ew.mul(bc.move_axis(a, at, -1), bc.move_axis(b, to, -1)), -1)
+    a, b = prims.promote("vecdot", x, y)
+    a = prims.conj(a) if a.dtype.kind == "c" else a
+    at, to = (prims.canonical_axis("vecdot", axis, z.ndim) for z in (a, b))
+    if not ir.same_dim(a.shape[at], b.shape[to]):
+        prims.bad_value(
+            f"vecdot: expected equal sizes along axis {axis}, got {a.aval} and {b.aval}"
+        )
+    return op.sum(prims.mul(prims.move_axis(a, at, -1), prims.move_axis(b, to, -1)), -1)
 
 
 def inner(x: ArrayLike, y: ArrayLike) -> Value:
@@ -70,9 +65,9 @@ def inner(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.inner(np.array([[1, 2]]), np.array([[3, 4], [5, 6]]))
     Array([[11, 17]], dtype=int64)
     """
-    a, b = promote("inner", x, y)
+    a, b = prims.promote("inner", x, y)
     if not a.ndim or not b.ndim:
-        return ew.mul(a, b)
+        return prims.mul(a, b)
     return me.contract("inner", a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 
@@ -83,8 +78,8 @@ def outer(x: ArrayLike, y: ArrayLike) -> Value:
     Array([[3, 4],
            [6, 8]], dtype=int64)
     """
-    a, b = promote("outer", x, y)
-    return ew.mul(bc.reshape(a, (-1, 1)), bc.reshape(b, (1, -1)))
+    a, b = prims.promote("outer", x, y)
+    return prims.mul(prims.reshape(a, (-1, 1)), prims.reshape(b, (1, -1)))
 
 
 def tensordot(x: ArrayLike, y: ArrayLike, axes: int | Sequence[Any] = 2) -> Value:
@@ -94,14 +89,14 @@ def tensordot(x: ArrayLike, y: ArrayLike, axes: int | Sequence[Any] = 2) -> Valu
     Array([[3., 3.],
            [3., 3.]], dtype=float64)
     """
-    a, b = promote("tensordot", x, y)
+    a, b = prims.promote("tensordot", x, y)
     if isinstance(axes, int):
         if not 0 <= axes <= min(a.ndim, b.ndim):
-            bad_value(f"tensordot: expected `axes` in [0, {min(a.ndim, b.ndim)}], got {axes}")
+            prims.bad_value(f"tensordot: expected `axes` in [0, {min(a.ndim, b.ndim)}], got {axes}")
         left, right = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
     else:
-        left = canonical_axes("tensordot", axes[0], a.ndim, "axes")
-        right = canonical_axes("tensordot", axes[1], b.ndim, "axes")
+        left = prims.canonical_axes("tensordot", axes[0], a.ndim, "axes")
+        right = prims.canonical_axes("tensordot", axes[1], b.ndim, "axes")
     return me.contract("tensordot", a, b, left, right)
 
 
@@ -111,14 +106,14 @@ def kron(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.kron(np.array([1, 2]), np.array([1, 1]))
     Array([1, 1, 2, 2], dtype=int64)
     """
-    a, b = promote("kron", x, y)
+    a, b = prims.promote("kron", x, y)
     rank = max(a.ndim, b.ndim)
-    a = bc.reshape(a, [1] * (rank - a.ndim) + list(a.shape))
-    b = bc.reshape(b, [1] * (rank - b.ndim) + list(b.shape))
-    wide_a = bc.reshape(a, [d for size in a.shape for d in (size, 1)])
-    wide_b = bc.reshape(b, [d for size in b.shape for d in (1, size)])
-    return bc.reshape(
-        ew.mul(wide_a, wide_b), [m * n for m, n in zip(a.shape, b.shape, strict=True)]
+    a = prims.reshape(a, [1] * (rank - a.ndim) + list(a.shape))
+    b = prims.reshape(b, [1] * (rank - b.ndim) + list(b.shape))
+    wide_a = prims.reshape(a, [d for size in a.shape for d in (size, 1)])
+    wide_b = prims.reshape(b, [d for size in b.shape for d in (1, size)])
+    return prims.reshape(
+        prims.mul(wide_a, wide_b), [m * n for m, n in zip(a.shape, b.shape, strict=True)]
     )
 
 
@@ -128,12 +123,16 @@ def cross(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     >>> fnp.cross(np.array([1, 0, 0]), np.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int64)
     """
-    a, b = promote("cross", x, y)
+    a, b = prims.promote("cross", x, y)
     if a.shape[axis] != 3 or b.shape[axis] != 3:
-        bad_value(f"cross: expected three components along axis {axis}, got {a.aval} and {b.aval}")
-    u, v = ([bc.move_axis(z, axis, 0)[k] for k in range(3)] for z in (a, b))
-    parts = [ew.sub(ew.mul(u[i], v[j]), ew.mul(u[j], v[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
-    return bc.move_axis(sh.stack(parts), 0, axis)
+        prims.bad_value(
+            f"cross: expected three components along axis {axis}, got {a.aval} and {b.aval}"
+        )
+    u, v = ([prims.move_axis(z, axis, 0)[k] for k in range(3)] for z in (a, b))
+    parts = [
+        prims.sub(prims.mul(u[i], v[j]), prims.mul(u[j], v[i])) for i, j in ((1, 2), (2, 0), (0, 1))
+    ]
+    return prims.move_axis(prims.stack(parts), 0, axis)
 
 
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
@@ -152,15 +151,19 @@ def diag(x: ArrayLike, k: int = 0) -> Value:
     Array([[1, 0],
            [0, 2]], dtype=int64)
     """
-    value = operand("diag", "x", x)
+    value = prims.operand("diag", "x", x)
     if value.ndim == 2:
         return diagonal(value, k)
     if value.ndim != 1:
-        bad_value(f"diag: expected a vector or a matrix, got {value.aval}")
+        prims.bad_value(f"diag: expected a vector or a matrix, got {value.aval}")
     n = value.shape[0] + abs(k)
-    row = sh.pad(value, convert(0, value.dtype), [max(k, 0)], [max(-k, 0)])
-    places = ew.equal(ew.add(sh.iota(np.int32, (n, n), 0), k), sh.iota(np.int32, (n, n), 1))
-    return ew.select(places, bc.broadcast_in_dim(row, (n, n), (1,)), convert(0, value.dtype))
+    row = prims.pad(value, prims.convert(0, value.dtype), [max(k, 0)], [max(-k, 0)])
+    places = prims.equal(
+        prims.add(prims.iota(np.int32, (n, n), 0), k), prims.iota(np.int32, (n, n), 1)
+    )
+    return prims.select(
+        places, prims.broadcast_in_dim(row, (n, n), (1,)), prims.convert(0, value.dtype)
+    )
 
 
 def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
@@ -187,24 +190,24 @@ def norm(
     >>> fnp.linalg.norm(np.array([3.0, 4.0])), fnp.linalg.norm(np.array([3.0, 4.0]), 1)
     (Array(5., dtype=float64), Array(7., dtype=float64))
     """
-    (value,) = promote("norm", x, inexact=True)
-    axes, size = canonical_axes("norm", axis, value.ndim), ew.abs(value)
+    (value,) = prims.promote("norm", x, inexact=True)
+    axes, size = prims.canonical_axes("norm", axis, value.ndim), prims.abs(value)
     if ord is None or (ord == "fro" and len(axes) == 2) or (ord == 2 and len(axes) == 1):
-        return ew.sqrt(op.sum(ew.square(size), axes, keepdims=keepdims))
+        return prims.sqrt(op.sum(prims.square(size), axes, keepdims=keepdims))
     if len(axes) == 2 and ord in (1, -1, math.inf, -math.inf):
         rows, columns = axes if abs(ord) == 1 else axes[::-1]
         find = op.max if ord > 0 else op.min
         out = find(op.sum(size, rows, keepdims=True), columns, keepdims=True)
-        return out if keepdims else bc.squeeze(out, axes)
+        return out if keepdims else prims.squeeze(out, axes)
     if len(axes) != 1 or not isinstance(ord, (int, float, np.number)):
-        bad_value(
+        prims.bad_value(
             "norm: expected `ord` to be a number for one axis, or 'fro', 1, -1, inf or -inf for two, got "
             f"{ord!r} for {len(axes)} axes of {value.aval}; name the axes in `axis`"
         )
     if abs(ord) == math.inf:
         return (op.max if ord > 0 else op.min)(size, axes, keepdims=keepdims)
     if ord == 0:
-        return op.sum(convert(ew.not_equal(size, 0), size.dtype), axes, keepdims=keepdims)
+        return op.sum(prims.convert(prims.not_equal(size, 0), size.dtype), axes, keepdims=keepdims)
     if ord == 1:
         return op.sum(size, axes, keepdims=keepdims)
-    return ew.pow(op.sum(ew.pow(size, ord), axes, keepdims=keepdims), 1 / ord)
+    return prims.pow(op.sum(prims.pow(size, ord), axes, keepdims=keepdims), 1 / ord)

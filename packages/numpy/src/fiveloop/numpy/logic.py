@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import math
 
-from fiveloop.core import ArrayLike, Value, complex_order
+from fiveloop.core import ArrayLike, Value, array, complex_order, ir, prims, promotion
 from fiveloop.core import operators as op
-from fiveloop.core.extend import as_value
-from fiveloop.core.ir.dims import broadcast_shapes
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives.convert import operand, promote
-from fiveloop.core.promotion import dtype_kind
 
 
 def equal(x: ArrayLike, y: ArrayLike) -> Value:
@@ -19,7 +14,7 @@ def equal(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.equal(np.array([1, 2]), 2)
     Array([False,  True], dtype=bool)
     """
-    return ew.equal(x, y)
+    return prims.equal(x, y)
 
 
 def not_equal(x: ArrayLike, y: ArrayLike) -> Value:
@@ -28,7 +23,7 @@ def not_equal(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.not_equal(np.array([1, 2]), 2)
     Array([ True, False], dtype=bool)
     """
-    return ew.not_equal(x, y)
+    return prims.not_equal(x, y)
 
 
 def less(x: ArrayLike, y: ArrayLike) -> Value:
@@ -73,7 +68,7 @@ def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.logical_and(np.array([0, 2]), True)
     Array([False,  True], dtype=bool)
     """
-    return ew.bitwise_and(_truth("logical_and", x), _truth("logical_and", y))
+    return prims.bitwise_and(_truth("logical_and", x), _truth("logical_and", y))
 
 
 def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
@@ -82,7 +77,7 @@ def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.logical_or(np.array([0, 2]), False)
     Array([False,  True], dtype=bool)
     """
-    return ew.bitwise_or(_truth("logical_or", x), _truth("logical_or", y))
+    return prims.bitwise_or(_truth("logical_or", x), _truth("logical_or", y))
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
@@ -91,7 +86,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.logical_xor(np.array([0, 2]), True)
     Array([ True, False], dtype=bool)
     """
-    return ew.bitwise_xor(_truth("logical_xor", x), _truth("logical_xor", y))
+    return prims.bitwise_xor(_truth("logical_xor", x), _truth("logical_xor", y))
 
 
 def logical_not(x: ArrayLike) -> Value:
@@ -100,7 +95,7 @@ def logical_not(x: ArrayLike) -> Value:
     >>> fnp.logical_not(np.array([0, 2]))
     Array([ True, False], dtype=bool)
     """
-    return ew.bitwise_not(_truth("logical_not", x))
+    return prims.bitwise_not(_truth("logical_not", x))
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Value:
@@ -109,7 +104,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.bitwise_and(6, 3)
     Array(2, dtype=int32, weak_type=True)
     """
-    return ew.bitwise_and(x, y)
+    return prims.bitwise_and(x, y)
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Value:
@@ -118,7 +113,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.bitwise_or(6, 3)
     Array(7, dtype=int32, weak_type=True)
     """
-    return ew.bitwise_or(x, y)
+    return prims.bitwise_or(x, y)
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Value:
@@ -127,7 +122,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.bitwise_xor(6, 3)
     Array(5, dtype=int32, weak_type=True)
     """
-    return ew.bitwise_xor(x, y)
+    return prims.bitwise_xor(x, y)
 
 
 def bitwise_invert(x: ArrayLike) -> Value:
@@ -136,7 +131,7 @@ def bitwise_invert(x: ArrayLike) -> Value:
     >>> fnp.bitwise_invert(np.array([0, 5]))
     Array([-1, -6], dtype=int64)
     """
-    return ew.bitwise_not(x)
+    return prims.bitwise_not(x)
 
 
 def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
@@ -163,8 +158,8 @@ def isnan(x: ArrayLike) -> Value:
     >>> fnp.isnan(np.array([1.0, np.nan]))
     Array([False,  True], dtype=bool)
     """
-    value = operand("isnan", "x", x)
-    return ew.is_nan(value)
+    value = prims.operand("isnan", "x", x)
+    return prims.is_nan(value)
 
 
 def isinf(x: ArrayLike) -> Value:
@@ -173,12 +168,12 @@ def isinf(x: ArrayLike) -> Value:
     >>> fnp.isinf(np.array([1.0, -np.inf]))
     Array([False,  True], dtype=bool)
     """
-    value = operand("isinf", "x", x)
-    if dtype_kind(value.dtype) == "c":
-        return ew.bitwise_or(isinf(ew.real(value)), isinf(ew.imag(value)))
-    if dtype_kind(value.dtype) != "f":
-        return ew.not_equal(value, value)
-    return ew.equal(ew.abs(value), math.inf)
+    value = prims.operand("isinf", "x", x)
+    if promotion.dtype_kind(value.dtype) == "c":
+        return prims.bitwise_or(isinf(prims.real(value)), isinf(prims.imag(value)))
+    if promotion.dtype_kind(value.dtype) != "f":
+        return prims.not_equal(value, value)
+    return prims.equal(prims.abs(value), math.inf)
 
 
 def isfinite(x: ArrayLike) -> Value:
@@ -187,10 +182,14 @@ def isfinite(x: ArrayLike) -> Value:
     >>> fnp.isfinite(np.array([1.0, np.inf, np.nan]))
     Array([ True, False, False], dtype=bool)
     """
-    value = operand("isfinite", "x", x)
-    if dtype_kind(value.dtype) == "c":
-        return ew.bitwise_and(isfinite(ew.real(value)), isfinite(ew.imag(value)))
-    return ew.is_finite(value) if dtype_kind(value.dtype) == "f" else ew.equal(value, value)
+    value = prims.operand("isfinite", "x", x)
+    if promotion.dtype_kind(value.dtype) == "c":
+        return prims.bitwise_and(isfinite(prims.real(value)), isfinite(prims.imag(value)))
+    return (
+        prims.is_finite(value)
+        if promotion.dtype_kind(value.dtype) == "f"
+        else prims.equal(value, value)
+    )
 
 
 def isclose(
@@ -201,10 +200,12 @@ def isclose(
     >>> fnp.isclose(1.0, 1.0 + 1e-6)
     Array(True, dtype=bool)
     """
-    a, b = promote("isclose", x, y, inexact=True)
-    near = ew.less_equal(ew.abs(ew.sub(a, b)), ew.add(atol, ew.mul(rtol, ew.abs(b))))
-    out = ew.bitwise_or(ew.equal(a, b), ew.bitwise_and(near, isfinite(b)))
-    return ew.bitwise_or(out, ew.bitwise_and(isnan(a), isnan(b))) if equal_nan else out
+    a, b = prims.promote("isclose", x, y, inexact=True)
+    near = prims.less_equal(
+        prims.abs(prims.sub(a, b)), prims.add(atol, prims.mul(rtol, prims.abs(b)))
+    )
+    out = prims.bitwise_or(prims.equal(a, b), prims.bitwise_and(near, isfinite(b)))
+    return prims.bitwise_or(out, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else out
 
 
 def allclose(
@@ -224,8 +225,8 @@ def array_equal(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.array_equal(np.array([1, 2]), np.array([1, 2]))
     Array(True, dtype=bool)
     """
-    a, b = operand("array_equal", "x", x), operand("array_equal", "y", y)
-    return op.all(ew.equal(a, b)) if a.shape == b.shape else as_value(False)
+    a, b = prims.operand("array_equal", "x", x), prims.operand("array_equal", "y", y)
+    return op.all(prims.equal(a, b)) if a.shape == b.shape else array.as_value(False)
 
 
 def array_equiv(x: ArrayLike, y: ArrayLike) -> Value:
@@ -234,10 +235,10 @@ def array_equiv(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.array_equiv(np.array([1, 1]), 1)
     Array(True, dtype=bool)
     """
-    a, b = operand("array_equiv", "x", x), operand("array_equiv", "y", y)
-    fit = broadcast_shapes(a.shape, b.shape) is not None
-    return op.all(ew.equal(a, b)) if fit else as_value(False)
+    a, b = prims.operand("array_equiv", "x", x), prims.operand("array_equiv", "y", y)
+    fit = ir.broadcast_shapes(a.shape, b.shape) is not None
+    return op.all(prims.equal(a, b)) if fit else array.as_value(False)
 
 
 def _truth(fun: str, x: ArrayLike) -> Value:
-    return ew.to_condition(operand(fun, "x", x))
+    return prims.to_condition(prims.operand(fun, "x", x))

@@ -7,21 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, prims
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import (
-    bad_type,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    common_shape,
-    int_or_ints,
-)
-from fiveloop.core.primitives.convert import convert, operand, promote
 
 Axes = int | Sequence[int]
 
@@ -33,7 +21,7 @@ def reshape(x: ArrayLike, shape: Any) -> Value:
     Array([[0, 1],
            [2, 3]], dtype=int64)
     """
-    return bc.reshape(x, shape)
+    return prims.reshape(x, shape)
 
 
 def ravel(x: ArrayLike) -> Value:
@@ -42,7 +30,7 @@ def ravel(x: ArrayLike) -> Value:
     >>> fnp.ravel(np.ones((2, 1)))
     Array([1., 1.], dtype=float64)
     """
-    return bc.reshape(x, (-1,))
+    return prims.reshape(x, (-1,))
 
 
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Value:
@@ -51,7 +39,7 @@ def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Value:
     >>> fnp.transpose(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    return bc.transpose(x, axes)
+    return prims.transpose(x, axes)
 
 
 def permute_dims(x: ArrayLike, axes: Sequence[int]) -> Value:
@@ -60,7 +48,7 @@ def permute_dims(x: ArrayLike, axes: Sequence[int]) -> Value:
     >>> fnp.permute_dims(np.zeros((2, 3)), (1, 0)).shape
     (3, 2)
     """
-    return bc.transpose(x, axes)
+    return prims.transpose(x, axes)
 
 
 def matrix_transpose(x: ArrayLike) -> Value:
@@ -87,16 +75,18 @@ def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Value:
     >>> fnp.moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
-    value = operand("moveaxis", "x", x)
-    start = canonical_axes("moveaxis", source, value.ndim, "source")
-    end = canonical_axes("moveaxis", destination, value.ndim, "destination")
+    value = prims.operand("moveaxis", "x", x)
+    start = prims.canonical_axes("moveaxis", source, value.ndim, "source")
+    end = prims.canonical_axes("moveaxis", destination, value.ndim, "destination")
     if len(start) != len(end):
-        bad_value(
+        prims.bad_value(
             f"moveaxis: expected as many sources as destinations, got {source} and {destination}"
         )
     rest = iter([k for k in range(value.ndim) if k not in start])
     taken = dict(zip(end, start, strict=True))
-    return bc.transpose(value, [taken[k] if k in taken else next(rest) for k in range(value.ndim)])
+    return prims.transpose(
+        value, [taken[k] if k in taken else next(rest) for k in range(value.ndim)]
+    )
 
 
 def expand_dims(x: ArrayLike, axis: Axes) -> Value:
@@ -105,7 +95,7 @@ def expand_dims(x: ArrayLike, axis: Axes) -> Value:
     >>> fnp.expand_dims(np.zeros(3), 0).shape
     (1, 3)
     """
-    return bc.expand_dims(x, axis)
+    return prims.expand_dims(x, axis)
 
 
 def squeeze(x: ArrayLike, axis: Axes | None = None) -> Value:
@@ -114,7 +104,7 @@ def squeeze(x: ArrayLike, axis: Axes | None = None) -> Value:
     >>> fnp.squeeze(np.zeros((1, 3, 1))).shape
     (3,)
     """
-    return bc.squeeze(x, axis)
+    return prims.squeeze(x, axis)
 
 
 def atleast_1d(x: ArrayLike) -> Value:
@@ -123,8 +113,8 @@ def atleast_1d(x: ArrayLike) -> Value:
     >>> fnp.atleast_1d(1.0).shape
     (1,)
     """
-    value = operand("atleast_1d", "x", x)
-    return value if value.ndim else bc.reshape(value, (1,))
+    value = prims.operand("atleast_1d", "x", x)
+    return value if value.ndim else prims.reshape(value, (1,))
 
 
 def atleast_2d(x: ArrayLike) -> Value:
@@ -134,7 +124,7 @@ def atleast_2d(x: ArrayLike) -> Value:
     (1, 3)
     """
     value = atleast_1d(x)
-    return value if value.ndim > 1 else bc.expand_dims(value, 0)
+    return value if value.ndim > 1 else prims.expand_dims(value, 0)
 
 
 def atleast_3d(x: ArrayLike) -> Value:
@@ -144,7 +134,7 @@ def atleast_3d(x: ArrayLike) -> Value:
     (2, 3, 1)
     """
     value = atleast_2d(x)
-    return value if value.ndim > 2 else bc.expand_dims(value, 2)
+    return value if value.ndim > 2 else prims.expand_dims(value, 2)
 
 
 def broadcast_to(x: ArrayLike, shape: Any) -> Value:
@@ -154,7 +144,7 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Value:
     Array([[1, 2],
            [1, 2]], dtype=int64)
     """
-    return bc.broadcast_to(x, shape)
+    return prims.broadcast_to(x, shape)
 
 
 def broadcast_arrays(*xs: ArrayLike) -> list[Value]:
@@ -163,9 +153,9 @@ def broadcast_arrays(*xs: ArrayLike) -> list[Value]:
     >>> [x.shape for x in fnp.broadcast_arrays(np.zeros((2, 1)), np.zeros(3))]
     [(2, 3), (2, 3)]
     """
-    values = [operand("broadcast_arrays", f"xs[{k}]", x) for k, x in enumerate(xs)]
-    shape = common_shape("broadcast_arrays", [x.shape for x in values])
-    return [bc.broadcast_to(x, shape) for x in values]
+    values = [prims.operand("broadcast_arrays", f"xs[{k}]", x) for k, x in enumerate(xs)]
+    shape = prims.common_shape("broadcast_arrays", [x.shape for x in values])
+    return [prims.broadcast_to(x, shape) for x in values]
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -174,7 +164,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     >>> fnp.broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    return common_shape("broadcast_shapes", [tuple(s) for s in shapes])
+    return prims.common_shape("broadcast_shapes", [tuple(s) for s in shapes])
 
 
 def concatenate(xs: Sequence[ArrayLike], axis: int | None = 0) -> Value:
@@ -184,8 +174,8 @@ def concatenate(xs: Sequence[ArrayLike], axis: int | None = 0) -> Value:
     Array([0., 1., 1.], dtype=float64)
     """
     if axis is None:
-        return sh.concatenate([ravel(x) for x in promote("concatenate", *xs)], 0)
-    return sh.concatenate(xs, axis)
+        return prims.concatenate([ravel(x) for x in prims.promote("concatenate", *xs)], 0)
+    return prims.concatenate(xs, axis)
 
 
 def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
@@ -195,7 +185,7 @@ def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     Array([[0., 1.],
            [0., 1.]], dtype=float64)
     """
-    return sh.stack(xs, axis)
+    return prims.stack(xs, axis)
 
 
 def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Value, ...]:
@@ -204,8 +194,8 @@ def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Value, ...]:
     >>> fnp.unstack(np.array([[1, 2], [3, 4]]))[1]
     Array([3, 4], dtype=int64)
     """
-    value = operand("unstack", "x", x)
-    return tuple(bc.move_axis(value, canonical_axis("unstack", axis, value.ndim), 0))
+    value = prims.operand("unstack", "x", x)
+    return tuple(prims.move_axis(value, prims.canonical_axis("unstack", axis, value.ndim), 0))
 
 
 def hstack(xs: Sequence[ArrayLike]) -> Value:
@@ -215,7 +205,7 @@ def hstack(xs: Sequence[ArrayLike]) -> Value:
     Array([0., 1.], dtype=float64)
     """
     values = [atleast_1d(x) for x in _alike("hstack", xs)]
-    return sh.concatenate(values, 0 if values[0].ndim == 1 else 1)
+    return prims.concatenate(values, 0 if values[0].ndim == 1 else 1)
 
 
 def vstack(xs: Sequence[ArrayLike]) -> Value:
@@ -225,7 +215,7 @@ def vstack(xs: Sequence[ArrayLike]) -> Value:
     Array([[0., 0.],
            [1., 1.]], dtype=float64)
     """
-    return sh.concatenate([atleast_2d(x) for x in _alike("vstack", xs)], 0)
+    return prims.concatenate([atleast_2d(x) for x in _alike("vstack", xs)], 0)
 
 
 def column_stack(xs: Sequence[ArrayLike]) -> Value:
@@ -236,16 +226,16 @@ def column_stack(xs: Sequence[ArrayLike]) -> Value:
            [0., 1.]], dtype=float64)
     """
     values = _alike("column_stack", xs)
-    return sh.concatenate([x if x.ndim > 1 else bc.reshape(x, (-1, 1)) for x in values], 1)
+    return prims.concatenate([x if x.ndim > 1 else prims.reshape(x, (-1, 1)) for x in values], 1)
 
 
 def _alike(fun: str, xs: Sequence[ArrayLike]) -> list[Value]:
     """Arrays brought to one dtype, before numbers among them become arrays and lose digits that it has."""
     if not hasattr(xs, "__len__"):
-        bad_type(f"{fun}: expected a sequence of arrays, got {xs!r}")
+        prims.bad_type(f"{fun}: expected a sequence of arrays, got {xs!r}")
     if not len(xs):
-        bad_value(f"{fun}: expected at least one array, got none")
-    return promote(fun, *xs)
+        prims.bad_value(f"{fun}: expected at least one array, got none")
+    return prims.promote(fun, *xs)
 
 
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Value]:
@@ -256,12 +246,12 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
     >>> [part.shape for part in fnp.split(np.zeros(6), 3)]
     [(2,), (2,), (2,)]
     """
-    value = operand("split", "x", x)
-    at = canonical_axis("split", axis, value.ndim)
+    value = prims.operand("split", "x", x)
+    at = prims.canonical_axis("split", axis, value.ndim)
     size = value.shape[at]
-    places = int_or_ints("split", "indices_or_sections", indices_or_sections)
+    places = prims.int_or_ints("split", "indices_or_sections", indices_or_sections)
     if isinstance(indices_or_sections, int) and places[0] > 0 and size % places[0]:
-        bad_value(
+        prims.bad_value(
             f"split: expected a number of parts that divides axis {at} of size {size}, "
             f"got {indices_or_sections}; see `array_split`"
         )
@@ -276,18 +266,18 @@ def array_split(
     >>> [part.shape for part in fnp.array_split(np.zeros(5), 2)]
     [(3,), (2,)]
     """
-    value = operand("array_split", "x", x)
-    at = canonical_axis("array_split", axis, value.ndim)
+    value = prims.operand("array_split", "x", x)
+    at = prims.canonical_axis("array_split", axis, value.ndim)
     size = value.shape[at]
     if isinstance(indices_or_sections, int):
         count = indices_or_sections
         if count < 1:
-            bad_value(f"array_split: expected at least one part, got {count}")
+            prims.bad_value(f"array_split: expected at least one part, got {count}")
         edges = [k * (size // count) + min(k, size % count) for k in range(count + 1)]
     else:
         edges = [0, *[slice(None, i).indices(size)[1] for i in indices_or_sections], size]
     if sorted(edges) == edges:
-        return sh.split(value, [b - a for a, b in pairwise(edges)], at)
+        return prims.split(value, [b - a for a, b in pairwise(edges)], at)
     lead = (slice(None),) * at
     return [value[(*lead, slice(a, max(a, b)))] for a, b in pairwise(edges)]
 
@@ -298,8 +288,8 @@ def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
     >>> fnp.flip(np.arange(3))
     Array([2, 1, 0], dtype=int64)
     """
-    value = operand("flip", "x", x)
-    return sh.reverse(value, canonical_axes("flip", axis, value.ndim))
+    value = prims.operand("flip", "x", x)
+    return prims.reverse(value, prims.canonical_axes("flip", axis, value.ndim))
 
 
 def fliplr(x: ArrayLike) -> Value:
@@ -308,7 +298,7 @@ def fliplr(x: ArrayLike) -> Value:
     >>> fnp.fliplr(np.array([[1, 2]]))
     Array([[2, 1]], dtype=int64)
     """
-    return sh.reverse(x, 1)
+    return prims.reverse(x, 1)
 
 
 def flipud(x: ArrayLike) -> Value:
@@ -317,7 +307,7 @@ def flipud(x: ArrayLike) -> Value:
     >>> fnp.flipud(np.arange(2))
     Array([1, 0], dtype=int64)
     """
-    return sh.reverse(x, 0)
+    return prims.reverse(x, 0)
 
 
 def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
@@ -327,17 +317,17 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
     Array([[2, 4],
            [1, 3]], dtype=int64)
     """
-    value = operand("rot90", "x", x)
-    i, j = canonical_axes("rot90", axes, value.ndim)
+    value = prims.operand("rot90", "x", x)
+    i, j = prims.canonical_axes("rot90", axes, value.ndim)
     match k % 4:
         case 0:
             return value
         case 1:
-            return sh.reverse(swapaxes(value, i, j), i)
+            return prims.reverse(swapaxes(value, i, j), i)
         case 2:
-            return sh.reverse(value, (i, j))
+            return prims.reverse(value, (i, j))
         case _:
-            return sh.reverse(swapaxes(value, i, j), j)
+            return prims.reverse(swapaxes(value, i, j), j)
 
 
 def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = None) -> Value:
@@ -348,14 +338,18 @@ def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = Non
     >>> fnp.roll(np.arange(4), 1)
     Array([3, 0, 1, 2], dtype=int64)
     """
-    value = operand("roll", "x", x)
+    value = prims.operand("roll", "x", x)
     if axis is None:
-        return bc.reshape(roll(bc.reshape(value, (-1,)), shift, 0), value.shape)
+        return prims.reshape(roll(prims.reshape(value, (-1,)), shift, 0), value.shape)
     shifts: list[Any] = list(shift) if isinstance(shift, (tuple, list)) else [shift]
-    axes = [canonical_axis("roll", a, value.ndim) for a in int_or_ints("roll", "axis", axis)]
+    axes = [
+        prims.canonical_axis("roll", a, value.ndim) for a in prims.int_or_ints("roll", "axis", axis)
+    ]
     if len(shifts) != len(axes):
         if min(len(shifts), len(axes)) != 1:
-            bad_value(f"roll: expected a shift for each of {axis}, got {len(shifts)}: {shift}")
+            prims.bad_value(
+                f"roll: expected a shift for each of {axis}, got {len(shifts)}: {shift}"
+            )
         shifts, axes = shifts * len(axes), axes * len(shifts)
     for by, at in zip(shifts, axes, strict=True):
         value = _rolled(value, by, at)
@@ -369,12 +363,12 @@ def _rolled(x: Value, by: ArrayLike, at: int) -> Value:
         return x
     if isinstance(by, (int, np.integer)):
         cut = size - int(by) % size
-        return sh.concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(None, cut))]], at)
-    places = operand("roll", "shift", by)
+        return prims.concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(None, cut))]], at)
+    places = prims.operand("roll", "shift", by)
     if places.dtype.kind not in "iu":
-        bad_type(f"roll: expected `shift` to be integers, got {places.aval}")
-    shift = convert(places, np.int32)
-    return x[(*lead, op.remainder(ew.sub(sh.iota(np.int32, size), shift), size))]
+        prims.bad_type(f"roll: expected `shift` to be integers, got {places.aval}")
+    shift = prims.convert(places, np.int32)
+    return x[(*lead, op.remainder(prims.sub(prims.iota(np.int32, size), shift), size))]
 
 
 def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
@@ -383,17 +377,17 @@ def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
     >>> fnp.tile(np.array([1, 2]), 2)
     Array([1, 2, 1, 2], dtype=int64)
     """
-    value = operand("tile", "x", x)
-    counts = int_or_ints("tile", "reps", reps)
+    value = prims.operand("tile", "x", x)
+    counts = prims.int_or_ints("tile", "reps", reps)
     if any(n < 0 for n in counts):
-        bad_value(f"tile: expected no negative numbers in `reps`, got {reps}")
+        prims.bad_value(f"tile: expected no negative numbers in `reps`, got {reps}")
     rank = max(value.ndim, len(counts))
     counts = (*(1,) * (rank - len(counts)), *counts)
     shape = (*(1,) * (rank - value.ndim), *value.shape)
-    value = bc.reshape(value, [d for size in shape for d in (1, size)])
+    value = prims.reshape(value, [d for size in shape for d in (1, size)])
     wide = [d for pair in zip(counts, shape, strict=True) for d in pair]
-    value = bc.broadcast_in_dim(value, wide, range(2 * rank))
-    return bc.reshape(value, [n * d for n, d in zip(counts, shape, strict=True)])
+    value = prims.broadcast_in_dim(value, wide, range(2 * rank))
+    return prims.reshape(value, [n * d for n, d in zip(counts, shape, strict=True)])
 
 
 def repeat(
@@ -418,22 +412,26 @@ def pad(
     >>> fnp.pad(np.array([1, 2]), (1, 2)), fnp.pad(np.array([1, 2, 3]), 1, mode="reflect")
     (Array([0, 1, 2, 0, 0], dtype=int64), Array([2, 1, 2, 3, 2], dtype=int64))
     """
-    value = operand("pad", "x", x)
+    value = prims.operand("pad", "x", x)
     try:
         widths = np.broadcast_to(np.asarray(pad_width), (value.ndim, 2)).tolist()
     except ValueError:
-        bad_value(
+        prims.bad_value(
             f"pad: expected `pad_width` to be a number, a pair, or a pair for each of {value.ndim} axes, got "
             f"{pad_width}"
         )
     if any(n < 0 for pair in widths for n in pair):
-        bad_value(f"pad: expected no negative widths, got {pad_width}")
+        prims.bad_value(f"pad: expected no negative widths, got {pad_width}")
     if mode == "constant":
-        filler = convert(operand("pad", "constant_values", constant_values), value.dtype)
-        return sh.pad(value, filler, [lo for lo, _ in widths], [hi for _, hi in widths])
+        filler = prims.convert(
+            prims.operand("pad", "constant_values", constant_values), value.dtype
+        )
+        return prims.pad(value, filler, [lo for lo, _ in widths], [hi for _, hi in widths])
     modes = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric", "wrap": "wrap"}
     if mode not in modes:
-        bad_value(f"pad: expected `mode` to be constant or one of {list(modes)}, got {mode!r}")
+        prims.bad_value(
+            f"pad: expected `mode` to be constant or one of {list(modes)}, got {mode!r}"
+        )
     for axis, (low, high) in enumerate(widths):
         if low or high:
             source = np.pad(np.arange(value.shape[axis]), (low, high), mode=modes[mode])  # type: ignore[call-overload]
@@ -456,4 +454,4 @@ def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Value:
     >>> fnp.append(np.array([1, 2]), np.array([3]))
     Array([1, 2, 3], dtype=int64)
     """
-    return concatenate(promote("append", x, values), axis)
+    return concatenate(prims.promote("append", x, values), axis)

@@ -7,23 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, prims, promotion
 from fiveloop.core import methods as me
 from fiveloop.core import operators as op
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import running as cu
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives.check import (
-    bad_type,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    known_int,
-)
-from fiveloop.core.primitives.convert import convert, operand, promote
-from fiveloop.core.primitives.sort import sort as sort_along
-from fiveloop.core.promotion import dtype_kind, wide_for_sums
 
 Axis = int | Sequence[int] | None
 
@@ -63,8 +49,8 @@ def prod(
 
 
 def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: float) -> Value:
-    value = operand(fun, "x", x)
-    return value if where is None else ew.select(where, value, neutral)
+    value = prims.operand(fun, "x", x)
+    return value if where is None else prims.select(where, value, neutral)
 
 
 def mean(
@@ -84,12 +70,14 @@ def mean(
     """
     if where is None:
         return op.mean(x, axis, dtype=dtype, keepdims=keepdims)
-    (value,) = promote("mean", x, inexact=True)
-    value = value if dtype is None else convert(value, dtype)
-    wide = convert(value, wide_for_sums(value.dtype))
-    held = bc.broadcast_to(where, value.shape)
-    count = op.sum(convert(held, wide.dtype), axis, keepdims=keepdims)
-    return convert(ew.div(sum(wide, axis, keepdims=keepdims, where=held), count), value.dtype)
+    (value,) = prims.promote("mean", x, inexact=True)
+    value = value if dtype is None else prims.convert(value, dtype)
+    wide = prims.convert(value, promotion.wide_for_sums(value.dtype))
+    held = prims.broadcast_to(where, value.shape)
+    count = op.sum(prims.convert(held, wide.dtype), axis, keepdims=keepdims)
+    return prims.convert(
+        prims.div(sum(wide, axis, keepdims=keepdims, where=held), count), value.dtype
+    )
 
 
 def var(
@@ -138,7 +126,7 @@ def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     >>> fnp.ptp(np.array([4, 1, 9]))
     Array(8, dtype=int64)
     """
-    return ew.sub(op.max(x, axis, keepdims=keepdims), op.min(x, axis, keepdims=keepdims))
+    return prims.sub(op.max(x, axis, keepdims=keepdims), op.min(x, axis, keepdims=keepdims))
 
 
 def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -147,7 +135,7 @@ def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     >>> fnp.all(np.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return op.all(ew.to_condition(operand("all", "x", x)), axis, keepdims=keepdims)
+    return op.all(prims.to_condition(prims.operand("all", "x", x)), axis, keepdims=keepdims)
 
 
 def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -156,7 +144,7 @@ def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     >>> fnp.any(np.array([[0, 0], [0, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return op.any(ew.to_condition(operand("any", "x", x)), axis, keepdims=keepdims)
+    return op.any(prims.to_condition(prims.operand("any", "x", x)), axis, keepdims=keepdims)
 
 
 def count_nonzero(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -165,7 +153,7 @@ def count_nonzero(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) ->
     >>> fnp.count_nonzero(np.array([0, 3, 4]))
     Array(2, dtype=int32)
     """
-    held = ew.to_condition(operand("count_nonzero", "x", x))
+    held = prims.to_condition(prims.operand("count_nonzero", "x", x))
     return op.sum(held, axis, dtype=np.int32, keepdims=keepdims)
 
 
@@ -195,12 +183,12 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -
     """
     if weights is None:
         return op.mean(x, axis)
-    value, w = promote("average", x, weights, inexact=True)
-    kind, axes = value.dtype, canonical_axes("average", axis, value.ndim)
-    value, w = (convert(z, wide_for_sums(kind)) for z in (value, w))
+    value, w = prims.promote("average", x, weights, inexact=True)
+    kind, axes = value.dtype, prims.canonical_axes("average", axis, value.ndim)
+    value, w = (prims.convert(z, promotion.wide_for_sums(kind)) for z in (value, w))
     if w.ndim == 1 and len(axes) == 1 and value.ndim > 1:
-        w = bc.broadcast_in_dim(w, value.shape, axes)
-    return convert(ew.div(op.sum(ew.mul(value, w), axes), op.sum(w, axes)), kind)
+        w = prims.broadcast_in_dim(w, value.shape, axes)
+    return prims.convert(prims.div(op.sum(prims.mul(value, w), axes), op.sum(w, axes)), kind)
 
 
 def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
@@ -236,19 +224,19 @@ def _quantile(
     """What `quantile` and those like it give; errors name the one that was called."""
     whole = 100 if fun == "percentile" else 1
     if not isinstance(q, (int, float, np.number)):
-        bad_type(f"{fun}: expected `q` to be a number known while tracing, got {q!r}")
+        prims.bad_type(f"{fun}: expected `q` to be a number known while tracing, got {q!r}")
     if not 0 <= q <= whole:
-        bad_value(f"{fun}: expected `q` in [0, {whole}], got {q}")
+        prims.bad_value(f"{fun}: expected `q` in [0, {whole}], got {q}")
     q = q / whole
-    (value,) = promote(fun, x, inexact=True)
+    (value,) = prims.promote(fun, x, inexact=True)
     shape = value.shape
-    axes = canonical_axes(fun, axis, value.ndim)
+    axes = prims.canonical_axes(fun, axis, value.ndim)
     if axis is None:
-        value, axis = bc.reshape(value, (-1,)), 0
-    at = canonical_axis(fun, axis, value.ndim)
-    ordered = bc.move_axis(sort_along(value, at), at, 0)
+        value, axis = prims.reshape(value, (-1,)), 0
+    at = prims.canonical_axis(fun, axis, value.ndim)
+    ordered = prims.move_axis(prims.sort(value, at), at, 0)
     if not ordered.shape[0]:
-        empty = bc.full(ordered.shape[1:], math.nan, value.dtype)
+        empty = prims.full(ordered.shape[1:], math.nan, value.dtype)
         return op.keep_axes(empty, shape, axes) if keepdims else empty
     place = q * (ordered.shape[0] - 1)
     low, high = math.floor(place), math.ceil(place)
@@ -257,11 +245,13 @@ def _quantile(
         out = ordered[ends[method]]
     elif method == "linear":
         part = place - low
-        out = ew.add(ew.mul(ordered[low], 1 - part), ew.mul(ordered[high], part))
+        out = prims.add(prims.mul(ordered[low], 1 - part), prims.mul(ordered[high], part))
     else:
-        bad_value(f"{fun}: expected `method` to be linear or one of {list(ends)}, got {method!r}")
-    bad = op.any(ew.is_nan(value), at)
-    out = ew.select(bad, math.nan, out)
+        prims.bad_value(
+            f"{fun}: expected `method` to be linear or one of {list(ends)}, got {method!r}"
+        )
+    bad = op.any(prims.is_nan(value), at)
+    out = prims.select(bad, math.nan, out)
     return op.keep_axes(out, shape, axes) if keepdims else out
 
 
@@ -280,8 +270,8 @@ def nansum(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     >>> fnp.nansum(np.array([1.0, np.nan]))
     Array(1., dtype=float64)
     """
-    value = operand("nansum", "x", x)
-    return sum(value, axis, keepdims=keepdims, where=ew.equal(value, value))
+    value = prims.operand("nansum", "x", x)
+    return sum(value, axis, keepdims=keepdims, where=prims.equal(value, value))
 
 
 def nanmean(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -290,8 +280,8 @@ def nanmean(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value
     >>> fnp.nanmean(np.array([1.0, np.nan, 3.0]))
     Array(2., dtype=float64)
     """
-    value = operand("nanmean", "x", x)
-    return mean(value, axis, keepdims=keepdims, where=ew.equal(value, value))
+    value = prims.operand("nanmean", "x", x)
+    return mean(value, axis, keepdims=keepdims, where=prims.equal(value, value))
 
 
 def nanmax(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
@@ -315,12 +305,12 @@ def nanmin(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 def _nan_extremum(
     fun: str, find: Any, worst: float, x: ArrayLike, axis: Axis, keepdims: bool
 ) -> Value:
-    value = operand(fun, "x", x)
-    if dtype_kind(value.dtype) != "f":
+    value = prims.operand(fun, "x", x)
+    if promotion.dtype_kind(value.dtype) != "f":
         return find(value, axis, keepdims=keepdims)  # type: ignore[no-any-return]  # op.max or op.min
-    missing = ew.is_nan(value)
-    out = find(ew.select(missing, worst, value), axis, keepdims=keepdims)
-    return ew.select(op.all(missing, axis, keepdims=keepdims), math.nan, out)
+    missing = prims.is_nan(value)
+    out = find(prims.select(missing, worst, value), axis, keepdims=keepdims)
+    return prims.select(op.all(missing, axis, keepdims=keepdims), math.nan, out)
 
 
 def cumsum(
@@ -376,14 +366,16 @@ def cumulative_prod(
 def _cumulative(
     fun: str, run: Any, x: ArrayLike, axis: int | None, dtype: Any, first: int | None
 ) -> Value:
-    value = operand(fun, "x", x)
+    value = prims.operand(fun, "x", x)
     if axis is None and value.ndim > 1:
-        bad_value(f"{fun}: expected `axis` for an array of several axes, got None for {value.aval}")
+        prims.bad_value(
+            f"{fun}: expected `axis` for an array of several axes, got None for {value.aval}"
+        )
     out: Value = run(value, axis, dtype=dtype)
     if first is None:
         return out
-    before = [int(k == canonical_axis(fun, axis or 0, out.ndim)) for k in range(out.ndim)]
-    return sh.pad(out, convert(first, out.dtype), before, [0] * out.ndim)
+    before = [int(k == prims.canonical_axis(fun, axis or 0, out.ndim)) for k in range(out.ndim)]
+    return prims.pad(out, prims.convert(first, out.dtype), before, [0] * out.ndim)
 
 
 def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
@@ -393,7 +385,7 @@ def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
     Array([1, 3, 3], dtype=int64)
     """
     value, at = me.along("cummax", x, axis)
-    return cu.cummax(value, at, reverse)
+    return prims.cummax(value, at, reverse)
 
 
 def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
@@ -403,7 +395,7 @@ def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
     Array([2, 2, 1], dtype=int64)
     """
     value, at = me.along("cummin", x, axis)
-    return cu.cummin(value, at, reverse)
+    return prims.cummin(value, at, reverse)
 
 
 def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
@@ -412,13 +404,13 @@ def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
     >>> fnp.diff(np.array([1, 4, 9]))
     Array([3, 5], dtype=int64)
     """
-    value, n = operand("diff", "x", x), known_int("diff", "n", n)
+    value, n = prims.operand("diff", "x", x), prims.known_int("diff", "n", n)
     if n < 0:
-        bad_value(f"diff: expected `n` not to be negative, got {n}")
-    lead = (slice(None),) * canonical_axis("diff", axis, value.ndim)
+        prims.bad_value(f"diff: expected `n` not to be negative, got {n}")
+    lead = (slice(None),) * prims.canonical_axis("diff", axis, value.ndim)
     for _ in range(n):
         late, early = value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))]
-        value = ew.not_equal(late, early) if value.dtype == np.bool_ else ew.sub(late, early)
+        value = prims.not_equal(late, early) if value.dtype == np.bool_ else prims.sub(late, early)
     return value
 
 
@@ -428,13 +420,13 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: i
     >>> fnp.trapezoid(np.array([0.0, 1.0, 2.0]))
     Array(2., dtype=float64)
     """
-    (value,) = promote("trapezoid", y, inexact=True)
-    lead = (slice(None),) * canonical_axis("trapezoid", axis, value.ndim)
-    pairs = ew.add(value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))])
+    (value,) = prims.promote("trapezoid", y, inexact=True)
+    lead = (slice(None),) * prims.canonical_axis("trapezoid", axis, value.ndim)
+    pairs = prims.add(value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))])
     width: ArrayLike = dx
     if x is not None:
-        points = operand("trapezoid", "x", x)
+        points = prims.operand("trapezoid", "x", x)
         width = diff(points, axis=axis if points.ndim == value.ndim else 0)
         if points.ndim == 1:
-            width = bc.broadcast_in_dim(width, pairs.shape, (len(lead),))
-    return ew.mul(op.sum(ew.mul(pairs, width), axis), 0.5)
+            width = prims.broadcast_in_dim(width, pairs.shape, (len(lead),))
+    return prims.mul(op.sum(prims.mul(pairs, width), axis), 0.5)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value
+from fiveloop.core import ArrayLike, Value, prims
 from fiveloop.core import methods as me
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives import sort as so
-from fiveloop.core.primitives.check import bad_value, canonical_axis, known_int
-from fiveloop.core.primitives.convert import operand
 from fiveloop.numpy.indexing import take_along_axis
 
 
@@ -42,12 +38,12 @@ def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
     >>> fnp.lexsort([np.array([1, 2, 0]), np.array([1, 0, 1])])
     Array([1, 2, 0], dtype=int32)
     """
-    values = [operand("lexsort", f"keys[{k}]", x) for k, x in enumerate(keys)]
+    values = [prims.operand("lexsort", f"keys[{k}]", x) for k, x in enumerate(keys)]
     if not values:
-        bad_value("lexsort: expected at least one key, got none")
-    at = canonical_axis("lexsort", axis, values[0].ndim)
-    numbers = sh.iota(np.int32, values[0].shape, at)
-    return so.sort_together([*values[::-1], numbers], at, num_keys=len(values))[-1]
+        prims.bad_value("lexsort: expected at least one key, got none")
+    at = prims.canonical_axis("lexsort", axis, values[0].ndim)
+    numbers = prims.iota(np.int32, values[0].shape, at)
+    return prims.sort_together([*values[::-1], numbers], at, num_keys=len(values))[-1]
 
 
 def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
@@ -56,10 +52,10 @@ def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
     >>> fnp.top_k(np.array([1, 9, 5]), 2)
     (Array([9, 5], dtype=int64), Array([1, 2], dtype=int32))
     """
-    value = operand("top_k", "x", x)
-    at, k = canonical_axis("top_k", axis, value.ndim), known_int("top_k", "k", k)
+    value = prims.operand("top_k", "x", x)
+    at, k = prims.canonical_axis("top_k", axis, value.ndim), prims.known_int("top_k", "k", k)
     if not 0 <= k <= value.shape[at]:
-        bad_value(
+        prims.bad_value(
             f"top_k: expected `k` in [0, {value.shape[at]}] along axis {at} of {value.aval}, got {k}"
         )
     order = argsort(value, at, descending=True)[(*(slice(None),) * at, slice(0, k))]

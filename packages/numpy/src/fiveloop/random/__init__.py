@@ -23,6 +23,6 @@ from .keys import fold_in as fold_in
 from .keys import key as key
 from .keys import split as split
 
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 
 _show_public_names(globals())

@@ -7,21 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, jit
-from fiveloop.core.ir.dims import Shape
-from fiveloop.core.keys import as_key, random_bits
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.check import (
-    bad_type,
-    bad_value,
-    canonical_dtype,
-    canonical_shape,
-    common_shape,
-)
-from fiveloop.core.primitives.convert import convert, operand
-from fiveloop.core.promotion import dtype_kind
+from fiveloop.core import ArrayLike, Value, ir, keys, prims, promotion
+from fiveloop.core.api.jit import jit
 
 DType = np.dtype[Any]
 _STATIC = ("shape", "dtype")
@@ -42,11 +29,13 @@ def uniform(
     """
     out, kind = check_draw("uniform", shape, dtype, minval=minval, maxval=maxval)
     if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and minval > maxval:
-        bad_value(f"uniform: expected minval <= maxval, got {minval} and {maxval}")
-    k = as_key("uniform", key)
+        prims.bad_value(f"uniform: expected minval <= maxval, got {minval} and {maxval}")
+    k = keys.as_key("uniform", key)
     if isinstance(minval, (int, float)) and (minval, maxval) == (0, 1):
         return _unit(k, shape=out, dtype=kind)
-    return _uniform(k, convert(minval, kind), convert(maxval, kind), shape=out, dtype=kind)
+    return _uniform(
+        k, prims.convert(minval, kind), prims.convert(maxval, kind), shape=out, dtype=kind
+    )
 
 
 def normal(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -57,7 +46,7 @@ def normal(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
     (True, True)
     """
     out, kind = check_draw("normal", shape, dtype)
-    return _normal(as_key("normal", key), shape=out, dtype=kind)
+    return _normal(keys.as_key("normal", key), shape=out, dtype=kind)
 
 
 def truncated_normal(
@@ -71,11 +60,17 @@ def truncated_normal(
     >>> bool(abs(x).max() <= 1)
     True
     """
-    bounds = [operand("truncated_normal", n, x) for n, x in (("lower", lower), ("upper", upper))]
-    given = common_shape("truncated_normal", [b.shape for b in bounds]) if shape is None else shape
+    bounds = [
+        prims.operand("truncated_normal", n, x) for n, x in (("lower", lower), ("upper", upper))
+    ]
+    given = (
+        prims.common_shape("truncated_normal", [b.shape for b in bounds])
+        if shape is None
+        else shape
+    )
     out, kind = check_draw("truncated_normal", given, dtype, lower=lower, upper=upper)
-    low, high = (convert(b, kind) for b in bounds)
-    return _truncated(as_key("truncated_normal", key), low, high, shape=out, dtype=kind)
+    low, high = (prims.convert(b, kind) for b in bounds)
+    return _truncated(keys.as_key("truncated_normal", key), low, high, shape=out, dtype=kind)
 
 
 def exponential(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -85,7 +80,7 @@ def exponential(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Val
     True
     """
     out, kind = check_draw("exponential", shape, dtype)
-    return _exponential(as_key("exponential", key), shape=out, dtype=kind)
+    return _exponential(keys.as_key("exponential", key), shape=out, dtype=kind)
 
 
 def gumbel(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -95,7 +90,7 @@ def gumbel(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
     (2, 3)
     """
     out, kind = check_draw("gumbel", shape, dtype)
-    return gumbel_draw(as_key("gumbel", key), shape=out, dtype=kind)
+    return gumbel_draw(keys.as_key("gumbel", key), shape=out, dtype=kind)
 
 
 def laplace(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
@@ -105,74 +100,78 @@ def laplace(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
     (4,)
     """
     out, kind = check_draw("laplace", shape, dtype)
-    return _laplace(as_key("laplace", key), shape=out, dtype=kind)
+    return _laplace(keys.as_key("laplace", key), shape=out, dtype=kind)
 
 
-def check_draw(fun: str, shape: Any, dtype: Any, **bounds: ArrayLike) -> tuple[Shape, DType]:
+def check_draw(fun: str, shape: Any, dtype: Any, **bounds: ArrayLike) -> tuple[ir.Shape, DType]:
     """The shape and dtype of a draw, checked, and that its bounds broadcast to that shape."""
-    out, kind = canonical_shape(fun, shape), canonical_dtype(fun, dtype)
-    if dtype_kind(kind) != "f":
-        bad_type(f"{fun}: expected a real floating point dtype, got {kind.name}")
+    out, kind = prims.canonical_shape(fun, shape), prims.canonical_dtype(fun, dtype)
+    if promotion.dtype_kind(kind) != "f":
+        prims.bad_type(f"{fun}: expected a real floating point dtype, got {kind.name}")
     for name, x in bounds.items():
-        value = operand(fun, name, x)
-        if common_shape(fun, [value.shape, out]) != out:
-            bad_value(f"{fun}: expected `{name}` to broadcast to shape {out}, got {value.aval}")
+        value = prims.operand(fun, name, x)
+        if prims.common_shape(fun, [value.shape, out]) != out:
+            prims.bad_value(
+                f"{fun}: expected `{name}` to broadcast to shape {out}, got {value.aval}"
+            )
     return out, kind
 
 
-def unit_interval(k: Value, shape: Shape, dtype: DType) -> Value:
+def unit_interval(k: Value, shape: ir.Shape, dtype: DType) -> Value:
     """Numbers in [0, 1): as many random bits as the dtype's mantissa holds, over the number of cases."""
     width = dtype.itemsize * 8
     digits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(dtype.name)
     if digits is None:
-        bad_type(f"random: expected float16, bfloat16, float32 or float64, got {dtype.name}")
-    raw = random_bits(k, shape, np.dtype(f"uint{width}"))
+        prims.bad_type(f"random: expected float16, bfloat16, float32 or float64, got {dtype.name}")
+    raw = keys.random_bits(k, shape, np.dtype(f"uint{width}"))
     # The top bit is clear after the shift, so the signed conversion, which is the faster one, is exact.
-    count = convert(ew.shift_right_logical(raw, width - digits), np.dtype(f"int{width}"))
-    return ew.mul(convert(count, dtype), 2.0**-digits)
+    count = prims.convert(prims.shift_right_logical(raw, width - digits), np.dtype(f"int{width}"))
+    return prims.mul(prims.convert(count, dtype), 2.0**-digits)
 
 
-def _between(k: Value, low: Value, high: Value, shape: Shape, dtype: DType) -> Value:
+def _between(k: Value, low: Value, high: Value, shape: ir.Shape, dtype: DType) -> Value:
     u = unit_interval(k, shape, dtype)
-    low, high = bc.broadcast_to(low, shape), bc.broadcast_to(high, shape)
-    out = ew.add(ew.mul(u, ew.sub(high, low)), low)
+    low, high = prims.broadcast_to(low, shape), prims.broadcast_to(high, shape)
+    out = prims.add(prims.mul(u, prims.sub(high, low)), low)
     # Rounding may reach the upper bound, which is left out.
-    below = ew.nextafter(high, low)
-    return ew.maximum(low, ew.minimum(out, below))
+    below = prims.nextafter(high, low)
+    return prims.maximum(low, prims.minimum(out, below))
 
 
-def _standard_normal(k: Value, shape: Shape, dtype: DType) -> Value:
+def _standard_normal(k: Value, shape: ir.Shape, dtype: DType) -> Value:
     wide = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
     one = np.ones((), wide)
-    low = convert(float(np.nextafter(-one, one)), wide)
-    u = _between(k, low, convert(1.0, wide), shape, wide)
-    return convert(ew.mul(sp.erf_inv(u), math.sqrt(2.0)), dtype)
+    low = prims.convert(float(np.nextafter(-one, one)), wide)
+    u = _between(k, low, prims.convert(1.0, wide), shape, wide)
+    return prims.convert(prims.mul(prims.erf_inv(u), math.sqrt(2.0)), dtype)
 
 
-def _truncated_normal(k: Value, low: Value, high: Value, shape: Shape, dtype: DType) -> Value:
+def _truncated_normal(k: Value, low: Value, high: Value, shape: ir.Shape, dtype: DType) -> Value:
     root = math.sqrt(2.0)
-    at_low, at_high = (sp.erf(ew.div(b, root)) for b in (low, high))
-    out = ew.mul(sp.erf_inv(_between(k, at_low, at_high, shape, dtype)), root)
-    low, high = bc.broadcast_to(low, shape), bc.broadcast_to(high, shape)
+    at_low, at_high = (prims.erf(prims.div(b, root)) for b in (low, high))
+    out = prims.mul(prims.erf_inv(_between(k, at_low, at_high, shape, dtype)), root)
+    low, high = prims.broadcast_to(low, shape), prims.broadcast_to(high, shape)
     # In the tails the error function rounds to 1, and its inverse to infinity.
-    return ew.maximum(low, ew.minimum(out, high))
+    return prims.maximum(low, prims.minimum(out, high))
 
 
-def _exponential_draw(k: Value, shape: Shape, dtype: DType) -> Value:
-    return ew.neg(ew.log1p(ew.neg(unit_interval(k, shape, dtype))))
+def _exponential_draw(k: Value, shape: ir.Shape, dtype: DType) -> Value:
+    return prims.neg(prims.log1p(prims.neg(unit_interval(k, shape, dtype))))
 
 
-def _gumbel_draw(k: Value, shape: Shape, dtype: DType) -> Value:
+def _gumbel_draw(k: Value, shape: ir.Shape, dtype: DType) -> Value:
     u = unit_interval(k, shape, dtype)
     tiny = 2.0**-125 if dtype.name != "float16" else 2.0**-14
-    return ew.neg(ew.log(ew.neg(ew.log(ew.maximum(u, tiny)))))
+    return prims.neg(prims.log(prims.neg(prims.log(prims.maximum(u, tiny)))))
 
 
-def _laplace_draw(k: Value, shape: Shape, dtype: DType) -> Value:
+def _laplace_draw(k: Value, shape: ir.Shape, dtype: DType) -> Value:
     u = unit_interval(k, shape, dtype)
-    apart = ew.sub(ew.mul(u, 2.0), 1.0)
-    inside = ew.minimum(ew.abs(apart), 1.0 - 2.0**-10 if dtype.itemsize < 4 else 1.0 - 2.0**-24)
-    return ew.mul(ew.sign(apart), ew.log1p(ew.neg(inside)))
+    apart = prims.sub(prims.mul(u, 2.0), 1.0)
+    inside = prims.minimum(
+        prims.abs(apart), 1.0 - 2.0**-10 if dtype.itemsize < 4 else 1.0 - 2.0**-24
+    )
+    return prims.mul(prims.sign(apart), prims.log1p(prims.neg(inside)))
 
 
 _unit = jit(unit_interval, static_argnames=_STATIC, inline=True)

@@ -6,25 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, jit
+from fiveloop.core import ArrayLike, Value, ir, keys, prims
 from fiveloop.core import operators as op
-from fiveloop.core.ir.dims import Shape, size_of
-from fiveloop.core.keys import as_key, random_bits
-from fiveloop.core.primitives import broadcast as bc
-from fiveloop.core.primitives import elementwise as ew
-from fiveloop.core.primitives import running as cu
-from fiveloop.core.primitives import shape as sh
-from fiveloop.core.primitives import sort as so
-from fiveloop.core.primitives import special as sp
-from fiveloop.core.primitives.check import (
-    bad_type,
-    bad_value,
-    canonical_axis,
-    canonical_dtype,
-    canonical_shape,
-    common_shape,
-)
-from fiveloop.core.primitives.convert import convert, operand, promote
+from fiveloop.core.api.jit import jit
 from fiveloop.numpy.indexing import searchsorted, take
 from fiveloop.random.continuous import gumbel_draw, unit_interval
 
@@ -43,54 +27,56 @@ def randint(
     >>> int(x.min()), int(x.max())
     (3, 5)
     """
-    out, kind = canonical_shape("randint", shape), canonical_dtype("randint", dtype)
+    out, kind = prims.canonical_shape("randint", shape), prims.canonical_dtype("randint", dtype)
     if kind.kind not in "iu":
-        bad_type(f"randint: expected an integer dtype, got {kind.name}")
+        prims.bad_type(f"randint: expected an integer dtype, got {kind.name}")
     if isinstance(minval, int) and isinstance(maxval, int):
         _check_range(minval, maxval, kind)
     bounds = [_bound(n, x) for n, x in (("minval", minval), ("maxval", maxval))]
     for name, b in zip(("minval", "maxval"), bounds, strict=True):
-        if b.dtype.kind not in "iu" or common_shape("randint", [b.shape, out]) != out:
-            bad_type(
+        if b.dtype.kind not in "iu" or prims.common_shape("randint", [b.shape, out]) != out:
+            prims.bad_type(
                 f"randint: expected `{name}` to be integers that broadcast to {out}, got {b.aval}"
             )
-    low, high = (convert(b, U64 if b.dtype == U64 else I64) for b in bounds)
-    return _randint(as_key("randint", key), low, high, shape=out, dtype=kind)
+    low, high = (prims.convert(b, U64 if b.dtype == U64 else I64) for b in bounds)
+    return _randint(keys.as_key("randint", key), low, high, shape=out, dtype=kind)
 
 
 def _bound(name: str, x: ArrayLike) -> Value:
     """A bound as a value; a Python integer as the word of 64 bits that is congruent to it."""
-    return operand("randint", name, np.uint64(x % 2**64) if isinstance(x, int) else x)
+    return prims.operand("randint", name, np.uint64(x % 2**64) if isinstance(x, int) else x)
 
 
 def _check_range(low: int, high: int, dtype: DType) -> None:
     limits = np.iinfo(dtype)
     if not limits.min <= low < high <= int(limits.max) + 1:
-        bad_value(
+        prims.bad_value(
             f"randint: expected minval < maxval within {dtype.name} ({limits.min} to {limits.max}), "
             f"got {low} and {high}"
         )
 
 
-def _integers(k: Value, low: Value, high: Value, shape: Shape, dtype: DType) -> Value:
-    first, last = (x if x.dtype == U64 else sp.bitcast_convert(x, U64) for x in (low, high))
-    span = bc.broadcast_to(ew.sub(last, first), shape)
-    raw = random_bits(k, shape, U64)
+def _integers(k: Value, low: Value, high: Value, shape: ir.Shape, dtype: DType) -> Value:
+    first, last = (x if x.dtype == U64 else prims.bitcast_convert(x, U64) for x in (low, high))
+    span = prims.broadcast_to(prims.sub(last, first), shape)
+    raw = keys.random_bits(k, shape, U64)
     # A span of 2**64 does not fit: it is zero, and every number of 64 bits will do.
-    offset = ew.select(ew.equal(span, 0), raw, _upper_product(raw, span))
-    out = ew.add(offset, bc.broadcast_to(first, shape))
-    return convert(out if dtype == U64 else sp.bitcast_convert(out, I64), dtype)
+    offset = prims.select(prims.equal(span, 0), raw, _upper_product(raw, span))
+    out = prims.add(offset, prims.broadcast_to(first, shape))
+    return prims.convert(out if dtype == U64 else prims.bitcast_convert(out, I64), dtype)
 
 
 def _upper_product(x: Value, y: Value) -> Value:
     """The upper 64 bits of the product of 64-bit numbers, from the products of their halves."""
     mask = 0xFFFFFFFF
-    (xh, xl), (yh, yl) = ((ew.shift_right_logical(v, 32), ew.bitwise_and(v, mask)) for v in (x, y))
-    left, right = ew.mul(xh, yl), ew.mul(xl, yh)
-    low = ew.add(ew.bitwise_and(left, mask), ew.bitwise_and(right, mask))
-    middle = ew.add(ew.shift_right_logical(ew.mul(xl, yl), 32), low)
-    carried = [ew.shift_right_logical(v, 32) for v in (left, right, middle)]
-    return ew.add(ew.add(ew.mul(xh, yh), carried[0]), ew.add(carried[1], carried[2]))
+    (xh, xl), (yh, yl) = (
+        (prims.shift_right_logical(v, 32), prims.bitwise_and(v, mask)) for v in (x, y)
+    )
+    left, right = prims.mul(xh, yl), prims.mul(xl, yh)
+    low = prims.add(prims.bitwise_and(left, mask), prims.bitwise_and(right, mask))
+    middle = prims.add(prims.shift_right_logical(prims.mul(xl, yl), 32), low)
+    carried = [prims.shift_right_logical(v, 32) for v in (left, right, middle)]
+    return prims.add(prims.add(prims.mul(xh, yh), carried[0]), prims.add(carried[1], carried[2]))
 
 
 def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Value:
@@ -99,16 +85,16 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Value:
     >>> random.bernoulli(random.key(0), 1.0, (2,))
     Array([ True,  True], dtype=bool)
     """
-    (chance,) = promote("bernoulli", p, inexact=True)
-    chance = convert(chance, chance.dtype)
-    out = chance.shape if shape is None else canonical_shape("bernoulli", shape)
-    if common_shape("bernoulli", [chance.shape, out]) != out:
-        bad_value(f"bernoulli: expected `p` to broadcast to shape {out}, got {chance.aval}")
-    return _bernoulli(as_key("bernoulli", key), chance, shape=out)
+    (chance,) = prims.promote("bernoulli", p, inexact=True)
+    chance = prims.convert(chance, chance.dtype)
+    out = chance.shape if shape is None else prims.canonical_shape("bernoulli", shape)
+    if prims.common_shape("bernoulli", [chance.shape, out]) != out:
+        prims.bad_value(f"bernoulli: expected `p` to broadcast to shape {out}, got {chance.aval}")
+    return _bernoulli(keys.as_key("bernoulli", key), chance, shape=out)
 
 
-def _coin(k: Value, chance: Value, shape: Shape) -> Value:
-    return ew.less(unit_interval(k, shape, chance.dtype), bc.broadcast_to(chance, shape))
+def _coin(k: Value, chance: Value, shape: ir.Shape) -> Value:
+    return prims.less(unit_interval(k, shape, chance.dtype), prims.broadcast_to(chance, shape))
 
 
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: Any = None) -> Value:
@@ -119,19 +105,21 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: Any = 
     >>> random.categorical(random.key(0), np.array([-np.inf, 0.0, -np.inf]))
     Array(1, dtype=int32)
     """
-    (value,) = promote("categorical", logits, inexact=True)
-    value = bc.move_axis(value, canonical_axis("categorical", axis, value.ndim), value.ndim - 1)
+    (value,) = prims.promote("categorical", logits, inexact=True)
+    value = prims.move_axis(
+        value, prims.canonical_axis("categorical", axis, value.ndim), value.ndim - 1
+    )
     lead = value.shape[:-1]
-    out = lead if shape is None else canonical_shape("categorical", shape)
-    if common_shape("categorical", [lead, out]) != out:
-        bad_value(f"categorical: expected logits for shape {out}, got those of {lead}")
-    value = bc.broadcast_to(value, (*out, value.shape[-1]))
-    return _categorical(as_key("categorical", key), value)
+    out = lead if shape is None else prims.canonical_shape("categorical", shape)
+    if prims.common_shape("categorical", [lead, out]) != out:
+        prims.bad_value(f"categorical: expected logits for shape {out}, got those of {lead}")
+    value = prims.broadcast_to(value, (*out, value.shape[-1]))
+    return _categorical(keys.as_key("categorical", key), value)
 
 
 def _greatest(k: Value, logits: Value) -> Value:
     noise = gumbel_draw(k, shape=logits.shape, dtype=logits.dtype)
-    return op.argmax_method(ew.add(logits, noise), -1)
+    return op.argmax_method(prims.add(logits, noise), -1)
 
 
 def permutation(
@@ -145,19 +133,19 @@ def permutation(
     10
     """
     if isinstance(x, int):
-        x = sh.iota(np.int32, x)
-    value = operand("permutation", "x", x)
-    at = canonical_axis("permutation", axis, value.ndim)
-    k = as_key("permutation", key)
+        x = prims.iota(np.int32, x)
+    value = prims.operand("permutation", "x", x)
+    at = prims.canonical_axis("permutation", axis, value.ndim)
+    k = keys.as_key("permutation", key)
     if independent and value.ndim > 1:
         return _shuffle(k, value, axis=at)
-    order = _shuffle(k, sh.iota(np.int32, value.shape[at]), axis=0)
+    order = _shuffle(k, prims.iota(np.int32, value.shape[at]), axis=0)
     return take(value, order, at)
 
 
 def _shuffled(k: Value, x: Value, axis: int) -> Value:
     """Sorted by 64 random bits each: two are equal with a chance below 2**-24 for a million elements."""
-    return so.sort_together([random_bits(k, x.shape, U64), x], axis)[1]
+    return prims.sort_together([keys.random_bits(k, x.shape, U64), x], axis)[1]
 
 
 def choice(
@@ -176,35 +164,38 @@ def choice(
     >>> int(random.choice(random.key(0), 4, p=np.array([0.0, 0.0, 1.0, 0.0])))
     2
     """
-    value = operand("choice", "a", sh.iota(np.int32, a) if isinstance(a, int) else a)
-    at, out = canonical_axis("choice", axis, value.ndim), canonical_shape("choice", shape)
-    size, count = value.shape[at], size_of(out)
+    value = prims.operand("choice", "a", prims.iota(np.int32, a) if isinstance(a, int) else a)
+    at, out = (
+        prims.canonical_axis("choice", axis, value.ndim),
+        prims.canonical_shape("choice", shape),
+    )
+    size, count = value.shape[at], ir.size_of(out)
     if (size == 0 and count) or (not replace and count > size):
-        bad_value(f"choice: expected at most {size} draws without replacement, got {count}")
+        prims.bad_value(f"choice: expected at most {size} draws without replacement, got {count}")
     if p is None:
         index = (
             randint(key, out, 0, size) if replace else permutation(key, size)[:count].reshape(out)
         )
     else:
-        (chance,) = promote("choice", p, inexact=True)
+        (chance,) = prims.promote("choice", p, inexact=True)
         if chance.shape != (size,):
-            bad_value(f"choice: expected `p` to hold {size} chances, got {chance.aval}")
-        k = as_key("choice", key)
+            prims.bad_value(f"choice: expected `p` to hold {size} chances, got {chance.aval}")
+        k = keys.as_key("choice", key)
         index = (_by_chance if replace else _by_chance_once)(k, chance, shape=out)
     return take(value, index, at)
 
 
-def _inverse_cumulative(k: Value, chance: Value, shape: Shape) -> Value:
-    edges = cu.cumsum(chance)
+def _inverse_cumulative(k: Value, chance: Value, shape: ir.Shape) -> Value:
+    edges = prims.cumsum(chance)
     # In (0, total]: a draw of exactly zero would choose an element without a chance.
-    u = ew.mul(ew.sub(1.0, unit_interval(k, shape, chance.dtype)), edges[-1])
+    u = prims.mul(prims.sub(1.0, unit_interval(k, shape, chance.dtype)), edges[-1])
     return searchsorted(edges, u)
 
 
-def _greatest_few(k: Value, chance: Value, shape: Shape) -> Value:
+def _greatest_few(k: Value, chance: Value, shape: ir.Shape) -> Value:
     noise = gumbel_draw(k, shape=chance.shape, dtype=chance.dtype)
-    order = so.argsort(ew.neg(ew.add(ew.log(chance), noise)))
-    return bc.reshape(order[: size_of(shape)], shape)
+    order = prims.argsort(prims.neg(prims.add(prims.log(chance), noise)))
+    return prims.reshape(order[: ir.size_of(shape)], shape)
 
 
 def rademacher(key: ArrayLike, shape: Any = (), dtype: Any = np.int32) -> Value:
@@ -213,9 +204,9 @@ def rademacher(key: ArrayLike, shape: Any = (), dtype: Any = np.int32) -> Value:
     >>> random.rademacher(random.key(0), (3,)).shape
     (3,)
     """
-    out = canonical_shape("rademacher", shape)
-    coin = convert(bernoulli(key, 0.5, out), dtype)
-    return ew.sub(ew.mul(coin, 2), 1)
+    out = prims.canonical_shape("rademacher", shape)
+    coin = prims.convert(bernoulli(key, 0.5, out), dtype)
+    return prims.sub(prims.mul(coin, 2), 1)
 
 
 _randint = jit(_integers, static_argnames=("shape", "dtype"), inline=True)

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, jit
+from fiveloop.core import ArrayLike, Value, keys, prims
 from fiveloop.core import keys as core_keys
-from fiveloop.core.keys import as_key
-from fiveloop.core.primitives.check import canonical_shape
-from fiveloop.core.primitives.convert import operand
+from fiveloop.core.api.jit import jit
 
 _split = jit(core_keys.split, static_argnames="num", inline=True)
 _fold_in = jit(core_keys.fold_in, inline=True)
@@ -36,7 +34,7 @@ def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Value:
     >>> a.shape
     (2,)
     """
-    return _split(as_key("split", key), num=canonical_shape("split", num, "num"))
+    return _split(keys.as_key("split", key), num=prims.canonical_shape("split", num, "num"))
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
@@ -47,7 +45,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
     """
     if isinstance(data, int):
         return core_keys.fold_in(key, data)
-    return _fold_in(as_key("fold_in", key), operand("fold_in", "data", data))
+    return _fold_in(keys.as_key("fold_in", key), prims.operand("fold_in", "data", data))
 
 
 def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
@@ -56,5 +54,5 @@ def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     >>> random.bits(random.key(0), (2,), np.uint8).dtype
     dtype('uint8')
     """
-    out = canonical_shape("bits", shape)
-    return _bits(as_key("bits", key), shape=out, dtype=dtype)
+    out = prims.canonical_shape("bits", shape)
+    return _bits(keys.as_key("bits", key), shape=out, dtype=dtype)

@@ -16,6 +16,6 @@ from .residuals import Residual as Residual
 from .residuals import SavedResiduals as SavedResiduals
 from .residuals import saved_residuals as saved_residuals
 
-from fiveloop.core.engine import show_public_names as _show_public_names
+from fiveloop.core.util import show_public_names as _show_public_names
 
 _show_public_names(globals(), "policies")

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import Jaxpr, Policy, engine, extend
+from fiveloop.core import Jaxpr, extend, rules, trace, transforms, util
+from fiveloop.core.api import arguments, flat_function, flatten, staging
+from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
+from fiveloop.core.closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
 from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import SaveOnlyTheseNames, both_save, nothing_saveable
 from fiveloop.remat.residuals import made_by
-from fiveloop.state import extend as state
+from fiveloop.state import discharge, handlers, predicate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +38,7 @@ class CheckpointParams:
     """
 
     jaxpr: Jaxpr
-    policy: Policy
+    policy: transforms.Policy
     origin: Origin
     recomputes: bool = False
 
@@ -47,7 +50,7 @@ checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint"
 def checkpoint(
     fun: Callable[P, R],
     *,
-    policy: Policy | None = None,
+    policy: transforms.Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[P, R]: ...
@@ -56,17 +59,17 @@ def checkpoint(
 @overload
 def checkpoint(
     *,
-    policy: Policy | None = None,
+    policy: transforms.Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-@engine.boundary
+@trace.boundary
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
-    policy: Policy | None = None,
+    policy: transforms.Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[..., Any]:
@@ -92,22 +95,24 @@ def checkpoint(
     if not callable(chosen):
         raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")
     if static_argnums != () or static_argnames != ():
-        return engine.with_static(
+        return arguments.with_static(
             "checkpoint", fun, static_argnums, static_argnames, partial(checkpoint, policy=policy)
         )
 
-    naming = engine.argument_naming("checkpoint", fun)
+    naming = flatten.argument_naming("checkpoint", fun)
 
     @wraps(fun)
-    @engine.guarded
-    @engine.python_form(lambda *args, **kwargs: engine.call_as_python(fun, args, kwargs, naming))
+    @trace.guarded
+    @trace.python_form(
+        lambda *args, **kwargs: flat_function.call_as_python(fun, args, kwargs, naming)
+    )
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        values, tree = engine.flatten_arguments((args, kwargs), naming)
-        staged, flat = engine.stage_call(fun, values, tree)
-        engine.refuse_closed_over(naming, staged.captured, values, tree)
+        values, tree = flatten_arguments((args, kwargs), naming)
+        staged, flat = staging.stage_call(fun, values, tree)
+        refuse_closed_over(naming, staged.captured, values, tree)
         if isinstance(chosen, SaveOnlyTheseNames):
-            tell_of_unknown(chosen.names, staged.jaxpr, engine.function_name(fun))
-        params = CheckpointParams(staged.jaxpr, chosen, Origin(engine.function_name(fun)))
+            tell_of_unknown(chosen.names, staged.jaxpr, flatten.function_name(fun))
+        params = CheckpointParams(staged.jaxpr, chosen, Origin(flatten.function_name(fun)))
         return flat.unflatten(extend.bind(checkpoint_p, *staged.captured, *values, params=params))
 
     return checkpointed
@@ -138,35 +143,35 @@ def checkpoint_split(
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
     inner = extend.SavingPlan(both_save(p.policy, plan.policy)).at_boundary(
-        engine.body_work(p.jaxpr)
+        transforms.body_work(p.jaxpr)
     )
-    again = engine.gives_again(plan, eqn)
+    again = gives_again(plan, eqn)
     cut = extend.split(labels_first(p.jaxpr), unknown, at_hand, inner, ensure_out_inst=again)
-    known_ins, _ = engine.partition(unknown, eqn.invars)
-    known_outs, _ = engine.partition(cut.out_unknown, eqn.outvars)
-    known_jaxpr, saved, residuals = engine.forward_residuals(cut, eqn, known_outs)
+    known_ins, _ = util.partition(unknown, eqn.invars)
+    known_outs, _ = util.partition(cut.out_unknown, eqn.outvars)
+    known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
     known_params = replace(p, jaxpr=known_jaxpr, recomputes=False)
     known = extend.new_eqn(
         eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source
     )
-    staged_ins = [*residuals, *engine.select_by(cut.staged_in, eqn.invars)]
+    staged_ins = [*residuals, *util.select_by(cut.staged_in, eqn.invars)]
     staged_params = replace(p, jaxpr=cut.staged, recomputes=True)
-    staged_outs = engine.select_by(cut.out_staged, eqn.outvars)
+    staged_outs = util.select_by(cut.out_staged, eqn.outvars)
     staged = extend.new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
     # A result is had outside, where the outer policy alone decides.
     saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(made_by(eqn, k)).saves}
-    kept = engine.kept_outs([cut]) | saved_outs if again else None
-    return engine.set_apart([known], staged, cut.out_unknown, kept)
+    kept = kept_outs([cut]) | saved_outs if again else None
+    return set_apart([known], staged, cut.out_unknown, kept)
 
 
 def checkpoint_transpose(
-    cts: Sequence[extend.Tangent], operands: Sequence[engine.Operand], p: CheckpointParams
+    cts: Sequence[extend.Tangent], operands: Sequence[rules.Operand], p: CheckpointParams
 ) -> list[extend.Tangent | None]:
     """One call that computes again what was not saved, and then goes backward.
 
     It waits for the cotangents, so that the values computed again live no longer than they must.
     """
-    jaxpr = engine.parted(p.jaxpr, tuple(map(extend.is_linear, operands)))
+    jaxpr = transforms.parted(p.jaxpr, tuple(map(extend.is_linear, operands)))
     return extend.call_transpose(
         checkpoint_p, cts, operands, replace(p, jaxpr=jaxpr, recomputes=True)
     )
@@ -188,6 +193,6 @@ extend.define(
     dce=extend.call_dce,
     bodies=checkpoint_bodies,
 )
-state.define_discharge(checkpoint_p, partial(state.call_discharge, checkpoint_p))
-state.define_handler(checkpoint_p, partial(state.call_handler, checkpoint_p))
-state.define_predicate(checkpoint_p, partial(state.call_predicate, checkpoint_p))
+discharge.define_discharge(checkpoint_p, partial(discharge.call_discharge, checkpoint_p))
+handlers.define_handler(checkpoint_p, partial(handlers.call_handler, checkpoint_p))
+predicate.define_predicate(checkpoint_p, partial(predicate.call_predicate, checkpoint_p))

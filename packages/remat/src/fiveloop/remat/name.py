@@ -9,7 +9,7 @@ from functools import lru_cache
 from logging import getLogger
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, Value, engine, extend, tree_map
+from fiveloop.core import Jaxpr, Value, array, errors, ir, pytree, rules, trace
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ class NameParams:
     name: str
 
 
-name_p: extend.Primitive[NameParams] = extend.Primitive("name")
+name_p: ir.Primitive[NameParams] = ir.Primitive("name")
 
 
-@engine.boundary
+@trace.boundary
 def checkpoint_name(x: T, name: str) -> T:
     """`x`, with a label on each of its arrays; policies such as `save_only_these_names` speak of labels.
 
@@ -34,9 +34,9 @@ def checkpoint_name(x: T, name: str) -> T:
     """
     if not isinstance(name, str):
         raise TypeError(f"checkpoint_name: name must be a string, got {name!r}")
-    labelled: T = tree_map(
-        lambda v: extend.bind1(
-            name_p, extend.as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
+    labelled: T = pytree.tree_map(
+        lambda v: trace.bind1(
+            name_p, array.as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
         ),
         x,
     )
@@ -44,17 +44,17 @@ def checkpoint_name(x: T, name: str) -> T:
 
 
 def name_jvp(
-    primals: Sequence[Value], tangents: Sequence[extend.Tangent], p: NameParams
-) -> tuple[list[Value], list[extend.Tangent]]:
+    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: NameParams
+) -> tuple[list[Value], list[rules.Tangent]]:
     """The value keeps its label; its tangent has none."""
-    return extend.bind(name_p, *primals, params=p), list(tangents)
+    return trace.bind(name_p, *primals, params=p), list(tangents)
 
 
 def name_transpose(
-    cts: Sequence[extend.Tangent],
-    operands: Sequence[Value | extend.UndefinedPrimal | extend.Accumulator],
+    cts: Sequence[rules.Tangent],
+    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
     p: NameParams,
-) -> list[extend.Tangent | None]:
+) -> list[rules.Tangent | None]:
     """The cotangent as it is."""
     return list(cts)
 
@@ -68,22 +68,22 @@ def name_batch(
     size: int, operands: Sequence[Value], dims: Sequence[int | None], p: NameParams
 ) -> tuple[list[Value], list[int | None]]:
     """The batch under the same label."""
-    return extend.bind(name_p, *operands, params=p), list(dims)
+    return trace.bind(name_p, *operands, params=p), list(dims)
 
 
 def _lower(ctx: Any, operands: Sequence[Any], p: NameParams) -> list[Any]:
     return list(operands)
 
 
-extend.define(
+rules.define(
     name_p,
-    abstract_eval=extend.pure(lambda avals, p: list(avals)),
+    abstract_eval=rules.pure(lambda avals, p: list(avals)),
     lower=_lower,
     impl=name_impl,
     jvp=name_jvp,
     batch=name_batch,
     transpose=name_transpose,
-    cost=lambda avals, p: extend.Cost(0, 0, again=True),
+    cost=lambda avals, p: rules.Cost(0, 0, again=True),
 )
 
 
@@ -102,7 +102,7 @@ def labels_in(jaxpr: Jaxpr) -> frozenset[str]:
     """The labels in a jaxpr, at any depth."""
 
     def found() -> frozenset[str]:
-        inner = (labels_in(j) for eqn in jaxpr.eqns for j in extend.jaxprs_in(eqn.params))
+        inner = (labels_in(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
         own = [eqn.params.name for eqn in jaxpr.eqns if eqn.primitive is name_p]
         return frozenset(own).union(*inner)
 
@@ -122,7 +122,7 @@ def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
         shown = ", ".join(map(repr, known)) or "none"
         _warn_once(
             f"checkpoint of {fun}: the policy saves values named {name!r}, and the names in {fun} are: {shown}; {hint}"
-            f"{engine.at_source(engine.current_source())}"
+            f"{errors.at_source(trace.current_source())}"
         )
 
 
@@ -133,20 +133,18 @@ def _warn_once(message: str) -> None:
 
 def _labels_first(jaxpr: Jaxpr) -> Jaxpr:
     inputs = set(jaxpr.invars)
-    labels: dict[extend.Atom, extend.Eqn] = {}
+    labels: dict[ir.Atom, ir.Eqn] = {}
     for eqn in jaxpr.eqns:
         if eqn.primitive is name_p and eqn.invars[0] not in inputs:
             labels.setdefault(eqn.invars[0], eqn)
     moved = set(labels.values())
-    labelled: dict[extend.Atom, extend.Atom] = {}
-    eqns: list[extend.Eqn] = []
+    labelled: dict[ir.Atom, ir.Atom] = {}
+    eqns: list[ir.Eqn] = []
     for eqn in jaxpr.eqns:
         if eqn in moved:
             continue
         operands = [labelled.get(a, a) for a in eqn.invars]
-        eqns.append(
-            eqn.replace(invars=operands, params=extend.with_jaxprs(eqn.params, labels_first))
-        )
+        eqns.append(eqn.replace(invars=operands, params=ir.with_jaxprs(eqn.params, labels_first)))
         for v in eqn.outvars:
             made = _chain(v, labels)
             eqns += made
@@ -156,9 +154,9 @@ def _labels_first(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=eqns, outvars=outs)
 
 
-def _chain(v: extend.Var, labels: dict[extend.Atom, extend.Eqn]) -> list[extend.Eqn]:
+def _chain(v: ir.Var, labels: dict[ir.Atom, ir.Eqn]) -> list[ir.Eqn]:
     """The equations that label a value, one after the other."""
-    found: list[extend.Eqn] = []
+    found: list[ir.Eqn] = []
     while v in labels:
         found.append(labels[v])
         (v,) = labels[v].outvars

@@ -8,18 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fiveloop.core import (
-    RECOMPUTE,
-    SAVE,
-    EverythingSaveable,
-    MinimumCut,
-    NothingSaveable,
-    Policy,
-    Verdict,
-)
-from fiveloop.core.engine import boundary, dot_general_p, may_weigh
-from fiveloop.core.engine import show_public_names as _show_public_names
-from fiveloop.core.extend import Eqn, Weigh
+from fiveloop.core import ir, prims, rules, trace, transforms, util
 from fiveloop.remat.name import name_p
 
 __all__ = [
@@ -34,15 +23,15 @@ __all__ = [
     "nothing_saveable",
     "save_only_these_names",
 ]
-_show_public_names(globals())
+util.show_public_names(globals())
 
-everything_saveable = EverythingSaveable()
+everything_saveable = transforms.EverythingSaveable()
 """Save whatever the backward pass uses, and compute nothing again; in a loop too, where that is not the default."""
 
-nothing_saveable = NothingSaveable()
+nothing_saveable = transforms.NothingSaveable()
 """Save the arguments alone, and compute everything again; the default of `checkpoint`."""
 
-minimum_cut = MinimumCut()
+minimum_cut = transforms.MinimumCut()
 """Save what makes bytes kept and operations done again cost least: the default of loops without a checkpoint.
 
 `fiveloop.core.MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
@@ -56,9 +45,9 @@ class DotsSaveable:
     batched: bool = True
     weighs: ClassVar[bool] = False
 
-    def __call__(self, eqn: Eqn) -> Verdict:
-        is_dot = eqn.primitive is dot_general_p and (self.batched or not eqn.params.batch[0])
-        return SAVE if is_dot else RECOMPUTE
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
+        is_dot = eqn.primitive is prims.dot_general_p and (self.batched or not eqn.params.batch[0])
+        return rules.SAVE if is_dot else rules.RECOMPUTE
 
 
 dots_saveable = DotsSaveable()
@@ -79,11 +68,15 @@ class SaveOnlyTheseNames:
         names = ", ".join(map(repr, sorted(self.names)))
         return f"{type(self).__name__}(names=frozenset({{{names}}}))"
 
-    def __call__(self, eqn: Eqn) -> Verdict:
-        return SAVE if eqn.primitive is name_p and eqn.params.name in self.names else RECOMPUTE
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
+        return (
+            rules.SAVE
+            if eqn.primitive is name_p and eqn.params.name in self.names
+            else rules.RECOMPUTE
+        )
 
 
-@boundary
+@trace.boundary
 def save_only_these_names(*names: str) -> SaveOnlyTheseNames:
     """A policy that saves the values labelled with these names, and nothing else.
 
@@ -100,24 +93,26 @@ def save_only_these_names(*names: str) -> SaveOnlyTheseNames:
 class BothSave:
     """What is saved inside a checkpoint within another: what both policies save."""
 
-    inner: Policy
-    outer: Policy
+    inner: transforms.Policy
+    outer: transforms.Policy
 
     @property
     def weighs(self) -> bool:
         """Whether something is left to a cut."""
-        return may_weigh(self.inner)
+        return transforms.may_weigh(self.inner)
 
-    def __call__(self, eqn: Eqn) -> Verdict:
+    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
         verdicts = [policy(eqn) for policy in (self.inner, self.outer)]
-        if not all(v.saves if isinstance(v, Verdict) else v for v in verdicts):
-            return RECOMPUTE
+        if not all(v.saves if isinstance(v, rules.Verdict) else v for v in verdicts):
+            return rules.RECOMPUTE
         inner = verdicts[0]
-        return inner if isinstance(inner, Weigh) else SAVE
+        return inner if isinstance(inner, rules.Weigh) else rules.SAVE
 
 
-def both_save(inner: Policy, outer: Policy) -> Policy:
+def both_save(inner: transforms.Policy, outer: transforms.Policy) -> transforms.Policy:
     """What both policies save; one that saves everything, or leaves it all to a cut, has nothing to add outside."""
-    if isinstance(inner, NothingSaveable) or isinstance(outer, EverythingSaveable | MinimumCut):
+    if isinstance(inner, transforms.NothingSaveable) or isinstance(
+        outer, transforms.EverythingSaveable | transforms.MinimumCut
+    ):
         return inner
     return BothSave(inner, outer)

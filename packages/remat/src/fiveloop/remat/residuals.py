@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import Jaxpr, engine, extend, keystr, tree_flatten_with_path
+from fiveloop.core import Jaxpr, ir, pytree, rules, transforms
+from fiveloop.core.api import flatten, staging
 from fiveloop.remat.name import name_p
 
 
@@ -14,14 +15,14 @@ from fiveloop.remat.name import name_p
 class Residual:
     """One array that is kept for the backward pass."""
 
-    aval: extend.Aval
+    aval: ir.Aval
     origin: str
-    source: extend.Source | None
+    source: ir.Source | None
 
     @property
     def bytes(self) -> int:
         """Its size."""
-        return extend.size_of(self.aval.shape) * self.aval.dtype.itemsize
+        return ir.size_of(self.aval.shape) * self.aval.dtype.itemsize
 
     def __str__(self) -> str:
         place = (
@@ -67,14 +68,14 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     >>> len(saved_residuals(lambda x: fnp.sin(x) * x, 1.0))
     3
     """
-    extend.check_callable("saved_residuals", f)
-    staged, _ = engine.stage_user(f, args, kwargs)
+    flatten.check_callable("saved_residuals", f)
+    staged, _ = staging.stage_user(f, args, kwargs)
     num_captured = len(staged.captured)
     nonzero = (False,) * num_captured + tuple(
         a.differentiable for a in staged.jaxpr.in_avals[num_captured:]
     )
-    known, _, _, num_res = extend.linearize_jaxpr(staged.jaxpr, nonzero)
-    paths = [_argument(f, path) for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+    known, _, _, num_res = transforms.linearize_jaxpr(staged.jaxpr, nonzero)
+    paths = [_argument(f, path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
     names = [*["closed-over value"] * num_captured, *paths]
     kept = known.outvars[len(known.outvars) - num_res :]
     return SavedResiduals(tuple(_residual(known, names, atom) for atom in kept))
@@ -83,12 +84,12 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
 def _argument(f: Callable[..., Any], path: Any) -> str:
     """An argument as its user knows it; `path` leads from the pair of positional and named arguments."""
     kind, first, *inner = path
-    called = engine.argument_name(f, first.idx) if kind.idx == 0 else f"`{first.key}`"
-    return f"argument {called}{keystr(tuple(inner))}"
+    called = flatten.argument_name(f, first.idx) if kind.idx == 0 else f"`{first.key}`"
+    return f"argument {called}{pytree.keystr(tuple(inner))}"
 
 
-def _residual(known: Jaxpr, names: list[str], atom: extend.Var | extend.Literal) -> Residual:
-    if isinstance(atom, extend.Literal):
+def _residual(known: Jaxpr, names: list[str], atom: ir.Var | ir.Literal) -> Residual:
+    if isinstance(atom, ir.Literal):
         return Residual(atom.aval, "a constant", None)
     if atom in known.invars:
         return Residual(atom.aval, names[known.invars.index(atom)], None)
@@ -99,18 +100,18 @@ def _residual(known: Jaxpr, names: list[str], atom: extend.Var | extend.Literal)
     raise AssertionError("unreachable: a residual is an input or a result")
 
 
-def _origin(eqn: extend.Eqn) -> str:
+def _origin(eqn: ir.Eqn) -> str:
     if eqn.primitive is name_p:
         return f"named {eqn.params.name!r}"
     return f"result of {eqn.primitive}"
 
 
-def made_by(eqn: extend.Eqn, position: int) -> extend.Eqn:
+def made_by(eqn: ir.Eqn, position: int) -> ir.Eqn:
     """The equation that makes a result of an equation: within what that holds, if it is made there.
 
     Of a loop's array of all steps that is what makes the value of one step.
     """
-    bodies = engine.bodies_rules.find(eqn.primitive)
+    bodies = rules.bodies_rules.find(eqn.primitive)
     for body in bodies(eqn.params) if bodies else ():
         operands = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
         states = [v for v, a in operands if v.aval.accumulates and not a.aval.accumulates]
@@ -122,19 +123,19 @@ def made_by(eqn: extend.Eqn, position: int) -> extend.Eqn:
     return eqn
 
 
-def _maker(jaxpr: Jaxpr, atom: extend.Atom) -> extend.Eqn | None:
+def _maker(jaxpr: Jaxpr, atom: ir.Atom) -> ir.Eqn | None:
     """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
     for eqn in reversed(jaxpr.eqns):
         if atom in eqn.outvars:
-            return made_by(eqn, eqn.outvars.index(atom)) if engine.used_vars(eqn.invars) else None
-        if atom in [eqn.invars[k] for k in extend.mutated_positions(eqn.effects)]:
+            return made_by(eqn, eqn.outvars.index(atom)) if ir.used_vars(eqn.invars) else None
+        if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
             return _given(jaxpr, eqn, atom)
     return None
 
 
-def _given(jaxpr: Jaxpr, eqn: extend.Eqn, ref: extend.Atom) -> extend.Eqn | None:
+def _given(jaxpr: Jaxpr, eqn: ir.Eqn, ref: ir.Atom) -> ir.Eqn | None:
     """What makes the value that an equation gives to a Ref."""
-    bodies = engine.bodies_rules.find(eqn.primitive)
+    bodies = rules.bodies_rules.find(eqn.primitive)
     if bodies is None:
         return _maker(jaxpr, eqn.invars[1])
     after = len(eqn.invars) - eqn.invars.index(ref)
