@@ -52,7 +52,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("transforms",),
     ("closed_call", "custom_rule"),
     ("api",),
-    ("extend", "engine"),
+    ("extend",),
     ("inspect",),
 )
 

@@ -10,7 +10,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, vmap
-from fiveloop.core.engine import DonatedError
+from fiveloop.core.errors import DonatedError
 from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_within, raised
 

@@ -30,8 +30,8 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.engine import boundary
 from fiveloop.core.ir.source import is_internal
+from fiveloop.core.trace.boundary import boundary
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import new_ref

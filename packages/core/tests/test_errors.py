@@ -23,7 +23,7 @@ from fiveloop.core import (
     tree_map,
     vmap,
 )
-from fiveloop.core.engine import DonatedError
+from fiveloop.core.errors import DonatedError
 from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.elementwise import select, shift_left

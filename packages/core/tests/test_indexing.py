@@ -11,7 +11,9 @@ from fiveloop.core import jit, vmap
 from fiveloop.core.array import Array, Value, as_value, device_put
 from fiveloop.core.extend import to_array
 from fiveloop.core.index_ops import read_array
-from fiveloop.core.indexing import At, Indexer, Pick, Span, cast_for_write, ds, normalize, resolve
+from fiveloop.core.index_parse import normalize
+from fiveloop.core.indexer import At, Indexer, Pick, Span, ds
+from fiveloop.core.indexing import cast_for_write, resolve
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.primitives.elementwise import neg

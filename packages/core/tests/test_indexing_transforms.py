@@ -11,7 +11,9 @@ import pytest
 
 import fiveloop.core.index_ops  # noqa: F401  # gives arrays their methods
 from fiveloop.core.array import Value, device_put
-from fiveloop.core.indexing import DynamicSpan, batch_indexer, ds, normalize, put, put_add, take
+from fiveloop.core.index_parse import normalize
+from fiveloop.core.indexer import DynamicSpan, ds
+from fiveloop.core.indexing import batch_indexer, put, put_add, take
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate

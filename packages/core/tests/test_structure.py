@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fiveloop.core import register_node, tree_flatten
-from fiveloop.core.engine import Difference, LeafText, differences
+from fiveloop.core.structure import Difference, LeafText, differences
 
 Pair = namedtuple("Pair", "x y")  # a container of the kind that users make
 Other = namedtuple("Pair", "x y")  # type: ignore[name-match]  # of the same name

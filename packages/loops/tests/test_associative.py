@@ -9,7 +9,7 @@ import pytest
 
 import fiveloop.loops as loops
 from fiveloop.core import grad, jit, tree_leaves, value_and_grad, vmap
-from fiveloop.core.engine import function_source
+from fiveloop.core.ir.source import function_source
 from fiveloop.loops import accumulate_grads, associative_scan
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.misuse import assert_misuse

@@ -13,7 +13,7 @@ from fiveloop.core import forget_traces
 from fiveloop.core.array import device_put
 from fiveloop.core.backend import client
 from fiveloop.core.primitives.special import sin
-from fiveloop.core.trace import stage as staging
+from fiveloop.core.trace.stage import StageTrace
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref
 
@@ -89,13 +89,13 @@ def test_a_function_made_anew_is_traced_and_compiled_once(
     programs.clear()
 
     traced: list[Any] = []
-    original = staging.StageTrace.__init__
+    original = StageTrace.__init__
 
     def counting(self: Any, *args: Any, **kwargs: Any) -> None:
         traced.append(self)
         original(self, *args, **kwargs)
 
-    monkeypatch.setattr(staging.StageTrace, "__init__", counting)
+    monkeypatch.setattr(StageTrace, "__init__", counting)
     for _ in range(3):
         for one, other in zip(flat(call()), first, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import EscapedTracerError, RuleError, grad, jit
-from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
+from fiveloop.core.ir.source import function_source
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_misuse, assert_within, place_in, raised

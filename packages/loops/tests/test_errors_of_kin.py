@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import jit
-from fiveloop.core.engine import function_source
+from fiveloop.core.ir.source import function_source
 from fiveloop.loops import (
     Progress,
     accumulate_grads,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import disable_jit, jit
-from fiveloop.core.engine import function_source
+from fiveloop.core.ir.source import function_source
 from fiveloop.loops import associative_scan, cond, fori_loop, scan, switch, while_loop
 from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_misuse, place_in

@@ -10,7 +10,7 @@ import pytest
 
 import fiveloop.state as st
 from fiveloop.core import disable_jit, grad, jit, jvp, vmap
-from fiveloop.core.engine import function_source
+from fiveloop.core.ir.source import function_source
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.misuse import assert_misuse

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import ConcretizationError, grad, jit
-from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
+from fiveloop.core.ir.source import function_source
 from fiveloop.remat import (
     checkpoint,
     checkpoint_name,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import FrozenRefError, grad, jit, vmap
-from fiveloop.core.engine import function_source
 from fiveloop.core.extend import as_value, to_array
+from fiveloop.core.ir.source import function_source
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
 from fiveloop.testing.core.misuse import assert_misuse, assert_within, raised
 

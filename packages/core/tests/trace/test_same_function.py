@@ -18,8 +18,7 @@ import pytest
 from fiveloop.core import closed_call, extend, forget_traces, grad, jit, vmap
 from fiveloop.core.array import device_put
 from fiveloop.core.backend.client import Executable
-from fiveloop.core.engine import traced_once
-from fiveloop.core.trace.same_function import _traced
+from fiveloop.core.trace.same_function import _traced, traced_once
 
 GLOBAL = 2.0
 SETTINGS = {"scale": 2.0}

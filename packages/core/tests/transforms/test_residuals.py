@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fiveloop.core import SAVE, Jaxpr, MinimumCut, Policy, closed_call, make_jaxpr
-from fiveloop.core.engine import body_work, bytes_of, used_vars
 from fiveloop.core.extend import (
     SAVE_EVERYTHING,
     Eqn,
@@ -23,14 +22,16 @@ from fiveloop.core.extend import (
     stage_closed,
     typecheck,
 )
+from fiveloop.core.ir.jaxpr import used_vars
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.convert import convert
+from fiveloop.core.primitives.costs import bytes_of
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.reduce import reduce_max
 from fiveloop.core.primitives.running import cumsum
 from fiveloop.core.primitives.sort import sort
-from fiveloop.core.transforms.residuals import Known, minimum_cut, work_of
+from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut, work_of
 from fiveloop.testing.core.oracle import run_jaxpr
 
 X = np.linspace(0.1, 0.9, 8).astype(np.float32)

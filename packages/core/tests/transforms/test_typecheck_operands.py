@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import vars_in_order
 from fiveloop.core.errors import TypecheckError
 from fiveloop.core.extend import Eqn, Primitive, typecheck
+from fiveloop.core.ir.jaxpr import vars_in_order
 from fiveloop.testing.core.primitive_samples import core_cases
 from fiveloop.testing.core.samples import sample
 

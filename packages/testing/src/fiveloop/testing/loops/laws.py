@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import select_by
 from fiveloop.core.extend import mutated_positions, typecheck, with_jaxprs
 from fiveloop.core.passes import run_passes
+from fiveloop.core.util import select_by
 from fiveloop.loops.options import DEFAULT, STEPS, Planning
 from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.testing.core.compare import assert_all_close

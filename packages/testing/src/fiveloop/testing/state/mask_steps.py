@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.core.engine import equal
-from fiveloop.core.primitives.elementwise import add, bitwise_and
+from fiveloop.core.primitives.elementwise import add, bitwise_and, equal
 from fiveloop.state import api
 from fiveloop.testing.core.programs import (
     LIBRARY,
