@@ -68,6 +68,8 @@ square, flat = np.ones((6, 6), np.float32), np.ones(16, np.float32)
 lowered(lambda x, t: jvp(grad(nested), (x,), (t,)), square, square)
 lowered(lambda x, t: jvp(grad(two_refs), (x,), (t,)), flat, flat)
 lowered(vmap(grad(two_refs)), np.ones((3, 16), np.float32))
+with loops.planning(carry=False, fuse=False, hoist=False):
+    lowered(two_refs, flat)
 lowered(grad(named), flat)
 lowered(grad(cut), flat)
 lowered(vmap(grad(branches)), np.ones((3, 8), np.float32))

@@ -45,9 +45,9 @@ class Planning:
     tell: bool = False
 
     @property
-    def off(self) -> frozenset[str]:
+    def off(self) -> tuple[str, ...]:
         """The names of the steps that are off."""
-        return frozenset(name for name in STEPS if not getattr(self, name))
+        return tuple(name for name in STEPS if not getattr(self, name))
 
 
 DEFAULT = Planning()

@@ -37,7 +37,7 @@ class ForParams:
     reverse: bool = False
     unroll: int = options.AUTO
     end: int | None = None
-    off: frozenset[str] = frozenset()
+    off: tuple[str, ...] = ()
     record: Record = field(default=EMPTY, compare=False)
     lanes: int | None = None
 
