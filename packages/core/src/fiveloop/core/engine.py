@@ -52,7 +52,8 @@ from .indexing import (
     resolve,
     take,
 )
-from .ir.jaxpr import is_scalar, used_vars
+from .ir.effects import effects_text
+from .ir.jaxpr import is_scalar, used_vars, vars_in_order
 from .ir.prune import acts, must_stay, prune
 from .ir.source import function_source
 from .ir.taint import taint
@@ -208,6 +209,7 @@ __all__ = [
     "dynamic_slice_p",
     "dynamic_update_slice_p",
     "equal",
+    "effects_text",
     "equation_cost",
     "fixpoint",
     "flatten_arguments",
@@ -300,6 +302,7 @@ __all__ = [
     "transpose_p",
     "transposed",
     "used_vars",
+    "vars_in_order",
     "whole_indexer",
     "with_static",
     "zero_outside",

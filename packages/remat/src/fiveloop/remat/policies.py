@@ -60,6 +60,10 @@ class SaveOnlyTheseNames:
     names: frozenset[str]
     weighs: ClassVar[bool] = False
 
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, sorted(self.names)))
+        return f"{type(self).__name__}(names=frozenset({{{names}}}))"
+
     def __call__(self, eqn: Eqn) -> Verdict:
         return SAVE if eqn.primitive is name_p and eqn.params.name in self.names else RECOMPUTE
 

@@ -85,6 +85,17 @@ def map_positions(effects: Iterable[Effect], place: Callable[[int], int | None])
     return frozenset(out)
 
 
+def effects_text(effects: Iterable[Effect]) -> str:
+    """Effects for a message, in an order that is the same in every process.
+
+    >>> class Fill(PositionalEffect):
+    ...     mutates = True
+    >>> effects_text(frozenset([Fill(2), Fill(0)]))
+    '{Fill(position=0), Fill(position=2)}'
+    """
+    return f"{{{', '.join(sorted(map(repr, effects)))}}}"
+
+
 def effects_at(effects: Iterable[Effect], position: int) -> Effects:
     """The effects on one position.
 

@@ -264,5 +264,10 @@ def all_atoms(jaxpr: Jaxpr) -> Iterable[Atom]:
 
 
 def used_vars(atoms: Iterable[Atom]) -> set[Var]:
-    """The variables among atoms."""
+    """The variables among atoms, to ask what is among them; their order is not the program's."""
     return {a for a in atoms if isinstance(a, Var)}
+
+
+def vars_in_order(atoms: Iterable[Atom]) -> list[Var]:
+    """The variables among atoms, each once, in the order of the atoms."""
+    return list(dict.fromkeys([a for a in atoms if isinstance(a, Var)]))

@@ -10,7 +10,7 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import NamedAxis, axes_in, axes_of, batch_axis, params_with_axes
 from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, used_vars
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, used_vars, vars_in_order
 from fiveloop.core.ir.source import Source, function_source
 from fiveloop.core.ir.taint import taint
 from fiveloop.core.primitives.broadcast import zeros_of
@@ -310,7 +310,7 @@ def batched_vars(
         changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) - set(fixed)
         if changed:
             return [*eqn.outvars, *changed]
-        ins = list(used_vars(eqn.invars))
+        ins = vars_in_order(eqn.invars)
         # one : [*operands] -> [*results]
         one = Jaxpr(ins, [eqn], eqn.outvars)
         return select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)

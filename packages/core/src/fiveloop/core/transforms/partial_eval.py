@@ -12,13 +12,22 @@ writes it; otherwise what is read from it is saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Literal as OneOf
 
 from fiveloop.core.ir.effects import PositionalEffect, mutated_positions
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Primitive, Var, jaxprs_in, used_vars
+from fiveloop.core.ir.jaxpr import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Primitive,
+    Var,
+    jaxprs_in,
+    used_vars,
+    vars_in_order,
+)
 from fiveloop.core.ir.prune import must_stay, prune
 from fiveloop.core.primitives.broadcast import broadcast_in_dim_p, reshape_p, transpose_p
 from fiveloop.core.primitives.index import dynamic_slice_p, slice_p
@@ -373,17 +382,17 @@ class _Splitter:
             replayed |= made_here
 
     def _walk_back(self, outs: Sequence[Atom], replayed: set[Var]) -> tuple[list[Eqn], list[Var]]:
-        need: dict[Var, None] = dict.fromkeys(used_vars(outs))
+        need: dict[Var, None] = dict.fromkeys(vars_in_order(outs))
         kept: list[Eqn] = []
         for step in reversed(self.steps):
             for eqn in reversed(step.staged):
                 if must_stay(eqn) or not need.keys().isdisjoint(eqn.outvars):
                     kept.append(eqn)
-                    need.update(dict.fromkeys(_vars(eqn.invars)))
+                    need.update(dict.fromkeys(vars_in_order(eqn.invars)))
             for eqn in reversed(step.replay):
                 if self._runs_again(eqn, step, need, replayed):
                     kept.append(eqn)
-                    need.update(dict.fromkeys(_vars(eqn.invars)))
+                    need.update(dict.fromkeys(vars_in_order(eqn.invars)))
         return kept[::-1], list(reversed(need))
 
     def _runs_again(self, eqn: Eqn, step: _Step, need: dict[Var, None], replayed: set[Var]) -> bool:
@@ -428,10 +437,6 @@ def _replayed(eqns: Sequence[Eqn]) -> list[Eqn] | None:
 
 def _touched_refs(eqn: Eqn) -> set[Var]:
     return used_vars(eqn.invars[e.position] for e in eqn.effects if isinstance(e, PositionalEffect))
-
-
-def _vars(atoms: Iterable[Atom]) -> list[Var]:
-    return [a for a in atoms if isinstance(a, Var)]
 
 
 def _without(mask: Sequence[bool], xs: Sequence[Var | Atom]) -> list[Var]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from fiveloop.core.backend.lazy import csgraph, scipy_sparse
 from fiveloop.core.dims import is_constant, size_of
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Var, used_vars, vars_in_order
 from fiveloop.core.primitives.costs import bytes_of
 from fiveloop.core.rule_types import Verdict, Weigh
 from fiveloop.core.transforms.cost import equation_cost
@@ -265,11 +265,13 @@ def _network(
             kept = None if node.kept is None else node.kept * _room(v)
             network.edge(node.eqn, v, kept)
         if node.work is not None:
-            for v in used_vars(node.eqn.invars) - at_hand:
-                if not v.aval.accumulates:
+            for v in vars_in_order(node.eqn.invars):
+                if v not in at_hand and not v.aval.accumulates:
                     network.edge(v, node.eqn, None)
                     inputs[v] = None
     # What comes from outside can only be kept.
-    for v in inputs.keys() - set(_results(nodes)):
-        network.edge(SOURCE, v, memory_cost * _room(v))
+    made = set(_results(nodes))
+    for v in inputs:
+        if v not in made:
+            network.edge(SOURCE, v, memory_cost * _room(v))
     return network

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fiveloop.core.errors import TypecheckError, at_source
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of
+from fiveloop.core.ir.effects import effects_text
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, effects_of, jaxprs_in
 from fiveloop.core.rules import abstract_eval_rules, typecheck_rules
 from fiveloop.core.trace.tracer import MISUSE
@@ -42,7 +43,7 @@ def typecheck(jaxpr: Jaxpr) -> None:
     found = effects_of(jaxpr.invars, jaxpr.eqns)
     if found != jaxpr.effects:
         raise TypecheckError(
-            f"the jaxpr declares the effects {set(jaxpr.effects)}, its equations have {set(found)}"
+            f"the jaxpr declares the effects {effects_text(jaxpr.effects)}, its equations have {effects_text(found)}"
         )
 
 
@@ -76,7 +77,7 @@ def _check_eqn(eqn: Eqn, bound: set[Var]) -> None:
         raise TypecheckError(f"expected results of types {avals}, got {given}{_at(eqn)}")
     if effects != eqn.effects:
         raise TypecheckError(
-            f"expected the effects {set(effects)}, got {set(eqn.effects)}{_at(eqn)}"
+            f"expected the effects {effects_text(effects)}, got {effects_text(eqn.effects)}{_at(eqn)}"
         )
 
 

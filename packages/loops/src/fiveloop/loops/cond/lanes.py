@@ -223,9 +223,10 @@ def _check_axes(size: int, p: CondParams) -> None:
 
 def _check_writes(p: CondParams, batched: Mask) -> None:
     for branch in p.branches:
-        for effect in branch.effects:
-            if isinstance(effect, WriteEffect) and not batched[effect.position]:
-                aval = branch.in_avals[effect.position]
+        written = sorted({e.position for e in branch.effects if isinstance(e, WriteEffect)})
+        for place in written:
+            if not batched[place]:
+                aval = branch.in_avals[place]
                 raise TypeError(
                     f"cond: under vmap, lanes cannot write to one {aval} from outside, each would overwrite the "
                     "others; give each lane its own (pass the Ref with in_axes=0), or accumulate with `+=`"

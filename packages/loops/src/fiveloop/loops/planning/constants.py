@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import used_vars, whole_indexer
+from fiveloop.core.engine import vars_in_order, whole_indexer
 from fiveloop.core.extend import Atom, Eqn, Var, mutated_positions, new_eqn
 from fiveloop.loops.for_loop.primitive import for_p, is_state
 from fiveloop.loops.planning.array_access import INDEXED, Access, Made, access
@@ -92,14 +92,16 @@ _NOT_INDEXED = "no step reads it at a traced index"
 def _indexed(eqn: Eqn, refs: Refs, made: Made) -> Sequence[Var]:
     """The constants that an equation reads at indices, or in an inner loop that does not change them."""
     if eqn.primitive is for_p:
-        read = used_vars(eqn.invars[k] for k in _read_states(eqn))
+        read = vars_in_order(eqn.invars[k] for k in _read_states(eqn))
         return [v for v in read if v in refs]
     if is_entered(eqn):
-        entered = [(v, _entered(eqn, v, refs[v], made)) for v in used_vars(eqn.invars) if v in refs]
+        entered = [
+            (v, _entered(eqn, v, refs[v], made)) for v in vars_in_order(eqn.invars) if v in refs
+        ]
         return [v for v, found in entered if found is not None and found.is_dynamic]
     found = _access(eqn, refs, made)
     return [
-        v for v in used_vars(eqn.invars) if v in refs and found is not None and found.is_dynamic
+        v for v in vars_in_order(eqn.invars) if v in refs and found is not None and found.is_dynamic
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import prune, used_vars
+from fiveloop.core.engine import prune, vars_in_order
 from fiveloop.core.extend import NO_PARAMS, Atom, Eqn, Var, add_p, new_eqn
 from fiveloop.loops.planning.entered import with_bodies
 from fiveloop.loops.planning.equal import Equal
@@ -86,7 +86,7 @@ class _Fold:
         """Take the next equation."""
         if any(a in self._same for a in eqn.invars if isinstance(a, Var)):
             eqn = eqn.replace(invars=tuple(map(self.renamed, eqn.invars)))
-        refs = [a for a in used_vars(eqn.invars) if isinstance(a.aval, AbstractRef)]
+        refs = [a for a in vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
         if not refs:
             self._equal.note(eqn)
             self.eqns.append(eqn)

@@ -19,6 +19,7 @@ from fiveloop.core.engine import (
     is_more,
     prune,
     used_vars,
+    vars_in_order,
 )
 from fiveloop.core.extend import Eqn, Var, jaxprs_in, size_of
 from fiveloop.loops.planning.record import Decision
@@ -112,7 +113,7 @@ def _chain(v: Var, movable: Mapping[Var, Eqn]) -> list[Eqn]:
         eqn = movable.get(waiting.pop())
         if eqn is not None and id(eqn) not in found:
             found[id(eqn)] = eqn
-            waiting += used_vars(eqn.invars)
+            waiting += vars_in_order(eqn.invars)
     return list(found.values())
 
 

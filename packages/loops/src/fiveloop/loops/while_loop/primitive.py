@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fiveloop.core import Jaxpr
-from fiveloop.core.engine import check_operands
+from fiveloop.core.engine import check_operands, effects_text
 from fiveloop.core.extend import Aval, Effects, Primitive, ShapedArray, mutated_positions
 from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.planning.record import EMPTY, Record
@@ -59,7 +59,7 @@ def while_abstract_eval(avals: Sequence[Aval], p: WhileParams) -> tuple[list[Ava
         raise TypeError(f"while: the condition must give {PREDICATE}, got {p.cond.out_avals}")
     if mutated_positions(p.cond.effects):
         raise TypeError(
-            f"while: the condition must only read Refs, but it has {set(p.cond.effects)}"
+            f"while: the condition must only read Refs, but it has {effects_text(p.cond.effects)}"
         )
     given = avals[p.num_consts : p.first_ref]
     outs = []

@@ -108,8 +108,8 @@ class _Discharger:
         self.jaxpr = jaxpr
         self.last_use = _last_uses(jaxpr)
         self.now = 0
-        self.from_reads: set[Var] = set()
-        self.open: set[Var] = set()
+        self.from_reads: dict[Var, None] = {}
+        self.open: dict[Var, None] = {}
         self.env: dict[Var, Value | Cell] = {}
         index = None if counter is None else args[counter]
         self.phases = Phases(
@@ -147,9 +147,9 @@ class _Discharger:
         if self.apart is not None:
             self.apart.note(eqn, inputs, operands)
         if any(a in self.from_reads or a in self.changing for a in inputs):
-            self.from_reads |= set(eqn.outvars)
+            self.from_reads.update(dict.fromkeys(eqn.outvars))
         if self.phases.num_reads > num_reads or any(a in self.open for a in inputs):
-            self.open |= set(eqn.outvars)
+            self.open.update(dict.fromkeys(eqn.outvars))
 
     def _operand(self, atom: Any) -> Any:
         return atom.value if isinstance(atom, Literal) else self.env[atom]

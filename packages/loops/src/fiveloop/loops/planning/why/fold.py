@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core.engine import used_vars
+from fiveloop.core.engine import vars_in_order
 from fiveloop.core.extend import Eqn, Source, Var
 from fiveloop.loops.for_loop.accesses import FIRST_INDEX, RefAccess
 from fiveloop.loops.for_loop.affine import Affine, affine_numbers
@@ -46,7 +46,7 @@ class _Search:
 
     def step(self, eqn: Eqn) -> None:
         """Take the next equation."""
-        refs = [a for a in used_vars(eqn.invars) if isinstance(a.aval, AbstractRef)]
+        refs = [a for a in vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
         if not refs:
             self._equal.note(eqn)
         for ref in refs:
