@@ -365,3 +365,59 @@ def test_a_write_through_a_view_leaves_out_what_lies_outside_of_the_view() -> No
     np.testing.assert_array_equal(row, [0, 9, 0, 0])
     np.testing.assert_array_equal(column, [9, 9, 9, 9])
     np.testing.assert_array_equal(lane, [9, 9, 9, 9])
+
+
+@pytest.mark.parametrize("k", [0, -1, 1, -2])
+def test_what_has_no_axes_is_left_out_by_index_too(k: int) -> None:
+    def write(k: Any, picks: Any) -> Any:
+        refs: Any = new_ref([1.0] * 3)
+        refs[0].reshape(1)[k] = 2.0
+        refs[1].reshape(1, 1)[k, 0] += 2.0
+        refs[2].at[None][k] = 2.0
+        part = new_ref(np.zeros(3))
+        part.at[0].reshape(1)[picks] += np.array([2.0, 4.0])
+        part.at[2].reshape(1)[picks] = np.array([2.0, 4.0])
+        part.at[1].reshape(1, 1)[0, k] = 2.0
+        old = swap(new_ref(5.0).reshape(1), k, 2.0)
+        return [ref[...] for ref in refs], part[...], old
+
+    inside = k in (0, -1)
+    scalars, part, old = jit(write)(k, np.array([k, 3], np.int32))
+    want = [2.0, 3.0, 2.0] if inside else [1.0] * 3
+    np.testing.assert_array_equal(np.stack([np.asarray(x) for x in scalars]), want)
+    np.testing.assert_array_equal(part, [2.0 * inside] * 3)
+    assert float(old) == 5.0
+
+
+def _writes_in_parts(k: Any) -> list[Any]:
+    """Parts of parts at a run-time index, written and read; what was read comes last."""
+    element, window, taken, relaid = (new_ref(np.arange(10.0)) for _ in range(4))
+    part = element.at[1:5].at[k]
+    part[...] = 90.0
+    window.at[ds(k, 3)].at[1][...] += 90.0
+    old = closed_call(lambda part, x: swap(part, ..., x))(taken.at[2:4].at[k].at[None], 90.0)
+    relaid.reshape(2, 5).at[1].at[k].reshape(1, 1).at[0, k][...] += 90.0
+    return [element[...], window[...], taken[...], relaid[...], part[...], old]
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 4, 7, 9, 12, -1, -2, -5])
+def test_a_part_of_a_part_is_read_where_it_fits_and_written_where_it_is(k: int) -> None:
+    want = np.tile(np.arange(10.0), (4, 1))
+
+    def fit(k: int, size: int) -> int:
+        return min(max(k + size if k < 0 else k, 0), size - 1)
+
+    held = float(want[0, 1 + fit(k, 4)]), float(want[2, 2 + fit(k, 2)])
+    if -4 <= k < 4:
+        want[0, 1 + k % 4] = 90.0
+        held = 90.0, held[1]
+    first = k + 10 if k < 0 else k
+    if 0 <= first + 1 < 10:
+        want[1, first + 1] += 90.0
+    if -2 <= k < 2:
+        want[2, 2 + k % 2] = 90.0
+    if k in (0, -1):
+        want[3, 5 + k % 5] += 90.0
+    *contents, now, old = jit(_writes_in_parts)(k)
+    np.testing.assert_array_equal(np.stack([np.asarray(x) for x in contents]), want)
+    assert (float(now), float(np.squeeze(old))) == held

@@ -11,7 +11,6 @@ from .api.flatten import (
 )
 from .api.mutable import is_given
 from .api.operands import (
-    base_of,
     call_as_python,
     check_mutable,
     flatten_arguments,
@@ -36,7 +35,7 @@ from .dims import is_constant, is_more
 from .errors import STATIC, DonatedError, at_source
 from .fixed import Fixed, setter
 from .index_bounds import can_be_masked, old_outside, zero_outside
-from .index_compose import compose
+from .index_compose import compose, composes_alike
 from .index_eager import put_now, swap_now, take_now
 from .index_layout import Layout, before_layouts, reshaped, transposed
 from .index_masks import MaskedPlace, has_mask, masked_place, one_outside
@@ -128,7 +127,7 @@ from .util import (
     show_public_names,
     split_list,
 )
-from .views import View
+from .views import View, base_of
 
 __all__ = [
     "At",
@@ -198,6 +197,7 @@ __all__ = [
     "ceil",
     "clamp",
     "compose",
+    "composes_alike",
     "ConcatenateParams",
     "concatenate_p",
     "convert_p",

@@ -105,6 +105,32 @@ def compose(
     return _axis_by_axis(first, second) or _by_positions(first, second)
 
 
+def composes_alike(shape: Shape, outer: Indexer, inner: Indexer) -> bool:
+    """Whether the composed index is one for a read and a write: no run-time position is counted in a part of an axis.
+
+    A read clamps such a position to the part, and a write leaves out what lies outside of the part.
+    """
+    if not outer.dynamic_axes and not inner.dynamic_axes:
+        return True
+    if outer.pick_shape:
+        return False
+    labels = Placed(shape, outer, ()).labels()
+    entries = zip(labels, inner.entries, outer.result_shape, strict=True)
+    return all(
+        not is_dynamic(entry)
+        if label == NEW
+        else _is_separate(Axis(outer.entries[int(label)], None, shape[int(label)], False), entry, n)
+        for label, entry, n in entries
+    )
+
+
+def _is_separate(outer: Axis, entry: Entry, size: Dim) -> bool:
+    """Whether one of two entries selects all of an axis, or both are known."""
+    inner = Axis(entry, None, size, False)
+    known = not is_dynamic(outer.entry) and not is_dynamic(entry)
+    return known or outer.is_whole or inner.is_whole
+
+
 def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] | None:
     """The entries of both indices combined; None where no entry stands for both."""
     places = inner.indexer.pick_shape and not any(

@@ -12,22 +12,23 @@ from fiveloop.core.ir.source import user_source
 
 
 class View(Value):
-    """A part of `base`, a value that can change: where in it, the operands of that index, and the layouts it is given.
+    """A part of `outer`, a value that can change: where in it, the operands of that index, and the layouts it is given.
 
-    What is done to a view is done to the base at an index, so that nothing is copied. Programs take the base and
-    the operands, and make the view again of those that they were given.
+    `outer` may be a view itself; `base` is what all of them are parts of. What is done to a view is done to the base
+    at an index, so that nothing is copied. Programs take the base and the operands, and make the view again.
     """
 
-    __slots__ = ("base", "indexer", "layouts", "operands")
+    __slots__ = ("base", "indexer", "layouts", "operands", "outer")
 
     def __init__(
         self,
-        base: Value,
+        outer: Value,
         indexer: Indexer,
         operands: Sequence[Value],
         layouts: Sequence[Layout] = (),
     ) -> None:
-        self.base = base
+        self.outer = outer
+        self.base = base_of(outer)
         self.indexer = indexer
         self.operands = tuple(operands)
         self.layouts = tuple(layouts)
@@ -41,8 +42,22 @@ class View(Value):
             f"{at_source(user_source())}"
         )
 
+    @property
+    def all_operands(self) -> tuple[Value, ...]:
+        """The operands of the indices of all views from the base on."""
+        outer = self.outer.all_operands if isinstance(self.outer, View) else ()
+        return outer + self.operands
+
     def pretty(self, names: Sequence[str]) -> str:
-        """How it is made of its base, with the given names of operands."""
-        is_whole = self.indexer == whole_indexer(self.base.shape)
-        part = "" if is_whole else f".at[{self.indexer.pretty(names, self.base.shape)}]"
-        return part + "".join(map(str, self.layouts))
+        """How it is made of its base, with the given names of all operands."""
+        first = len(names) - len(self.operands)
+        outer = self.outer.pretty(names[:first]) if isinstance(self.outer, View) else ""
+        shape = self.outer.shape
+        is_whole = self.indexer == whole_indexer(shape)
+        part = "" if is_whole else f".at[{self.indexer.pretty(names[first:], shape)}]"
+        return outer + part + "".join(map(str, self.layouts))
+
+
+def base_of(x: Value) -> Value:
+    """What a view is a part of; any other value is its own base."""
+    return x.base if isinstance(x, View) else x

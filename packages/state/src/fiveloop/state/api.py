@@ -40,7 +40,7 @@ from fiveloop.core.extend import (
 )
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.masks import Masked, MaskedRead, MaskedSum, masked
-from fiveloop.state.monoids import monoid_of
+from fiveloop.state.monoids import MONOIDS, monoid_of
 from fiveloop.state.primitives.common import (
     AccumulateParams,
     IndexParams,
@@ -180,7 +180,7 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
     base, place, layouts = through(ref, index)
-    _, at, x, _ = written(ref, index, x)
+    _, at, x = written(ref, index, x)
     if _is_now(base):
         with base.turn:
             base.turn.claim()
@@ -188,15 +188,14 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
             base.write_back(new)
         return laid(old, layouts)
     indexer, operands = normalize(base.shape, place)
-    value = _element(base, indexer, x)
-    if indexer.dynamic_axes:
-        old = bind1(get_p, base, *operands, params=IndexParams(indexer))
-        indexer, operands = _write_at(base, at)
-        _touch(base)
-        bind(swap_p, base, value, *operands, params=SwapParams(indexer, returns_old=False))
-        return laid(old, layouts)
+    target, index_of_write = _write_at(base, at)
+    value = _element(base, target, x)
     _touch(base)
-    old = bind1(swap_p, base, value, params=SwapParams(indexer))
+    if not indexer.dynamic_axes and not target.dynamic_axes:
+        return laid(bind1(swap_p, base, value, params=SwapParams(indexer)), layouts)
+    old = bind1(get_p, base, *operands, params=IndexParams(indexer))
+    params = SwapParams(target, returns_old=False)
+    bind(swap_p, base, value, *index_of_write, params=params)
     return laid(old, layouts)
 
 
@@ -218,7 +217,7 @@ def set(ref: Any, index: Any, x: ArrayLike) -> None:
                 base.turn.claim()
             set(chosen.part, ..., chosen.written(x))
         return
-    base, place, x, _ = written(ref, index, x)
+    base, place, x = written(ref, index, x)
     if _is_now(base):
         _write_now(base, place, x, "set")
         return
@@ -242,7 +241,7 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         addupdate(chosen.part, ..., chosen.or_neutral(x, monoid_of("add", ref.aval)))
         return
-    base, place, x, _ = written(ref, index, x)
+    base, place, x = written(ref, index, x, MONOIDS["add"])
     if _is_now(base):
         _write_now(base, place, x, "add")
         return
@@ -272,7 +271,7 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
         accumulate(chosen.part, ..., chosen.or_neutral(x, combining), monoid)
         return
-    base, place, x, _ = written(ref, index, x)
+    base, place, x = written(ref, index, x, combining)
     if _is_now(base):
         _write_now(base, place, x, monoid)
         return

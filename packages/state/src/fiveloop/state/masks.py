@@ -27,7 +27,7 @@ from fiveloop.core.engine import (
 )
 from fiveloop.core.extend import Aval, ShapedArray, as_value, select
 from fiveloop.state.monoids import Monoid
-from fiveloop.state.views import At, laid
+from fiveloop.state.views import At, laid, through
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,7 @@ class Masked:
     def or_neutral(self, x: Any, monoid: Monoid) -> Value:
         """A value where the mask holds, and what changes nothing elsewhere."""
         value = self.everywhere(x)
-        neutral = monoid.neutral(value.aval)
-        # Zero, added to minus zero, changes its sign; minus zero does not.
-        return select(self.place.wide(), value, -neutral if monoid.name == "add" else neutral)
+        return select(self.place.wide(), value, monoid.nothing(value.aval))
 
     def written(self, x: Any) -> Value:
         """What the part holds, with a value where the mask holds."""
@@ -79,8 +77,8 @@ class Masked:
         """What the part holds, where it is written."""
         if not isinstance(self.part, View):
             return self.part[...]
-        place = Normal(self.part.indexer.dropping(), list(self.part.operands))
-        return laid(self.part.base[place], self.part.layouts)
+        base, place, layouts = through(self.part, ..., drops=True)
+        return laid(base[Normal(place.indexer.dropping(), place.operands)], layouts)
 
 
 class Read(Protocol):

@@ -54,6 +54,11 @@ class Monoid:
         """What changes nothing, of a type."""
         return broadcast_in_dim(Scalar(hlo.identity(self.name, aval.dtype)), aval.shape, ())
 
+    def nothing(self, aval: Aval) -> Value:
+        """The same as a share: zero, added to minus zero, would change its sign; minus zero does not."""
+        neutral = self.neutral(aval)
+        return -neutral if self.name == "add" else neutral
+
     def over_lanes(self, x: Value) -> Value:
         """All that stands along the first axis combined, in order."""
         if self.name == "add":

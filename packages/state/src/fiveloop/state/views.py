@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from fiveloop.core import Value, is_concrete
 from fiveloop.core.engine import (
     Indexer,
@@ -16,15 +18,20 @@ from fiveloop.core.engine import (
     before_layouts,
     cast_for_write,
     compose,
+    composes_alike,
     current_source,
+    full,
     has_mask,
     masked_place,
     normalize,
     reshaped,
+    take,
     transposed,
+    whole_indexer,
 )
-from fiveloop.core.extend import Aval, ShapedArray
+from fiveloop.core.extend import Aval, ShapedArray, broadcast_in_dim, select
 from fiveloop.state.avals import AbstractRef
+from fiveloop.state.monoids import Monoid
 from fiveloop.state.refs import EagerRef, FrozenNote, Ref
 
 _INSTEAD = {
@@ -41,17 +48,17 @@ class RefView(View, Ref):
 
     def __init__(
         self,
-        base: Value,
+        outer: Value,
         indexer: Indexer,
         operands: Sequence[Value],
         layouts: Sequence[Layout] = (),
     ) -> None:
-        super().__init__(base, indexer, operands, layouts)
+        super().__init__(outer, indexer, operands, layouts)
         shape = layouts[-1].new if layouts else indexer.result_shape
         # In a tree of types the base is a type itself, that of a cotangent too.
-        kind = getattr(base, "aval", base)
+        kind = getattr(outer, "aval", outer)
         differentiated = getattr(kind, "differentiated", True)
-        self._aval = AbstractRef(ShapedArray(shape, base.dtype), differentiated)
+        self._aval = AbstractRef(ShapedArray(shape, outer.dtype), differentiated)
 
     @property
     def aval(self) -> Aval:
@@ -59,6 +66,11 @@ class RefView(View, Ref):
 
     def own_array(self) -> None:
         """Refused: a program that runs takes the Ref that this is a part of."""
+        self.check_operand()
+
+    @property
+    def turn(self) -> None:
+        """Refused, as `own_array`."""
         self.check_operand()
 
     if not TYPE_CHECKING:  # a type checker is to see what exists
@@ -80,7 +92,7 @@ class RefView(View, Ref):
         )
 
     def __repr__(self) -> str:
-        names = [str(i) if not i.ndim else str(i.aval) for i in self.operands]
+        names = [str(i) if not i.ndim else str(i.aval) for i in self.all_operands]
         return f"{self.base!r}{self.pretty(names)}"
 
 
@@ -94,9 +106,12 @@ class At:
 
     def __getitem__(self, index: Any) -> Ref:
         _check_known(self._ref, index)
-        base, place, layouts = through(self._ref, index)
-        _check_alive(base)
-        return RefView(base, *normalize(base.shape, place), layouts)
+        ref = self._ref
+        _check_alive(base_of(ref))
+        inner = normalize(ref.shape, index)
+        if not isinstance(ref, View) or not _is_one_index(ref, inner[0]):
+            return RefView(ref, *inner)
+        return RefView(ref.outer, *_before(ref, *inner))
 
     def __setitem__(self, index: Any, x: Any) -> NoReturn:
         raise TypeError(
@@ -136,11 +151,12 @@ def transpose(ref: Value, axes: Any = None) -> Value:
 
 def _laid(ref: Value, layout: Layout) -> Value:
     """A view of all of a Ref in another layout; the Ref itself if that changes nothing."""
-    base, place, layouts = through(ref, ...)
-    _check_alive(base)
+    _check_alive(base_of(ref))
     if layout.is_plain:
         return ref
-    return RefView(base, *normalize(base.shape, place), (*layouts, layout))
+    if isinstance(ref, View):
+        return RefView(ref.outer, ref.indexer, ref.operands, (*ref.layouts, layout))
+    return RefView(ref, whole_indexer(ref.shape), (), (layout,))
 
 
 def through(
@@ -148,17 +164,16 @@ def through(
 ) -> tuple[Value, Any, tuple[Layout, ...]]:
     """A Ref and an index; of a view, the Ref that it is a part of, where in that, and the layouts of what is there.
 
-    With `drops`, for a write, what lies outside of a part lies outside of the Ref, too.
+    If it `drops`, what lies outside of a part lies outside of the Ref, too.
     """
-    base = base_of(ref)
     if not isinstance(ref, View):
-        return base, index, ()
-    if index is ...:
-        return base, Normal(ref.indexer, list(ref.operands)), ref.layouts
-    inner = normalize(ref.shape, index)
-    indexer, operands, layouts = before_layouts(ref.layouts, *inner, drops=drops)
-    composed = compose(base.shape, ref.indexer, ref.operands, indexer, operands, drops=drops)
-    return base, Normal(*composed), layouts
+        return ref, index, ()
+    indexer, operands = normalize(ref.shape, index)
+    layouts: tuple[Layout, ...] = ()
+    while isinstance(ref, View):
+        indexer, operands, left = _before(ref, indexer, operands, drops)
+        ref, layouts = ref.outer, (*left, *layouts)
+    return ref, Normal(indexer, operands), layouts
 
 
 def laid(x: Value, layouts: Sequence[Layout]) -> Value:
@@ -168,11 +183,51 @@ def laid(x: Value, layouts: Sequence[Layout]) -> Value:
     return x
 
 
-def written(ref: Value, index: Any, x: Any) -> tuple[Value, Any, Any, tuple[Layout, ...]]:
-    """As `through`, with a value that is to be written there, without the layouts."""
-    base, place, layouts = through(ref, index, drops=True)
-    if layouts:
-        x = cast_for_write(ShapedArray((), base.dtype), layouts[-1].new, x)
-    for layout in reversed(layouts):
-        x = layout.undone(x)
-    return base, place, x, layouts
+def written(ref: Value, index: Any, x: Any, monoid: Monoid | None = None) -> tuple[Value, Any, Any]:
+    """As `through`, for a value that is to be written there, or combined by a monoid; the value in no layout."""
+    if not isinstance(ref, View):
+        return ref, index, x
+    indexer, operands = normalize(ref.shape, index)
+    while isinstance(ref, View):
+        has_axes = bool(ref.outer.shape) and all(layout.old for layout in ref.layouts)
+        if not has_axes and indexer.dynamic_axes:
+            x = _where_inside(ref, indexer, operands, x, monoid)
+        indexer, operands, left = _before(ref, indexer, operands, drops=has_axes)
+        if left:
+            x = cast_for_write(ShapedArray((), ref.dtype), left[-1].new, x)
+        for layout in reversed(left):
+            x = layout.undone(x)
+        ref = ref.outer
+    return ref, Normal(indexer, operands), x
+
+
+def _is_one_index(view: View, indexer: Indexer) -> bool:
+    """Whether an index into a view is, for reads and writes, one index into what that is a part of."""
+    if view.layouts:
+        return not indexer.dynamic_axes
+    return composes_alike(view.outer.shape, view.indexer, indexer)
+
+
+def _before(
+    view: View, indexer: Indexer, operands: Sequence[Value], drops: bool = False
+) -> tuple[Indexer, list[Value], tuple[Layout, ...]]:
+    """An index into a view as one into what that is a part of, and the layouts of what is there."""
+    if indexer == whole_indexer(view.shape):
+        return view.indexer, list(view.operands), view.layouts
+    indexer, operands, layouts = before_layouts(view.layouts, indexer, operands, drops=drops)
+    shape = view.outer.shape
+    return *compose(shape, view.indexer, view.operands, indexer, operands, drops=drops), layouts
+
+
+def _where_inside(
+    ref: View, indexer: Indexer, operands: Sequence[Value], x: Any, monoid: Monoid | None
+) -> Value:
+    """What to write to the only element of a view, where an index that is known at run time may be out of bounds."""
+    inside = take(full(ref.shape, True, np.bool_), indexer.dropping(), operands)
+    x = cast_for_write(ShapedArray((), ref.dtype), indexer.result_shape, x)
+    if monoid is not None:
+        return select(inside, x, monoid.nothing(x.aval))
+    # One of those that are inside stays, if there are any.
+    held, flat = ref[...].reshape(()), inside.reshape(-1)
+    stays = select(flat.any(), x.reshape(-1)[flat.argmax()], held) if flat.size else held
+    return select(inside, x, broadcast_in_dim(stays, x.shape, ()))

@@ -13,7 +13,6 @@ from fiveloop.core.api.custom_checks import (
 )
 from fiveloop.core.api.custom_function import Call, CustomFunction, MakeRule
 from fiveloop.core.api.flatten import check_callable, flatten_values
-from fiveloop.core.api.operands import base_of
 from fiveloop.core.array import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
@@ -25,6 +24,7 @@ from fiveloop.core.rule_types import Zero
 from fiveloop.core.trace.tracer import Trace, Tracer, current_source
 from fiveloop.core.transforms.zeros import Tangent, instantiate, zero_like
 from fiveloop.core.util import Mask
+from fiveloop.core.views import base_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

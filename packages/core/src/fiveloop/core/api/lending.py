@@ -7,10 +7,9 @@ from typing import Any
 
 from fiveloop.core.api.flatten import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.api.mutable import stand_in
-from fiveloop.core.api.operands import base_of
 from fiveloop.core.array import Value
 from fiveloop.core.pytree import TreeDef, tree_flatten, tree_unflatten
-from fiveloop.core.views import View
+from fiveloop.core.views import View, base_of
 
 
 class LendingFunction(FlatFunction):

@@ -21,27 +21,35 @@ from fiveloop.core.pytree import (
     tree_unflatten,
 )
 from fiveloop.core.trace.tracer import current_source
-from fiveloop.core.views import View
+from fiveloop.core.views import View, base_of
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A leaf of the arguments: the operand that it is; for a view, the base, and the operands of its index."""
+    """A leaf of the arguments: the operand that it is; for a view, its base, and each view from that to it."""
 
     operand: int
-    kind: type[View] | None = None
-    indexer: Indexer | None = None
-    index: tuple[int, ...] = ()
-    layouts: tuple[Layout, ...] = ()
+    views: tuple[_View, ...] = ()
 
     def of(self, operands: Sequence[Any]) -> Any:
         """The leaf, from the operands."""
-        if self.kind is None or self.indexer is None:
-            return operands[self.operand]
-        index = [operands[k] for k in self.index]
-        return self.kind(operands[self.operand], self.indexer, index, self.layouts)
+        out = operands[self.operand]
+        for view in self.views:
+            index = [operands[k] for k in view.index]
+            out = view.kind(out, view.indexer, index, view.layouts)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A view: where in the outer value it is, and which operands of the call its index has."""
+
+    kind: type[View]
+    indexer: Indexer
+    index: tuple[int, ...]
+    layouts: tuple[Layout, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +97,9 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], TreeDef]:
 def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
     if not isinstance(x, View):
         return _Leaf(number(x))
+    outer = _leaf(x.outer, number)
     index = tuple([number(i) for i in x.operands])
-    return _Leaf(number(x.base), type(x), x.indexer, index, x.layouts)
+    return _Leaf(outer.operand, (*outer.views, _View(type(x), x.indexer, index, x.layouts)))
 
 
 def check_places(tree: Any, naming: Naming) -> list[Value]:
@@ -117,7 +126,7 @@ def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
         return list(given)
     out = [none] * num
     for leaf, x in zip(tree.leaves, given, strict=True):
-        if leaf.kind is None:
+        if not leaf.views:
             out[leaf.operand] = x
     return out
 
@@ -126,21 +135,16 @@ def parts_among(tree: TreeDef, count: int, wanted: Sequence[bool]) -> list[bool]
     """Which of the leaves of arguments are parts of operands that `wanted` marks."""
     if not isinstance(tree, OperandTree):
         return [False] * count
-    return [leaf.kind is not None and wanted[leaf.operand] for leaf in tree.leaves]
+    return [bool(leaf.views) and wanted[leaf.operand] for leaf in tree.leaves]
 
 
 def with_tangents(tree: TreeDef, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """The operands that make the tangents of arguments: the index of a view is that of its tangent."""
     out = list(tangents)
     for leaf in tree.leaves if isinstance(tree, OperandTree) else ():
-        for k in leaf.index:
+        for k in [k for view in leaf.views for k in view.index]:
             out[k] = primals[k]
     return out
-
-
-def base_of(x: Value) -> Value:
-    """What a view is a part of; any other value is its own base."""
-    return x.base if isinstance(x, View) else x
 
 
 def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
@@ -157,6 +161,8 @@ def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
             continue
         found = overlap(*_place(x), *_place(y), base_of(x).shape)
         if found != "apart":
+            nested = any(isinstance(v, View) and v.outer is not v.base for v in (x, y))
+            found = "unknown" if nested else found
             paths = [path for path, _ in tree_flatten_with_path(tree)[0]]
             raise _goes_in_twice(naming, (paths[k], x), (paths[m], y), found)
 
@@ -183,7 +189,10 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
 
 
 def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:
-    return (x.indexer, x.operands) if isinstance(x, View) else (whole_indexer(x.shape), ())
+    """Where a value lies in its base; of a view of a view, where the outer one does."""
+    if not isinstance(x, View):
+        return whole_indexer(x.shape), ()
+    return _place(x.outer) if isinstance(x.outer, View) else (x.indexer, x.operands)
 
 
 def _goes_in_twice(
@@ -211,7 +220,8 @@ def _goes_in_twice(
 def _shown(x: Value) -> str:
     if not isinstance(x, View):
         return str(x.aval)
-    names = ["i"] if len(x.operands) == 1 else [f"i{k}" for k in range(len(x.operands))]
+    count = len(x.all_operands)
+    names = ["i"] if count == 1 else [f"i{k}" for k in range(count)]
     return f"{x.base.aval}{x.pretty(names)}"
 
 

@@ -79,8 +79,9 @@ class TouchMasked:
     def run(self, env: Env) -> None:
         """Touch what the mask chooses."""
         numbers = np.arange(np.prod(self.shape), dtype=np.int32).reshape(self.shape)
-        outside = self.before.is_outside(env.ints) or self.after.is_outside(env.ints)
-        if outside and env.ops is not LIBRARY:
+        if env.ops is not LIBRARY and any(
+            index.is_outside(env.ints) for index in (self.before, self.after)
+        ):
             return
         mask = env.ops["every other"](numbers, env.ints[self.integer])
         x = env.ops["sin"](env.float(self.use))

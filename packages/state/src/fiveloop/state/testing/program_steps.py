@@ -50,7 +50,11 @@ def _twin_swap(ref: Any, index: HostIndex, x: Any) -> Any:
 
 
 define_operation("new_ref", api.new_ref, np.array)
-define_operation("read", lambda ref, index: ref[index], lambda ref, index: index.read(ref))
+define_operation(
+    "read",
+    lambda ref, index: ref[index],
+    lambda ref, index: np.array(ref) if index is ... else index.read(ref),
+)
 define_operation("write", _set, lambda ref, index, x: index.update(ref, x, second))
 define_operation("accumulate", _add, lambda ref, index, x: index.update(ref, x, np.add))
 define_operation("swap", api.swap, _twin_swap)
