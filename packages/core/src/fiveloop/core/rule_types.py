@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiveloop.core.ir.avals import Aval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fiveloop.core.array import Value
-    from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr
+    from fiveloop.core.ir.jaxpr import Eqn, Jaxpr
     from fiveloop.core.util import Mask
 
 
@@ -113,9 +111,16 @@ class Cost:
 
 @dataclass(slots=True)
 class Body:
-    """A jaxpr among an equation's params: its role and how often it runs."""
+    """A jaxpr among an equation's params: its role and how often it runs.
+
+    `plain` says that the equation does nothing but run its bodies, on a batch too. Then a body's last binders stand for
+    the last operands; a binder before these, such as a counter, is the same in all lanes, and an operand before these
+    chooses what runs. The results of a "loop" are its binders from `carry` on in the next step; a "condition" says
+    whether there is one. Final contents of operands that are Refs to the bodies alone are results after the others.
+    """
 
     jaxpr: Jaxpr
     role: str
     trips: int = 1
-    operands: Sequence[Atom] = field(default_factory=tuple)
+    plain: bool = False
+    carry: int = 0

@@ -17,7 +17,7 @@ from fiveloop.core.rules import define
 
 def closed_call_bodies(p: ClosedCallParams) -> list[Body]:
     """The one jaxpr, which runs once."""
-    return [Body(p.jaxpr, "called")]
+    return [Body(p.jaxpr, "called", plain=True)]
 
 
 define(

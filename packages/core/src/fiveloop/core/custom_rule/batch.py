@@ -42,8 +42,8 @@ def custom_rule_batch(
 ) -> tuple[list[Value], list[int | None]]:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
-    Those that do not differ between lanes are marked. Where no operand is batched, what the functions close over may
-    be: it is known when they have run.
+    Where there is no jaxpr, those that do not differ between lanes are marked. Where no operand is batched, what the
+    functions close over may be: it is known when they have run.
     """
     batched = tuple(d is not None for d in dims)
     if p.rule.batches and any(batched):
@@ -54,9 +54,7 @@ def custom_rule_batch(
     rule = BatchedRule(p, size, places, p.caller)
     jaxpr = None
     if p.jaxpr is not None:
-        jaxpr, rule.differ = batch_jaxpr(p.jaxpr, size, batched, axes=axes)
-        if not all(rule.differ):
-            jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
+        jaxpr, _ = batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
     params = CustomRuleParams(
         rule,
         jaxpr,
@@ -99,7 +97,7 @@ class BatchedRule(Rule):
         # Which results are the same for all lanes, if they may be.
         self.shared = inner.jaxpr is None and all(d is None for d in dims)
         self.same: list[bool] = []
-        # Which results differ between lanes: from the jaxpr, or known when the function has run.
+        # Which results differ between lanes, known when the function has run.
         self.differ: Sequence[bool] = ()
 
     def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:

@@ -22,7 +22,7 @@ from fiveloop.core.rules import define
 
 def custom_rule_bodies(p: CustomRuleParams) -> list[Body]:
     """The jaxpr, which runs once, if there is one."""
-    return [] if p.jaxpr is None else [Body(p.jaxpr, "called")]
+    return [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)]
 
 
 define(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from fiveloop.core.array import Value, as_value
@@ -15,7 +16,14 @@ from fiveloop.core.ir.source import Source, function_source
 from fiveloop.core.ir.taint import taint
 from fiveloop.core.primitives.broadcast import zeros_of
 from fiveloop.core.primitives.shape import bdim_at
-from fiveloop.core.rules import abstract_eval_rules, batch_rules, is_pure
+from fiveloop.core.rule_types import Body
+from fiveloop.core.rules import (
+    abstract_eval_rules,
+    batch_rules,
+    bodies_rules,
+    is_pure,
+    new_eqn,
+)
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import stage_closed
@@ -30,7 +38,7 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.util import Mask, select_by
+from fiveloop.core.util import Mask, fixpoint, select_by
 
 BatchDim = int | None
 
@@ -100,12 +108,8 @@ class BatchTrace(Trace):
         over = self._bound and self._bound & axes_in(params)
         if prim.holds_functions:
             params = params.under(self)
-        same = False
-        if Same in map(type, dims):
-            avals = [x.aval for x in args]
-            more = prim.creates_state or prim.holds_functions
-            same = not (more or abstract_eval_rules[prim](avals, params)[1])
-            same = same and all(d is None or type(d) is Same for d in dims)
+        given = dims
+        if some_same := Same in map(type, dims):
             dims = tuple([d if d is None else int(d) for d in dims])
         with use_trace(self.parent):
             if over:
@@ -115,10 +119,32 @@ class BatchTrace(Trace):
             elif self.size == 0 and is_pure(prim):
                 return self._of_no_lanes(prim, values, dims, params)
             outs, out_dims = batch_rules[prim](self.size, values, dims, params)
-        if same:
-            out_dims = [d if d is None else Same(d) for d in out_dims]
+        if over or some_same:
+            out_dims = self._marked(prim, args, given, params, out_dims)
         source = current_source()
         return [self.wrap(x, d, source) for x, d in zip(outs, out_dims, strict=True)]
+
+    def _marked(
+        self,
+        prim: Primitive[Any],
+        args: Sequence[Value],
+        dims: Sequence[BatchDim],
+        params: Any,
+        out_dims: list[BatchDim],
+    ) -> list[BatchDim]:
+        """The batch axes of results, those marked along which all lanes hold the same."""
+        if not _plain_bodies(prim, params):
+            # What goes over the axis is known from the batch rule, and what functions give when they have run.
+            if prim.holds_functions or self._batch_axis in axes_in(params):
+                return out_dims
+        ins = [Var(x.aval) for x in args]
+        eqn = new_eqn(prim, ins, params)
+        seeds = [v for v, d in zip(ins, dims, strict=True) if type(d) is int]
+        differ = differing_vars(Jaxpr(ins, [eqn], eqn.outvars), self.size, seeds)
+        return [
+            d if d is None or v in differ or v.aval.accumulates else Same(d)
+            for v, d in zip(eqn.outvars, out_dims, strict=True)
+        ]
 
     def _of_no_lanes(
         self, prim: Primitive[Any], values: Sequence[Value], dims: Sequence[BatchDim], params: Any
@@ -302,18 +328,102 @@ def batched_vars(
     A Ref does if such a value is written to it, but not one of `fixed`. What lanes tell each other over the named axis
     of the batch, and then share, does not.
     """
-    axis = batch_axis(size)
-
-    def results(eqn: Eqn, found: set[Var]) -> Collection[Var] | None:
-        if axis not in axes_of(eqn.effects):
-            return None
-        changed = used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects)) - set(fixed)
-        if changed:
-            return [*eqn.outvars, *changed]
-        ins = vars_in_order(eqn.invars)
-        # one : [*operands] -> [*results]
-        one = Jaxpr(ins, [eqn], eqn.outvars)
-        return select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
-
+    results = partial(_over_axis, size, frozenset(fixed))
     differ = {v for e in jaxpr.eqns if any(x.lanes_differ for x in e.effects) for v in e.outvars}
     return taint(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)
+
+
+def differing_vars(jaxpr: Jaxpr, size: int, seeds: Collection[Var]) -> Collection[Var]:
+    """The variables of a jaxpr over a batch that may hold different things in different lanes, if these inputs do.
+
+    Not all that have a batch axis do: a custom rule has one for its cotangents, a Ref for what comes later.
+    """
+    mask = tuple(v in seeds for v in jaxpr.invars)
+    results = partial(_differing, size)
+    return jaxpr.remember(("differing", size, mask), lambda: taint(jaxpr, seeds, results=results))
+
+
+def _differing(size: int, eqn: Eqn, found: set[Var]) -> Collection[Var] | None:
+    """Those results of an equation, and Refs that it changes, that differ if the variables `found` do.
+
+    None if all of them do as soon as an operand does.
+    """
+    bodies = _plain_bodies(eqn.primitive, eqn.params)
+    if bodies:
+        return _differing_after(size, eqn, bodies, tuple(a in found for a in eqn.invars))
+    if any(e.lanes_differ for e in eqn.effects):
+        return [*eqn.outvars, *_changed(eqn)]
+    return _over_axis(size, frozenset(), eqn, found)
+
+
+def _changed(eqn: Eqn) -> set[Var]:
+    """The Refs that an equation changes."""
+    return used_vars(eqn.invars[k] for k in mutated_positions(eqn.effects))
+
+
+def _over_axis(
+    size: int, fixed: frozenset[Var], eqn: Eqn, found: set[Var]
+) -> Collection[Var] | None:
+    """The same of an equation over the named axis of the batch, from its batch rule; None of any other."""
+    if batch_axis(size) not in axes_of(eqn.effects):
+        return None
+    if changed := _changed(eqn) - fixed:
+        return [*eqn.outvars, *changed]
+    ins = vars_in_order(eqn.invars)
+    # one : [*operands] -> [*results]
+    one = Jaxpr(ins, [eqn], eqn.outvars)
+    return select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
+
+
+def _plain_bodies(prim: Primitive[Any], params: Any) -> list[Body]:
+    """The bodies of an equation that does nothing but run them; none of any other."""
+    rule = bodies_rules.find(prim)
+    bodies = rule(params) if rule else []
+    return bodies if all(b.plain for b in bodies) else []
+
+
+def _differing_after(
+    size: int, eqn: Eqn, bodies: Sequence[Body], given: Mask
+) -> Collection[Var] | None:
+    """The same of an equation with bodies, given which operands differ; None if lanes choose for themselves what runs.
+
+    body     : [counter?, *consts, *carry, *refs] -> [*outs]
+    operands : [index?, *consts, *carry, *states and Refs]
+    results  : [*outs, *final states]
+    """
+    binders, outs = bodies[-1].jaxpr.invars, bodies[-1].jaxpr.outvars
+    choosing, counting = max(0, len(given) - len(binders)), max(0, len(binders) - len(given))
+    if any(given[:choosing]):
+        return None
+    operands = [*binders[:counting], *eqn.invars[choosing:]]
+    start = [*[False] * counting, *given[choosing:], *[False] * len(outs)]
+    num = len(binders)
+
+    def step(mask: Mask) -> Mask:
+        ins, differ = mask[:num], mask[num:]
+        for body in bodies:
+            ins, differ = _after_body(size, body, ins, differ)
+        return (*ins, *differ)
+
+    mask = fixpoint(step, start, "what differs between lanes")
+    refs = [
+        (a, m) for a, v, m in zip(operands, binders, mask[:num], strict=True) if v.aval.accumulates
+    ]
+    final = [m for a, m in refs if not a.aval.accumulates]
+    changed = [a for a, m in refs if m and a.aval.accumulates]
+    return [*select_by((*mask[num:], *final), eqn.outvars), *used_vars(changed)]
+
+
+def _after_body(size: int, body: Body, ins: Mask, outs: Mask) -> tuple[Mask, Mask]:
+    """Which binders and results differ between lanes, those that do already, after a body has run once more."""
+    found = differing_vars(body.jaxpr, size, select_by(ins, body.jaxpr.invars))
+    ins = tuple(v in found for v in body.jaxpr.invars)
+    differ = tuple(v in found for v in body.jaxpr.outvars)
+    if body.role == "condition":
+        # Lanes that choose for themselves whether there is a step differ in all that it changes.
+        return tuple(i or differ[0] for i in ins), outs
+    if body.role == "loop":
+        # What is carried may stay what it was before the loop.
+        differ = tuple(map(any, zip(differ, ins[body.carry :], strict=False)))
+        ins = (*ins[: body.carry], *differ, *ins[body.carry + len(differ) :])
+    return ins, tuple(map(any, zip(outs, differ, strict=True)))

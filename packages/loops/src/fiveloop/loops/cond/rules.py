@@ -18,7 +18,7 @@ from fiveloop.state.extend import define_discharge, define_handler, define_predi
 
 def cond_bodies(p: CondParams) -> list[Body]:
     """The branches, of which one runs."""
-    return [Body(branch, "branch") for branch in p.branches]
+    return [Body(branch, "branch", plain=True) for branch in p.branches]
 
 
 define(

@@ -18,7 +18,7 @@ from fiveloop.state.extend import define_discharge, define_handler, define_predi
 
 def for_bodies(p: ForParams) -> list[Body]:
     """The body, which runs once a step."""
-    return [Body(p.body, "loop", p.nsteps)]
+    return [Body(p.body, "loop", p.nsteps, plain=True, carry=1 + p.num_consts)]
 
 
 define(

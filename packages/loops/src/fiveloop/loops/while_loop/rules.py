@@ -17,7 +17,10 @@ from fiveloop.state.extend import define_discharge, define_handler, define_predi
 
 def while_bodies(p: WhileParams) -> list[Body]:
     """The condition and the body; how often they run is not known."""
-    return [Body(p.cond, "condition"), Body(p.body, "loop")]
+    return [
+        Body(p.cond, "condition", plain=True),
+        Body(p.body, "loop", plain=True, carry=p.num_consts),
+    ]
 
 
 define(

@@ -24,7 +24,7 @@ from fiveloop.state.extend import (
 
 def checkpoint_bodies(p: CheckpointParams) -> list[Body]:
     """The one jaxpr, which runs once."""
-    return [Body(p.jaxpr, "checkpointed")]
+    return [Body(p.jaxpr, "checkpointed", plain=True)]
 
 
 define(
