@@ -54,11 +54,9 @@ def test_a_predicate_is_one_bool(pred: Any) -> None:
 
 
 def test_a_single_operand_may_be_given_by_name() -> None:
-    choose: Any = cond
-    pick: Any = switch
-    assert int(choose(False, lambda x: x, lambda x: -x, operand=3)) == -3
-    assert int(choose(True, lambda x: 1 if x is None else 2, lambda x: 3, operand=None)) == 1
-    assert int(pick(1, [lambda xy: xy[0], lambda xy: xy[1]], operand=(3, 4))) == 4
+    assert int(cond(False, lambda x: x, lambda x: -x, operand=3)) == -3
+    assert int(cond(True, lambda x: int(x is None), lambda x: 3, operand=None)) == 1
+    assert int(switch(1, [lambda xy: xy[0], lambda xy: xy[1]], operand=(3, 4))) == 4
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])

@@ -9,6 +9,10 @@ import pytest
 
 import fiveloop.api as fl
 from fiveloop import core, loops, nn, numpy, random, remat, state
+from fiveloop.core import inspect
+from fiveloop.nn import initializers
+from fiveloop.numpy import linalg
+from fiveloop.remat import policies
 
 FLAT: tuple[ModuleType, ...] = (core, state, loops, remat)
 PACKAGES = (*FLAT, numpy, random, nn)
@@ -35,7 +39,10 @@ def test_its_names_work() -> None:
     assert doctest.testmod(fl).failed == 0
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, fl], ids=lambda package: package.__name__)
+MODULES = (policies, initializers, linalg, inspect, core.tree)
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, fl, *MODULES], ids=lambda package: package.__name__)
 def test_a_package_shows_its_public_names_alone(package: ModuleType) -> None:
     shown = [name for name in dir(package) if not name.startswith("__")]
     assert shown == sorted({*package.__all__} - {"__version__"})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import closed_call, custom_vjp, jit, named_call, value_and_grad
+from fiveloop.core import closed_call, custom_vjp, hessian, jit, named_call, value_and_grad
 from fiveloop.core.backend import client
 from fiveloop.state import Ref, new_ref
 
@@ -62,6 +62,7 @@ def write_both(a: Any, b: Any) -> None:
         (jit, "jit"),
         (closed_call, "closed_call"),
         (named_call, "named_call"),
+        (hessian, "hessian"),
         (custom_vjp_of, "custom_vjp"),
         (lambda f: value_and_grad(lambda a, b: f(a, b)), "value_and_grad"),
     ],

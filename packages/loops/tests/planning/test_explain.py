@@ -145,7 +145,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
         loop 1.2: while_loop of `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
           val  f32[40]  carried as a value
-          - plan: only `promote` is for such loops; `scan(until=)` has one and may end early, test_explain.py:64
+          - plan: only `promote` needs no number of steps; `scan(until=)` has one and may end early, test_explain.py:64
           in place: no Ref changes at indices, and each step makes a new array of what is carried as a value
         nothing in these loops needs an order, so none was written
         """,

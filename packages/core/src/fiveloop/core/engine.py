@@ -65,7 +65,7 @@ from .primitives.broadcast import (
     reshape_p,
     transpose_p,
 )
-from .primitives.check import array_aval, canonical_dtype, canonical_shape
+from .primitives.check import array_aval, canonical_dtype, canonical_shape, check_count
 from .primitives.convert import convert_p
 from .primitives.costs import bytes_of
 from .primitives.dot import dot_general_p
@@ -192,6 +192,7 @@ __all__ = [
     "canonical_dtype",
     "canonical_shape",
     "cast_for_write",
+    "check_count",
     "check_mutable",
     "check_operands",
     "ceil",

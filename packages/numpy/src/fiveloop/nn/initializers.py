@@ -10,10 +10,29 @@ import numpy as np
 
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core.dims import size_of
+from fiveloop.core.engine import show_public_names as _show_public_names
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives.check import bad_value, canonical_axes
 from fiveloop.numpy import creation
 from fiveloop.random import continuous as rc
+
+__all__ = [
+    "Initializer",
+    "constant",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "normal",
+    "ones",
+    "truncated_normal",
+    "uniform",
+    "variance_scaling",
+    "zeros",
+]
+_show_public_names(globals())
 
 Initializer: TypeAlias = Callable[..., Value]
 Mode = Literal["fan_in", "fan_out", "fan_avg"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fiveloop.core import ArrayLike, Value
 from fiveloop.core import methods as me
+from fiveloop.core.engine import show_public_names as _show_public_names
 from fiveloop.numpy.linear import cross, matmul, norm, outer, tensordot, vecdot
 from fiveloop.numpy.manipulation import matrix_transpose
 
@@ -18,6 +19,7 @@ __all__ = [
     "trace",
     "vecdot",
 ]
+_show_public_names(globals())
 
 
 def diagonal(x: ArrayLike, *, offset: int = 0) -> Value:

@@ -18,8 +18,23 @@ from fiveloop.core import (
     Verdict,
 )
 from fiveloop.core.engine import at_source, current_source, dot_general_p, may_weigh
+from fiveloop.core.engine import show_public_names as _show_public_names
 from fiveloop.core.extend import Eqn, Weigh
 from fiveloop.remat.name import name_p
+
+__all__ = [
+    "BothSave",
+    "DotsSaveable",
+    "SaveOnlyTheseNames",
+    "both_save",
+    "dots_saveable",
+    "dots_with_no_batch_dims_saveable",
+    "everything_saveable",
+    "minimum_cut",
+    "nothing_saveable",
+    "save_only_these_names",
+]
+_show_public_names(globals())
 
 everything_saveable = EverythingSaveable()
 """Save whatever the backward pass uses, and compute nothing again; in a loop too, where that is not the default."""

@@ -54,9 +54,22 @@ def jacfwd(
     Array([[0., 0.],
            [0., 2.]], dtype=float32)
     """
-    check_callable("jacfwd", fun)
-    check_chunk("jacfwd", chunk)
-    asked = Differentiation("jacfwd", fun, argnums, has_aux, holomorphic, allow_int, real=True)
+    return _by_columns("jacfwd", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+
+
+def _by_columns(
+    what: str,
+    fun: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    chunk: int | None,
+) -> Callable[..., Any]:
+    """The Jacobian by forward mode, of which messages speak as `what`."""
+    check_callable(what, fun)
+    check_chunk(what, chunk)
+    asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int, real=True)
 
     @wraps(fun)
     @guarded
@@ -110,9 +123,22 @@ def jacrev(
     Array([[0., 0.],
            [0., 2.]], dtype=float32)
     """
-    check_callable("jacrev", fun)
-    check_chunk("jacrev", chunk)
-    asked = Differentiation("jacrev", fun, argnums, has_aux, holomorphic, allow_int)
+    return _by_rows("jacrev", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+
+
+def _by_rows(
+    what: str,
+    fun: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    chunk: int | None,
+) -> Callable[..., Any]:
+    """The Jacobian by reverse mode, of which messages speak as `what`."""
+    check_callable(what, fun)
+    check_chunk(what, chunk)
+    asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
     @guarded
@@ -163,10 +189,8 @@ def hessian(
     Array([[0., 0.],
            [0., 6.]], dtype=float32)
     """
-    options: Any = {"holomorphic": holomorphic, "allow_int": allow_int, "chunk": chunk}
-    first: Callable[..., Any] = jacrev(fun, argnums, has_aux=has_aux, **options)
-    second: Callable[..., Any] = jacfwd(first, argnums, has_aux=has_aux, **options)
-    return second
+    first = _by_rows("hessian", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+    return _by_columns("hessian", first, argnums, has_aux, holomorphic, allow_int, chunk)
 
 
 def check_chunk(what: str, chunk: int | None) -> None:

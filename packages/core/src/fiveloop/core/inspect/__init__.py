@@ -13,3 +13,6 @@ from .stage_list import stages as stages
 from .in_place import InPlace as InPlace
 from .in_place import in_place as in_place
 from .in_place import ready_jaxpr as ready_jaxpr
+from ..util import show_public_names as _show_public_names
+
+_show_public_names(globals())

@@ -56,10 +56,17 @@ def array_aval(fun: str, aval: Aval, what: str = "an operand") -> ShapedArray:
     return aval
 
 
+def check_count(fun: str, avals: Sequence[Aval], count: int, *, or_more: bool = False) -> None:
+    """Refuse another number of operands than `count`; a larger one is right with `or_more`."""
+    if len(avals) < count or (len(avals) > count and not or_more):
+        expected = f"at least {count}" if or_more else str(count)
+        bad_type(f"{fun}: expected {expected} operands, got {len(avals)}")
+
+
 def array_avals(fun: str, avals: Sequence[Aval], count: int | None = None) -> list[ShapedArray]:
     """The types of operands that must be arrays, and `count` of them if that is given."""
-    if count is not None and len(avals) != count:
-        bad_type(f"{fun}: expected {count} operands, got {len(avals)}")
+    if count is not None:
+        check_count(fun, avals, count)
     return [array_aval(fun, a) for a in avals]
 
 

@@ -142,10 +142,10 @@ def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
 
 
 def _abstract_eval(
-    name: str, kinds: str
+    name: str, kinds: str, count: int = 1
 ) -> Callable[[Sequence[Aval], CumulativeParams], list[Aval]]:
     def rule(avals: Sequence[Aval], p: CumulativeParams) -> list[Aval]:
-        xs = array_avals(name, avals)
+        xs = array_avals(name, avals, count)
         check_kind(name, xs[0], kinds)
         if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
             bad_type(f"{name}: expected operands of one type, got {' and '.join(map(str, xs))}")
@@ -259,10 +259,11 @@ def _define(
     kinds: str,
     jvp: Jvp,
     transpose: Transpose | None = None,
+    count: int = 1,
 ) -> None:
     define(
         prim,
-        abstract_eval=pure(_abstract_eval(prim.name, kinds)),
+        abstract_eval=pure(_abstract_eval(prim.name, kinds, count)),
         cost=reduction_cost,
         lower=lower,
         jvp=jvp,
@@ -349,4 +350,6 @@ def _recurrence_transpose(
     return [None, bind1(linear_recurrence_p, shifted(a, back), ct, params=back)]
 
 
-_define(linear_recurrence_p, _recurrence_lower, "fc", _recurrence_jvp, _recurrence_transpose)
+_define(
+    linear_recurrence_p, _recurrence_lower, "fc", _recurrence_jvp, _recurrence_transpose, count=2
+)

@@ -21,6 +21,7 @@ from fiveloop.core.primitives.broadcast import (
     move_axis,
     zeros_of,
 )
+from fiveloop.core.primitives.check import array_avals
 from fiveloop.core.rule_types import Accumulator, UndefinedPrimal, Zero
 from fiveloop.core.rules import define, pure
 from fiveloop.core.trace.tracer import bind1
@@ -122,7 +123,7 @@ def check_blocks(name: str, x: Aval, indices: Aval, dims: WindowDims, sizes: Sha
 
 
 def _gather_aval(avals: Sequence[Aval], p: GatherParams) -> list[Aval]:
-    x, indices = avals
+    x, indices = array_avals("gather", avals, 2)
     check_blocks("gather", x, indices, p.dims, p.sizes)
     return [ShapedArray(blocks_shape(x, indices, p.dims, p.sizes), x.dtype, x.weak_type)]
 

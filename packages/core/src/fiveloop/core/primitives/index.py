@@ -27,6 +27,7 @@ from fiveloop.core.primitives.broadcast import (
     reshape,
     zeros_of,
 )
+from fiveloop.core.primitives.check import array_avals, check_count
 from fiveloop.core.primitives.costs import moving_cost
 from fiveloop.core.primitives.elementwise import add
 from fiveloop.core.primitives.elementwise_arithmetic import clamp
@@ -163,7 +164,7 @@ def as_index_dtype(i: Value, dtype: np.dtype[Any]) -> Value:
 
 
 def _slice_aval(avals: Sequence[Aval], p: SliceParams) -> list[Aval]:
-    (x,) = avals
+    (x,) = array_avals("slice", avals, 1)
     if not len(p.start) == len(p.limit) == len(p.strides) == x.ndim:
         raise TypeError(f"slice of {x}: expected {x.ndim} bounds, got {p}")
     for axis, (lo, hi, by) in enumerate(zip(p.start, p.limit, p.strides, strict=True)):
@@ -238,6 +239,7 @@ def _check_starts(name: str, x: Aval, starts: Sequence[Aval], sizes: Shape) -> N
 
 
 def _dynamic_slice_aval(avals: Sequence[Aval], p: DynamicSliceParams) -> list[Aval]:
+    check_count("dynamic_slice", avals, 1, or_more=True)
     x, *starts = avals
     _check_starts("dynamic_slice", x, starts, p.sizes)
     return [_reshaped(x, p.sizes)]
@@ -333,6 +335,7 @@ define(
 
 
 def _update_aval(avals: Sequence[Aval], p: UpdateParams) -> list[Aval]:
+    check_count("dynamic_update_slice", avals, 2, or_more=True)
     x, update, *starts = avals
     if update.ndim != x.ndim or update.dtype != x.dtype:
         raise TypeError(
@@ -407,7 +410,7 @@ define(
 
 
 def _resolve_aval(avals: Sequence[Aval], p: ResolveParams) -> list[Aval]:
-    (i,) = avals
+    (i,) = array_avals("resolve_index", avals, 1)
     if i.dtype.kind not in "iu":
         raise TypeError(f"an index must be an integer, got {i}")
     return [ShapedArray(i.shape, p.dtype)]

@@ -23,6 +23,7 @@ from fiveloop.core.primitives.broadcast import (
     reshape,
     zeros_of,
 )
+from fiveloop.core.primitives.check import array_avals
 from fiveloop.core.primitives.duplicates import is_first, product_of_others
 from fiveloop.core.primitives.elementwise import add, bitwise_and, equal, mul, not_equal, select
 from fiveloop.core.primitives.gather import (
@@ -44,7 +45,7 @@ from fiveloop.core.rules import define, pure
 
 
 def _scatter_aval(avals: Sequence[Aval], p: ScatterParams) -> list[Aval]:
-    x, indices, updates = avals
+    x, indices, updates = array_avals("scatter", avals, 3)
     if p.kind not in KINDS:
         raise ValueError(f"scatter: expected a kind in {KINDS}, got {p.kind!r}")
     if updates.dtype != x.dtype:

@@ -21,6 +21,7 @@ from fiveloop.core.trace.tracer import (
     check_live,
     current_source,
     current_trace,
+    is_concrete,
     running,
     use_trace,
 )
@@ -46,7 +47,7 @@ class JvpTracer(Tracer):
         return self.primal.aval
 
     # What Python asks of a value, it asks of the primal: if that is known now, so is the answer, and control
-    # flow on it works. A NumPy array is still refused, since arithmetic on it would lose the derivative.
+    # flow on it works. A NumPy array or a Python float is refused, since arithmetic on it would lose the derivative.
 
     def __bool__(self) -> bool:
         return bool(self._known())
@@ -55,19 +56,30 @@ class JvpTracer(Tracer):
         return int(self._known())
 
     def __float__(self) -> float:
-        return float(self._known())
+        return float(self._constant("a float"))
 
     def __complex__(self) -> complex:
-        return complex(self._known())
+        return complex(self._constant("a complex number"))
 
     def __format__(self, spec: str) -> str:
         return format(self._known(), spec) if spec else str(self)
 
     def item(self, *index: int) -> Any:
-        return self._known().item(*index)
+        return self._constant("a Python number").item(*index)
 
     def tolist(self) -> Any:
-        return self._known().tolist()
+        return self._constant("a list").tolist()
+
+    def _constant(self, what: str) -> Any:
+        """The primal, of a value that has no slope; of another the number would have none, without a word."""
+        known = self._known()
+        if is_concrete(known) and self.aval.differentiable and not isinstance(self.tangent, Zero):
+            self._refuse(
+                what,
+                "it would lose its derivative: if that is meant, write `stop_gradient(x)` first; else keep it an "
+                "array (conditions such as `x > 0` work as they are)",
+            )
+        return known
 
     def _known(self) -> Any:
         check_live(self)

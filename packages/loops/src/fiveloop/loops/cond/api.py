@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Literal, TypeVar, TypeVarTuple
+from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
 import numpy as np
 
@@ -63,22 +63,40 @@ from fiveloop.state import Ref
 from fiveloop.state.extend import PREDICATE
 
 T = TypeVar("T")
+U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 Vmap = Literal["select", "serial", "group"]
 NO_OPERAND: Any = object()
 """What `operand` is if it is not given: None is an operand."""
 
 
-@boundary
+@overload
 def cond(
     pred: Any,
     true_fun: Callable[[*Ts], T],
     false_fun: Callable[[*Ts], T],
     *operands: *Ts,
+    vmap: Vmap = ...,
+) -> T: ...
+@overload
+def cond(
+    pred: Any,
+    true_fun: Callable[[U], T],
+    false_fun: Callable[[U], T],
+    *,
+    operand: U,
+    vmap: Vmap = ...,
+) -> T: ...
+@boundary  # type: ignore[misc]  # mypy does not see that `*operands` takes `*Ts`
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
     operand: Any = NO_OPERAND,
     vmap: Vmap = "select",
     **others: Any,
-) -> T:
+) -> Any:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
 
     `pred` is a bool scalar. Both functions give results of the same structure, shapes and dtypes; a Python
@@ -108,15 +126,23 @@ def cond(
     return _choose("cond", convert(value, np.int32), (false_fun, true_fun), given, how)
 
 
-@boundary
+@overload
+def switch(
+    index: Any, branches: Sequence[Callable[[*Ts], T]], *operands: *Ts, vmap: Vmap = ...
+) -> T: ...
+@overload
+def switch(
+    index: Any, branches: Sequence[Callable[[U], T]], *, operand: U, vmap: Vmap = ...
+) -> T: ...
+@boundary  # type: ignore[misc]  # mypy does not see that `*operands` takes `*Ts`
 def switch(
     index: Any,
-    branches: Sequence[Callable[[*Ts], T]],
-    *operands: *Ts,
+    branches: Sequence[Callable[..., Any]],
+    *operands: Any,
     operand: Any = NO_OPERAND,
     vmap: Vmap = "select",
     **others: Any,
-) -> T:
+) -> Any:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 
     As `cond` in every other way.

@@ -51,7 +51,7 @@ class Written:
         return Record(Called(self.call), names=names, decisions=(told,))
 
 
-UNKNOWN = "only `promote` is for such loops"
+UNKNOWN = "only `promote` needs no number of steps"
 AS_WHILE = Written(
     "while_loop",
     lambda tree: [f"val{path}" for path in leaf_paths(tree)],

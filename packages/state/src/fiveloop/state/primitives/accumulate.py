@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import RuleError, Value
-from fiveloop.core.engine import bitwise_or, equal, is_first, mul, not_equal, product_of_others
+from fiveloop.core.engine import (
+    bitwise_or,
+    check_count,
+    equal,
+    is_first,
+    mul,
+    not_equal,
+    product_of_others,
+)
 from fiveloop.core.extend import (
     Accumulator,
     Aval,
@@ -48,6 +56,7 @@ def accumulate_abstract_eval(
     avals: Sequence[Aval], p: AccumulateParams
 ) -> tuple[list[Aval], Effects]:
     """No result; the Ref is accumulated into by the monoid."""
+    check_count("accumulate", avals, 2, or_more=True)
     ref, value, *operands = avals
     element = element_aval(ref, p.indexer)
     monoid_of(p.monoid, ref)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Value
+from fiveloop.core.engine import check_count
 from fiveloop.core.extend import (
     Accumulator,
     Aval,
@@ -33,6 +34,7 @@ from fiveloop.state.primitives.common import (
 
 def get_abstract_eval(avals: Sequence[Aval], p: IndexParams) -> tuple[list[Aval], Effects]:
     """The element's type; the Ref is read."""
+    check_count("get", avals, 1, or_more=True)
     ref, *operands = avals
     element = element_aval(ref, p.indexer)
     check_index("get", ref, operands, p.indexer)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Value
-from fiveloop.core.engine import whole_indexer
+from fiveloop.core.engine import check_count, whole_indexer
 from fiveloop.core.extend import (
     NO_EFFECTS,
     Accumulator,
@@ -45,6 +45,7 @@ freeze_p: Primitive[NoParams] = Primitive("freeze")
 
 def new_ref_abstract_eval(avals: Sequence[Aval], p: NewRefParams) -> tuple[list[Aval], Effects]:
     """A Ref of the operand's type."""
+    check_count("new_ref", avals, 1)
     (x,) = avals
     if isinstance(x, AbstractRef):
         raise TypeError(
@@ -100,6 +101,7 @@ def new_ref_discharge(
 
 def freeze_abstract_eval(avals: Sequence[Aval], p: NoParams) -> tuple[list[Aval], Effects]:
     """The type of what the Ref holds; the Ref is read."""
+    check_count("freeze", avals, 1)
     (ref,) = avals
     if not isinstance(ref, AbstractRef):
         raise TypeError(f"freeze: expected a Ref, got {ref}")

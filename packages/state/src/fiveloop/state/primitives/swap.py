@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fiveloop.core import Value
-from fiveloop.core.engine import equal
+from fiveloop.core.engine import check_count, equal
 from fiveloop.core.extend import (
     Accumulator,
     Aval,
@@ -54,6 +54,7 @@ from fiveloop.state.primitives.lifetime import NewRefParams, new_ref_p
 
 def swap_abstract_eval(avals: Sequence[Aval], p: SwapParams) -> tuple[list[Aval], Effects]:
     """The old element's type, if it is wanted; the Ref is written."""
+    check_count("swap", avals, 2, or_more=True)
     ref, value, *operands = avals
     element = element_aval(ref, p.indexer)
     check_index("swap", ref, operands, p.indexer)
