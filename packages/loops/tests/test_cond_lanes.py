@@ -218,7 +218,7 @@ def test_lanes_that_communicate_are_refused() -> None:
 
 def test_another_way_is_refused() -> None:
     assert_misuse(
-        lambda: cond(True, lambda: 1, lambda: 2, vmap="mask"),  # type: ignore[arg-type]
+        lambda: cond(True, lambda: 1, lambda: 2, vmap="mask"),  # type: ignore[call-arg, call-overload]
         ValueError,
         'cond: vmap must be "select", "serial" or "group", got \'mask\'',
     )

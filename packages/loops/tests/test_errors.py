@@ -395,7 +395,7 @@ BRANCHES: dict[str, Case] = {
         f"cond: false_fun must take the 1 operand, but `{function_source(thing_of_none)}` takes ()",
     ),
     "too many arguments": (
-        lambda: switch(0, [same, double], X, X),  # type: ignore[arg-type]  # that is the point
+        lambda: switch(0, [same, double], X, X),  # type: ignore[arg-type, call-arg]  # that is the point
         TypeError,
         f"switch: branches[1] must take the 2 operands, but `{function_source(double)}` takes (x)",
     ),
@@ -405,7 +405,7 @@ BRANCHES: dict[str, Case] = {
         f"cond: the result of {function_source(returns_ref)}, at result {NO_REF}",
     ),
     "a branch in place of branches": (
-        lambda: switch(0, double, X),  # type: ignore[arg-type]  # that is the point
+        lambda: switch(0, double, X),  # type: ignore[call-overload]  # that is the point
         TypeError,
         f"switch: branches must be a list or a tuple of functions, got {double!r} of type function",
     ),
@@ -421,7 +421,7 @@ BRANCHES: dict[str, Case] = {
         "cond: operands[0] must be an array or a scalar, got Thing() of type Thing",
     ),
     "no function": (
-        lambda: cond(True, double, 3, X),  # type: ignore[arg-type]  # that is the point
+        lambda: cond(True, double, 3, X),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "cond: false_fun: expected a function, got 3 of type int",
     ),

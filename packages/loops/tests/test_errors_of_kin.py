@@ -322,7 +322,7 @@ CASES: dict[str, Case] = {
         "cond: pred must be a bool scalar, got c64*[]; compare (`x != 0`)",
     ),
     "cond: operand, and operands": (
-        lambda: cond(True, lambda x: x, lambda x: x, 1, operand=2),
+        lambda: cond(True, lambda x: x, lambda x: x, 1, operand=2),  # type: ignore[call-overload]
         TypeError,
         "cond: operands are given by position, one by one, got `operand=`; write `cond(pred, true_fun, false_fun, x, "
         "y)`",
