@@ -186,7 +186,7 @@ def test_on_values_that_are_known(inner: str) -> None:
 def branchy(x: Any) -> Any:
     if x > 0.0:
         return x**3
-    return -(x**2) if float(x) > -1.0 else x * 0.0
+    return -(x**2) if bool(x > -1.0) else x * 0.0
 
 
 @pytest.mark.parametrize("x", [2.0, -0.5, -3.0])
