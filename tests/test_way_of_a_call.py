@@ -1,0 +1,56 @@
+"""The table of CONTRIBUTING.md: which files the first call of a gradient enters, and in which order."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import fiveloop.numpy as fnp
+from fiveloop.core import grad, jit
+from fiveloop.loops import for_loop
+
+ROOT = Path(__file__).parent.parent
+SECTION = "## The way of a call\n"
+
+
+def _gradient(x: Any) -> Any:
+    def step(i: Any, refs: Any) -> None:
+        a, b = refs
+        a[i + 1] += b[i] * fnp.sin(a[i])
+        b[i + 1] = a[i] * b[i]
+
+    a, b = for_loop(12, step, (x, x * 2))
+    return (a * b).sum()
+
+
+def _told() -> list[str]:
+    """The files of the table."""
+    section = (ROOT / "CONTRIBUTING.md").read_text().split(SECTION)[1].split("\n## ")[0]
+    return re.findall(r"^\| `([\w/]+\.py)` \|", section, re.MULTILINE)
+
+
+def _entered() -> list[str]:
+    """The files of the library that the call enters, each where it is entered first."""
+    found: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        _, library, file = frame.f_code.co_filename.rpartition("/fiveloop/")
+        if event == "call" and library:
+            found.setdefault(file)
+
+    fun, x = jit(grad(_gradient)), fnp.ones(13)
+    sys.setprofile(note)
+    try:
+        fun(x)
+    finally:
+        sys.setprofile(None)
+    return list(found)
+
+
+def test_the_first_call_goes_through_the_files_of_the_table_in_their_order() -> None:
+    told, entered = _told(), _entered()
+    assert len(told) > 20
+    assert [file for file in entered if file in told] == told
