@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import FrozenRefError, grad, jit, vmap
+from fiveloop.core import (
+    FrozenRefError,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jit,
+    linear_transpose,
+    optimization_barrier,
+    vjp,
+    vmap,
+)
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
 from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
@@ -394,3 +405,36 @@ def test_a_ref_takes_no_attributes(wrap: Any, part: Any, name: str) -> None:
 def test_a_copy_of_a_traced_ref_names_the_users_line(copied: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match=r"read a Ref first: `ref\[...\]`\n  at .*test_errors.py"):
         jit(lambda x: copied(new_ref(x)))(X)
+
+
+def made(x: Any) -> Any:
+    """A function that returns a Ref it has made."""
+    return new_ref(x)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: vjp(made, X),
+        lambda: jacfwd(made)(X),
+        lambda: jacrev(made)(X),
+        lambda: hessian(made)(X),
+        lambda: linear_transpose(made, X),
+    ],
+    ids=["vjp", "jacfwd", "jacrev", "hessian", "linear_transpose"],
+)
+def test_a_ref_as_a_result_that_is_differentiated(call: Callable[[], object]) -> None:
+    assert_misuse(
+        call,
+        TypeError,
+        f"the result of {function_source(made)} is a Ref of type Ref{{f32[4]}} that has no derivative of its own; "
+        "return what it holds, `ref[...]`",
+    )
+
+
+def test_a_barrier_names_its_argument() -> None:
+    assert_misuse(
+        lambda: optimization_barrier(new_ref(X)),
+        TypeError,
+        "optimization_barrier: expected `operand` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
+    )

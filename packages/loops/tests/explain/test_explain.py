@@ -308,3 +308,11 @@ def test_branches_that_loop_are_no_loops() -> None:
         ("1", "for_loop", ()),
         ("1.1", "for_loop", ("cond branch 1",)),
     ]
+
+
+def test_a_function_that_returns_a_ref_it_made_is_explained() -> None:
+    def made(x: Any) -> Any:
+        return new_ref(for_loop(N, lambda i, r: r.__setitem__(i, r[i] * 2.0), x))
+
+    (loop,) = explain(made, H).loops
+    assert loop.call == "for_loop"

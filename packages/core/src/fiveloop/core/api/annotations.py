@@ -63,6 +63,7 @@ def optimization_barrier(operand: T) -> T:
     (Array(1., dtype=float32), Array([0, 1], dtype=int64))
     """
     values, tree = flatten.flatten_values(operand, "optimization_barrier: argument `operand`")
+    values = [prims.operand("optimization_barrier", "operand", x) for x in values]
     out: T = pytree.tree_unflatten(tree, [flatten.as_result(x) for x in prims.barrier(*values)])
     return out
 

@@ -157,6 +157,7 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     check_mutable((primals, {}), values, name)
     flat, values = flat_function.lending(fun, tree, values, has_aux)
     outs, linear = pullback.linearized(flat, values, fun)
+    flat.check_arrays(outs)
     f_vjp: pullback.Pullback[Any] = pullback.Pullback(linear, flat, values, outs)
     return flat.results(outs, f_vjp)
 
@@ -184,6 +185,7 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
                 f"in"
             )
 
+    flat.check_arrays(staged.jaxpr.outvars)
     num = len(staged.captured)
     unknown = (False,) * num + (True,) * len(avals)
     late = (True,) * len(staged.jaxpr.outvars)

@@ -13,6 +13,7 @@ from fiveloop.core.backend.tree import TreeDef
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
 IN_RULE = "the derivative rule of the function cannot speak of; return what it holds, `ref[...]`, or pass the Ref in"
+NO_DERIVATIVE = "has no derivative of its own; return what it holds, `ref[...]`"
 """Why a function must not return a Ref."""
 
 _VALUE = object()
@@ -107,6 +108,12 @@ class FlatFunction:
         found = (self.unflatten(outs[:n]), *beside, *aux)
         return found if len(found) > 1 else found[0]
 
+    def check_arrays(self, outs: Sequence[ir.Atom | array.Value]) -> None:
+        """Refuse results that are Refs, where a derivative is taken of each."""
+        for k, x in enumerate(outs[: self.num_outs]):
+            if x.aval.accumulates:
+                raise self.returned(k, x, NO_DERIVATIVE)
+
     @property
     def makes_refs(self) -> bool:
         """Whether some result is a Ref that the function creates."""
@@ -157,7 +164,7 @@ class FlatFunction:
     def _naming(self, what: str) -> flatten.Naming:
         return lambda path: f"{what}{pytree.keystr(path)} of {self._name}"
 
-    def returned(self, k: int, x: array.Value, why: str) -> TypeError:
+    def returned(self, k: int, x: ir.Atom | array.Value, why: str) -> TypeError:
         """The error for a mutable value that is result number `k`, and that the function must not return."""
         assert self.out_tree is not None, "unreachable: the function has run"
         path = pytree.leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"

@@ -68,6 +68,7 @@ def _by_columns(
                 for x, dot in zip(values, dots, strict=True)
             ]
             outs, outs_dot = transforms.jvp_flat(flat, values, moved, fun)
+            flat.check_arrays(outs)
             lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
             return [transforms.instantiate(t) for t in outs_dot[: flat.num_outs]]
 
@@ -130,6 +131,7 @@ def _by_rows(
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
         outs, linear = pullback.linearized(flat, values, fun)
+        flat.check_arrays(outs)
         results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
         _check_results(asked, results)
 

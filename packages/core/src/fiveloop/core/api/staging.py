@@ -48,13 +48,13 @@ def aval_of(x: Any, what: str = "argument") -> ir.Aval:
 
 
 def stage_user(
-    fun: Callable[..., Any], args: Any, kwargs: Any
+    fun: Callable[..., Any], args: Any, kwargs: Any, *, returns_refs: bool = False
 ) -> tuple[Staged, flat_function.FlatFunction]:
     """A user's function traced on the types of its arguments."""
     tree = flatten.flatten_located((args, kwargs), is_spec)[1]
     name = flatten.argument_naming("tracing", fun)
     pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
-    flat = flat_function.FlatFunction(fun, tree)
+    flat = flat_function.FlatFunction(fun, tree, returns_refs=returns_refs)
     return stage(
         flat, [aval_of(x, name(path)) for path, x in pairs], flatten.function_name(fun), fun
     ), flat

@@ -34,7 +34,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> report.Explanat
     """
     flatten.check_callable("explain", f)
     with telling():
-        jaxpr = staging.stage_user(f, args, kwargs)[0].jaxpr
+        jaxpr = staging.stage_user(f, args, kwargs, returns_refs=True)[0].jaxpr
         found = in_place(jaxpr) if _has_sizes(jaxpr) else None
         ready = ready_jaxpr(jaxpr)
     loops = tuple(_report(loop, found) for loop in _loops(ready, (), "", count(1)))
