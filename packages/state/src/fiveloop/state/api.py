@@ -157,13 +157,14 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
     base, place, layouts = views.through(ref, index)
-    _, at, x = views.written(ref, index, x)
     if _is_now(base):
         with base.turn:
             base.turn.claim()
+            _, at, x = views.written(ref, index, x)  # may read what is held
             old, new = swap_now(base.contents(), place, at, x, donate=not base.is_shared)
             base.write_back(new)
         return views.laid(old, layouts)
+    _, at, x = views.written(ref, index, x)
     indexer, operands = normalize(base.shape, place)
     target, index_of_write = _write_at(base, at)
     value = _element(base, target, x)
@@ -373,13 +374,15 @@ def _is_now(ref: Any) -> TypeGuard[EagerRef]:
     return type(ref) is EagerRef and trace.is_eager()
 
 
-def _write_now(ref: EagerRef, index: Any, x: Any, kind: str) -> None:
-    """Combine a value into what the Ref holds: in place, if nobody else has it."""
-    with ref.turn:
-        ref.turn.claim()
-        old = ref.contents()
-        new = put_now(old, index, x, kind, donate=not ref.is_shared)
-        ref.write_back(new, shared=new is old or new is x)
+def _write_now(base: EagerRef, ref: Any, index: Any, x: Any, monoid: prims.Monoid | None) -> None:
+    """Combine a value into what a Ref, or a part of it, holds: in place, if nobody else has it."""
+    kind = "set" if monoid is None else monoid.name
+    with base.turn:
+        base.turn.claim()
+        _, place, x = views.written(ref, index, x, monoid)  # may read what is held
+        old = base.contents()
+        new = put_now(old, place, x, kind, donate=not base.is_shared)
+        base.write_back(new, shared=new is old or new is x)
 
 
 def _combine(what: str, ref: Any, index: Any, x: Any, monoid: prims.Monoid) -> None:
@@ -392,15 +395,15 @@ def _combine(what: str, ref: Any, index: Any, x: Any, monoid: prims.Monoid) -> N
 
 def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> None:
     """Write a value at an index, or combine it with what is there by a monoid."""
-    base, place, x = views.written(ref, index, x, monoid)
-    kind = "set" if monoid is None else monoid.name
+    base = base_of(ref)
     if _is_now(base):
-        _write_now(base, place, x, kind)
+        _write_now(base, ref, index, x, monoid)
         return
+    base, place, x = views.written(ref, index, x, monoid)
     indexer, operands = _write_at(base, place)
     value = _element(base, indexer, x)
     _touch(base)
-    if kind == "set":
+    if monoid is None:
         trace.bind(
             primitives.swap_p,
             base,
@@ -408,7 +411,7 @@ def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> 
             *operands,
             params=primitives.SwapParams(indexer, returns_old=False),
         )
-    elif kind == "add":
+    elif monoid.name == "add":
         trace.bind(
             primitives.addupdate_p, base, value, *operands, params=primitives.IndexParams(indexer)
         )
@@ -418,7 +421,7 @@ def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> 
             base,
             value,
             *operands,
-            params=primitives.AccumulateParams(indexer, kind),
+            params=primitives.AccumulateParams(indexer, monoid.name),
         )
 
 
