@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import forget_traces
-from fiveloop.core.array import device_put
+from fiveloop.core.arrays.array import device_put
 from fiveloop.core.backend import client
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.trace.stage import StageTrace

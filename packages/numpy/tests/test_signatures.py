@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core.array_methods import Methods
+from fiveloop.core.arrays.methods import Methods
 
 OPERANDS: dict[str, str] = {
     "x": "a arr array ary m z v val object prototype A x1 a1 type1 from_ arys",

@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import jit
 from fiveloop.core.extend import as_value, to_array
-from fiveloop.core.index_eager import LARGE
+from fiveloop.core.index.eager import LARGE
 from fiveloop.state import accumulate, addupdate, ds, new_ref, set, swap
 
 TWO = to_array(as_value(np.int32(2)))

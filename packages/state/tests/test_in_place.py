@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import Array, ds, jit
-from fiveloop.core.array import device_put
+from fiveloop.core.arrays.array import device_put
 from fiveloop.core.backend.client import Executable
 from fiveloop.state import accumulate, new_ref, swap
 

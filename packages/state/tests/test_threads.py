@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import ShapeDtype, jit
-from fiveloop.core.sharing import Turn, take
+from fiveloop.core.arrays.sharing import Turn, take
 from fiveloop.loops import fori_loop
 from fiveloop.state import (
     KeyStream,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ConcretizationError, ensure_compile_time_eval, grad, jit, make_jaxpr, vmap
-from fiveloop.core.array import Array, as_value, to_array
+from fiveloop.core.arrays.array import Array, as_value, to_array
 from fiveloop.core.primitives.special import sin
 from fiveloop.testing.core.misuse import assert_within, raised
 

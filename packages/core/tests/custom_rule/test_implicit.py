@@ -10,7 +10,7 @@ import pytest
 
 import fiveloop.core as core
 from fiveloop.core import closed_call, custom_linear_solve, custom_root, jit, jvp, make_jaxpr
-from fiveloop.core.array import Array
+from fiveloop.core.arrays.array import Array
 from fiveloop.core.extend import (
     as_value,
     concatenate,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core.array import Scalar
+from fiveloop.core.arrays.array import Scalar
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.ir.effects import PositionalEffect
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Eqn, Jaxpr, Literal, Primitive, Var

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import Jaxpr, ShapeDtype, closed_call, make_jaxpr
-from fiveloop.core.array import device_put
+from fiveloop.core.arrays.array import device_put
 from fiveloop.core.backend import client
 from fiveloop.core.extend import Label, Primitive, Var
 from fiveloop.core.ir.avals import ShapedArray

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jvp, make_jaxpr, vmap
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.arrays.array import Value, as_value
+from fiveloop.core.arrays.promotion import dtype_kind
 from fiveloop.core.primitives import convert as cv
 from fiveloop.core.primitives import elementwise as e
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import reduce_sum
-from fiveloop.core.promotion import dtype_kind
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.primitive_samples import elementwise
 

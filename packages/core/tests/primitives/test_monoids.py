@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import jvp
-from fiveloop.core.array import as_value
+from fiveloop.core.arrays.array import as_value
 from fiveloop.core.primitives.monoids import is_first, product_of_others
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.arrays.array import Value, as_value
 from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
 from fiveloop.core.primitives.ordering import barrier, order

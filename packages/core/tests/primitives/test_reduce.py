@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jvp, vmap
+from fiveloop.core.arrays.promotion import dtype_kind
 from fiveloop.core.primitives import reduce as r
 from fiveloop.core.primitives.broadcast import reduce_sum
-from fiveloop.core.promotion import dtype_kind
 
 NUMBERS = [np.int8, np.int32, np.int64, np.uint8, np.uint64, np.float16, ml_dtypes.bfloat16]
 NUMBERS += [np.float32, np.float64, np.complex64, np.complex128]

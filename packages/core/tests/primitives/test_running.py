@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, jvp, vmap
+from fiveloop.core.arrays.promotion import dtype_kind
 from fiveloop.core.primitives import running as c
 from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.promotion import dtype_kind
 
 RUNNING: dict[str, tuple[Callable[..., Any], np.ufunc]] = {
     "cumsum": (c.cumsum, np.add),

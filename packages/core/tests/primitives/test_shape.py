@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, make_jaxpr, vmap
-from fiveloop.core.array import as_value
+from fiveloop.core.arrays.array import as_value
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import shape as s
 from fiveloop.core.primitives.elementwise import mul

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import closed_call, extend, forget_traces, grad, jit, vmap
-from fiveloop.core.array import device_put
+from fiveloop.core.arrays.array import device_put
 from fiveloop.core.backend.client import Executable
 from fiveloop.core.trace.same_function import _traced, traced_once
 

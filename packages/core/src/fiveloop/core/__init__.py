@@ -4,11 +4,11 @@ What one needs to add primitives, types and effects is in `fiveloop.core.extend`
 """
 
 from . import closed_call as _closed_call
-from . import index_ops as _index_ops
-from . import methods as _methods
-from . import operator_frames as _operator_frames
-from . import operators as _operators
-from . import ufuncs as _ufuncs
+from .index import ops as _index_ops
+from .operators import methods as _methods
+from .operators import frames as _operator_frames
+from .operators import operators as _operators
+from .operators import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
 from . import extend as _extend
 from . import tree
@@ -27,8 +27,8 @@ from .api.jit import JitFunction, jit
 from .api.annotations import named_call, optimization_barrier, platform_dependent, stop_gradient
 from .api.pullback import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
-from .array import ArrayLike, Scalar, Value
-from .array import Value as Array
+from .arrays.array import ArrayLike, Scalar, Value
+from .arrays.array import Value as Array
 from .errors import (
     ConcretizationError,
     CoreError,
@@ -41,7 +41,7 @@ from .errors import (
     TypecheckError,
     UnboundAxisError,
 )
-from .indexer import ds
+from .index.indexer import ds
 from .ir.jaxpr import Jaxpr
 from .primitives.collectives import (
     all_gather,

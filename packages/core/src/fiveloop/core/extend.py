@@ -4,7 +4,7 @@ The guide "Adding a primitive" lists these names by purpose, and shows most of t
 """
 
 from .api.flatten import call_user, check_callable
-from .array import OPS, Concrete, as_value, to_array
+from .arrays.array import OPS, Concrete, as_value, to_array
 from .backend import hlo
 from .backend.hlo import IRValue
 from .closed_call.batch import call_batch
@@ -14,8 +14,8 @@ from .closed_call.jvp import call_jvp
 from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
 from .closed_call.split import call_split
 from .closed_call.transpose import call_transpose
-from .index_parse import normalize
-from .indexer import Indexer
+from .index.indexer import Indexer
+from .index.parse import normalize
 from .ir.avals import Aval, ShapedArray
 from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
 from .ir.dims import Dim, broadcast_shapes, size_of

@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, prims
+from fiveloop.core import arrays, ir, prims
 
 _WORD = 0xFFFFFFFF
 
 
-def key(seed: array.ArrayLike) -> array.Value:
+def key(seed: arrays.ArrayLike) -> arrays.Value:
     """A key from an integer seed of up to 64 bits."""
     if isinstance(seed, int):
         if not -(2**63) <= seed < 2**64:
             raise OverflowError(f"key: expected a seed of at most 64 bits, got {seed}")
-        return array.device_put(np.array([(seed >> 32) & _WORD, seed & _WORD], np.uint32))
+        return arrays.device_put(np.array([(seed >> 32) & _WORD, seed & _WORD], np.uint32))
     high, low = _words(_scalar_integer("key", "seed", seed))
     return _pair(high, low)
 
 
-def split(k: array.ArrayLike, num: int | ir.Shape = 2) -> array.Value:
+def split(k: arrays.ArrayLike, num: int | ir.Shape = 2) -> arrays.Value:
     """New keys, `num` of them (or an array of them), independent of one another and of `k`."""
     shape = prims.canonical_shape("split", num, "num")
     high, low = prims.threefry2x32(_halves("split", k), _counters(shape))
     return _pair(high, low)
 
 
-def fold_in(k: array.ArrayLike, data: array.ArrayLike) -> array.Value:
+def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> arrays.Value:
     """A new key from a key and an integer, such as a step or an index."""
     if isinstance(data, int):
         data = np.int32(data) if -(2**31) <= data < 2**31 else np.asarray(data)
@@ -40,7 +40,7 @@ def fold_in(k: array.ArrayLike, data: array.ArrayLike) -> array.Value:
     return _pair(*prims.threefry2x32(_halves("fold_in", k), words))
 
 
-def random_bits(k: array.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> array.Value:
+def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> arrays.Value:
     """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance."""
     out = prims.canonical_dtype("random_bits", dtype)
     if out.kind != "u":
@@ -55,10 +55,10 @@ def random_bits(k: array.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> 
     return prims.convert(prims.bitwise_xor(high, low), out)
 
 
-def _counters(shape: ir.Shape) -> tuple[array.Value, array.Value]:
+def _counters(shape: ir.Shape) -> tuple[arrays.Value, arrays.Value]:
     """The number of each element, as the upper and lower half of 64 bits."""
     count = ir.size_of(shape)
-    zero = array.Scalar(np.zeros((), prims.UINT32))
+    zero = arrays.Scalar(np.zeros((), prims.UINT32))
     if count <= 2**32:
         return zero, prims.reshape(prims.iota(prims.UINT32, (count,)), shape)
     number = prims.reshape(prims.iota(np.uint64, (count,)), shape)
@@ -67,7 +67,7 @@ def _counters(shape: ir.Shape) -> tuple[array.Value, array.Value]:
     )
 
 
-def as_key(fun: str, k: array.ArrayLike) -> array.Value:
+def as_key(fun: str, k: arrays.ArrayLike) -> arrays.Value:
     """An argument as a key; the error for anything else names the function."""
     value = prims.operand(fun, "key", k)
     if value.shape != (2,) or value.dtype != prims.UINT32:
@@ -77,17 +77,17 @@ def as_key(fun: str, k: array.ArrayLike) -> array.Value:
     return value
 
 
-def _halves(fun: str, k: array.ArrayLike) -> tuple[array.Value, array.Value]:
+def _halves(fun: str, k: arrays.ArrayLike) -> tuple[arrays.Value, arrays.Value]:
     """The two words of a key."""
     value = as_key(fun, k)
     return _entry(value, 0), _entry(value, 1)
 
 
-def _entry(x: array.Value, i: int) -> array.Value:
+def _entry(x: arrays.Value, i: int) -> arrays.Value:
     return prims.reshape(prims.static_slice(x, (i,), (i + 1,)), ())
 
 
-def _scalar_integer(fun: str, name: str, x: array.ArrayLike) -> array.Value:
+def _scalar_integer(fun: str, name: str, x: arrays.ArrayLike) -> arrays.Value:
     value = prims.operand(fun, name, x)
     if value.shape:
         prims.bad_value(
@@ -98,15 +98,15 @@ def _scalar_integer(fun: str, name: str, x: array.ArrayLike) -> array.Value:
     return value
 
 
-def _words(x: array.Value) -> tuple[array.Value, array.Value]:
+def _words(x: arrays.Value) -> tuple[arrays.Value, arrays.Value]:
     """An integer as two words of uint32; one of at most 32 bits is the lower word."""
     if x.dtype.itemsize <= 4:
-        return array.Scalar(np.zeros((), prims.UINT32)), prims.convert(x, prims.UINT32)
+        return arrays.Scalar(np.zeros((), prims.UINT32)), prims.convert(x, prims.UINT32)
     low_high = prims.bitcast_convert(x, prims.UINT32)
     return _entry(low_high, 1), _entry(low_high, 0)
 
 
-def _pair(high: array.Value, low: array.Value) -> array.Value:
+def _pair(high: arrays.Value, low: arrays.Value) -> arrays.Value:
     """Keys from their words: a last axis of two."""
     return prims.concatenate(
         [prims.expand_dims(high, high.ndim), prims.expand_dims(low, low.ndim)], high.ndim

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Un
 from fiveloop.core import errors, ir
 
 if TYPE_CHECKING:
-    from fiveloop.core.array import Value
+    from fiveloop.core.arrays.array import Value
+    from fiveloop.core.arrays.sharing import Turn
     from fiveloop.core.backend.client import Buffer
     from fiveloop.core.backend.hlo import IRValue
     from fiveloop.core.ir.jaxpr import Atom, Jaxpr
     from fiveloop.core.ir.source import Source
-    from fiveloop.core.sharing import Turn
     from fiveloop.core.util import Mask
 
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unp
 
 import numpy as np
 
-from fiveloop.core import Value, array, ir, prims, pytree, trace, transforms
+from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api.flatten import check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
@@ -166,7 +166,7 @@ def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, ba
 
 def _as_array(x: Any) -> Value:
     """An argument as an array, or as the Ref that it is."""
-    value: Value = array.as_value(x, "accumulate_grads: an argument")
+    value: Value = arrays.as_value(x, "accumulate_grads: an argument")
     return value
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from fiveloop.core import TreeDef, array, ir, pytree
+from fiveloop.core import TreeDef, arrays, ir, pytree
 from fiveloop.core.api import flatten, operands
 from fiveloop.loops.common import NO_RETURN, changed_places, shown
 from fiveloop.state import Ref, api
@@ -79,7 +79,7 @@ def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
     leaves, tree = flatten.flatten_located(carry, what=name)
     if not any(isinstance(x, Ref) for x in leaves):
         return None
-    others = array.as_value(0)
+    others = arrays.as_value(0)
     refs = [x if isinstance(x, Ref) else others for x in leaves]
     operands.check_mutable(carry, refs, lambda path: f"{name}{pytree.keystr(path)}")
     return CarriedRefs(name, tree, leaves)

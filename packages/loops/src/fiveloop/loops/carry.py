@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, array, ir, prims, pytree
+from fiveloop.core import TreeDef, Value, arrays, ir, prims, pytree
 from fiveloop.core.api.flatten import flatten_values
 from fiveloop.loops import common
 
@@ -116,5 +116,6 @@ def counters(steps: int, reverse: bool) -> list[Any]:
     """The values that a loop's counter takes."""
     order = range(steps)
     return [
-        array.to_array(array.as_value(np.int32(i))) for i in (reversed(order) if reverse else order)
+        arrays.to_array(arrays.as_value(np.int32(i)))
+        for i in (reversed(order) if reverse else order)
     ]

@@ -10,11 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ir, prims, pytree, structure, trace, transforms
+from fiveloop.core import (
+    Jaxpr,
+    TreeDef,
+    Value,
+    arrays,
+    ir,
+    prims,
+    pytree,
+    structure,
+    trace,
+    transforms,
+)
 from fiveloop.core.api.flatten import as_result, call_user, function_name
-from fiveloop.core.array import as_value
 from fiveloop.core.closed_call.primitive import closed_call_p
-from fiveloop.core.promotion import Typed, join
 from fiveloop.state import Ref, predicate
 
 
@@ -92,7 +101,7 @@ def leaf_texts(leaves: Sequence[Any]) -> list[structure.LeafText]:
 
 def _type_text(x: Any) -> str:
     try:
-        return str(as_value(x).aval)
+        return str(arrays.as_value(x).aval)
     except TypeError:
         return f"{x!r} of type {type(x).__name__}"
 
@@ -124,7 +133,9 @@ def joined(x: ir.Aval, y: ir.Aval) -> ir.Aval | None:
         return x if not x.weak_type else y
     if x.shape != y.shape:
         return None
-    dtype, weak = join((Typed(x.dtype, x.weak_type), Typed(y.dtype, y.weak_type)))
+    dtype, weak = arrays.join(
+        (arrays.Typed(x.dtype, x.weak_type), arrays.Typed(y.dtype, y.weak_type))
+    )
     if any(not a.weak_type and a.dtype != dtype for a in (x, y)):
         return None
     return ir.ShapedArray(x.shape, dtype, weak)
@@ -224,7 +235,7 @@ def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value
     """What a function of the user says of a value, which must be a bool scalar."""
     out = call_user(what, takes, fun, x)
     try:
-        value = as_value(out, "the condition's result")
+        value = arrays.as_value(out, "the condition's result")
     except TypeError:
         value = None
     if value is None or isinstance(value, Ref) or value.aval.strong() is not predicate.PREDICATE:

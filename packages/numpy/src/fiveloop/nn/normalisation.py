@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, prims, promotion, trace
-from fiveloop.core import operators as op
+from fiveloop.core import ArrayLike, Value, arrays, prims, trace
+from fiveloop.core.operators import operators as op
 from fiveloop.nn.composite import AxesParams, composite
 
 Axis = int | Sequence[int] | None
@@ -100,7 +100,7 @@ def standardize(x: ArrayLike, axis: Axis = -1, *, epsilon: float = 1e-5) -> Valu
     """
     (value,) = prims.promote("standardize", x, inexact=True)
     wide = prims.convert(
-        value, promotion.wide_for_sums(value.dtype)
+        value, arrays.wide_for_sums(value.dtype)
     )  # squares may be more than half floats hold
     apart = prims.sub(wide, op.mean(wide, axis, keepdims=True))
     spread = op.mean(prims.square(apart), axis, keepdims=True)
@@ -133,7 +133,7 @@ def rms_norm(
     Array([1., 1.], dtype=float64)
     """
     (value,) = prims.promote("rms_norm", x, inexact=True)
-    wide = prims.convert(value, promotion.wide_for_sums(value.dtype))
+    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
     size = op.mean(prims.square(wide), axis, keepdims=True)
     out = prims.convert(prims.mul(wide, prims.rsqrt(prims.add(size, epsilon))), value.dtype)
     return out if scale is None else prims.mul(out, scale)
@@ -147,7 +147,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = np.float32, axis: in
            [1., 0.]], dtype=float32)
     """
     value = prims.operand("one_hot", "x", x)
-    if promotion.dtype_kind(value.dtype) not in "iu":
+    if arrays.dtype_kind(value.dtype) not in "iu":
         prims.bad_type(f"one_hot: expected integers, got {value.aval}")
     at = prims.canonical_axis("one_hot", axis, value.ndim + 1)
     shape = (*value.shape[:at], num_classes, *value.shape[at:])

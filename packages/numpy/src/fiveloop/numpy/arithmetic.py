@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, complex_order, prims, promotion
-from fiveloop.core import operators as op
+from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core.operators import complex_order
+from fiveloop.core.operators import operators as op
 
 
 def add(x: ArrayLike, y: ArrayLike) -> Value:
@@ -213,7 +214,7 @@ def signbit(x: ArrayLike) -> Value:
     Array([ True, False], dtype=bool)
     """
     value = prims.operand("signbit", "x", x)
-    if promotion.dtype_kind(value.dtype) != "f":
+    if arrays.dtype_kind(value.dtype) != "f":
         return prims.less(value, 0)
     bits = np.dtype(f"int{value.dtype.itemsize * 8}")
     return prims.less(prims.bitcast_convert(value, bits), 0)

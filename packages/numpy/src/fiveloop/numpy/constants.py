@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, promotion
+from fiveloop.core import ArrayLike, Value, arrays
 from fiveloop.numpy.creation import asarray
 
 pi = math.pi
@@ -63,7 +63,7 @@ def finfo(dtype: Any) -> np.finfo[Any]:
     >>> fnp.finfo("bfloat16").eps, fnp.finfo(fnp.float16).max
     (0.0078125, np.float16(65500.0))
     """
-    return promotion.float_limits(_typed(dtype).dtype)
+    return arrays.float_limits(_typed(dtype).dtype)
 
 
 def iinfo(int_type: Any) -> np.iinfo[Any]:
@@ -81,7 +81,7 @@ def result_type(*xs: Any) -> np.dtype[Any]:
     >>> fnp.result_type(np.float32, 1.5), fnp.result_type(np.int32, np.float16)
     (dtype('float32'), dtype('float16'))
     """
-    return promotion.join(tuple(_typed(x) for x in xs)).dtype
+    return arrays.join(tuple(_typed(x) for x in xs)).dtype
 
 
 def promote_types(x: Any, y: Any) -> np.dtype[Any]:
@@ -90,7 +90,7 @@ def promote_types(x: Any, y: Any) -> np.dtype[Any]:
     >>> fnp.promote_types("int32", "float32")
     dtype('float32')
     """
-    return promotion.join((promotion.Typed(np.dtype(x)), promotion.Typed(np.dtype(y)))).dtype
+    return arrays.join((arrays.Typed(np.dtype(x)), arrays.Typed(np.dtype(y)))).dtype
 
 
 def can_cast(x: Any, to: Any, casting: Any = "safe") -> bool:
@@ -113,9 +113,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return any(np.isdtype(known, k) if isinstance(k, str) else found == np.dtype(k) for k in kinds)
 
 
-def _typed(x: Any) -> promotion.Typed:
+def _typed(x: Any) -> arrays.Typed:
     if isinstance(x, Value):
-        return promotion.Typed(x.dtype, x.weak_type)
-    if promotion.is_python_number(x):
-        return promotion.python_typed(x)
-    return promotion.Typed(x.dtype if isinstance(x, (np.ndarray, np.generic)) else np.dtype(x))
+        return arrays.Typed(x.dtype, x.weak_type)
+    if arrays.is_python_number(x):
+        return arrays.python_typed(x)
+    return arrays.Typed(x.dtype if isinstance(x, (np.ndarray, np.generic)) else np.dtype(x))

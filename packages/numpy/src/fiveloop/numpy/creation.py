@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Scalar, Value, ir, prims, promotion, trace
-from fiveloop.core.array import as_value, device_put
+from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
 
 Nested = Sequence[Any]
 _NUMBERS = (bool, int, float, complex)
@@ -25,17 +24,17 @@ def asarray(x: ArrayLike | Nested, dtype: Any = None) -> Value:
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    if promotion.is_python_number(x):
-        typed = promotion.Typed(
-            promotion.python_typed(x).dtype
+    if arrays.is_python_number(x):
+        typed = arrays.Typed(
+            arrays.python_typed(x).dtype
             if dtype is None
             else prims.canonical_dtype("asarray", dtype)
         )
-        return _on_device(promotion.host_scalar(x, typed, "asarray"))
+        return _on_device(arrays.host_scalar(x, typed, "asarray"))
     if isinstance(x, (list, tuple)):
         value = _from_list(x, None if dtype is None else prims.canonical_dtype("asarray", dtype))
     else:
-        value = as_value(x, "asarray: argument `x`")
+        value = arrays.as_value(x, "asarray: argument `x`")
     value = prims.operand("asarray", "x", value)
     if dtype is not None:
         value = _cast(value, prims.canonical_dtype("asarray", dtype))
@@ -67,7 +66,7 @@ def _cast(x: Value, dtype: np.dtype[Any]) -> Value:
 
 
 def _on_device(x: Value) -> Value:
-    return device_put(x.host, x.weak_type) if isinstance(x, Scalar) else x
+    return arrays.device_put(x.host, x.weak_type) if isinstance(x, arrays.Scalar) else x
 
 
 def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
@@ -80,18 +79,20 @@ def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:
         host = np.asarray(None)
     if host.dtype == object:
         for leaf in leaves:
-            as_value(leaf, "asarray: an element of `x`")
+            arrays.as_value(leaf, "asarray: an element of `x`")
         prims.bad_value(f"asarray: expected nested lists of equal lengths, got {x!r}")
     if all(type(leaf) in _NUMBERS for leaf in leaves):
         if dtype is not None and host.size and host.dtype.kind in "iu":
             for bound in (host.min(), host.max()):
-                promotion.host_scalar(bound, promotion.Typed(dtype), "asarray: argument `x`")
+                arrays.host_scalar(bound, arrays.Typed(dtype), "asarray: argument `x`")
         if dtype is None:  # or the cast to it would find fewer digits
             small = _DEFAULTS.get(host.dtype.name, host.dtype)
             fits = host.dtype.kind != "i" or np.array_equal(host.astype(small), host)
             host = host.astype(small if fits else host.dtype)
     return (
-        device_put(host) if host.dtype.kind in "biufcV" else as_value(host, "asarray: argument `x`")
+        arrays.device_put(host)
+        if host.dtype.kind in "biufcV"
+        else arrays.as_value(host, "asarray: argument `x`")
     )
 
 
@@ -100,21 +101,20 @@ def _own_dtype(
 ) -> np.dtype[Any] | None:
     """The dtype to make an item of a list in: numbers have all their digits where the others are wide floats."""
     if not all(
-        promotion.is_python_number(x) or (isinstance(x, Value) and x.weak_type)
-        for x in _leaves(item)
+        arrays.is_python_number(x) or (isinstance(x, Value) and x.weak_type) for x in _leaves(item)
     ):
         return None
     if dtype is not None:
         return dtype
-    joined = promotion.join(tuple(_typed(leaf) for leaf in leaves)).dtype
+    joined = arrays.join(tuple(_typed(leaf) for leaf in leaves)).dtype
     return joined if ir.is_inexact(joined) else None
 
 
-def _typed(leaf: Any) -> promotion.Typed:
-    if promotion.is_python_number(leaf):
-        return promotion.python_typed(leaf)
-    aval = as_value(leaf, "asarray: an element of `x`").aval
-    return promotion.Typed(aval.dtype, aval.weak_type)
+def _typed(leaf: Any) -> arrays.Typed:
+    if arrays.is_python_number(leaf):
+        return arrays.python_typed(leaf)
+    aval = arrays.as_value(leaf, "asarray: an element of `x`").aval
+    return arrays.Typed(aval.dtype, aval.weak_type)
 
 
 def _leaves(x: Any) -> Any:
@@ -141,11 +141,11 @@ def _filled(fun: str, shape: Any, fill_value: ArrayLike, dtype: Any) -> Value:
     """What `full` and those like it give; errors name the one that was called."""
     out = prims.canonical_shape(fun, shape)
     kind = None if dtype is None else prims.canonical_dtype(fun, dtype)
-    if promotion.is_python_number(fill_value):
-        typed = promotion.Typed(kind or promotion.python_typed(fill_value).dtype)
-        fill_value = promotion.host_scalar(fill_value, typed, f"{fun}: argument `fill_value`")
+    if arrays.is_python_number(fill_value):
+        typed = arrays.Typed(kind or arrays.python_typed(fill_value).dtype)
+        fill_value = arrays.host_scalar(fill_value, typed, f"{fun}: argument `fill_value`")
         if trace.is_eager():
-            return device_put(np.full(out, fill_value.host))
+            return arrays.device_put(np.full(out, fill_value.host))
     value = prims.operand(fun, "fill_value", fill_value)
     return prims.broadcast_to(value if kind is None else _cast(value, kind), out)
 
@@ -189,7 +189,7 @@ def full_like(
 
 
 def _filled_like(fun: str, x: ArrayLike, fill_value: ArrayLike, dtype: Any, shape: Any) -> Value:
-    like = as_value(x, f"{fun}: argument `x`")  # of a Ref, what it holds counts
+    like = arrays.as_value(x, f"{fun}: argument `x`")  # of a Ref, what it holds counts
     kind = like.dtype if dtype is None else dtype
     return _filled(fun, like.shape if shape is None else shape, fill_value, kind)
 
@@ -245,7 +245,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
         return prims.add(
             prims.mul(prims.iota(kind, count), _scalar(bounds[2], kind)), _scalar(bounds[0], kind)
         )
-    return device_put(np.arange(*bounds).astype(kind))
+    return arrays.device_put(np.arange(*bounds).astype(kind))
 
 
 def _number(fun: str, name: str, x: Any) -> int | float:
@@ -261,8 +261,8 @@ def _number(fun: str, name: str, x: Any) -> int | float:
         prims.bad_type(f"{fun}: expected `{name}` to be a number, got {x!r}")
 
 
-def _scalar(x: float, dtype: np.dtype[Any]) -> Scalar:
-    return Scalar(np.asarray(x, dtype))
+def _scalar(x: float, dtype: np.dtype[Any]) -> arrays.Scalar:
+    return arrays.Scalar(np.asarray(x, dtype))
 
 
 def linspace(
@@ -285,7 +285,7 @@ def linspace(
     if dtype is not None and ir.is_inexact(prims.canonical_dtype("linspace", dtype)):
         start, stop = (asarray(x, dtype) if type(x) in _NUMBERS else x for x in (start, stop))
     low, high = prims.promote("linspace", start, stop, inexact=True)
-    kind = promotion.to_inexact(low.dtype)
+    kind = arrays.to_inexact(low.dtype)
     steps = np.arange(num) / max(num - 1 if endpoint else num, 1)
     shape = np.broadcast_shapes(low.shape, high.shape)
     t = asarray(steps.astype(kind)).reshape((num, *[1] * len(shape)))

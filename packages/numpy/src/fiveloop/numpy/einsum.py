@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, ir, prims
-from fiveloop.core import operators as op
+from fiveloop.core.operators import operators as op
 from fiveloop.numpy.linear import diagonal
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

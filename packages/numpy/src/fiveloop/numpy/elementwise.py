@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, prims, promotion
-from fiveloop.core import methods as me
-from fiveloop.core import operators as op
+from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core.operators import methods as me
+from fiveloop.core.operators import operators as op
 
 
 def exp(x: ArrayLike) -> Value:
@@ -373,7 +373,7 @@ def trunc(x: ArrayLike) -> Value:
     Array([ 1., -1.], dtype=float64)
     """
     value = prims.operand("trunc", "x", x)
-    if promotion.dtype_kind(value.dtype) != "f":
+    if arrays.dtype_kind(value.dtype) != "f":
         return prims.floor(value)
     return prims.select(prims.less(value, 0), prims.ceil(value), prims.floor(value))
 
@@ -461,10 +461,10 @@ def nan_to_num(
     Array([0., 9., 1.], dtype=float64)
     """
     value = prims.operand("nan_to_num", "x", x)
-    if promotion.dtype_kind(value.dtype) == "c":
+    if arrays.dtype_kind(value.dtype) == "c":
         real, imag = prims.real(value), prims.imag(value)
         return prims.complex(*(nan_to_num(z, copy, nan, posinf, neginf) for z in (real, imag)))
-    if promotion.dtype_kind(value.dtype) != "f":
+    if arrays.dtype_kind(value.dtype) != "f":
         return value
     inf, zero = np.asarray([np.inf, 0], value.dtype)
     limit = float(np.nextafter(inf, zero))

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, complex_order, prims, trace
-from fiveloop.core import methods as me
-from fiveloop.core import operators as op
+from fiveloop.core import ArrayLike, Value, prims, trace
+from fiveloop.core.operators import complex_order
+from fiveloop.core.operators import methods as me
+from fiveloop.core.operators import operators as op
 from fiveloop.numpy.creation import asarray
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fiveloop.core import ArrayLike, Value, util
-from fiveloop.core import methods as me
+from fiveloop.core.operators import methods as me
 from fiveloop.numpy.linear import cross, matmul, norm, outer, tensordot, vecdot
 from fiveloop.numpy.manipulation import matrix_transpose
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, ir, prims
-from fiveloop.core import methods as me
-from fiveloop.core import operators as op
+from fiveloop.core.operators import methods as me
+from fiveloop.core.operators import operators as op
 
 
 def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: Any = None) -> Value:

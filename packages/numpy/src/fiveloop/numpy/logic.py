@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fiveloop.core import ArrayLike, Value, array, complex_order, ir, prims, promotion
-from fiveloop.core import operators as op
+from fiveloop.core import ArrayLike, Value, arrays, ir, prims
+from fiveloop.core.operators import complex_order
+from fiveloop.core.operators import operators as op
 
 
 def equal(x: ArrayLike, y: ArrayLike) -> Value:
@@ -169,9 +170,9 @@ def isinf(x: ArrayLike) -> Value:
     Array([False,  True], dtype=bool)
     """
     value = prims.operand("isinf", "x", x)
-    if promotion.dtype_kind(value.dtype) == "c":
+    if arrays.dtype_kind(value.dtype) == "c":
         return prims.bitwise_or(isinf(prims.real(value)), isinf(prims.imag(value)))
-    if promotion.dtype_kind(value.dtype) != "f":
+    if arrays.dtype_kind(value.dtype) != "f":
         return prims.not_equal(value, value)
     return prims.equal(prims.abs(value), math.inf)
 
@@ -183,11 +184,11 @@ def isfinite(x: ArrayLike) -> Value:
     Array([ True, False, False], dtype=bool)
     """
     value = prims.operand("isfinite", "x", x)
-    if promotion.dtype_kind(value.dtype) == "c":
+    if arrays.dtype_kind(value.dtype) == "c":
         return prims.bitwise_and(isfinite(prims.real(value)), isfinite(prims.imag(value)))
     return (
         prims.is_finite(value)
-        if promotion.dtype_kind(value.dtype) == "f"
+        if arrays.dtype_kind(value.dtype) == "f"
         else prims.equal(value, value)
     )
 
@@ -226,7 +227,7 @@ def array_equal(x: ArrayLike, y: ArrayLike) -> Value:
     Array(True, dtype=bool)
     """
     a, b = prims.operand("array_equal", "x", x), prims.operand("array_equal", "y", y)
-    return op.all(prims.equal(a, b)) if a.shape == b.shape else array.as_value(False)
+    return op.all(prims.equal(a, b)) if a.shape == b.shape else arrays.as_value(False)
 
 
 def array_equiv(x: ArrayLike, y: ArrayLike) -> Value:
@@ -237,7 +238,7 @@ def array_equiv(x: ArrayLike, y: ArrayLike) -> Value:
     """
     a, b = prims.operand("array_equiv", "x", x), prims.operand("array_equiv", "y", y)
     fit = ir.broadcast_shapes(a.shape, b.shape) is not None
-    return op.all(prims.equal(a, b)) if fit else array.as_value(False)
+    return op.all(prims.equal(a, b)) if fit else arrays.as_value(False)
 
 
 def _truth(fun: str, x: ArrayLike) -> Value:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, prims
-from fiveloop.core import methods as me
-from fiveloop.core import operators as op
+from fiveloop.core.operators import methods as me
+from fiveloop.core.operators import operators as op
 
 Axes = int | Sequence[int]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, prims, promotion
-from fiveloop.core import methods as me
-from fiveloop.core import operators as op
+from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core.operators import methods as me
+from fiveloop.core.operators import operators as op
 
 Axis = int | Sequence[int] | None
 
@@ -72,7 +72,7 @@ def mean(
         return op.mean(x, axis, dtype=dtype, keepdims=keepdims)
     (value,) = prims.promote("mean", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
-    wide = prims.convert(value, promotion.wide_for_sums(value.dtype))
+    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
     held = prims.broadcast_to(where, value.shape)
     count = op.sum(prims.convert(held, wide.dtype), axis, keepdims=keepdims)
     return prims.convert(
@@ -185,7 +185,7 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -
         return op.mean(x, axis)
     value, w = prims.promote("average", x, weights, inexact=True)
     kind, axes = value.dtype, prims.canonical_axes("average", axis, value.ndim)
-    value, w = (prims.convert(z, promotion.wide_for_sums(kind)) for z in (value, w))
+    value, w = (prims.convert(z, arrays.wide_for_sums(kind)) for z in (value, w))
     if w.ndim == 1 and len(axes) == 1 and value.ndim > 1:
         w = prims.broadcast_in_dim(w, value.shape, axes)
     return prims.convert(prims.div(op.sum(prims.mul(value, w), axes), op.sum(w, axes)), kind)
@@ -306,7 +306,7 @@ def _nan_extremum(
     fun: str, find: Any, worst: float, x: ArrayLike, axis: Axis, keepdims: bool
 ) -> Value:
     value = prims.operand(fun, "x", x)
-    if promotion.dtype_kind(value.dtype) != "f":
+    if arrays.dtype_kind(value.dtype) != "f":
         return find(value, axis, keepdims=keepdims)  # type: ignore[no-any-return]  # op.max or op.min
     missing = prims.is_nan(value)
     out = find(prims.select(missing, worst, value), axis, keepdims=keepdims)

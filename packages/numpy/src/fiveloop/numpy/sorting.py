@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, prims
-from fiveloop.core import methods as me
+from fiveloop.core.operators import methods as me
 from fiveloop.numpy.indexing import take_along_axis
 
 

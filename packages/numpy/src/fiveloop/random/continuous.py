@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, ir, keys, prims, promotion
+from fiveloop.core import ArrayLike, Value, arrays, ir, keys, prims
 from fiveloop.core.api.jit import jit
 
 DType = np.dtype[Any]
@@ -106,7 +106,7 @@ def laplace(key: ArrayLike, shape: Any = (), dtype: Any = np.float32) -> Value:
 def check_draw(fun: str, shape: Any, dtype: Any, **bounds: ArrayLike) -> tuple[ir.Shape, DType]:
     """The shape and dtype of a draw, checked, and that its bounds broadcast to that shape."""
     out, kind = prims.canonical_shape(fun, shape), prims.canonical_dtype(fun, dtype)
-    if promotion.dtype_kind(kind) != "f":
+    if arrays.dtype_kind(kind) != "f":
         prims.bad_type(f"{fun}: expected a real floating point dtype, got {kind.name}")
     for name, x in bounds.items():
         value = prims.operand(fun, name, x)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ArrayLike, Value, ir, keys, prims
-from fiveloop.core import operators as op
 from fiveloop.core.api.jit import jit
+from fiveloop.core.operators import operators as op
 from fiveloop.numpy.indexing import searchsorted, take
 from fiveloop.random.continuous import gumbel_draw, unit_interval
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from logging import getLogger
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, Value, array, errors, ir, pytree, rules, trace
+from fiveloop.core import Jaxpr, Value, arrays, errors, ir, pytree, rules, trace
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def checkpoint_name(x: T, name: str) -> T:
         raise TypeError(f"checkpoint_name: name must be a string, got {name!r}")
     labelled: T = pytree.tree_map(
         lambda v: trace.bind1(
-            name_p, array.as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
+            name_p, arrays.as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
         ),
         x,
     )

@@ -11,15 +11,22 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, ir, prims, pytree, stop_gradient, trace, transforms
+from fiveloop.core import (
+    ArrayLike,
+    Value,
+    arrays,
+    ir,
+    prims,
+    pytree,
+    stop_gradient,
+    trace,
+    transforms,
+)
 from fiveloop.core.api import flatten, mutable
-from fiveloop.core.array import OPS, InplaceNote, as_value
 from fiveloop.core.errors import at_source
-from fiveloop.core.index_eager import put_now, swap_now, take_now
-from fiveloop.core.index_parse import normalize
-from fiveloop.core.indexer import Indexer
-from fiveloop.core.indexing import cast_for_write
-from fiveloop.core.views import base_of
+from fiveloop.core.index import access, eager, parse
+from fiveloop.core.index.indexer import Indexer
+from fiveloop.core.index.views import base_of
 from fiveloop.state import masks, monoids, primitives, views
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref
@@ -74,7 +81,7 @@ def _new_ref(differentiable: bool, init: Any) -> Value:
             f"new_ref: init must be an array, got a Ref of type {init.aval}; to copy a Ref, read it: "
             f"new_ref(ref[...]){at_source(trace.current_source())}"
         )
-    x = as_value(init, "new_ref: init")
+    x = arrays.as_value(init, "new_ref: init")
     params = primitives.NewRefParams(differentiable=differentiable)
     return trace.bind1(
         primitives.new_ref_p, x if differentiable else stop_gradient(x), params=params
@@ -134,9 +141,9 @@ def get(ref: Any, index: Any = ...) -> Value:
     base, place, layouts = views.through(ref, index)
     if _is_now(base):
         with base.turn:
-            now = base.share() if place is ... else take_now(base.contents(), place)
+            now = base.share() if place is ... else eager.take_now(base.contents(), place)
         return views.laid(now, layouts)
-    indexer, operands = normalize(base.shape, place)
+    indexer, operands = parse.normalize(base.shape, place)
     return views.laid(
         trace.bind1(primitives.get_p, base, *operands, params=primitives.IndexParams(indexer)),
         layouts,
@@ -161,11 +168,11 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
         with base.turn:
             base.turn.claim()
             _, at, x = views.written(ref, index, x)  # may read what is held
-            old, new = swap_now(base.contents(), place, at, x, donate=not base.is_shared)
+            old, new = eager.swap_now(base.contents(), place, at, x, donate=not base.is_shared)
             base.write_back(new)
         return views.laid(old, layouts)
     _, at, x = views.written(ref, index, x)
-    indexer, operands = normalize(base.shape, place)
+    indexer, operands = parse.normalize(base.shape, place)
     target, index_of_write = _write_at(base, at)
     value = _element(base, target, x)
     _touch(base)
@@ -284,12 +291,12 @@ class _ReadNote:
         """The sum, marked as an accumulation if it is written back at once."""
         if self.chosen is not None:
             x = self.chosen.only(x)
-        out: Value = OPS["add"](value, x)
+        out: Value = arrays.OPS["add"](value, x)
         if out.aval is value.aval:
             out._note = _SumNote(self, x)
         return out
 
-    def handed_on(self, value: Value) -> InplaceNote:
+    def handed_on(self, value: Value) -> arrays.InplaceNote:
         """Still true: the value is no Ref."""
         return self
 
@@ -303,9 +310,9 @@ class _SumNote:
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """A plain sum: more than one addition is no single accumulation."""
-        return OPS["add"](value, x)  # type: ignore[no-any-return]
+        return arrays.OPS["add"](value, x)  # type: ignore[no-any-return]
 
-    def handed_on(self, value: Value) -> InplaceNote:
+    def handed_on(self, value: Value) -> arrays.InplaceNote:
         """Still true: the value is no Ref."""
         return self
 
@@ -381,7 +388,7 @@ def _write_now(base: EagerRef, ref: Any, index: Any, x: Any, monoid: prims.Monoi
         base.turn.claim()
         _, place, x = views.written(ref, index, x, monoid)  # may read what is held
         old = base.contents()
-        new = put_now(old, place, x, kind, donate=not base.is_shared)
+        new = eager.put_now(old, place, x, kind, donate=not base.is_shared)
         base.write_back(new, shared=new is old or new is x)
 
 
@@ -451,10 +458,12 @@ def _chosen(what: str, ref: Any, index: Any) -> masks.Masked | None:
 
 def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:
     """Where to write: what lies outside at run time is left out."""
-    indexer, operands = normalize(base.shape, place)
+    indexer, operands = parse.normalize(base.shape, place)
     return indexer.dropping(), operands
 
 
 def _element(ref: Value, indexer: Indexer, x: Any) -> Value:
-    value = cast_for_write(ir.ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x)
+    value = access.cast_for_write(
+        ir.ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x
+    )
     return value if ref.aval.differentiable else stop_gradient(value)

@@ -13,8 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Value, array, errors, index_masks, index_parse, indexer, ir, prims, trace
-from fiveloop.core.views import View
+from fiveloop.core import Value, arrays, errors, ir, prims, trace
+from fiveloop.core.index import indexer
+from fiveloop.core.index import masks as index_masks
+from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index.views import View
 from fiveloop.state.views import At, laid, through
 
 
@@ -46,7 +49,7 @@ class Masked:
         """Of a value with an element for each that a known mask chooses from, those that it chooses."""
         if tuple(np.shape(x)) != self.place.laid_shape:
             return x
-        return array.as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
+        return arrays.as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
 
     def everywhere(self, x: Any) -> Value:
         """A value for each element of the part."""
@@ -166,10 +169,10 @@ class MaskedSum(MaskedRead):
         self.x = x
 
     def __iadd__(self, x: Any) -> Value:
-        return MaskedSum(self.masked, self.read, array.as_value(self.x) + x)
+        return MaskedSum(self.masked, self.read, arrays.as_value(self.x) + x)
 
     def __isub__(self, x: Any) -> Value:
-        return MaskedSum(self.masked, self.read, array.as_value(self.x) - x)
+        return MaskedSum(self.masked, self.read, arrays.as_value(self.x) - x)
 
     def _all(self) -> Value:
         return super()._all() + self._laid(self.x)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from fiveloop.core import errors, ir, trace
-from fiveloop.core.primitives.monoids import MONOIDS, Monoid
+from fiveloop.core import errors, ir, prims, trace
 
 _KINDS = {"b": "bools", "iu": "integers", "f": "floats", "c": "complex numbers"}
 
 
-def monoid_of(name: object, ref: ir.Aval) -> Monoid:
+def monoid_of(name: object, ref: ir.Aval) -> prims.Monoid:
     """A monoid by its name, if Refs of this type accumulate by it."""
-    if name not in MONOIDS:
+    if name not in prims.MONOIDS:
         raise ValueError(
-            f"accumulate: expected a monoid among {', '.join(map(repr, MONOIDS))}, got {name!r}"
+            f"accumulate: expected a monoid among {', '.join(map(repr, prims.MONOIDS))}, got {name!r}"
             f"{errors.at_source(trace.current_source())}"
         )
-    monoid = MONOIDS[str(name)]
+    monoid = prims.MONOIDS[str(name)]
     kind = "f" if ref.differentiable and ref.dtype.kind != "c" else ref.dtype.kind
     if kind not in monoid.takes:
         taken = " or ".join([word for kinds, word in _KINDS.items() if kinds[0] in monoid.takes])

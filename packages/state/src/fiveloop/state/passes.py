@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, indexer, ir, passes, rules, trace, transforms
+from fiveloop.core import Jaxpr, Value, ir, passes, rules, trace, transforms
+from fiveloop.core.index import indexer
 from fiveloop.state import api, avals, discharge, primitives, refs, views
 
 

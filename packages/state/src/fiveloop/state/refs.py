@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiveloop.core import ArrayLike, Value, fixed, ir, prims, sharing, trace
-from fiveloop.core.array import InplaceNote, copied, to_array
+from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
 from fiveloop.state import avals, errors
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ ACCESS: dict[str, Callable[..., Any]] = {}
 """The functions behind the methods of Refs, filled in by `api`."""
 
 
-class Ref(fixed.Fixed, metaclass=_RefType):
+class Ref(arrays.Fixed, metaclass=_RefType):
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[i] += x` accumulates, `ref[...]` reads all.
 
     Made by `new_ref`; `ref.at[i]` is a part of it, `ref.T`, `ref.transpose(axes)` and `ref.reshape(shape)` are all of
@@ -78,13 +77,13 @@ class EagerRef(Ref):
 
     def __init__(self, init: Value, differentiable: bool = True) -> None:
         # What a Ref holds is of its type, also if it came as a Python number.
-        self._array = to_array(prims.convert(init, init.dtype))
+        self._array = arrays.to_array(prims.convert(init, init.dtype))
         self._is_shared = True
-        sharing.note_sharer(self)
+        arrays.note_sharer(self)
         self._aval = avals.AbstractRef(init.aval, differentiable)
         self._frozen_at: ir.Source | str | None = None
         self._note = None
-        self.turn = sharing.Turn()
+        self.turn = arrays.Turn()
 
     @property
     def aval(self) -> ir.Aval:
@@ -110,7 +109,7 @@ class EagerRef(Ref):
             out: Value = self.contents()
             if not self._is_shared:
                 self._is_shared = True
-                sharing.note_sharer(self)
+                arrays.note_sharer(self)
         return out
 
     def shares(self, buffer: object) -> bool:
@@ -120,7 +119,7 @@ class EagerRef(Ref):
     def part(self) -> None:
         """Hold a copy of its own: what it shares is about to be given away."""
         with self.turn:
-            self._array, self._is_shared = copied(self._array), False
+            self._array, self._is_shared = arrays.copied(self._array), False
 
     @property
     def is_shared(self) -> bool:
@@ -132,7 +131,7 @@ class EagerRef(Ref):
         array = self.contents()
         trace.note_change(lambda: _Change(self, self.share()))
         if self.is_shared:
-            _set_array(self, copied(array))
+            _set_array(self, arrays.copied(array))
             _set_is_shared(self, False)
         return self._array
 
@@ -140,12 +139,12 @@ class EagerRef(Ref):
         """Replace what the Ref holds."""
         if self._frozen_at is not None:
             raise errors.frozen(self._aval, self._frozen_at)
-        _set_array(self, to_array(new))
+        _set_array(self, arrays.to_array(new))
         _set_is_shared(self, shared)
         if self._note is not None:
             self._note = self._note.handed_on(self)
         if shared:
-            sharing.note_sharer(self)
+            arrays.note_sharer(self)
 
     def end(self) -> Value:
         """What the Ref holds; it cannot be used any more."""
@@ -170,7 +169,10 @@ class EagerRef(Ref):
             return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
 
 
-_set_array, _set_is_shared = fixed.setter(EagerRef, "_array"), fixed.setter(EagerRef, "_is_shared")
+_set_array, _set_is_shared = (
+    arrays.setter(EagerRef, "_array"),
+    arrays.setter(EagerRef, "_is_shared"),
+)
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class FrozenNote:
         """Refused: the Ref is at its end."""
         raise errors.frozen(value.aval, self.where)
 
-    def handed_on(self, value: Value) -> InplaceNote:
+    def handed_on(self, value: Value) -> arrays.InplaceNote:
         """Refused: the Ref is at its end."""
         raise errors.frozen(value.aval, self.where)
 

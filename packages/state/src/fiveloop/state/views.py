@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fiveloop.core import Value, index_masks, index_parse, indexing, ir, prims, trace, views
-from fiveloop.core.errors import at_source
-from fiveloop.core.index_compose import compose, composes_alike
-from fiveloop.core.index_layout import Layout, before_layouts, reshaped, transposed
-from fiveloop.core.indexer import Indexer, whole_indexer
+from fiveloop.core import Value, errors, ir, prims, trace
+from fiveloop.core.index import access as indexing
+from fiveloop.core.index import compose, views
+from fiveloop.core.index import masks as index_masks
+from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index.indexer import Indexer, whole_indexer
+from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed
 from fiveloop.state import avals, refs
 
 _INSTEAD = {
@@ -60,7 +62,7 @@ class RefView(views.View, refs.Ref):
                 return super().__getattr__(name)
             raise AttributeError(
                 f"a part of a Ref, `ref.at[index]`, has no attribute {name!r}: write `{_INSTEAD[name]}`"
-                f"{at_source(trace.current_source())}",
+                f"{errors.at_source(trace.current_source())}",
                 name=name,
                 obj=self,
             )
@@ -68,7 +70,7 @@ class RefView(views.View, refs.Ref):
     def __iadd__(self, x: Any) -> NoReturn:
         raise TypeError(
             f"a Ref of type {self.aval} is no number to add to: write `ref[index] += x`, or, on a part, `part[...] += "
-            f"x`{at_source(trace.current_source())}"
+            f"x`{errors.at_source(trace.current_source())}"
         )
 
     def __repr__(self) -> str:
@@ -96,7 +98,7 @@ class At:
     def __setitem__(self, index: Any, x: Any) -> NoReturn:
         raise TypeError(
             f"`ref.at` names parts of a Ref of type {self._ref.aval}, and is not written: write `ref[index] = x`"
-            f"{at_source(trace.current_source())}"
+            f"{errors.at_source(trace.current_source())}"
         )
 
 
@@ -107,7 +109,7 @@ def _check_known(ref: Value, index: Any) -> None:
         raise TypeError(
             f"`ref.at[mask]`: expected a mask whose elements are known to name a part of {ref.aval}, got the traced "
             f"mask {place.mask!r}: the size of a part must be static; write at the mask, `ref[mask] = x` or "
-            f"`ref[mask] += x`{at_source(trace.current_source())}"
+            f"`ref[mask] += x`{errors.at_source(trace.current_source())}"
         )
 
 
@@ -187,7 +189,7 @@ def _is_one_index(view: views.View, indexer: Indexer) -> bool:
     """Whether an index into a view is, for reads and writes, one index into what that is a part of."""
     if view.layouts:
         return not indexer.dynamic_axes
-    return composes_alike(view.outer.shape, view.indexer, indexer)
+    return compose.composes_alike(view.outer.shape, view.indexer, indexer)
 
 
 def _before(
@@ -198,7 +200,9 @@ def _before(
         return view.indexer, list(view.operands), view.layouts
     indexer, operands, layouts = before_layouts(view.layouts, indexer, operands, drops=drops)
     shape = view.outer.shape
-    return *compose(shape, view.indexer, view.operands, indexer, operands, drops=drops), layouts
+    return *compose.compose(
+        shape, view.indexer, view.operands, indexer, operands, drops=drops
+    ), layouts
 
 
 def _where_inside(

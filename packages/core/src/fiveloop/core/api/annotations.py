@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import array, prims, pytree, trace
+from fiveloop.core import arrays, prims, pytree, trace
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.backend.client import platform
 
@@ -19,7 +19,7 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @overload
-def stop_gradient(x: array.ArrayLike) -> array.Value: ...
+def stop_gradient(x: arrays.ArrayLike) -> arrays.Value: ...
 
 
 @overload
@@ -35,7 +35,7 @@ def stop_gradient(x: object) -> object:
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
     Array(3., dtype=float32)
     """
-    if isinstance(x, (array.Value, np.ndarray)):
+    if isinstance(x, (arrays.Value, np.ndarray)):
         return prims.stop_gradient(x)
     values, tree = flatten.flatten_values(x, "stop_gradient: argument `x`")
     stopped = [flatten.as_result(prims.stop_gradient(v)) for v in values]

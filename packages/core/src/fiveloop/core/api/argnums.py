@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from fiveloop.core import array, ir, pytree
+from fiveloop.core import arrays, ir, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, operands
 from fiveloop.core.api.mutable import giving
 from fiveloop.core.backend.tree import TreeDef
@@ -19,7 +19,7 @@ Argnums = int | Sequence[int]
 class Differentiated:
     """The arguments that are differentiated: their leaves, their structure, and the function of them."""
 
-    values: list[array.Value]
+    values: list[arrays.Value]
     tree: TreeDef
     flat: flat_function.FlatFunction
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import array, ir, pytree, trace, transforms, views
+from fiveloop.core import arrays, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten, mutable, operands
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
+from fiveloop.core.index import views
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +112,7 @@ def _canonical(dim: Any, aval: ir.Aval, name: str) -> int | None:
 
 def _batch_size(
     fun: object,
-    values: list[array.Value],
+    values: list[arrays.Value],
     dims: list[int | None],
     names: list[str],
     axis_size: int | None,
@@ -136,7 +137,7 @@ def _batch_size(
 
 
 def _check_made(
-    flat: FlatFunction, outs: list[array.Value], dims: list[int | None], values: list[array.Value]
+    flat: FlatFunction, outs: list[arrays.Value], dims: list[int | None], values: list[arrays.Value]
 ) -> None:
     """Raise if the function returns a mutable value that it has not made: each that it makes has a batch axis."""
     for k, (x, d) in enumerate(zip(outs, dims, strict=True)):
@@ -144,7 +145,7 @@ def _check_made(
             raise flat.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
 
 
-def _place(fun: object, x: array.Value, dim: int | None, wanted: Any, size: int) -> array.Value:
+def _place(fun: object, x: arrays.Value, dim: int | None, wanted: Any, size: int) -> arrays.Value:
     if wanted is None:
         if isinstance(dim, transforms.Same) and size:
             return flatten.as_result(x[(slice(None),) * dim + (0,)])

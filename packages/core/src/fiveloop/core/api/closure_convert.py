@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import array, ir, pytree, trace, transforms, util
+from fiveloop.core import arrays, ir, pytree, trace, transforms, util
 from fiveloop.core.api import custom_checks, custom_vjp, flat_function, flatten, staging
 
 P = ParamSpec("P")
@@ -94,7 +94,7 @@ def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callabl
 
     def fwd(*args: Any) -> Any:
         out, rule = parts(args)
-        types = pytree.tree_map(lambda x: array.as_value(x).aval.tangent(), out)
+        types = pytree.tree_map(lambda x: arrays.as_value(x).aval.tangent(), out)
         staged, flat = staging.stage_user(rule, (types,), {})
         return out, _Rule((staged.jaxpr, flat), [flatten.as_result(x) for x in staged.captured])
 

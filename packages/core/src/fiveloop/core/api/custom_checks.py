@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, prims, pytree, rules, transforms, util
+from fiveloop.core import arrays, ir, prims, pytree, rules, transforms, util
 from fiveloop.core.api import flatten, operands
 
 
@@ -25,7 +25,7 @@ class SymbolicZero:
         >>> SymbolicZero.from_primal_value(np.ones(3, np.float32)).shape
         (3,)
         """
-        return cls(array.as_value(val, "SymbolicZero.from_primal_value: val").aval.tangent())
+        return cls(arrays.as_value(val, "SymbolicZero.from_primal_value: val").aval.tangent())
 
     @property
     def shape(self) -> ir.Shape:
@@ -79,7 +79,7 @@ class RuleName:
 
 def shown(x: object) -> str:
     """Something that a rule returned, by its type."""
-    if isinstance(x, array.Value):
+    if isinstance(x, arrays.Value):
         return str(x.aval)
     size = f" of length {len(x)}" if isinstance(x, (tuple, list)) else ""
     return f"{type(x).__name__}{size}"
@@ -87,7 +87,7 @@ def shown(x: object) -> str:
 
 def check_outs(
     name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: Sequence[ir.Aval] | None
-) -> tuple[list[array.Value], pytree.TreeDef]:
+) -> tuple[list[arrays.Value], pytree.TreeDef]:
     """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
     leaves, given = flatten.flatten_values(
         out, lambda path: f"{name}: the result{pytree.keystr(path)}"
@@ -106,7 +106,7 @@ def check_outs(
 
 
 def check_tangents(
-    name: RuleName, dots: Any, outs: Sequence[array.Value], tree: pytree.TreeDef
+    name: RuleName, dots: Any, outs: Sequence[arrays.Value], tree: pytree.TreeDef
 ) -> list[rules.Tangent]:
     """The leaves of the tangents that a rule gives, which must be like its results."""
     pairs, given = pytree.tree_flatten_with_path(
@@ -207,7 +207,7 @@ def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> 
         return rules.Zero(aval.tangent())
     if not aval.differentiable:
         return rules.Zero(aval.tangent())
-    value = array.as_value(t, f"{name}: {what}")
+    value = arrays.as_value(t, f"{name}: {what}")
     if value.aval.accumulates and aval.accumulates:
         return value
     if value.weak_type and not value.shape and not value.aval.accumulates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import array, prims, pytree, trace, transforms
+from fiveloop.core import arrays, prims, pytree, trace, transforms
 from fiveloop.core.api import custom_checks, custom_function, flatten, operands
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
@@ -83,12 +83,12 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
     def static_argument(self, k: int, x: Any) -> Any:
         """Arrays among static arguments have no derivative."""
         return pytree.tree_map(
-            lambda leaf: prims.stop_gradient(leaf) if isinstance(leaf, array.Value) else leaf, x
+            lambda leaf: prims.stop_gradient(leaf) if isinstance(leaf, arrays.Value) else leaf, x
         )
 
     def rule_of(
         self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[array.Value]]]:
+    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[arrays.Value]]]:
         """The rule for one call, and a trial of it."""
         flat = flat_jvp(self.rule, call, self.symbolic_zeros)
 
@@ -105,10 +105,10 @@ def _sum(*parts: Any) -> Any:
     return total
 
 
-def jvp_probe(flat: FlatJvp) -> Callable[..., Sequence[array.Value]]:
+def jvp_probe(flat: FlatJvp) -> Callable[..., Sequence[arrays.Value]]:
     """A trial of a rule, on tangents that are zero."""
 
-    def probe(*values: array.Value) -> list[array.Value]:
+    def probe(*values: arrays.Value) -> list[arrays.Value]:
         outs, dots = flat(values, [transforms.instantiate(transforms.zero_like(x)) for x in values])
         return [*outs, *[transforms.instantiate(t) for t in dots]]
 
@@ -120,8 +120,8 @@ def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> Fla
     name = custom_checks.RuleName("jvp", rule, call.name)
 
     def flat(
-        primals: Sequence[array.Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[array.Value], list[Tangent]]:
+        primals: Sequence[arrays.Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[arrays.Value], list[Tangent]]:
         given = [custom_checks.as_given(t, symbolic_zeros) for t in tangents]
         dots = operands.with_tangents(call.tree, primals, given)
         result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(dots))

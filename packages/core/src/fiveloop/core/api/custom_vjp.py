@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from fiveloop.core import array, ir, pytree, rules, trace, transforms, util, views
+from fiveloop.core import arrays, ir, pytree, rules, trace, transforms, util
 from fiveloop.core.api import custom_checks, custom_function, flatten
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
+from fiveloop.core.index import views
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,7 +83,7 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
 
     def rule_of(
         self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[array.Value]]]:
+    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[arrays.Value]]]:
         """The rule for one call, and a trial of it."""
         fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
         bwd_name = ir.function_source(self.bwd)
@@ -93,10 +94,10 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
         return make_rule, vjp_probe(fwd)
 
 
-def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., Sequence[array.Value]]:
+def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., Sequence[arrays.Value]]:
     """A trial of both rules, on a cotangent that is zero."""
 
-    def probe(*values: array.Value) -> list[array.Value]:
+    def probe(*values: arrays.Value) -> list[arrays.Value]:
         outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
         cts = back(res, [transforms.instantiate(transforms.zero_like(x)) for x in outs])
         found = [*outs, *[transforms.instantiate(ct) for ct in cts if not ct.aval.accumulates]]
@@ -114,8 +115,8 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
     name = custom_checks.RuleName("fwd", fwd, call.name)
 
     def flat(
-        values: Sequence[array.Value], perturbed: util.Mask
-    ) -> tuple[list[array.Value], list[array.Value], FlatBwd]:
+        values: Sequence[arrays.Value], perturbed: util.Mask
+    ) -> tuple[list[arrays.Value], list[arrays.Value], FlatBwd]:
         leaves: Sequence[Any] = values
         if symbolic_zeros:
             leaves = [CustomVJPPrimal(x, u) for x, u in zip(values, perturbed, strict=True)]
@@ -127,7 +128,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
         )
         _refuse_new_refs(name, res, res_leaves, values)
 
-        def back(res: Sequence[array.Value], cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
+        def back(res: Sequence[arrays.Value], cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
             given = [custom_checks.as_given(ct, symbolic_zeros) for ct in cts]
             residuals, ct = pytree.tree_unflatten(res_tree, res), pytree.tree_unflatten(tree, given)
             result = bwd(*call.static.values(), residuals, ct)
@@ -149,8 +150,8 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
 def _refuse_new_refs(
     name: custom_checks.RuleName,
     res: Any,
-    leaves: Sequence[array.Value],
-    args: Sequence[array.Value],
+    leaves: Sequence[arrays.Value],
+    args: Sequence[arrays.Value],
 ) -> None:
     given = {id(x) for x in args}
     for k, x in enumerate(leaves):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import array, ir, pytree, rules, views
+from fiveloop.core import arrays, ir, pytree, rules
 from fiveloop.core.api import flatten, operands
 from fiveloop.core.api.mutable import giving, holding, is_given, stand_in
 from fiveloop.core.backend.tree import TreeDef
+from fiveloop.core.index import views
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
@@ -38,7 +39,7 @@ class FlatFunction:
         in_tree: TreeDef,
         has_aux: bool = False,
         user_fun: object = None,
-        lenders: Sequence[array.Value | None] = (),
+        lenders: Sequence[arrays.Value | None] = (),
         returns_refs: bool = False,
     ) -> None:
         self.fun = fun
@@ -54,7 +55,7 @@ class FlatFunction:
         self.changed: list[int] = []
         self.made: list[ir.Aval | None] = []
 
-    def __call__(self, *leaves: array.Value) -> list[array.Value]:
+    def __call__(self, *leaves: arrays.Value) -> list[arrays.Value]:
         pairs = enumerate(zip(leaves, self.lenders, strict=True)) if self.lenders else ()
         lent = {k: stand_in(x, ref.aval) for k, (x, ref) in pairs if ref is not None}
         if lent:
@@ -69,7 +70,7 @@ class FlatFunction:
         self.changed = [k for k, each in lent.items() if each.is_changed]
         return [*outs, *[lent[k].value[...] for k in self.changed]]
 
-    def _run(self, leaves: Sequence[array.Value]) -> list[array.Value]:
+    def _run(self, leaves: Sequence[arrays.Value]) -> list[arrays.Value]:
         """The leaves of the result, and then the values of the auxiliary one."""
         args, kwargs = pytree.tree_unflatten(self.in_tree, leaves)
         mutable = [x for x in leaves if x.aval.accumulates]
@@ -78,7 +79,7 @@ class FlatFunction:
                 out = self.fun(*args, **kwargs)
         else:
             out = self.fun(*args, **kwargs)
-        aux_leaves: Sequence[array.Value] = ()
+        aux_leaves: Sequence[arrays.Value] = ()
         if self.has_aux:
             out, aux = self._split_aux(out)
             aux_leaves = self._aux_values(aux)
@@ -101,14 +102,14 @@ class FlatFunction:
         full = [flatten.as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
         return pytree.tree_unflatten(self.aux_tree, full)
 
-    def results(self, outs: Sequence[array.Value], *beside: Any) -> Any:
+    def results(self, outs: Sequence[arrays.Value], *beside: Any) -> Any:
         """The user's result from what this function gave, and `beside`, and the auxiliary result if there is one."""
         n = self.num_outs
         aux = (self.unflatten_aux(outs[n:]),) if self.has_aux else ()
         found = (self.unflatten(outs[:n]), *beside, *aux)
         return found if len(found) > 1 else found[0]
 
-    def check_arrays(self, outs: Sequence[ir.Atom | array.Value]) -> None:
+    def check_arrays(self, outs: Sequence[ir.Atom | arrays.Value]) -> None:
         """Refuse results that are Refs, where a derivative is taken of each."""
         for k, x in enumerate(outs[: self.num_outs]):
             if x.aval.accumulates:
@@ -120,7 +121,7 @@ class FlatFunction:
         return any(aval is not None for aval in self.made)
 
     def give_back(
-        self, outs: Sequence[array.Value], to: Sequence[array.Value | None] | None = None
+        self, outs: Sequence[arrays.Value], to: Sequence[arrays.Value | None] | None = None
     ) -> None:
         """Write final contents, the last of what the function gave, to the lenders, or to others."""
         finals = outs[len(outs) - len(self.changed) :]
@@ -129,12 +130,12 @@ class FlatFunction:
             if lender is not None:
                 lender[...] = x
 
-    def _refuse_lent(self, outs: Sequence[array.Value], own: Sequence[array.Value]) -> None:
+    def _refuse_lent(self, outs: Sequence[arrays.Value], own: Sequence[arrays.Value]) -> None:
         for k, x in enumerate(outs):
             if any(views.base_of(x) is each for each in own):
                 raise self.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
 
-    def _held(self, k: int, x: array.Value, outs: Sequence[array.Value]) -> array.Value:
+    def _held(self, k: int, x: arrays.Value, outs: Sequence[arrays.Value]) -> arrays.Value:
         """What a Ref among the results holds; it must be the function's own."""
         if x._note is not None:
             x._note = x._note.handed_on(x)
@@ -148,14 +149,14 @@ class FlatFunction:
         assert end is not None, "unreachable: the value can change"
         return end(x)
 
-    def _aux_values(self, aux: Any) -> list[array.Value]:
+    def _aux_values(self, aux: Any) -> list[arrays.Value]:
         """The values among the leaves of an auxiliary result; what is none is given back as it is."""
         leaves, self.aux_tree = flatten.flatten_located(aux)
-        values: list[array.Value] = []
+        values: list[arrays.Value] = []
         self.aux_others = []
         for x in leaves:
             try:
-                values.append(array.as_value(x))
+                values.append(arrays.as_value(x))
                 self.aux_others.append(_VALUE)
             except TypeError:
                 self.aux_others.append(x)
@@ -164,7 +165,7 @@ class FlatFunction:
     def _naming(self, what: str) -> flatten.Naming:
         return lambda path: f"{what}{pytree.keystr(path)} of {self._name}"
 
-    def returned(self, k: int, x: ir.Atom | array.Value, why: str) -> TypeError:
+    def returned(self, k: int, x: ir.Atom | arrays.Value, why: str) -> TypeError:
         """The error for a mutable value that is result number `k`, and that the function must not return."""
         assert self.out_tree is not None, "unreachable: the function has run"
         path = pytree.leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
@@ -176,7 +177,7 @@ class FlatFunction:
 
     def _split_aux(self, out: Any) -> tuple[Any, Any]:
         if not isinstance(out, (tuple, list)) or len(out) != 2:
-            given = out.aval if isinstance(out, array.Value) else type(out).__name__
+            given = out.aval if isinstance(out, arrays.Value) else type(out).__name__
             raise TypeError(
                 f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
             )
@@ -186,10 +187,10 @@ class FlatFunction:
 def lending(
     fun: Callable[..., Any],
     tree: TreeDef,
-    values: Sequence[array.Value],
+    values: Sequence[arrays.Value],
     has_aux: bool = False,
     user_fun: object = None,
-) -> tuple[FlatFunction, list[array.Value]]:
+) -> tuple[FlatFunction, list[arrays.Value]]:
     """A function to be differentiated, and its arguments, with the contents of Refs in their place."""
     if not any(x.aval.accumulates for x in values):
         return FlatFunction(fun, tree, has_aux, user_fun), list(values)
@@ -198,10 +199,10 @@ def lending(
     return FlatFunction(fun, tree, has_aux, user_fun, lenders), contents
 
 
-def contents_of(tree: Any) -> tuple[Any, list[array.Value | None]]:
+def contents_of(tree: Any) -> tuple[Any, list[arrays.Value | None]]:
     """A tree with what Refs hold in their place, and these Refs; None stands for other leaves."""
     leaves, treedef = pytree.tree_flatten(tree)
-    lenders = [x if isinstance(x, array.Value) and x.aval.accumulates else None for x in leaves]
+    lenders = [x if isinstance(x, arrays.Value) and x.aval.accumulates else None for x in leaves]
     held = [x if lender is None else lender[...] for x, lender in zip(leaves, lenders, strict=True)]
     return pytree.tree_unflatten(treedef, held), lenders
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
-from fiveloop.core import array, errors, ir, pytree, trace
+from fiveloop.core import arrays, errors, ir, pytree, trace
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
 
 
@@ -38,19 +38,19 @@ Naming = Callable[[KeyPath], str]
 """What a leaf is called in messages, by its path."""
 
 
-def flatten_values(tree: Any, what: str | Naming) -> tuple[list[array.Value], TreeDef]:
+def flatten_values(tree: Any, what: str | Naming) -> tuple[list[arrays.Value], TreeDef]:
     """The leaves of a pytree as values; TypeError with the leaf's path for one that is none.
 
     `what` is what the tree is called, or how each leaf is.
     """
     leaves, treedef = flatten_located(tree, what=what if isinstance(what, str) else A_TREE)
     try:
-        return [array.as_value(x) for x in leaves], treedef
+        return [arrays.as_value(x) for x in leaves], treedef
     except (TypeError, OverflowError):
         pass
     name = (lambda path: f"{what}{pytree.keystr(path)}") if isinstance(what, str) else what
     return [
-        array.as_value(x, name(path)) for path, x in pytree.tree_flatten_with_path(tree)[0]
+        arrays.as_value(x, name(path)) for path, x in pytree.tree_flatten_with_path(tree)[0]
     ], treedef
 
 
@@ -124,9 +124,9 @@ def parameters(fun: object) -> Parameters | None:
     )
 
 
-def as_result(x: array.Value) -> array.Value:
+def as_result(x: arrays.Value) -> arrays.Value:
     """A value as users are given it: a number on the host becomes an array."""
-    return array.to_array(x) if isinstance(x, array.Scalar) else x
+    return arrays.to_array(x) if isinstance(x, arrays.Scalar) else x
 
 
 def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any:

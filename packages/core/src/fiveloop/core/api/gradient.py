@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, pytree, rules, trace, transforms
+from fiveloop.core import arrays, pytree, rules, trace, transforms
 from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
 from fiveloop.core.api.argnums import Argnums, Differentiation
 
@@ -84,7 +84,7 @@ def grad(
 
 
 def _unit_cotangent(
-    asked: Differentiation, flat: flat_function.FlatFunction, outs: Sequence[array.Value]
+    asked: Differentiation, flat: flat_function.FlatFunction, outs: Sequence[arrays.Value]
 ) -> rules.Tangent:
     if flat.num_outs != 1:
         raise TypeError(
@@ -105,4 +105,4 @@ def _unit_cotangent(
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use `vjp`"
         )
-    return array.Scalar(np.ones((), aval.dtype))
+    return arrays.Scalar(np.ones((), aval.dtype))

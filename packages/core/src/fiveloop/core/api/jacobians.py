@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, prims, pytree, rules, trace, transforms
+from fiveloop.core import arrays, ir, prims, pytree, rules, trace, transforms
 from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
 from fiveloop.core.api.argnums import Argnums, Differentiated, Differentiation
 
-Pushed = Callable[..., Sequence[array.Value]]
+Pushed = Callable[..., Sequence[arrays.Value]]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
 
 
@@ -60,9 +60,9 @@ def _by_columns(
     def jacfwd_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
-        lanes: list[Callable[[], array.Value]] = []
+        lanes: list[Callable[[], arrays.Value]] = []
 
-        def push(*dots: array.Value) -> list[array.Value]:
+        def push(*dots: arrays.Value) -> list[arrays.Value]:
             moved = [
                 dot if x.aval.differentiable else transforms.zero_like(x)
                 for x, dot in zip(values, dots, strict=True)
@@ -135,7 +135,7 @@ def _by_rows(
         results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
         _check_results(asked, results)
 
-        def pull(*cts: array.Value) -> list[array.Value]:
+        def pull(*cts: arrays.Value) -> list[arrays.Value]:
             given: list[rules.Tangent] = [*cts, *map(transforms.zero_like, aux)]
             return [
                 *map(
@@ -183,7 +183,7 @@ def check_chunk(what: str, chunk: int | None) -> None:
         raise ValueError(f"{what}: chunk must be an integer of at least 1, got {chunk!r}")
 
 
-def _check_results(asked: Differentiation, results: Sequence[array.Value]) -> None:
+def _check_results(asked: Differentiation, results: Sequence[arrays.Value]) -> None:
     for x in results:
         if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
             kind = "complex with holomorphic=True" if asked.holomorphic else "real"
@@ -193,8 +193,8 @@ def _check_results(asked: Differentiation, results: Sequence[array.Value]) -> No
 
 
 def _all_directions(
-    push: Pushed, along: Sequence[array.Value], chunk: int | None, fun: object, side: int
-) -> list[array.Value]:
+    push: Pushed, along: Sequence[arrays.Value], chunk: int | None, fun: object, side: int
+) -> list[arrays.Value]:
     """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
     total = sum([ir.size_of(x.shape) for x in along])
     parts = [_batch(push, start, stop, along, fun, side) for start, stop in _ranges(total, chunk)]
@@ -211,8 +211,8 @@ def _ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
 
 
 def _batch(
-    push: Pushed, start: int, stop: int, along: Sequence[array.Value], fun: object, side: int
-) -> list[array.Value]:
+    push: Pushed, start: int, stop: int, along: Sequence[arrays.Value], fun: object, side: int
+) -> list[arrays.Value]:
     size = stop - start
     basis = list(_basis(start, size, along))
     outs, dims = transforms.batch_directions(push, size, basis, fun)
@@ -222,7 +222,7 @@ def _batch(
     ]
 
 
-def _basis(start: int, size: int, along: Sequence[array.Value]) -> Iterator[array.Value]:
+def _basis(start: int, size: int, along: Sequence[arrays.Value]) -> Iterator[arrays.Value]:
     """Unit vectors number `start` and on, `size` of them, each cut into the shapes of `along`."""
     offset = -start
     for x in along:
@@ -236,7 +236,7 @@ def _basis(start: int, size: int, along: Sequence[array.Value]) -> Iterator[arra
         offset += count
 
 
-def _of_one_lane(x: array.Value) -> Callable[[], array.Value]:
+def _of_one_lane(x: arrays.Value) -> Callable[[], arrays.Value]:
     """How to get, after the batch, a value that is the same in all lanes."""
     if not isinstance(x, transforms.BatchTracer) or x.owner is not trace.current_trace():
         return lambda: x
@@ -244,7 +244,7 @@ def _of_one_lane(x: array.Value) -> Callable[[], array.Value]:
     return lambda: whole[(*[slice(None)] * dim, 0)]
 
 
-def _cut(x: array.Value, along: Sequence[array.Value], first: bool) -> list[array.Value]:
+def _cut(x: arrays.Value, along: Sequence[arrays.Value], first: bool) -> list[arrays.Value]:
     """The blocks of all directions, which lie along the first or last axis of `x`, each in its own shape."""
     blocks, start = [], 0
     for each in along:
@@ -256,7 +256,7 @@ def _cut(x: array.Value, along: Sequence[array.Value], first: bool) -> list[arra
     return blocks
 
 
-def _slope(block: array.Value, of: ir.Aval) -> array.Value:
+def _slope(block: arrays.Value, of: ir.Aval) -> arrays.Value:
     """A block of the Jacobian; that of an integer argument or result is zero in its own dtype, as its tangents are."""
     return (
         block if of.differentiable else transforms.zeros_of(ir.ShapedArray(block.shape, of.dtype))
@@ -265,7 +265,7 @@ def _slope(block: array.Value, of: ir.Aval) -> array.Value:
 
 def _nested(
     flat: flat_function.FlatFunction,
-    cells: Sequence[Sequence[array.Value]],
+    cells: Sequence[Sequence[arrays.Value]],
     asked: Differentiation,
     chosen: Differentiated,
 ) -> Any:

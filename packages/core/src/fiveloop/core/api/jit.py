@@ -18,11 +18,10 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import ir, pytree, sharing
+from fiveloop.core import arrays, ir, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.static import exact, inexact
-from fiveloop.core.array import Array, Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
@@ -121,7 +120,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         """The call, before which mutable values take copies of what is donated."""
 
         def parting(*args: Any, **kwargs: Any) -> Any:
-            sharing.part_from(pytree.tree_leaves(self._donated.of(args, kwargs)))
+            arrays.part_from(pytree.tree_leaves(self._donated.of(args, kwargs)))
             return target(*args, **kwargs)
 
         return parting
@@ -237,11 +236,15 @@ class JitFunction(Retargetable, Generic[P, R]):
             entry.uses_context or entry.flat.makes_refs
         ):  # the fast path knows the arguments alone, and arrays
             return result, None
-        if staged.captured or program.needs_python or not all(type(x) is Array for x in leaves):
+        if (
+            staged.captured
+            or program.needs_python
+            or not all(type(x) is arrays.Array for x in leaves)
+        ):
             return result, None
         return result, self._fast_path(program, entry, len(leaves))
 
-    def _run(self, program: Compiled, operands: Sequence[Value]) -> list[Value]:
+    def _run(self, program: Compiled, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
         """Run a program, which may call Python, which may call this function; C++ knows no such calls."""
         if not program.executable.calls_host:
             return program.run(operands)
@@ -264,11 +267,11 @@ class JitFunction(Retargetable, Generic[P, R]):
             take=guarded(program.take) if program.returning else None,
         )
 
-    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
+    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[arrays.Value]]:
         dynamic = self._static.others(args, kwargs)
         leaves, tree = pytree.tree_flatten(dynamic, is_leaf=staging.is_spec)
         if any(staging.is_spec(x) for x in leaves):
-            values: list[Value] = []
+            values: list[arrays.Value] = []
             avals = [staging.aval_of(x) for x in leaves]
         else:
             values, tree = flatten_arguments(dynamic, self._naming(args))
@@ -385,12 +388,12 @@ class CompiledCall(Generic[R]):
         values, tree = flatten_arguments((args, kwargs), naming)
         self._check(tree, values)
         operands = [*self._entry.staged.captured, *values]
-        sharing.part_from(x for x, d in zip(operands, self._entry.donated, strict=False) if d)
+        arrays.part_from(x for x, d in zip(operands, self._entry.donated, strict=False) if d)
         outs = self._program.run(operands)
         result: R = self._entry.flat.unflatten(outs)
         return result
 
-    def _check(self, tree: Any, values: Sequence[Value]) -> None:
+    def _check(self, tree: Any, values: Sequence[arrays.Value]) -> None:
         staged, flat = self._entry.staged, self._entry.flat
         if tree != flat.in_tree:
             raise TypeError(

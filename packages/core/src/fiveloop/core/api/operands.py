@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
-from fiveloop.core import errors, index_apart, index_layout, pytree
+from fiveloop.core import arrays, errors, pytree
 from fiveloop.core.api.flatten import Naming, flatten_values
-from fiveloop.core.array import Array, Value
-from fiveloop.core.indexer import Indexer, whole_indexer
-from fiveloop.core.views import View, base_of
+from fiveloop.core.index import apart as index_apart
+from fiveloop.core.index import layout as index_layout
+from fiveloop.core.index.indexer import Indexer, whole_indexer
+from fiveloop.core.index.views import View, base_of
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class OperandTree:
         return self.tree.children()
 
 
-def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.TreeDef]:
+def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[arrays.Value], pytree.TreeDef]:
     """The operands of a call with these arguments, and their structure.
 
     Raises ValueError if one mutable value goes in twice, unless as views that lie apart.
@@ -70,10 +71,10 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.Tr
     check_mutable(tree, leaves, naming)
     if not any(isinstance(x, View) for x in leaves):
         return leaves, treedef
-    operands: list[Value] = []
+    operands: list[arrays.Value] = []
     numbers: dict[int, int] = {}
 
-    def number(x: Value) -> int:
+    def number(x: arrays.Value) -> int:
         if id(x) not in numbers:
             numbers[id(x)] = len(operands)
             operands.append(x)
@@ -84,7 +85,7 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.Tr
     return operands, cast(pytree.TreeDef, OperandTree(treedef, places))
 
 
-def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
+def _leaf(x: arrays.Value, number: Callable[[arrays.Value], int]) -> _Leaf:
     if not isinstance(x, View):
         return _Leaf(number(x))
     outer = _leaf(x.outer, number)
@@ -92,9 +93,11 @@ def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
     return _Leaf(outer.operand, (*outer.views, _View(type(x), x.indexer, index, x.layouts)))
 
 
-def check_places(tree: Any, naming: Naming) -> list[Value]:
+def check_places(tree: Any, naming: Naming) -> list[arrays.Value]:
     """The mutable values in a tree. ValueError if one is in two places, unless as views that lie apart."""
-    mutable = [x for x in pytree.tree_leaves(tree) if isinstance(x, Value) and x.aval.accumulates]
+    mutable = [
+        x for x in pytree.tree_leaves(tree) if isinstance(x, arrays.Value) and x.aval.accumulates
+    ]
     if mutable:
         check_mutable(tree, flatten_values(tree, naming)[0], naming)
     return mutable
@@ -129,7 +132,7 @@ def with_tangents(
     return out
 
 
-def check_mutable(tree: Any, leaves: Sequence[Value], naming: Naming) -> None:
+def check_mutable(tree: Any, leaves: Sequence[arrays.Value], naming: Naming) -> None:
     """Hand the mutable values among the leaves of a tree on to a function.
 
     Raises ValueError if two of them are, or may be, the same part of one.
@@ -154,10 +157,10 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
 
     `donated` are the parts of the arguments that the call itself donates.
     """
-    given = {id(x.buffer) for x in pytree.tree_leaves(donated) if type(x) is Array}
+    given = {id(x.buffer) for x in pytree.tree_leaves(donated) if type(x) is arrays.Array}
     seen: set[int] = set()
     for path, x in pytree.tree_flatten_with_path(tree)[0]:
-        if type(x) is not Array:
+        if type(x) is not arrays.Array:
             continue
         told = "has been donated, and is gone; copy it before, or use the result of that call"
         if not x.buffer.is_deleted():
@@ -168,7 +171,7 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
         raise errors.DonatedError(f"{naming(path)} of type {x.aval} {told}") from None
 
 
-def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:
+def _place(x: arrays.Value) -> tuple[Indexer, Sequence[arrays.Value]]:
     """Where a value lies in its base; of a view of a view, where the outer one does."""
     if not isinstance(x, View):
         return whole_indexer(x.shape), ()
@@ -177,8 +180,8 @@ def _place(x: Value) -> tuple[Indexer, Sequence[Value]]:
 
 def _goes_in_twice(
     naming: Naming,
-    one: tuple[pytree.KeyPath, Value],
-    other: tuple[pytree.KeyPath, Value],
+    one: tuple[pytree.KeyPath, arrays.Value],
+    other: tuple[pytree.KeyPath, arrays.Value],
     found: str,
 ) -> ValueError:
     what, first = naming(one[0]).split(": ", 1)
@@ -199,7 +202,7 @@ def _goes_in_twice(
     )
 
 
-def _shown(x: Value) -> str:
+def _shown(x: arrays.Value) -> str:
     if not isinstance(x, View):
         return str(x.aval)
     count = len(x.all_operands)
@@ -208,7 +211,10 @@ def _shown(x: Value) -> str:
 
 
 def refuse_closed_over(
-    naming: Naming, captured: Sequence[Value], operands: Sequence[Value], tree: pytree.TreeDef
+    naming: Naming,
+    captured: Sequence[arrays.Value],
+    operands: Sequence[arrays.Value],
+    tree: pytree.TreeDef,
 ) -> None:
     """Raise ValueError if a mutable value is an argument of a function that also closes over it."""
     held = {id(x) for x in captured if x.aval.accumulates}

@@ -9,9 +9,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
-from fiveloop.core import ir, prims, pytree, rules, trace, transforms, util, views
+from fiveloop.core import arrays, ir, prims, pytree, rules, trace, transforms, util
 from fiveloop.core.api import flat_function, flatten
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.index import views
 
 A = TypeVar("A")
 
@@ -39,8 +39,8 @@ class Derivative:
         self,
         linear: transforms.Linear,
         flat: flat_function.FlatFunction,
-        primals: Sequence[Value],
-        outs: Sequence[Value],
+        primals: Sequence[arrays.Value],
+        outs: Sequence[arrays.Value],
     ) -> None:
         assert flat.out_tree is not None, "unreachable: the function has run"
         self._form = _Form(
@@ -75,13 +75,13 @@ class Derivative:
 
     @property
     def _linear(self) -> transforms.Linear:
-        residuals = [as_value(x) for x in self._residuals]
+        residuals = [arrays.as_value(x) for x in self._residuals]
         return transforms.Linear(self._form.jaxpr, residuals, self._form.out_nonzero)
 
 
-def _lifted(jaxpr: ir.Jaxpr) -> tuple[ir.Jaxpr, list[Value]]:
+def _lifted(jaxpr: ir.Jaxpr) -> tuple[ir.Jaxpr, list[arrays.Value]]:
     """A jaxpr that takes its constants, scalars aside, and these: [*consts, *ins] -> [*outs]."""
-    found: dict[int, tuple[ir.Var, Value]] = {}
+    found: dict[int, tuple[ir.Var, arrays.Value]] = {}
 
     def variable(atom: ir.Atom) -> ir.Atom:
         if not isinstance(atom, ir.Literal) or not atom.aval.shape:
@@ -135,8 +135,8 @@ class Pullback(Derivative, Generic[A]):
         self,
         linear: transforms.Linear,
         flat: flat_function.FlatFunction,
-        primals: Sequence[Value],
-        outs: Sequence[Value],
+        primals: Sequence[arrays.Value],
+        outs: Sequence[arrays.Value],
     ) -> None:
         super().__init__(linear, flat, primals, outs)
         # What is kept lives from now on, so that no other value gets the number of one that is.
@@ -181,14 +181,19 @@ class Pullback(Derivative, Generic[A]):
         given = pytree.broadcast_prefix(tuple(self.args_res), skeleton, is_leaf=_is_missing)
         rest = iter(self.opaque_residuals)
         kept = [next(rest) if k is None else self._kept(k, given[k]) for k in self._slots]
-        return transforms.Linear(self._form.jaxpr, [*map(as_value, kept)], self._form.out_nonzero)
+        return transforms.Linear(
+            self._form.jaxpr, [*map(arrays.as_value, kept)], self._form.out_nonzero
+        )
 
     def _kept(self, k: int, x: Any) -> Any:
         """A part of an argument that the derivative needs, if it is in its place."""
         aval = self._form.primals[k]
-        if _is_missing(x) or (as_value(x).shape, as_value(x).dtype) != (aval.shape, aval.dtype):
+        if _is_missing(x) or (arrays.as_value(x).shape, arrays.as_value(x).dtype) != (
+            aval.shape,
+            aval.dtype,
+        ):
             skeleton = self._arguments(range(len(self._form.primals)))
-            given = "nothing" if _is_missing(x) else as_value(x).aval
+            given = "nothing" if _is_missing(x) else arrays.as_value(x).aval
             path = pytree.keystr(pytree.tree_flatten_with_path(skeleton)[0][k][0])
             raise TypeError(
                 f"vjp: args_res{path} must be the argument that the derivative needs, {aval}, got {given}; "
@@ -250,7 +255,7 @@ class Pullback(Derivative, Generic[A]):
 
         return add_to_refs
 
-    def _pulled(self, ct: Any, targets: Sequence[Value | None] = ()) -> list[rules.Tangent]:
+    def _pulled(self, ct: Any, targets: Sequence[arrays.Value | None] = ()) -> list[rules.Tangent]:
         """A cotangent for each leaf of the arguments; Zero where it has been added to the target of the leaf."""
         form = self._form
         n, primals = form.num_outs, form.primals
@@ -275,8 +280,8 @@ pytree.register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
 def _check_target(target: Any, aval: ir.Aval) -> None:
     if target is None:
         return
-    if not isinstance(target, Value) or not target.aval.accumulates:
-        shown = target.aval if isinstance(target, Value) else type(target).__name__
+    if not isinstance(target, arrays.Value) or not target.aval.accumulates:
+        shown = target.aval if isinstance(target, arrays.Value) else type(target).__name__
         raise TypeError(
             f"with_refs: expected Refs and None, got {shown}; make a Ref with `new_ref(zeros_like(x))`"
         )
@@ -312,7 +317,9 @@ def _number_for_float0(t: Any) -> Any:
     return 0 if getattr(t, "dtype", None) == _FLOAT0 else t
 
 
-def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: str) -> rules.Tangent:
+def _check_like(
+    what: str, tree: Any, k: int, aval: ir.Aval, t: arrays.Value, likes: str
+) -> rules.Tangent:
     if not aval.differentiable:
         return rules.Zero(aval.tangent())
     if t.weak_type and not t.shape and t.dtype != aval.dtype:
@@ -324,8 +331,8 @@ def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: st
 
 
 def linearized(
-    flat: flat_function.FlatFunction, values: Sequence[Value], fun: object
-) -> tuple[list[Value], transforms.Linear]:
+    flat: flat_function.FlatFunction, values: Sequence[arrays.Value], fun: object
+) -> tuple[list[arrays.Value], transforms.Linear]:
     """The results of a function and its derivative in all floating arguments; Refs get their final contents."""
     nonzero = tuple([x.aval.differentiable for x in values])
     outs, linear = transforms.linearize_flat(flat, values, nonzero, fun)
@@ -337,7 +344,7 @@ def pull_back(
     linear: transforms.Linear,
     avals: Sequence[ir.Aval],
     cts: Sequence[rules.Tangent],
-    targets: Sequence[Value | None] = (),
+    targets: Sequence[arrays.Value | None] = (),
 ) -> list[rules.Tangent]:
     """The cotangents of the arguments, from those of all results; one that has a target is added to it, and zero."""
     inputs = zip(avals, targets or [None] * len(avals), strict=True)

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import array, ir, pytree
+from fiveloop.core import arrays, ir, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, operands
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call.bind import call_jaxpr
@@ -44,7 +44,7 @@ def aval_of(x: Any, what: str = "argument") -> ir.Aval:
         return x
     if isinstance(x, ShapeDtype):
         return ir.ShapedArray(tuple(x.shape), np.dtype(x.dtype))
-    return array.as_value(x, what).aval
+    return arrays.as_value(x, what).aval
 
 
 def stage_user(
@@ -61,7 +61,7 @@ def stage_user(
 
 
 def stage_call(
-    fun: Callable[..., Any], values: Sequence[array.Value], tree: TreeDef
+    fun: Callable[..., Any], values: Sequence[arrays.Value], tree: TreeDef
 ) -> tuple[Staged, flat_function.FlatFunction]:
     """A user's function traced on values for its arguments, outside of traces only once for the same function."""
     avals = tuple([x.aval for x in values])
@@ -110,7 +110,7 @@ def make_jaxpr(
 
 
 @overload
-def eval_shape(fun: Callable[..., array.Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
+def eval_shape(fun: Callable[..., arrays.Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
 
 
 @overload

@@ -8,7 +8,7 @@ from numbers import Number
 from types import FunctionType
 from typing import Any
 
-from fiveloop.core import array, trace, util
+from fiveloop.core import arrays, trace, util
 from fiveloop.core.api.flatten import argument_name, function_name
 
 
@@ -19,7 +19,7 @@ def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | s
             continue
         called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
         advice = "a tuple in place of a list"
-        if isinstance(x, array.Value):
+        if isinstance(x, arrays.Value):
             advice = "leave it out of the static ones"
         raise TypeError(
             f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "

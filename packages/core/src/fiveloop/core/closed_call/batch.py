@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import array, ir, transforms
+from fiveloop.core import arrays, ir, transforms
 from fiveloop.core.closed_call.bind import bind_call
 
 
 def call_batch(
     prim: ir.Primitive[Any],
     size: int,
-    operands: Sequence[array.Value],
+    operands: Sequence[arrays.Value],
     dims: Sequence[int | None],
     p: Any,
-) -> tuple[list[array.Value], list[int | None]]:
+) -> tuple[list[arrays.Value], list[int | None]]:
     """Call once for the whole batch; for any primitive that calls `p.jaxpr`.
 
     `dims` are the operands' batch axes, or None; those given back are the results'. As a cell:

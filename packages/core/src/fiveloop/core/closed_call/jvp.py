@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import array, ir, rules, transforms, util
+from fiveloop.core import arrays, ir, rules, transforms, util
 from fiveloop.core.closed_call.bind import bind_call
 
 
 def call_jvp(
     prim: ir.Primitive[Any],
-    primals: Sequence[array.Value],
+    primals: Sequence[arrays.Value],
     tangents: Sequence[rules.Tangent],
     p: Any,
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     """Call once, for values and those tangents that may be nonzero; for any primitive that calls `p.jaxpr`.
 
     A tangent is a value or `Zero`, and so are those given back. As a cell: `partial(call_jvp, prim)`.
@@ -33,10 +33,10 @@ def call_jvp(
 
 def jvp_of(
     jaxpr: ir.Jaxpr,
-    primals: Sequence[array.Value],
+    primals: Sequence[arrays.Value],
     tangents: Sequence[rules.Tangent],
-    run: Callable[[ir.Jaxpr, Sequence[array.Value]], list[array.Value]] = transforms.eval_jaxpr,
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    run: Callable[[ir.Jaxpr, Sequence[arrays.Value]], list[arrays.Value]] = transforms.eval_jaxpr,
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     """Results and tangents of a jaxpr; `run` runs the jaxpr of both."""
     # jaxpr     : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import ir, prims, trace, transforms, util
-from fiveloop.core.array import Value
+from fiveloop.core import arrays, ir, prims, trace, transforms, util
 from fiveloop.core.custom_rule import masked, primitive
 from fiveloop.core.rules import Accumulator, Operand, Tangent, UndefinedPrimal, Zero
 
 
 def custom_rule_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: primitive.CustomRuleParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int,
+    operands: Sequence[arrays.Value],
+    dims: Sequence[int | None],
+    p: primitive.CustomRuleParams,
+) -> tuple[list[arrays.Value], list[int | None]]:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
     Where there is no jaxpr, those that do not differ between lanes are marked. Where no operand is batched, what the
@@ -70,7 +72,9 @@ class BatchedRule(primitive.RuleAround):
         # Which results differ between lanes, known when the function has run.
         self.differ: Sequence[bool] = ()
 
-    def call(self, p: primitive.CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(
+        self, p: primitive.CustomRuleParams, values: Sequence[arrays.Value]
+    ) -> list[arrays.Value]:
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -85,8 +89,11 @@ class BatchedRule(primitive.RuleAround):
         return [a.batched(self.size) for a in primitive.rule_types(self.inner, one)]
 
     def jvp(
-        self, p: primitive.CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self,
+        p: primitive.CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[Tangent],
+    ) -> tuple[list[arrays.Value], list[Tangent]]:
         """The rule of one example on the whole batch."""
         flat = masked.Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, Zero)]
@@ -108,8 +115,8 @@ class BatchedRule(primitive.RuleAround):
         ]
 
     def _jvp_of_one(
-        self, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, primals: Sequence[arrays.Value], tangents: Sequence[Tangent]
+    ) -> tuple[list[arrays.Value], list[Tangent]]:
         given = [
             transforms.zero_like(x) if isinstance(t, Zero) else t
             for x, t in zip(primals, tangents, strict=True)
@@ -125,7 +132,7 @@ class BatchedRule(primitive.RuleAround):
         assert not any(isinstance(x, Accumulator) for x in operands), (
             "unreachable: rules refuse Refs that are linear"
         )
-        known = [x for x in operands if isinstance(x, Value)]
+        known = [x for x in operands if isinstance(x, arrays.Value)]
         flat = masked.Masked(self._transpose_of_one(operands), len(known), cts)
         dims = [
             d
@@ -153,8 +160,8 @@ class BatchedRule(primitive.RuleAround):
         ]
 
         def run(
-            values: Sequence[Value], cts: Sequence[Tangent]
-        ) -> tuple[list[Value], list[Tangent | None]]:
+            values: Sequence[arrays.Value], cts: Sequence[Tangent]
+        ) -> tuple[list[arrays.Value], list[Tangent | None]]:
             rest = iter(values)
             one = [next(rest) if u is None else u for u in unknown]
             given = [Zero(ct.aval.unbatched(0)) if isinstance(ct, Zero) else ct for ct in cts]
@@ -162,23 +169,23 @@ class BatchedRule(primitive.RuleAround):
 
         return run
 
-    def _fit(self, batched: bool, ct: Value, dim: int | None) -> Value:
+    def _fit(self, batched: bool, ct: arrays.Value, dim: int | None) -> arrays.Value:
         """A cotangent for an operand that has the batch or not."""
         if batched:
             return transforms.move_batch(ct, self.size, dim)
         return prims.mul(ct, self.size) if dim is None else prims.reduce_sum(ct, (dim,))
 
     def _batch(  # type: ignore[no-untyped-def]
-        self, fun, values: Sequence[Value], dims: Sequence[int | None]
-    ) -> tuple[list[Value], list[int | None]]:
+        self, fun, values: Sequence[arrays.Value], dims: Sequence[int | None]
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         outs, out_dims = transforms.batch_flat(fun, self.size, values, dims, kin=self.kin)
         # Tangents come after the results.
         self.differ = [type(d) is int for d in out_dims]
         return outs, out_dims
 
     def _placed(
-        self, values: Sequence[Value], dims: Sequence[int | None], same: Sequence[bool]
-    ) -> list[Value]:
+        self, values: Sequence[arrays.Value], dims: Sequence[int | None], same: Sequence[bool]
+    ) -> list[arrays.Value]:
         """Results with the batch in front, those aside that are the same for all lanes."""
         found = zip(values, dims, same, strict=True)
         return [x if s else transforms.move_batch(x, self.size, d) for x, d, s in found]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, rules, trace, transforms
+from fiveloop.core import arrays, ir, rules, trace, transforms
 from fiveloop.core.custom_rule.masked import Masked, OfTangents
 
 
@@ -22,16 +22,16 @@ class Closure:
     tracer that the function holds may be of a function that has long returned.
     """
 
-    held: tuple[array.Value, ...] = ()
+    held: tuple[arrays.Value, ...] = ()
 
     def run(
         self,
         fun: OfTangents,
-        closed: Sequence[array.Value],
-        values: Sequence[array.Value],
+        closed: Sequence[arrays.Value],
+        values: Sequence[arrays.Value],
         tangents: Sequence[rules.Tangent] = (),
         check: Callable[[Sequence[bool]], None] | None = None,
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """The results and tangents of a function that closes over what `closed` now is.
 
         `check` is told which of the tangents, Refs that is, the function writes to.
@@ -63,7 +63,7 @@ def _written(jaxpr: ir.Jaxpr, tangents: Sequence[rules.Tangent]) -> list[bool]:
 
 def closed_over(
     functions: Sequence[Any], probe: Callable[..., Sequence[Any]], avals: Sequence[ir.Aval]
-) -> list[array.Value]:
+) -> list[arrays.Value]:
     """The traced values and Refs that functions close over, found by a trial run of `probe`, which calls them.
 
     A trial that fails finds what was used until then: its error comes up when the rule is used.
@@ -79,7 +79,7 @@ def may_hold_tracers(*functions: object) -> bool:
 
 _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type, ModuleType, BuiltinFunctionType),
-    *(np.ndarray, np.generic, np.dtype, np.ufunc, array.Array, array.Scalar),
+    *(np.ndarray, np.generic, np.dtype, np.ufunc, arrays.Array, arrays.Scalar),
 )
 
 
@@ -105,7 +105,7 @@ def _parts(x: object) -> list[Any] | None:
     if isinstance(x, dict):
         return list(x.values())
     held = getattr(x, "closed_parts", None)
-    return held() if held is not None and not isinstance(x, array.Value) else None
+    return held() if held is not None and not isinstance(x, arrays.Value) else None
 
 
 def _is_empty(cell: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import array, ir, rules, trace, transforms, util
+from fiveloop.core import arrays, ir, rules, trace, transforms, util
 from fiveloop.core.custom_rule import primitive
 
 
@@ -42,9 +42,9 @@ class SelectedRule(primitive.RuleAround):
     def jvp(
         self,
         p: primitive.CustomRuleParams,
-        primals: Sequence[array.Value],
+        primals: Sequence[arrays.Value],
         tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """What the whole rule gives for the results used."""
         outs, dots = primitive.rule_jvp(self.inner, primals, tangents)
         return util.select_by(self.used, outs), util.select_by(self.used, dots)

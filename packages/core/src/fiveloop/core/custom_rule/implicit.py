@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import errors, ir, prims, rules, trace, transforms, util
-from fiveloop.core.array import Value
+from fiveloop.core import arrays, errors, ir, prims, rules, trace, transforms, util
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import transposed
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
 
-Operator = Callable[[Sequence[Value]], list[Value]]
+Operator = Callable[[Sequence[arrays.Value]], list[arrays.Value]]
 """A function of the leaves of the unknown."""
-Solver = Callable[[Operator, Sequence[Value]], list[Value]]
+Solver = Callable[[Operator, Sequence[arrays.Value]], list[arrays.Value]]
 """From an operator, and a guess or a right-hand side, to a solution and whatever comes with it."""
 
 
-def applied(jaxpr: ir.Jaxpr, params: Sequence[Value]) -> Operator:
+def applied(jaxpr: ir.Jaxpr, params: Sequence[arrays.Value]) -> Operator:
     """The function of the last inputs of a jaxpr."""
     return lambda xs: transforms.eval_jaxpr(jaxpr, [*params, *xs])
 
 
 def tangent_of(
-    jaxpr: ir.Jaxpr, params: Sequence[Value], dots: Sequence[rules.Tangent], x: Sequence[Value]
+    jaxpr: ir.Jaxpr,
+    params: Sequence[arrays.Value],
+    dots: Sequence[rules.Tangent],
+    x: Sequence[arrays.Value],
 ) -> list[rules.Tangent]:
     """How `jaxpr : [*params, *x] -> [*y]` changes with its parameters, at fixed x."""
     return jvp_of(jaxpr, [*params, *x], [*dots, *map(transforms.zero_like, x)])[1]
@@ -42,7 +44,7 @@ class RootRule(UserRule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[Value]],
+        function: Callable[..., Sequence[arrays.Value]],
         closure: Closure,
         home: trace.Trace | None,
         f: ir.Jaxpr,
@@ -55,8 +57,11 @@ class RootRule(UserRule):
         self.tangent_solve = tangent_solve
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self,
+        p: CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """Solve, and then the linearised equation for the tangent; the guess does not matter."""
         outs = trace.bind(custom_rule_p, *primals, params=p)
         closed, params, guess = util.split_list(primals, [p.num_closed, self.num_params])
@@ -70,9 +75,9 @@ class RootRule(UserRule):
 
     def _solved(
         self,
-        closed: Sequence[Value],
-        params: Sequence[Value],
-        x: Sequence[Value],
+        closed: Sequence[arrays.Value],
+        params: Sequence[arrays.Value],
+        x: Sequence[arrays.Value],
         changed: Sequence[rules.Tangent],
     ) -> list[rules.Tangent]:
         nonzero = (*(False,) * len(params), *(True,) * len(x))
@@ -82,9 +87,9 @@ class RootRule(UserRule):
         saved = results[len(results) - num_saved :]
 
         def solve(
-            values: Sequence[Value], rhs: Sequence[rules.Tangent]
-        ) -> tuple[list[Value], list[rules.Tangent]]:
-            def operator(x_dot: Sequence[Value]) -> list[Value]:
+            values: Sequence[arrays.Value], rhs: Sequence[rules.Tangent]
+        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+            def operator(x_dot: Sequence[arrays.Value]) -> list[arrays.Value]:
                 found = transforms.eval_jaxpr(linear, [*values, *x_dot])
                 return [
                     *map(
@@ -139,7 +144,7 @@ class SolveRule(Rule):
         self.num_params = num_params
         self.aux_avals: list[ir.Aval] | None = None
 
-    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
         """Solve by the user's function."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -155,18 +160,23 @@ class SolveRule(Rule):
         found = [a.strong() for a in avals[p.num_closed + self.num_params :]]
         return [*found, *self.aux_avals]
 
-    def _solve(self, closed: Sequence[Value], values: Sequence[Value]) -> list[Value]:
+    def _solve(
+        self, closed: Sequence[arrays.Value], values: Sequence[arrays.Value]
+    ) -> list[arrays.Value]:
         def run(
-            values: Sequence[Value], _: Sequence[rules.Tangent]
-        ) -> tuple[list[Value], list[rules.Tangent]]:
+            values: Sequence[arrays.Value], _: Sequence[rules.Tangent]
+        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
             params, b = util.split_list(values, [self.num_params])
             return self.system.solve(applied(self.system.matvec, params), b), []
 
         return self.closure.run(run, closed, values)[0]
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self,
+        p: CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """A x_dot = b_dot - A_dot x."""
         outs = trace.bind(custom_rule_p, *primals, params=p)
         closed, params, b = util.split_list(primals, [p.num_closed, self.num_params])
@@ -190,7 +200,7 @@ class SolveRule(Rule):
     ) -> list[rules.Tangent | None]:
         """Solve the transposed system."""
         first = p.num_closed + self.num_params
-        known = [x for x in operands[:first] if isinstance(x, Value)]
+        known = [x for x in operands[:first] if isinstance(x, arrays.Value)]
         if len(known) < first or not all(
             isinstance(x, rules.UndefinedPrimal) for x in operands[first:]
         ):

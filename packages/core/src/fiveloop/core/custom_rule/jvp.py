@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import array, ir, rules, trace, transforms
+from fiveloop.core import arrays, ir, rules, trace, transforms
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
 
 
 def custom_rule_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: CustomRuleParams
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: CustomRuleParams
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     """Results and tangents by the rule."""
     closed = 0 if p.rule.ignores_closed else p.num_closed
     constant = not any(transforms.nonzero_mask(tangents[p.num_closed :]))

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir, rules, trace, transforms, util
+from fiveloop.core import arrays, errors, ir, rules, trace, transforms, util
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 
-Backward = Callable[[Sequence[array.Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
+Backward = Callable[[Sequence[arrays.Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
 """From known values and cotangents of the results to cotangents of the linear operands."""
-Forward = Callable[[Sequence[array.Value], Sequence[array.Value]], Sequence[rules.Tangent]]
+Forward = Callable[[Sequence[arrays.Value], Sequence[arrays.Value]], Sequence[rules.Tangent]]
 """From known values and tangents to tangents of the results."""
 
 
@@ -48,7 +48,7 @@ class LinearRule(Rule):
         self.holds_traced = holds_traced
         self._jaxpr: ir.Jaxpr | None = None
 
-    def call(self, p: CustomRuleParams, values: Sequence[array.Value]) -> list[array.Value]:
+    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
         """The function itself, as it is given or derived."""
         if self._is_online():
             return self._now(p, values)
@@ -62,8 +62,11 @@ class LinearRule(Rule):
         return self.out_avals
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[array.Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        self,
+        p: CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """Linear in the last operands; in the known ones, as what was derived is."""
         nonzero = transforms.nonzero_mask(tangents)
         if not any(nonzero[: self.num_known]):
@@ -83,7 +86,7 @@ class LinearRule(Rule):
         if any(transforms.is_linear(x) for x in known):
             jaxpr = self.jaxpr(p, [x.aval for x in operands])
             return super().transpose(replace(p, jaxpr=jaxpr), cts, operands)
-        found = self.backward([x for x in known if isinstance(x, array.Value)], cts)
+        found = self.backward([x for x in known if isinstance(x, arrays.Value)], cts)
         return [
             *[None] * self.num_known,
             *[
@@ -102,7 +105,7 @@ class LinearRule(Rule):
         forward = self.forward
         assert forward is not None, "unreachable: it is given"
 
-        def run(*args: array.Value) -> list[array.Value]:
+        def run(*args: arrays.Value) -> list[arrays.Value]:
             outs_dot = forward(args[: self.num_known], args[self.num_known :])
             return [transforms.instantiate(t) for t in outs_dot]
 
@@ -115,7 +118,7 @@ class LinearRule(Rule):
         result   : [*known, *dots] -> [*out_dots]
         """
 
-        def backward(*args: array.Value) -> list[array.Value]:
+        def backward(*args: arrays.Value) -> list[arrays.Value]:
             in_cts = self.backward(args[: self.num_known], args[self.num_known :])
             return [transforms.instantiate(ct) for ct in in_cts]
 
@@ -128,7 +131,7 @@ class LinearRule(Rule):
         except errors.RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
 
-    def _now(self, p: CustomRuleParams, values: Sequence[array.Value]) -> list[array.Value]:
+    def _now(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
         """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
         known, dots = util.split_list(values, [self.num_known])
         if self.forward is not None:
@@ -182,7 +185,7 @@ def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: Sequence[ir.Aval], nam
         transforms.parted(jaxpr, linear), linear, (True,) * len(jaxpr.outvars)
     )
 
-    def run(*args: array.Value) -> list[array.Value]:
+    def run(*args: arrays.Value) -> list[arrays.Value]:
         found = transforms.with_zeros(
             util.select_by(linear, nonzero),
             transforms.eval_jaxpr(jaxpr_t, args),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fiveloop.core import array, rules, util
+from fiveloop.core import arrays, rules, util
 
 OfTangents = Callable[
-    [Sequence[array.Value], Sequence[rules.Tangent]],
-    tuple[Sequence[array.Value], Sequence[rules.Tangent | None]],
+    [Sequence[arrays.Value], Sequence[rules.Tangent]],
+    tuple[Sequence[arrays.Value], Sequence[rules.Tangent | None]],
 ]
 """From values and tangents to results and tangents."""
 
@@ -31,11 +31,11 @@ class Masked:
         self.marks: list[rules.Zero | object | None] = []
 
     @property
-    def dots(self) -> list[array.Value]:
+    def dots(self) -> list[arrays.Value]:
         """The tangents that are not zero."""
         return [t for t in self.tangents if not isinstance(t, rules.Zero)]
 
-    def __call__(self, *args: array.Value) -> list[array.Value]:
+    def __call__(self, *args: arrays.Value) -> list[arrays.Value]:
         values, given = args[: self.num_values], iter(args[self.num_values :])
         tangents = [t if isinstance(t, rules.Zero) else next(given) for t in self.tangents]
         outs, out_tangents = self.fun(values, tangents)
@@ -46,8 +46,8 @@ class Masked:
         return [*outs, *there]
 
     def apart(
-        self, results: Sequence[array.Value]
-    ) -> tuple[list[array.Value], list[rules.Tangent | None]]:
+        self, results: Sequence[arrays.Value]
+    ) -> tuple[list[arrays.Value], list[rules.Tangent | None]]:
         """What `fun` gave, from what this function gave under another trace."""
         outs, rest = util.split_list(results, [self.num_outs])
         dots = iter(rest)

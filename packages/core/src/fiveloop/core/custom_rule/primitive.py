@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fiveloop.core import ir, rules, transforms
-from fiveloop.core.array import Value
+from fiveloop.core import arrays, ir, rules, transforms
 from fiveloop.core.closed_call import primitive, transpose
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
@@ -85,7 +84,7 @@ class Rule:
     def __repr__(self) -> str:
         return self.kind
 
-    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
         """What the equation computes, under the current trace."""
         assert p.jaxpr is not None, f"unreachable: {self.kind} has no jaxpr and no call"
         return transforms.eval_jaxpr(p.jaxpr, values)
@@ -95,14 +94,21 @@ class Rule:
         return stage(lambda *xs: self.call(p, xs), avals, p.name).jaxpr.out_avals
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self,
+        p: CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """Results and their tangents, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no jvp")
 
     def batch(
-        self, size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CustomRuleParams
-    ) -> tuple[list[Value], list[int | None]]:
+        self,
+        size: int,
+        operands: Sequence[arrays.Value],
+        dims: Sequence[int | None],
+        p: CustomRuleParams,
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         """Results of a batch, and where they have it, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no batch")
 
@@ -136,7 +142,7 @@ class Undifferentiated(RuleAround):
         self.inner = inner
         self.trace = trace
 
-    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
         """What the function gives."""
         with self._primals() as trace:
             found = self.inner.call(replace(p, rule=self.inner), values)
@@ -148,8 +154,11 @@ class Undifferentiated(RuleAround):
             return self.inner.types(replace(p, rule=self.inner), avals)
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self,
+        p: CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """Results and their tangents."""
         with self._primals() as trace:
             outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
@@ -179,7 +188,9 @@ class PrimalTrace(Trace):
         super().__init__(parent)
         self.of = of
 
-    def process(self, prim: ir.Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         if prim.holds_functions:
             params = params.under(self.of)
         with use_trace(self.parent):
@@ -189,7 +200,7 @@ class PrimalTrace(Trace):
         """The values of the trace that has handed over."""
         return owner is self.of
 
-    def primal(self, x: Value) -> Value:
+    def primal(self, x: arrays.Value) -> arrays.Value:
         """A value without its tangent."""
         return x.primal if isinstance(x, transforms.JvpTracer) and x.owner is self.of else x
 
@@ -208,7 +219,7 @@ def _named_axes(p: CustomRuleParams) -> Iterator[None]:
         yield
 
 
-def rule_call(p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+def rule_call(p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
     """What an equation computes, by its rule."""
     with _named_axes(p):
         return p.rule.call(p, values)
@@ -221,8 +232,8 @@ def rule_types(p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
 
 
 def rule_jvp(
-    p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-) -> tuple[list[Value], list[rules.Tangent]]:
+    p: CustomRuleParams, primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent]
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     """Results and tangents, by the rule."""
     with _named_axes(p):
         return p.rule.jvp(p, primals, tangents)
@@ -254,7 +265,7 @@ def custom_rule_abstract_eval(
     return outs, effects | over
 
 
-def custom_rule_impl(values: Sequence[Value], p: CustomRuleParams) -> list[Value]:
+def custom_rule_impl(values: Sequence[arrays.Value], p: CustomRuleParams) -> list[arrays.Value]:
     """Operation by operation, as the user's function runs without any transform."""
     return rule_call(p, values)
 

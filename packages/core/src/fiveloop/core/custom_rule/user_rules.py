@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import rules, trace, transforms, util
-from fiveloop.core.array import Value
-from fiveloop.core.custom_rule import linear
+from fiveloop.core import arrays, rules, trace, transforms, util
+from fiveloop.core.custom_rule import linear, primitive
 from fiveloop.core.custom_rule.closure import Closure
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 
 FlatJvp = Callable[
-    [Sequence[Value], Sequence[rules.Tangent]], tuple[Sequence[Value], Sequence[rules.Tangent]]
+    [Sequence[arrays.Value], Sequence[rules.Tangent]],
+    tuple[Sequence[arrays.Value], Sequence[rules.Tangent]],
 ]
 """From arguments and tangents to results and tangents."""
-FlatBwd = Callable[[Sequence[Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
+FlatBwd = Callable[[Sequence[arrays.Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
 """From residuals and cotangents of the results to cotangents of the arguments."""
-FlatFwd = Callable[[Sequence[Value], util.Mask], tuple[list[Value], list[Value], FlatBwd]]
+FlatFwd = Callable[
+    [Sequence[arrays.Value], util.Mask], tuple[list[arrays.Value], list[arrays.Value], FlatBwd]
+]
 """From arguments, and which of them are perturbed, to results, residuals, and what goes back."""
 
 
-class UserRule(Rule):
+class UserRule(primitive.Rule):
     """A rule with the user's function behind it.
 
     `function` runs where there is no jaxpr, under the traces that stood when it was called, of which `home` is the
@@ -30,7 +31,7 @@ class UserRule(Rule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[Value]],
+        function: Callable[..., Sequence[arrays.Value]],
         closure: Closure,
         home: trace.Trace | None = None,
     ) -> None:
@@ -38,7 +39,9 @@ class UserRule(Rule):
         self.closure = closure
         self.home = home
 
-    def call(self, p: CustomRuleParams, values: Sequence[Value]) -> list[Value]:
+    def call(
+        self, p: primitive.CustomRuleParams, values: Sequence[arrays.Value]
+    ) -> list[arrays.Value]:
         """The user's function, operation by operation."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -53,7 +56,7 @@ class JvpRule(UserRule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[Value]],
+        function: Callable[..., Sequence[arrays.Value]],
         closure: Closure,
         home: trace.Trace | None,
         flat_jvp: FlatJvp,
@@ -64,8 +67,11 @@ class JvpRule(UserRule):
         self.symbolic_zeros = symbolic_zeros
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self,
+        p: primitive.CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """What the user's rule gives."""
         closed, args = util.split_list(primals, [p.num_closed])
         dots = tangents[p.num_closed :]
@@ -89,7 +95,7 @@ class VjpRule(UserRule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[Value]],
+        function: Callable[..., Sequence[arrays.Value]],
         closure: Closure,
         home: trace.Trace | None,
         fwd: FlatFwd,
@@ -104,8 +110,11 @@ class VjpRule(UserRule):
             self.kind = "jvp+vjp"
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self,
+        p: primitive.CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """Run fwd; the tangents come out of one linear equation whose transpose is bwd."""
         closed, args = util.split_list(primals, [p.num_closed])
         dots = list(tangents[p.num_closed :])
@@ -126,25 +135,30 @@ class VjpRule(UserRule):
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
         given = [t for t in dots if not isinstance(t, rules.Zero)]
         types = tuple([x.aval for x in (*known, *given)])
-        params = CustomRuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
-        outs_dot = trace.bind(custom_rule_p, *known, *given, params=params)
+        params = primitive.CustomRuleParams(
+            rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope
+        )
+        outs_dot = trace.bind(primitive.custom_rule_p, *known, *given, params=params)
         return outs, transforms.with_zeros(floats, outs_dot, [x.aval for x in outs])
 
     def _forward(
-        self, closed: Sequence[Value], args: Sequence[Value], dots: Sequence[rules.Tangent]
-    ) -> tuple[list[Value], list[Value], FlatBwd]:
+        self,
+        closed: Sequence[arrays.Value],
+        args: Sequence[arrays.Value],
+        dots: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[arrays.Value], FlatBwd]:
         """What fwd gives. What it writes to Refs has no derivative, and leaves that of the rest of them as it is."""
         backward: list[FlatBwd] = []
         num_outs: list[int] = []
 
-        def run(*values: Value) -> list[Value]:
+        def run(*values: arrays.Value) -> list[arrays.Value]:
             outs, res, back = self.fwd(values, transforms.nonzero_mask(dots))
             backward[:], num_outs[:] = [back], [len(outs)]
             return [*outs, *res]
 
         def fwd(
-            values: Sequence[Value], dots: Sequence[rules.Tangent]
-        ) -> tuple[list[Value], list[rules.Tangent]]:
+            values: Sequence[arrays.Value], dots: Sequence[rules.Tangent]
+        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
             return (
                 transforms.jvp_flat(run, values, dots)[0]
                 if any(transforms.nonzero_mask(dots))
@@ -158,10 +172,10 @@ class VjpRule(UserRule):
 
     def _linear(
         self,
-        outs: Sequence[Value],
+        outs: Sequence[arrays.Value],
         floats: Sequence[bool],
-        res: Sequence[Value],
-        args: Sequence[Value],
+        res: Sequence[arrays.Value],
+        args: Sequence[arrays.Value],
         perturbed: util.Mask,
         num_closed: int,
         back: FlatBwd,
@@ -173,7 +187,9 @@ class VjpRule(UserRule):
         # The rule outlives this call: it must hold types and numbers, and no values.
         num_res = len(res)
 
-        def backward(known: Sequence[Value], cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
+        def backward(
+            known: Sequence[arrays.Value], cts: Sequence[rules.Tangent]
+        ) -> list[rules.Tangent]:
             closed, given = util.split_list(known, [num_closed])
             full = util.merge(floats, fixed, list(cts))
             _, in_cts = closure.run(
@@ -181,7 +197,9 @@ class VjpRule(UserRule):
             )
             return util.select_by(perturbed, in_cts)
 
-        def forward(known: Sequence[Value], dots: Sequence[Value]) -> list[rules.Tangent]:
+        def forward(
+            known: Sequence[arrays.Value], dots: Sequence[arrays.Value]
+        ) -> list[rules.Tangent]:
             assert flat_jvp is not None, "unreachable: only used with a jvp"
             closed, _, args = util.split_list(known, [num_closed, num_res])
             full = util.merge(perturbed, zeros, list(dots))
@@ -205,7 +223,7 @@ class VjpRule(UserRule):
 class _Unwritten:
     """Which tangents are those of Refs that are not differentiated: nobody would see what is written to them."""
 
-    p: CustomRuleParams
+    p: primitive.CustomRuleParams
     fixed: Sequence[bool]
 
     def __call__(self, written: Sequence[bool]) -> None:
@@ -219,12 +237,12 @@ class _Unwritten:
 
 
 def _spoken_of(
-    back: FlatBwd, res: Sequence[Value], outs: Sequence[Value], count: int
+    back: FlatBwd, res: Sequence[arrays.Value], outs: Sequence[arrays.Value], count: int
 ) -> Sequence[bool]:
     """For which arguments bwd gives cotangents that are not zero, by a trial; all, if that fails."""
     found = [True] * count
 
-    def trial(*values: Value) -> list[Value]:
+    def trial(*values: arrays.Value) -> list[arrays.Value]:
         kept, given = util.split_list(values, [len(res)])
         cts = iter(given)
         full = [next(cts) if x.aval.differentiable else transforms.zero_like(x) for x in outs]
@@ -237,7 +255,7 @@ def _spoken_of(
 
 
 def _refuse_linear_refs(
-    p: CustomRuleParams, args: Sequence[Value], dots: Sequence[rules.Tangent]
+    p: primitive.CustomRuleParams, args: Sequence[arrays.Value], dots: Sequence[rules.Tangent]
 ) -> None:
     for k, (x, t) in enumerate(zip(args, dots, strict=True)):
         if x.aval.accumulates and not isinstance(t, rules.Zero):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fiveloop.core import array, rules, trace, transforms, util
+from fiveloop.core import arrays, rules, trace, transforms, util
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 
 FlatVmap = Callable[
-    [int, Sequence[bool], Sequence[array.Value]], tuple[list[array.Value], list[bool]]
+    [int, Sequence[bool], Sequence[arrays.Value]], tuple[list[arrays.Value], list[bool]]
 ]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
 
@@ -31,10 +31,10 @@ class VmapRule(Rule):
     def batch(
         self,
         size: int,
-        operands: Sequence[array.Value],
+        operands: Sequence[arrays.Value],
         dims: Sequence[int | None],
         p: CustomRuleParams,
-    ) -> tuple[list[array.Value], list[int | None]]:
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         """What the user's rule gives."""
         closed, args = util.split_list(transforms.in_front(size, operands, dims), [p.num_closed])
         held, given = util.split_list(dims, [p.num_closed])
@@ -48,8 +48,8 @@ class VmapRule(Rule):
         flags: list[bool] = []
 
         def run(
-            values: Sequence[array.Value], _: Sequence[rules.Tangent]
-        ) -> tuple[list[array.Value], list[rules.Tangent]]:
+            values: Sequence[arrays.Value], _: Sequence[rules.Tangent]
+        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
             outs, flags[:] = self.flat_vmap(size, [d is not None for d in given], values)
             return outs, []
 
@@ -57,8 +57,11 @@ class VmapRule(Rule):
         return outs, [0 if flag else None for flag in flags]
 
     def jvp(
-        self, p: CustomRuleParams, primals: Sequence[array.Value], tangents: Sequence[rules.Tangent]
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        self,
+        p: CustomRuleParams,
+        primals: Sequence[arrays.Value],
+        tangents: Sequence[rules.Tangent],
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         """The function, and its tangent as one more function, which the derivative of the rule batches."""
         assert p.jaxpr is not None, "unreachable: it is always staged"
         if p.jaxpr.effects:
@@ -83,21 +86,21 @@ class VmapRule(Rule):
         out: util.Mask,
         size: int,
         batched: Sequence[bool],
-        values: Sequence[array.Value],
-    ) -> tuple[list[array.Value], list[bool]]:
+        values: Sequence[arrays.Value],
+    ) -> tuple[list[arrays.Value], list[bool]]:
         """The tangents of a batch of results; an argument has the batch where its tangent does."""
         args, dots = util.split_list(values, [len(nonzero)])
         of_args, of_dots = util.split_list(batched, [len(nonzero)])
         none = [False] * (len(nonzero) - len(dots))
         both = [*map(operator.or_, of_args, util.merge(nonzero, none, of_dots))]
 
-        def lifted(x: array.Value, has_batch: bool, wanted: bool) -> array.Value:
+        def lifted(x: arrays.Value, has_batch: bool, wanted: bool) -> arrays.Value:
             return transforms.move_batch(x, size, 0 if has_batch else None) if wanted else x
 
         primals = [*map(lifted, args, of_args, both)]
         found: list[bool] = []
 
-        def run(*xs: array.Value) -> list[array.Value]:
+        def run(*xs: arrays.Value) -> list[arrays.Value]:
             outs, found[:] = self.flat_vmap(size, both, xs)
             return outs
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
-from fiveloop.core.array import Array, Value, to_array
+from fiveloop.core.arrays.array import Array, Value, to_array
+from fiveloop.core.arrays.sharing import Turn, leave, lent, take
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import eager_function, forget_signatures, make_eager_fast
 from fiveloop.core.backend.client import CallingExecutable, Executable
@@ -24,7 +25,6 @@ from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
-from fiveloop.core.sharing import Turn, leave, lent, take
 from fiveloop.core.util import FORGET, BoundedTable, remembered
 
 

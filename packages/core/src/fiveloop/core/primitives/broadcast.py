@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir, promotion, rules, trace
+from fiveloop.core import arrays, errors, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import check, convert, costs
 
 
 def jvp_of_one(
     prim: ir.Primitive[Any],
-    tangent: Callable[[array.Value, array.Value, array.Value, Any], rules.Tangent],
+    tangent: Callable[[arrays.Value, arrays.Value, arrays.Value, Any], rules.Tangent],
 ) -> rules.Jvp:
     """The jvp of a primitive of one operand and one result, from `tangent(t, out, x, p)`."""
 
     def rule(
-        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         (x,), (t,) = primals, tangents
         out = trace.bind1(prim, x, params=p)
         return [out], [
@@ -39,8 +39,8 @@ def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
     """The jvp of a primitive that is linear in all its operands together: itself."""
 
     def rule(
-        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         outs = trace.bind(prim, *primals, params=p)
         if all(isinstance(t, rules.Zero) for t in tangents):
             return outs, [rules.Zero(out.aval.tangent()) for out in outs]
@@ -65,8 +65,8 @@ def batch_in_front(prim: ir.Primitive[Any], batched: Callable[[Any, ir.Dim], Any
     """The batching rule that puts the batch axis of all operands and results in front, under `batched(p, size)`."""
 
     def rule(
-        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[array.Value], list[int | None]]:
+        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         outs = trace.bind(prim, *broadcast_batch(operands, dims, size), params=batched(p, size))
         return outs, [0] * len(outs)
 
@@ -92,7 +92,7 @@ class BroadcastParams:
 broadcast_in_dim_p: ir.Primitive[BroadcastParams] = ir.Primitive("broadcast_in_dim")
 
 
-def broadcast_in_dim(x: array.ArrayLike, shape: Any, dims: Sequence[int] = ()) -> array.Value:
+def broadcast_in_dim(x: arrays.ArrayLike, shape: Any, dims: Sequence[int] = ()) -> arrays.Value:
     """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1.
 
     ValueError if an axis of `x` has another size than 1 and than its axis of `shape`.
@@ -109,7 +109,7 @@ def broadcast_in_dim(x: array.ArrayLike, shape: Any, dims: Sequence[int] = ()) -
     return trace.bind1(broadcast_in_dim_p, value, params=BroadcastParams(out, places))
 
 
-def broadcast_to(x: array.ArrayLike, shape: Any) -> array.Value:
+def broadcast_to(x: arrays.ArrayLike, shape: Any) -> arrays.Value:
     """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
     value = convert.operand("broadcast_to", "x", x)
     out = check.canonical_shape("broadcast_to", shape)
@@ -137,7 +137,7 @@ def _broadcast_aval(avals: Sequence[ir.Aval], p: BroadcastParams) -> list[ir.Ava
     return [x.update(shape=p.shape)]
 
 
-def _broadcast_back(ct: array.Value, aval: ir.Aval, p: BroadcastParams) -> array.Value:
+def _broadcast_back(ct: arrays.Value, aval: ir.Aval, p: BroadcastParams) -> arrays.Value:
     """Sum over the axes that were added, and over those that were repeated."""
     repeated = {
         k for d, k in zip(aval.shape, p.dims, strict=True) if not ir.same_dim(d, p.shape[k])
@@ -161,46 +161,44 @@ rules.define(
 )
 
 
-def full(shape: Any, value: array.ArrayLike, dtype: Any = None) -> array.Value:
+def full(shape: Any, value: arrays.ArrayLike, dtype: Any = None) -> arrays.Value:
     """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
     return broadcast_in_dim(_fill_value(value, dtype), check.canonical_shape("full", shape), ())
 
 
-def _fill_value(value: array.ArrayLike, dtype: Any) -> array.Value:
-    if promotion.is_python_number(value):
-        typed = promotion.Typed(
-            promotion.python_typed(value).dtype if dtype is None else np.dtype(dtype)
-        )
-        return promotion.python_number(value, typed, "full: argument `value`")
+def _fill_value(value: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+    if arrays.is_python_number(value):
+        typed = arrays.Typed(arrays.python_typed(value).dtype if dtype is None else np.dtype(dtype))
+        return arrays.python_number(value, typed, "full: argument `value`")
     x = convert.operand("full", "value", value)
     if x.shape:
         check.bad_value(f"full: expected `value` to be a scalar, got {x.aval}")
     return convert.convert(x, x.dtype if dtype is None else dtype)
 
 
-def zeros(shape: Any, dtype: Any = np.float32) -> array.Value:
+def zeros(shape: Any, dtype: Any = np.float32) -> arrays.Value:
     """An array of zeros."""
     return full(shape, 0, dtype)
 
 
-def ones(shape: Any, dtype: Any = np.float32) -> array.Value:
+def ones(shape: Any, dtype: Any = np.float32) -> arrays.Value:
     """An array of ones."""
     return full(shape, 1, dtype)
 
 
-def full_like(x: array.ArrayLike, value: array.ArrayLike, dtype: Any = None) -> array.Value:
+def full_like(x: arrays.ArrayLike, value: arrays.ArrayLike, dtype: Any = None) -> arrays.Value:
     """An array of the shape and dtype of `x` that holds one value everywhere."""
     like = convert.operand("full_like", "x", x)
     return full(like.shape, value, like.dtype if dtype is None else dtype)
 
 
-def zeros_of(aval: ir.Aval) -> array.Value:
+def zeros_of(aval: ir.Aval) -> arrays.Value:
     """Zeros of a type; an axis-free one is a number on the host."""
-    zero = array.Scalar(np.zeros((), aval.dtype), aval.weak_type)
+    zero = arrays.Scalar(np.zeros((), aval.dtype), aval.weak_type)
     return broadcast_in_dim(zero, aval.shape, ())
 
 
-def instantiate(t: rules.Tangent) -> array.Value:
+def instantiate(t: rules.Tangent) -> arrays.Value:
     """A tangent or cotangent as a value: zeros for a symbolic zero."""
     return zeros_of(t.aval) if isinstance(t, rules.Zero) else t
 
@@ -218,7 +216,7 @@ class ReshapeParams:
 reshape_p: ir.Primitive[ReshapeParams] = ir.Primitive("reshape")
 
 
-def reshape(x: array.ArrayLike, shape: Any) -> array.Value:
+def reshape(x: arrays.ArrayLike, shape: Any) -> arrays.Value:
     """The same elements, in row-major order, in another shape; one dim may be -1.
 
     ValueError if the shape has another number of elements.
@@ -272,7 +270,7 @@ rules.define(
 )
 
 
-def expand_dims(x: array.ArrayLike, axes: int | Sequence[int]) -> array.Value:
+def expand_dims(x: arrays.ArrayLike, axes: int | Sequence[int]) -> arrays.Value:
     """New axes of size 1, at these places of the result."""
     value = convert.operand("expand_dims", "x", x)
     count = 1 if isinstance(axes, int) else len(axes)
@@ -281,7 +279,7 @@ def expand_dims(x: array.ArrayLike, axes: int | Sequence[int]) -> array.Value:
     return reshape(value, [1 if k in new else next(old) for k in range(value.ndim + count)])
 
 
-def squeeze(x: array.ArrayLike, axes: int | Sequence[int] | None = None) -> array.Value:
+def squeeze(x: arrays.ArrayLike, axes: int | Sequence[int] | None = None) -> arrays.Value:
     """Axes of size 1 taken away: these, or all."""
     value = convert.operand("squeeze", "x", x)
     ones_at = [k for k, d in enumerate(value.shape) if ir.is_one(d)]
@@ -306,7 +304,7 @@ class TransposeParams:
 transpose_p: ir.Primitive[TransposeParams] = ir.Primitive("transpose")
 
 
-def transpose(x: array.ArrayLike, perm: Sequence[int] | None = None) -> array.Value:
+def transpose(x: arrays.ArrayLike, perm: Sequence[int] | None = None) -> arrays.Value:
     """Axes in another order: axis k of the result is axis `perm[k]` of `x`; reversed if None."""
     value = convert.operand("transpose", "x", x)
     order = tuple(range(value.ndim))
@@ -331,8 +329,8 @@ def inverse(perm: Sequence[int]) -> tuple[int, ...]:
 
 
 def _transpose_batch(
-    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: TransposeParams
-) -> tuple[list[array.Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: TransposeParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (d,) = dims
     if d is None:
         return [transpose(operands[0], p.perm)], [None]
@@ -365,7 +363,7 @@ class ReduceParams:
 reduce_sum_p: ir.Primitive[ReduceParams] = ir.Primitive("reduce_sum")
 
 
-def reduce_sum(x: array.ArrayLike, axes: Any = None) -> array.Value:
+def reduce_sum(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32).
 
     >>> x = np.arange(6.0).reshape(2, 3)
@@ -377,7 +375,7 @@ def reduce_sum(x: array.ArrayLike, axes: Any = None) -> array.Value:
     )
 
 
-def bind_reduction(prim: ir.Primitive[ReduceParams], x: array.Value, axes: Any) -> array.Value:
+def bind_reduction(prim: ir.Primitive[ReduceParams], x: arrays.Value, axes: Any) -> arrays.Value:
     """Combine the elements along `axes`, or along all; an array as it is along none."""
     over = check.canonical_axes(prim.name, axes, x.ndim, "axes")
     return trace.bind1(prim, x, params=ReduceParams(over)) if over else x
@@ -390,7 +388,7 @@ def reduced_aval(fun: str, x: ir.ShapedArray, axes: Sequence[int]) -> ir.ShapedA
     return x.update(shape=tuple(d for k, d in enumerate(x.shape) if k not in axes))
 
 
-def restore_axes(x: array.Value, shape: ir.Shape, axes: Sequence[int]) -> array.Value:
+def restore_axes(x: arrays.Value, shape: ir.Shape, axes: Sequence[int]) -> arrays.Value:
     """Repeat a reduction's result along the axes that it combined, to the operand's shape."""
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k not in axes])
 
@@ -399,8 +397,8 @@ def batch_reduction(prim: ir.Primitive[Any]) -> rules.Batch:
     """The batching rule of a reduction: the same over axes counted without the batch axis."""
 
     def rule(
-        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[array.Value], list[int | None]]:
+        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         (d,) = dims
         if d is None:
             return [trace.bind1(prim, *operands, params=p)], [None]
@@ -427,9 +425,7 @@ def define_reduction(
 
     def lower(ctx: Any, xs: Sequence[hlo.IRValue], p: ReduceParams) -> list[hlo.IRValue]:
         (x,) = xs
-        wide = (
-            hlo.convert(ctx.b, x, promotion.wide_for_sums(x.dtype)) if kind in ("add", "mul") else x
-        )
+        wide = hlo.convert(ctx.b, x, arrays.wide_for_sums(x.dtype)) if kind in ("add", "mul") else x
         return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, kind), x.dtype)]
 
     rules.define(
@@ -455,7 +451,7 @@ define_reduction(
 # helpers of batching rules
 
 
-def move_axis(x: array.Value, source: int, destination: int) -> array.Value:
+def move_axis(x: arrays.Value, source: int, destination: int) -> arrays.Value:
     """The axis at `source` moved to `destination`; the others keep their order.
 
     Both may count from the end.
@@ -472,7 +468,7 @@ def move_axis(x: array.Value, source: int, destination: int) -> array.Value:
     return transpose(x, perm)
 
 
-def bdim_at(x: array.Value, dim: int | None, size: ir.Dim, place: int) -> array.Value:
+def bdim_at(x: arrays.Value, dim: int | None, size: ir.Dim, place: int) -> arrays.Value:
     """An operand with its batch axis at `place`; one without gets it by repetition."""
     if dim is not None:
         return move_axis(x, dim, place)
@@ -480,13 +476,13 @@ def bdim_at(x: array.Value, dim: int | None, size: ir.Dim, place: int) -> array.
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])
 
 
-def bdim_at_front(x: array.Value, dim: int | None, size: ir.Dim) -> array.Value:
+def bdim_at_front(x: arrays.Value, dim: int | None, size: ir.Dim) -> arrays.Value:
     """An operand with its batch axis in front; one without gets it by repetition."""
     return bdim_at(x, dim, size, 0)
 
 
 def broadcast_batch(
-    operands: Sequence[array.Value], dims: Sequence[int | None], size: ir.Dim
-) -> list[array.Value]:
+    operands: Sequence[arrays.Value], dims: Sequence[int | None], size: ir.Dim
+) -> list[arrays.Value]:
     """All operands with a batch axis in front."""
     return [bdim_at_front(x, d, size) for x, d in zip(operands, dims, strict=True)]

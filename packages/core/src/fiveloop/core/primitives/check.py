@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir, promotion, trace
+from fiveloop.core import arrays, errors, ir, trace
 
 KIND_NAMES = {
     "fc": "floating point or complex numbers",
@@ -34,9 +34,9 @@ def bad_value(message: str) -> NoReturn:
     raise ValueError(f"{message}{errors.at_source(trace.current_source())}")
 
 
-def known_factor(name: str, x: object) -> array.Value:
+def known_factor(name: str, x: object) -> arrays.Value:
     """The other operand of a product under transposition; RuleError if it is linear too."""
-    if not isinstance(x, array.Value):
+    if not isinstance(x, arrays.Value):
         raise errors.RuleError(
             f"`{name}` has no transpose in two operands at once: expected it to be linear in one of them, and the "
             f"other known; differentiate it first (`jvp`, `linearize`){errors.at_source(trace.current_source())}"
@@ -69,7 +69,7 @@ def array_avals(
 
 def check_kind(fun: str, aval: ir.Aval, kinds: str) -> None:
     """Refuse a dtype whose kind is not among those accepted."""
-    if promotion.dtype_kind(aval.dtype) not in kinds:
+    if arrays.dtype_kind(aval.dtype) not in kinds:
         expected = KIND_NAMES.get(kinds, f"a dtype of the kinds {kinds}")
         bad_type(f"{fun}: expected {expected}, got {aval}")
 
@@ -150,13 +150,13 @@ def canonical_dtype(fun: str, dtype: Any) -> np.dtype[Any]:
         out: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         bad_type(f"{fun}: expected `dtype` to name a dtype, got {dtype!r}")
-    if promotion.dtype_kind(out) not in "biufc" or out.char in "gG":
+    if arrays.dtype_kind(out) not in "biufc" or out.char in "gG":
         bad_type(f"{fun}: expected `dtype` to be one of numbers or bools, got {out.name}")
     return out if out.isnative else out.newbyteorder("=")
 
 
 def _is_scalar(x: object) -> bool:
-    return isinstance(x, (array.Value, np.ndarray)) and not x.shape
+    return isinstance(x, (arrays.Value, np.ndarray)) and not x.shape
 
 
 def _as_dim(fun: str, d: Any, what: str) -> ir.Dim:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir, promotion, pytree, rules, trace
+from fiveloop.core import arrays, errors, ir, pytree, rules, trace
 from fiveloop.core.primitives import check, collective_rules, convert, elementwise, family
 from fiveloop.core.primitives.broadcast import reshape
 
@@ -29,7 +29,7 @@ def axis_size(axis_name: Any) -> int:
     return collective_rules.lanes_of(_axes("axis_size", axis_name))
 
 
-def axis_index(axis_name: Any) -> array.Value:
+def axis_index(axis_name: Any) -> arrays.Value:
     """The number of this lane along a named axis, as an int32; along several, in row-major order.
 
     >>> vmap(lambda x: x + axis_index("i"), axis_name="i")(np.zeros(3, "int32"))
@@ -70,7 +70,7 @@ def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | 
 
     def of_leaf(leaf: Any) -> Any:
         total = _sum("pmean", leaf, axes, groups)
-        if promotion.is_python_number(total) and promotion.is_python_number(count):
+        if arrays.is_python_number(total) and arrays.is_python_number(count):
             return total / count
         return family.apply_binary(elementwise.div.prim, total, count, inexact=True)
 
@@ -79,7 +79,7 @@ def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | 
 
 def _sum(fun: str, x: Any, axes: tuple[ir.NamedAxis, ...], groups: collective_rules.Groups) -> Any:
     """The sum of a leaf; if all lanes know what it is, that of a Python number is one too."""
-    if promotion.is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
+    if arrays.is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
         return x * (collective_rules.lanes_of(axes) if groups is None else len(groups[0]))
     value = convert.operand(fun, "x", x)
     return _reduce(collective_rules.psum_p, convert.counted(value), axes, groups)
@@ -120,7 +120,7 @@ def all_gather(
     axes = _some_axes("all_gather", axis_name)
     groups = _equal_groups("all_gather", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> array.Value:
+    def of_leaf(leaf: Any) -> arrays.Value:
         value = convert.operand("all_gather", "x", leaf)
         place = check.canonical_axis("all_gather", axis, value.ndim + (not tiled))
         if groups is None:
@@ -135,8 +135,8 @@ def all_gather(
 
 
 def _gather_each(
-    x: array.Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool
-) -> array.Value:
+    x: arrays.Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool
+) -> arrays.Value:
     """Gather along one axis after the other, the last one first: then all lanes share the result."""
     for k, axis in enumerate(reversed(axes)):
         x = _apply(
@@ -168,7 +168,7 @@ def psum_scatter(
     axes = _some_axes("psum_scatter", axis_name)
     groups = _equal_groups("psum_scatter", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> array.Value:
+    def of_leaf(leaf: Any) -> arrays.Value:
         value = convert.counted(convert.operand("psum_scatter", "x", leaf))
         place = check.canonical_axis(
             "psum_scatter", scatter_dimension, value.ndim, "scatter_dimension"
@@ -203,7 +203,7 @@ def all_to_all(
     axes = _some_axes("all_to_all", axis_name)
     groups = _equal_groups("all_to_all", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> array.Value:
+    def of_leaf(leaf: Any) -> arrays.Value:
         value = convert.operand("all_to_all", "x", leaf)
         split = check.canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
         concat = check.canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
@@ -261,7 +261,7 @@ def pswapaxes(
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
-def _apply(prim: ir.Primitive[Any], x: array.Value, params: Any) -> array.Value:
+def _apply(prim: ir.Primitive[Any], x: arrays.Value, params: Any) -> arrays.Value:
     """The collective of a value; where the axis is bound no equation is made, so its type is checked here."""
     rules.abstract_eval_rules[prim]([x.aval], params)
     return trace.bind1(prim, x, params=params)
@@ -269,10 +269,10 @@ def _apply(prim: ir.Primitive[Any], x: array.Value, params: Any) -> array.Value:
 
 def _reduce(
     prim: ir.Primitive[collective_rules.ReduceLanesParams],
-    x: array.Value,
+    x: arrays.Value,
     axes: tuple[ir.NamedAxis, ...],
     groups: collective_rules.Groups,
-) -> array.Value:
+) -> arrays.Value:
     return _apply(prim, x, collective_rules.ReduceLanesParams(axes, groups)) if axes else x
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, promotion, rules, trace
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import check, costs
 
@@ -33,7 +33,7 @@ _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 """What holds digits of a Python number that float32 and complex64 do not."""
 
 
-def convert(x: array.ArrayLike, dtype: Any, weak_type: bool = False) -> array.Value:
+def convert(x: arrays.ArrayLike, dtype: Any, weak_type: bool = False) -> arrays.Value:
     """The same elements in another dtype; complex numbers do not become real by themselves.
 
     TypeError for a complex array and a real dtype. A float becomes an integer towards zero. With `weak_type`, the
@@ -44,15 +44,15 @@ def convert(x: array.ArrayLike, dtype: Any, weak_type: bool = False) -> array.Va
     >>> convert(2.0, np.float32, weak_type=True).aval
     f32*[]
     """
-    typed = promotion.Typed(check.canonical_dtype("convert", dtype), weak_type)
-    if promotion.is_python_number(x):
-        return promotion.python_number(x, typed, "convert: argument `x`")
+    typed = arrays.Typed(check.canonical_dtype("convert", dtype), weak_type)
+    if arrays.is_python_number(x):
+        return arrays.python_number(x, typed, "convert: argument `x`")
     value = operand("convert", "x", x)
     if value.aval.dtype == typed.dtype and value.aval.weak_type == weak_type:
         return value
-    if isinstance(value, array.Scalar) and value.number is not None and typed.dtype in _WIDE:
+    if isinstance(value, arrays.Scalar) and value.number is not None and typed.dtype in _WIDE:
         if typed.dtype.kind == "c" or not isinstance(value.number, complex):
-            return promotion.python_number(value.number, typed, "convert: argument `x`")
+            return arrays.python_number(value.number, typed, "convert: argument `x`")
     return trace.bind1(convert_p, value, params=ConvertParams(*typed))
 
 
@@ -67,8 +67,8 @@ def _convert_aval(avals: Sequence[ir.Aval], p: ConvertParams) -> list[ir.Aval]:
 
 
 def _convert_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[array.Value | rules.Zero], p: ConvertParams
-) -> tuple[list[array.Value], list[array.Value | rules.Zero]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: ConvertParams
+) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
     out = trace.bind1(convert_p, *primals, params=p)
     (t,) = tangents
     if isinstance(t, rules.Zero) or not out.aval.differentiable:
@@ -77,15 +77,15 @@ def _convert_jvp(
 
 
 def _convert_transpose(
-    cts: Sequence[array.Value | rules.Zero], operands: Sequence[rules.Operand], p: ConvertParams
-) -> list[array.Value | rules.Zero | None]:
+    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: ConvertParams
+) -> list[arrays.Value | rules.Zero | None]:
     (ct,), (x,) = cts, operands
     if isinstance(ct, rules.Zero):
         return [rules.Zero(x.aval)]
     return [convert_back(ct, x.aval.dtype)]
 
 
-def convert_back(ct: array.Value, dtype: np.dtype[Any]) -> array.Value:
+def convert_back(ct: arrays.Value, dtype: np.dtype[Any]) -> arrays.Value:
     """A cotangent in the dtype of the operand; a complex one keeps its real part for a real one."""
     if ct.aval.dtype.kind == "c" and dtype.kind != "c":
         return convert(trace.bind1(real_p, ct), dtype)
@@ -106,55 +106,55 @@ rules.define(
 )
 
 
-def operand(fun: str, name: str, x: Any) -> array.Value:
+def operand(fun: str, name: str, x: Any) -> arrays.Value:
     """An argument as an array value; the error for anything else names function and argument."""
-    value = x if isinstance(x, array.Value) else array.as_value(x, f"{fun}: argument `{name}`")
+    value = x if isinstance(x, arrays.Value) else arrays.as_value(x, f"{fun}: argument `{name}`")
     check.array_aval(fun, value.aval, f"`{name}`")
     return value
 
 
-def counted(x: array.Value) -> array.Value:
+def counted(x: arrays.Value) -> arrays.Value:
     """An array whose elements can be counted: bools become int32."""
     return convert(x, np.int32) if x.dtype == np.bool_ else x
 
 
-def promote(fun: str, *xs: Any, inexact: bool = False) -> list[array.Value]:
+def promote(fun: str, *xs: Any, inexact: bool = False) -> list[arrays.Value]:
     """Arguments as values of one dtype, by the promotion table; of a floating one if `inexact`.
 
     Python numbers and host scalars are converted on the host, exactly.
     """
     given = [
-        x if promotion.is_python_number(x) else operand(fun, _name(k), x) for k, x in enumerate(xs)
+        x if arrays.is_python_number(x) else operand(fun, _name(k), x) for k, x in enumerate(xs)
     ]
     types = tuple(_typed(x) for x in given)
     try:
-        dtype, weak = promotion.join(types)
+        dtype, weak = arrays.join(types)
     except TypeError as e:
         check.bad_type(f"{fun}: {e}")
-    target = promotion.Typed(promotion.to_inexact(dtype) if inexact else dtype, weak)
+    target = arrays.Typed(arrays.to_inexact(dtype) if inexact else dtype, weak)
     return [_bring(x, target, fun, k) for k, x in enumerate(given)]
 
 
-def _typed(x: array.Value | bool | int | float | complex) -> promotion.Typed:
-    if isinstance(x, array.Value):
-        return promotion.Typed(x.aval.dtype, x.aval.weak_type)
-    return promotion.python_typed(x)
+def _typed(x: arrays.Value | bool | int | float | complex) -> arrays.Typed:
+    if isinstance(x, arrays.Value):
+        return arrays.Typed(x.aval.dtype, x.aval.weak_type)
+    return arrays.python_typed(x)
 
 
-def _bring(x: Any, target: promotion.Typed, fun: str, k: int) -> array.Value:
-    if promotion.is_python_number(x):
-        return promotion.python_number(x, target, f"{fun}: argument `{_name(k)}`")
+def _bring(x: Any, target: arrays.Typed, fun: str, k: int) -> arrays.Value:
+    if arrays.is_python_number(x):
+        return arrays.python_number(x, target, f"{fun}: argument `{_name(k)}`")
     aval = x.aval
     if aval.dtype == target.dtype:
         return x  # type: ignore[no-any-return]  # weakness needs no conversion: it is not in the elements
-    if isinstance(x, array.Scalar):
+    if isinstance(x, arrays.Scalar):
         what = f"{fun}: argument `{_name(k)}`"
         return (
-            promotion.host_scalar(x.exact, target, what)
+            arrays.host_scalar(x.exact, target, what)
             if aval.weak_type
-            else array.Scalar(x.host.astype(target.dtype))
+            else arrays.Scalar(x.host.astype(target.dtype))
         )
-    promotion.check_narrowing(_typed(x), target.dtype, f"{fun}: argument `{_name(k)}`")
+    arrays.check_narrowing(_typed(x), target.dtype, f"{fun}: argument `{_name(k)}`")
     return convert(x, target.dtype, target.weak_type)
 
 

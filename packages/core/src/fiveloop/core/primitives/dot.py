@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ir, rules, trace
-from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, elementwise
 
@@ -39,12 +38,12 @@ dot_general_p: ir.Primitive[DotParams] = ir.Primitive("dot_general")
 
 
 def dot_general(
-    x: ArrayLike,
-    y: ArrayLike,
+    x: arrays.ArrayLike,
+    y: arrays.ArrayLike,
     dimension_numbers: DimensionNumbers,
     preferred_element_type: Any = None,
     precision: str | None = None,
-) -> Value:
+) -> arrays.Value:
     """Products of `x` and `y` summed over the contracted axes.
 
     `dimension_numbers` is `((contract_x, contract_y), (batch_x, batch_y))`. The result has the batch
@@ -96,8 +95,8 @@ def _dot_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: DotParams) -> list[hlo.IR
 
 
 def _dot_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: DotParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: DotParams
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     (x, y), (t, u) = primals, tangents
     out = trace.bind1(dot_general_p, x, y, params=p)
     parts = [trace.bind1(dot_general_p, t, y, params=p)] if not isinstance(t, rules.Zero) else []
@@ -115,12 +114,14 @@ def _dot_transpose(
         return [
             rules.Zero(v.aval) if isinstance(v, rules.UndefinedPrimal) else None for v in operands
         ]
-    if isinstance(y, Value):
+    if isinstance(y, arrays.Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
     return [None, _transposed(ct, check.known_factor("dot_general", x), y.aval, p, 1)]
 
 
-def _transposed(ct: Value, other: Value, aval: ir.Aval, p: DotParams, side: int) -> Value:
+def _transposed(
+    ct: arrays.Value, other: arrays.Value, aval: ir.Aval, p: DotParams, side: int
+) -> arrays.Value:
     """Contract the cotangent with the other operand over that one's free axes, and restore the order.
 
     The product is taken in the order that leaves the axes where they belong, if either does.
@@ -150,8 +151,8 @@ def _transposed(ct: Value, other: Value, aval: ir.Aval, p: DotParams, side: int)
 
 
 def _dot_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: DotParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: DotParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (x, y), (dx, dy) = operands, dims
     contract = (_shifted(p.contract[0], dx), _shifted(p.contract[1], dy))
     batch = (_shifted(p.batch[0], dx), _shifted(p.batch[1], dy))
@@ -191,7 +192,7 @@ rules.define(
 )
 
 
-def dot(x: ArrayLike, y: ArrayLike) -> Value:
+def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     """The product of two vectors or matrices: the last axis of `x` with the first of `y`."""
     a, b = convert.promote("dot", x, y)
     if not 1 <= a.ndim <= 2 or not 1 <= b.ndim <= 2:
@@ -199,7 +200,9 @@ def dot(x: ArrayLike, y: ArrayLike) -> Value:
     return dot_general(a, b, (((a.ndim - 1,), (0,)), ((), ())))
 
 
-def matmul(x: ArrayLike, y: ArrayLike, preferred_element_type: Any = None) -> Value:
+def matmul(
+    x: arrays.ArrayLike, y: arrays.ArrayLike, preferred_element_type: Any = None
+) -> arrays.Value:
     """The matrix product under NumPy's rules: the last two axes multiply, those before broadcast."""
     a, b = convert.promote("matmul", x, y)
     if a.ndim == 0 or b.ndim == 0:
@@ -223,7 +226,9 @@ def matmul(x: ArrayLike, y: ArrayLike, preferred_element_type: Any = None) -> Va
     return broadcast.transpose(out, [labels.index(k) for k in sorted(labels, key=_label_order)])
 
 
-def _labelled(x: Value, other: Value, free: str, inner: int) -> tuple[Value, list[str]]:
+def _labelled(
+    x: arrays.Value, other: arrays.Value, free: str, inner: int
+) -> tuple[arrays.Value, list[str]]:
     """An operand of `matmul` with a label per axis; axes of size 1 that broadcast are taken away.
 
     Leading axes are labelled by their place from the end, so that those of both operands meet.

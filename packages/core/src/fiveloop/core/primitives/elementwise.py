@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, promotion, rules, trace
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 
@@ -95,13 +95,13 @@ is_finite: family.Unary = family.unary(
 )
 
 
-def is_nan(x: array.ArrayLike) -> array.Value:
+def is_nan(x: arrays.ArrayLike) -> arrays.Value:
     """Whether elements are NaN."""
     value = convert.operand("is_nan", "x", x)
     return not_equal(value, value)
 
 
-def to_condition(x: array.ArrayLike) -> array.Value:
+def to_condition(x: arrays.ArrayLike) -> arrays.Value:
     """Whether elements differ from zero, as a bool array."""
     value = convert.operand("to_condition", "x", x)
     return (
@@ -115,8 +115,8 @@ select_p = ir.Primitive[Any]("select")
 
 
 def select(
-    pred: array.ArrayLike, on_true: array.ArrayLike, on_false: array.ArrayLike
-) -> array.Value:
+    pred: arrays.ArrayLike, on_true: arrays.ArrayLike, on_false: arrays.ArrayLike
+) -> arrays.Value:
     """Elements of `on_true` where `pred` holds, of `on_false` elsewhere.
 
     TypeError if `pred` does not hold bools. The three are broadcast to one shape, and the last two brought to one
@@ -144,8 +144,8 @@ def _select_aval(avals: Sequence[ir.Aval], p: Any) -> list[ir.Aval]:
 
 
 def _select_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     out = trace.bind1(select_p, *primals)
     _, t, u = tangents
     if isinstance(t, rules.Zero) and isinstance(u, rules.Zero):
@@ -154,7 +154,7 @@ def _select_jvp(
     return [out], [family.fit(trace.bind1(select_p, primals[0], *sides), out.aval)]
 
 
-def _zero_without_axes(t: rules.Zero) -> array.Value:
+def _zero_without_axes(t: rules.Zero) -> arrays.Value:
     return convert.convert(0, t.aval.dtype)
 
 
@@ -230,19 +230,19 @@ rem: family.Binary = family.binary(
 )
 
 
-def _trunc_quotient(x: array.Value, y: array.Value) -> array.Value:
+def _trunc_quotient(x: arrays.Value, y: arrays.Value) -> arrays.Value:
     quotient = div(x, y)
     return mul(sign(quotient), floor(abs(quotient)))
 
 
-def _pow_dx(t: array.Value, out: array.Value, x: array.Value, y: array.Value) -> array.Value:
+def _pow_dx(t: arrays.Value, out: arrays.Value, x: arrays.Value, y: arrays.Value) -> arrays.Value:
     """y x^(y-1), and 0 where y is 0, at x = 0 too."""
     flat = equal(y, 0)
     slope = mul(y, pow(x, select(flat, broadcast.full_like(y, 1), sub(y, 1))))
     return mul(t, select(flat, broadcast.full_like(slope, 0), slope))
 
 
-def _pow_dy(t: array.Value, out: array.Value, x: array.Value, y: array.Value) -> array.Value:
+def _pow_dy(t: arrays.Value, out: arrays.Value, x: arrays.Value, y: arrays.Value) -> arrays.Value:
     """x^y log x, and 0 where x is 0, as for a positive y in the limit."""
     nil = equal(x, 0)
     return mul(t, mul(out, log(select(nil, broadcast.full_like(x, 1), x))))
@@ -261,8 +261,8 @@ def _extreme_jvp(first: family.Binary, second: family.Binary, prim: ir.Primitive
     """
 
     def rule(
-        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         out = trace.bind1(prim, *primals, params=p)
         one, other = first(*primals), second(*primals)
         masks = zip((one, other), (other, one), tangents, strict=True)
@@ -304,7 +304,7 @@ nextafter: family.Binary = family.binary(
 )
 
 
-def reciprocal(x: array.ArrayLike) -> array.Value:
+def reciprocal(x: arrays.ArrayLike) -> arrays.Value:
     """One over each element."""
     (value,) = convert.promote("reciprocal", x, inexact=True)
     return div(1, value)
@@ -313,15 +313,15 @@ def reciprocal(x: array.ArrayLike) -> array.Value:
 clamp_p = ir.Primitive[Any]("clamp")
 
 
-def clamp(low: array.ArrayLike, x: array.ArrayLike, high: array.ArrayLike) -> array.Value:
+def clamp(low: arrays.ArrayLike, x: arrays.ArrayLike, high: arrays.ArrayLike) -> arrays.Value:
     """`x` held between `low` and `high`; a derivative at a bound goes to `x`."""
     lo, value, hi = family.same_shapes("clamp", convert.promote("clamp", low, x, high))
     return trace.bind1(clamp_p, lo, value, hi)
 
 
 def _clamp_inside(
-    t: array.Value, out: array.Value, low: array.Value, x: array.Value, high: array.Value
-) -> array.Value:
+    t: arrays.Value, out: arrays.Value, low: arrays.Value, x: arrays.Value, high: arrays.Value
+) -> arrays.Value:
     inside = bitwise_and(greater_equal(x, low), less_equal(x, high))
     return select(inside, t, broadcast.full_like(t, 0))
 
@@ -344,7 +344,7 @@ family.define_elementwise(
 # signs and rounding
 
 
-def _turning(t: array.Value, y: array.Value, x: array.Value) -> array.Value | None:
+def _turning(t: arrays.Value, y: arrays.Value, x: arrays.Value) -> arrays.Value | None:
     """The tangent of a direction in the complex plane: how fast it turns; 0 at 0, which has none."""
     if x.dtype.kind != "c":
         return None
@@ -360,7 +360,7 @@ def _unsigned_sign(b: hlo.Builder, x: hlo.IRValue, /) -> hlo.IRValue:
     return hlo.min(b, x, hlo.constant(b, 1, x.shape, x.dtype))
 
 
-def _abs_term(t: array.Value, y: array.Value, x: array.Value) -> array.Value:
+def _abs_term(t: arrays.Value, y: arrays.Value, x: arrays.Value) -> arrays.Value:
     if x.dtype.kind != "c":
         return mul(t, sign(x))
     return real(mul(t, conj(sign(x))))
@@ -379,7 +379,7 @@ abs: family.Unary = family.unary(
     hlo.abs,
     _abs_term,
     kinds="ifc",
-    out=promotion.real_dtype,
+    out=arrays.real_dtype,
     unchanged="bu",
 )
 floor: family.Unary = family.unary(
@@ -408,7 +408,7 @@ _stop_gradient: family.Unary = family.unary(
 )
 
 
-def stop_gradient(x: array.ArrayLike) -> array.Value:
+def stop_gradient(x: arrays.ArrayLike) -> arrays.Value:
     """The same values, through which no derivative flows."""
     value = convert.operand("stop_gradient", "x", x)
     return _stop_gradient(value) if value.aval.differentiable else value
@@ -423,7 +423,7 @@ real: family.Unary = family.unary(
     lambda t, y, x: real(t),
     transpose=lambda ct: complex(ct, broadcast.full_like(ct, 0)),
     kinds="c",
-    out=promotion.real_dtype,
+    out=arrays.real_dtype,
     unchanged="biufV",
 )
 _imag: family.Unary = family.unary(
@@ -433,7 +433,7 @@ _imag: family.Unary = family.unary(
     lambda t, y, x: imag(t),
     transpose=lambda ct: conj(complex(broadcast.full_like(ct, 0), ct)),
     kinds="c",
-    out=promotion.real_dtype,
+    out=arrays.real_dtype,
 )
 conj: family.Unary = family.unary(
     "conj",
@@ -454,17 +454,17 @@ _complex: family.Binary = family.binary(
     ),
     transpose=(lambda ct, y: real(ct), lambda ct, x: imag(conj(ct))),
     kinds="f",
-    out=promotion.complex_dtype,
+    out=arrays.complex_dtype,
 )
 
 
-def imag(x: array.ArrayLike) -> array.Value:
+def imag(x: arrays.ArrayLike) -> arrays.Value:
     """The imaginary part; of a real number zero."""
     value = convert.operand("imag", "x", x)
     return _imag(value) if value.dtype.kind == "c" else broadcast.full_like(value, 0)
 
 
-def complex(re: array.ArrayLike, im: array.ArrayLike) -> array.Value:
+def complex(re: arrays.ArrayLike, im: arrays.ArrayLike) -> arrays.Value:
     """The complex numbers with these real and imaginary parts."""
     x, y = convert.promote("complex", re, im, inexact=True)
     narrow = x.dtype not in (np.float32, np.float64)

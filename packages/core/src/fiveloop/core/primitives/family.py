@@ -12,11 +12,11 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir, promotion, rules, trace
+from fiveloop.core import arrays, errors, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs
 
-Term = Callable[..., array.Value | None]
+Term = Callable[..., arrays.Value | None]
 """The part of a derivative that an operand has: `term(t, out, *primals)`, linear in `t`; None where it is zero."""
 
 kind_of: Callable[[Any], Any] = type  # as a key of a cache; not every type is hashable to mypy
@@ -29,7 +29,7 @@ class Unary(Protocol):
 
     prim: ir.Primitive[Any]
 
-    def __call__(self, x: array.ArrayLike) -> array.Value: ...
+    def __call__(self, x: arrays.ArrayLike) -> arrays.Value: ...
 
 
 class Binary(Protocol):
@@ -37,39 +37,39 @@ class Binary(Protocol):
 
     prim: ir.Primitive[Any]
 
-    def __call__(self, x: array.ArrayLike, y: array.ArrayLike) -> array.Value: ...
+    def __call__(self, x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value: ...
 
 
 # how functions bind
 
 
 def apply_unary(
-    prim: ir.Primitive[Any], x: array.ArrayLike, inexact: bool, unchanged: str
-) -> array.Value:
+    prim: ir.Primitive[Any], x: arrays.ArrayLike, inexact: bool, unchanged: str
+) -> arrays.Value:
     """Bind a primitive to an argument; integers become float32 if `inexact`, `unchanged` kinds stay as they are."""
-    if inexact and not (isinstance(x, array.Value) and x.aval.dtype.kind in "fc"):
+    if inexact and not (isinstance(x, arrays.Value) and x.aval.dtype.kind in "fc"):
         return trace.bind1(prim, *convert.promote(prim.name, x, inexact=True))
     value = convert.operand(prim.name, "x", x)
     return value if unchanged and value.dtype.kind in unchanged else trace.bind1(prim, value)
 
 
 def apply_binary(
-    prim: ir.Primitive[Any], x: array.ArrayLike, y: array.ArrayLike, inexact: bool = False
-) -> array.Value:
+    prim: ir.Primitive[Any], x: arrays.ArrayLike, y: arrays.ArrayLike, inexact: bool = False
+) -> arrays.Value:
     """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
         # The common cases first: operands of one type, and a Python number beside an array.
-        if isinstance(x, array.Value):
-            if isinstance(y, array.Value):
+        if isinstance(x, arrays.Value):
+            if isinstance(y, arrays.Value):
                 if x.aval is y.aval:
                     return trace.bind1(prim, x, y)
             elif (typed := partner(x.aval, kind_of(y))) is not None:
                 return trace.bind1(
-                    prim, x, promotion.python_number(y, typed, f"{prim.name}: argument `y`")
+                    prim, x, arrays.python_number(y, typed, f"{prim.name}: argument `y`")
                 )
-        elif isinstance(y, array.Value) and (typed := partner(y.aval, kind_of(x))) is not None:
+        elif isinstance(y, arrays.Value) and (typed := partner(y.aval, kind_of(x))) is not None:
             return trace.bind1(
-                prim, promotion.python_number(x, typed, f"{prim.name}: argument `x`"), y
+                prim, arrays.python_number(x, typed, f"{prim.name}: argument `x`"), y
             )
     return trace.bind1(
         prim, *same_shapes(prim.name, convert.promote(prim.name, x, y, inexact=inexact))
@@ -77,17 +77,17 @@ def apply_binary(
 
 
 @lru_cache(maxsize=4096)
-def partner(aval: ir.Aval, kind: Any) -> promotion.Typed | None:
+def partner(aval: ir.Aval, kind: Any) -> arrays.Typed | None:
     """The type of a Python number of a kind beside an array that keeps its own type, if it does."""
     if kind not in (bool, int, float, complex) or aval.weak_type:
         return None
-    if not isinstance(aval, ir.ShapedArray) or promotion.dtype_kind(aval.dtype) == "b":
+    if not isinstance(aval, ir.ShapedArray) or arrays.dtype_kind(aval.dtype) == "b":
         return None
-    kept = promotion.Typed(aval.dtype)
-    return kept if promotion.join((kept, promotion.python_typed(kind(0)))) == kept else None
+    kept = arrays.Typed(aval.dtype)
+    return kept if arrays.join((kept, arrays.python_typed(kind(0)))) == kept else None
 
 
-def same_shapes(fun: str, xs: Sequence[array.Value]) -> list[array.Value]:
+def same_shapes(fun: str, xs: Sequence[arrays.Value]) -> list[arrays.Value]:
     """Operands broadcast to their common shape; those without axes stay as they are."""
     first = xs[0].shape
     if all(not x.shape or ir.same_shape(x.shape, first) for x in xs):
@@ -127,10 +127,10 @@ def _listed(avals: Sequence[ir.Aval]) -> str:
     return " and ".join(str(a) for a in avals)
 
 
-Back = Callable[..., array.Value]
+Back = Callable[..., arrays.Value]
 """The cotangent of a linear operand: `back(ct, *others)`, the other operands in order."""
 
-OutDtype = Callable[[promotion.DType], promotion.DType]
+OutDtype = Callable[[arrays.DType], arrays.DType]
 
 
 def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> rules.AbstractEval:
@@ -150,7 +150,7 @@ def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> r
     return rule
 
 
-def to_bool(dtype: promotion.DType) -> promotion.DType:
+def to_bool(dtype: arrays.DType) -> arrays.DType:
     """The dtype of answers: bool."""
     return BOOL
 
@@ -174,8 +174,8 @@ def batch_elementwise(prim: ir.Primitive[Any]) -> rules.Batch:
     """Batch along the axis of the first operand with axes of its own; scalars stay scalars."""
 
     def rule(
-        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[array.Value], list[int | None]]:
+        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         xs, out_dim = align_elementwise(size, operands, dims)
         return [trace.bind1(prim, *xs, params=p)], [out_dim]
 
@@ -183,8 +183,8 @@ def batch_elementwise(prim: ir.Primitive[Any]) -> rules.Batch:
 
 
 def align_elementwise(
-    size: int, operands: Sequence[array.Value], dims: Sequence[int | None]
-) -> tuple[list[array.Value], int]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None]
+) -> tuple[list[arrays.Value], int]:
     """Operands of an elementwise primitive with one batch axis in one place, and that place."""
     ranks = [x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True)]
     rank = max(ranks)
@@ -196,7 +196,7 @@ def align_elementwise(
         if r == rank
     )
     batched_shape = (*shape[:place], size, *shape[place:])
-    xs: list[array.Value] = []
+    xs: list[arrays.Value] = []
     for x, d, r in zip(operands, dims, ranks, strict=True):
         if r < rank and d is not None:
             xs.append(broadcast.broadcast_in_dim(x, batched_shape, [place]))
@@ -207,14 +207,14 @@ def align_elementwise(
     return xs, place
 
 
-def fit(t: array.Value, aval: ir.Aval) -> array.Value:
+def fit(t: arrays.Value, aval: ir.Aval) -> arrays.Value:
     """A tangent in the shape of the result: one without axes is repeated."""
     return (
         t if ir.same_shape(t.shape, aval.shape) else broadcast.broadcast_in_dim(t, aval.shape, ())
     )
 
 
-def unbroadcast(ct: array.Value, aval: ir.Aval) -> array.Value:
+def unbroadcast(ct: arrays.Value, aval: ir.Aval) -> arrays.Value:
     """A cotangent in the shape of the operand: summed for an operand without axes."""
     return ct if ir.same_shape(ct.shape, aval.shape) else broadcast.reduce_sum(ct)
 
@@ -223,8 +223,8 @@ def jvp_elementwise(prim: ir.Primitive[Any], terms: Sequence[Term | None]) -> ru
     """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
 
     def rule(
-        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         out = trace.bind1(prim, *primals, params=p)
         total: rules.Tangent = rules.Zero(out.aval.tangent())
         for term, t in zip(terms, tangents, strict=True):
@@ -324,7 +324,7 @@ def unary(
     )
     inexact = "i" not in kinds and not unchanged
 
-    def fun(x: array.ArrayLike) -> array.Value:
+    def fun(x: arrays.ArrayLike) -> arrays.Value:
         return apply_unary(prim, x, inexact, unchanged)
 
     return cast(Unary, _described(fun, prim, doc))
@@ -360,7 +360,7 @@ def binary(
     )
     inexact = "i" not in kinds
 
-    def fun(x: array.ArrayLike, y: array.ArrayLike) -> array.Value:
+    def fun(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
         return apply_binary(prim, x, y, inexact)
 
     return cast(Binary, _described(fun, prim, doc))
@@ -384,8 +384,8 @@ def zero_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
     """The jvp of a primitive that is constant almost everywhere."""
 
     def rule(
-        primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[array.Value], list[rules.Tangent]]:
+        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
         out = trace.bind1(prim, *primals, params=p)
         return [out], [rules.Zero(out.aval.tangent())]
 
@@ -396,8 +396,8 @@ def same_dims_batch(prim: ir.Primitive[Any]) -> rules.Batch:
     """The batching rule of a one-operand primitive that treats every element alike."""
 
     def rule(
-        size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[array.Value], list[int | None]]:
+        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
+    ) -> tuple[list[arrays.Value], list[int | None]]:
         return [trace.bind1(prim, *operands, params=p)], list(dims)
 
     return rule

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fiveloop.core import array, ir, rules, trace
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check
 
@@ -67,14 +67,14 @@ gather_p: ir.Primitive[GatherParams] = ir.Primitive("gather")
 scatter_p: ir.Primitive[ScatterParams] = ir.Primitive("scatter")
 
 
-def gather(x: array.Value, indices: array.Value, params: GatherParams) -> array.Value:
+def gather(x: arrays.Value, indices: arrays.Value, params: GatherParams) -> arrays.Value:
     """The blocks of `x` that begin at `indices`, each clamped so that it fits, or zeros if `params` drops it."""
     return trace.bind1(gather_p, x, indices, params=params)
 
 
 def scatter(
-    x: array.Value, indices: array.Value, updates: array.Value, params: ScatterParams
-) -> array.Value:
+    x: arrays.Value, indices: arrays.Value, updates: arrays.Value, params: ScatterParams
+) -> arrays.Value:
     """`x` with blocks combined into it at `indices`, each clamped so that it fits, or left out if `params` drops it.
 
     Of several blocks that "set" one element the last wins; the other kinds combine them all.
@@ -138,17 +138,17 @@ def _gather_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: GatherParams) ->
 
 
 def _gather_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[array.Value | rules.Zero], p: GatherParams
-) -> tuple[list[array.Value], list[array.Value | rules.Zero]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: GatherParams
+) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
     x, indices = primals
     return [gather(x, indices, p)], [gather(broadcast.instantiate(tangents[0]), indices, p)]
 
 
 def _gather_transpose(
-    cts: Sequence[array.Value | rules.Zero], operands: Sequence[rules.Operand], p: GatherParams
-) -> list[array.Value | rules.Zero | None]:
+    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: GatherParams
+) -> list[arrays.Value | rules.Zero | None]:
     (ct,), (x, indices) = cts, operands
-    assert isinstance(ct, array.Value) and isinstance(indices, array.Value), (
+    assert isinstance(ct, arrays.Value) and isinstance(indices, arrays.Value), (
         "unreachable: linear in x alone"
     )
     known = p.indices_are_sorted, p.unique_indices, p.in_bounds, p.drops
@@ -157,8 +157,8 @@ def _gather_transpose(
 
 
 def _gather_batch(
-    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: GatherParams
-) -> tuple[list[array.Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: GatherParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (x, indices), (d, i) = operands, dims
     x = broadcast.move_axis(x, d, 0) if d is not None else x
     indices = broadcast.move_axis(indices, i, 0) if i is not None else indices

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import errors, ir, rules, trace
-from fiveloop.core.array import ArrayLike, Scalar, Value, as_value
+from fiveloop.core import arrays, errors, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, costs, elementwise, gather
 from fiveloop.core.primitives.shape import concatenate, iota, pad
@@ -61,8 +60,11 @@ resolve_index_p: ir.Primitive[ResolveParams] = ir.Primitive("resolve_index")
 
 
 def static_slice(
-    x: Value, start: Sequence[ir.Dim], limit: Sequence[ir.Dim], strides: Sequence[int] | None = None
-) -> Value:
+    x: arrays.Value,
+    start: Sequence[ir.Dim],
+    limit: Sequence[ir.Dim],
+    strides: Sequence[int] | None = None,
+) -> arrays.Value:
     """The elements of `x` from `start` up to `limit` by `strides`, one of each per axis."""
     steps = tuple(strides) if strides is not None else (1,) * x.ndim
     if all(map(ir.same_dim, start, (0,) * x.ndim)) and all(map(ir.same_dim, limit, x.shape)):
@@ -72,8 +74,11 @@ def static_slice(
 
 
 def dynamic_slice(
-    x: Value, starts: Sequence[ArrayLike], sizes: Sequence[ir.Dim], drops: Sequence[int] = ()
-) -> Value:
+    x: arrays.Value,
+    starts: Sequence[arrays.ArrayLike],
+    sizes: Sequence[ir.Dim],
+    drops: Sequence[int] = (),
+) -> arrays.Value:
     """The block of `sizes` that begins at run-time `starts`, clamped so that it fits; zero outside along `drops`.
 
     Starts are integers without axes, one per axis of `x`; they are brought to one dtype.
@@ -83,8 +88,11 @@ def dynamic_slice(
 
 
 def dynamic_update_slice(
-    x: Value, update: Value, starts: Sequence[ArrayLike], drops: Sequence[int] = ()
-) -> Value:
+    x: arrays.Value,
+    update: arrays.Value,
+    starts: Sequence[arrays.ArrayLike],
+    drops: Sequence[int] = (),
+) -> arrays.Value:
     """`x` with the block that begins at run-time `starts` replaced by `update`.
 
     A start is clamped so that the block fits; along `drops` the elements that lie outside are left out instead.
@@ -96,17 +104,20 @@ def dynamic_update_slice(
 
 
 def resolve_index(
-    index: ArrayLike, size: ir.Dim, window: ir.Dim | None = 1, dtype: np.dtype[Any] | None = None
-) -> Value:
+    index: arrays.ArrayLike,
+    size: ir.Dim,
+    window: ir.Dim | None = 1,
+    dtype: np.dtype[Any] | None = None,
+) -> arrays.Value:
     """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
 
     `window` is the size of the block read there; None leaves clamping to whoever uses the index. The
     result is int32 unless the index has a wider range. A host number is resolved at once.
     """
-    i = as_value(index, "index")
+    i = arrays.as_value(index, "index")
     params = ResolveParams(size, window, dtype if dtype is not None else index_dtype(i.dtype))
-    if isinstance(i, Scalar):
-        return Scalar(_resolve_host(i.host, params))
+    if isinstance(i, arrays.Scalar):
+        return arrays.Scalar(_resolve_host(i.host, params))
     return trace.bind1(resolve_index_p, i, params=params)
 
 
@@ -116,9 +127,9 @@ def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int64 if wide else np.int32)
 
 
-def common_index_dtype(starts: Sequence[ArrayLike]) -> list[Value]:
+def common_index_dtype(starts: Sequence[arrays.ArrayLike]) -> list[arrays.Value]:
     """Indices as values of one dtype: int32 if that holds the range of all of them."""
-    values = [as_value(i, "index") for i in starts]
+    values = [arrays.as_value(i, "index") for i in starts]
     for i in values:
         if i.dtype.kind not in "iu":
             raise TypeError(f"an index must be an integer, got {i.aval}")
@@ -127,12 +138,12 @@ def common_index_dtype(starts: Sequence[ArrayLike]) -> list[Value]:
     return [as_index_dtype(i, dtype) for i in values]
 
 
-def as_index_dtype(i: Value, dtype: np.dtype[Any]) -> Value:
+def as_index_dtype(i: arrays.Value, dtype: np.dtype[Any]) -> arrays.Value:
     """An index in another integer dtype."""
     if i.dtype == dtype and not i.weak_type:
         return i
-    if isinstance(i, Scalar):
-        return Scalar(i.host.astype(dtype))
+    if isinstance(i, arrays.Scalar):
+        return arrays.Scalar(i.host.astype(dtype))
     return trace.bind1(resolve_index_p, i, params=ResolveParams(0, None, dtype))
 
 
@@ -156,16 +167,16 @@ def _slice_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: SliceParams) -> l
 
 
 def _slice_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: SliceParams
-) -> tuple[list[Value], list[Value | rules.Zero]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: SliceParams
+) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
     (t,) = tangents
     assert not isinstance(t, rules.Zero), "unreachable: the only tangent is not zero"
     return [trace.bind1(slice_p, primals[0], params=p)], [trace.bind1(slice_p, t, params=p)]
 
 
 def _slice_transpose(
-    cts: Sequence[Value | rules.Zero], operands: Sequence[rules.Operand], p: SliceParams
-) -> list[Value | rules.Zero | None]:
+    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: SliceParams
+) -> list[arrays.Value | rules.Zero | None]:
     (ct,), (x,) = cts, operands
     assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
     if _is_added(x, ct, p.start, p.strides):
@@ -174,12 +185,12 @@ def _slice_transpose(
     shape = x.aval.shape
     high = [d - lo - n for d, lo, n in zip(shape, p.start, spans, strict=True)]
     interior = [by - 1 for by in p.strides]
-    return [pad(ct, Scalar(np.zeros((), ct.dtype)), p.start, high, interior)]
+    return [pad(ct, arrays.Scalar(np.zeros((), ct.dtype)), p.start, high, interior)]
 
 
 def _slice_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: SliceParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: SliceParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (x,), (d,) = operands, dims
     assert d is not None, "unreachable: the only operand is batched"
     p = SliceParams(_insert(p.start, d, 0), _insert(p.limit, d, size), _insert(p.strides, d, 1))
@@ -234,8 +245,10 @@ def _dynamic_slice_lower(
 
 
 def _dynamic_slice_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: DynamicSliceParams
-) -> tuple[list[Value], list[Value | rules.Zero]]:
+    primals: Sequence[arrays.Value],
+    tangents: Sequence[arrays.Value | rules.Zero],
+    p: DynamicSliceParams,
+) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
     x, *starts = primals
     t = broadcast.instantiate(tangents[0])
     out = trace.bind1(dynamic_slice_p, x, *starts, params=p)
@@ -243,10 +256,10 @@ def _dynamic_slice_jvp(
 
 
 def _dynamic_slice_transpose(
-    cts: Sequence[Value | rules.Zero],
+    cts: Sequence[arrays.Value | rules.Zero],
     operands: Sequence[rules.Operand],
     p: DynamicSliceParams,
-) -> list[Value | rules.Zero | None]:
+) -> list[arrays.Value | rules.Zero | None]:
     (ct,), (x, *starts) = cts, operands
     assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
     at, params = _values(starts), UpdateParams(p.drops)
@@ -257,15 +270,18 @@ def _dynamic_slice_transpose(
     return [out, *[None] * len(starts)]
 
 
-def _fitting(start: Value, size: ir.Dim, window: ir.Dim) -> ArrayLike:
+def _fitting(start: arrays.Value, size: ir.Dim, window: ir.Dim) -> arrays.ArrayLike:
     """Where a block begins that is read from a start."""
-    if isinstance(start, Scalar) and ir.is_constant(size) and ir.is_constant(window):
+    if isinstance(start, arrays.Scalar) and ir.is_constant(size) and ir.is_constant(window):
         return int(np.clip(start.host, 0, size - window))
     return elementwise.clamp(0, start, size - window)
 
 
 def _is_added(
-    x: rules.Operand, ct: Value, starts: Sequence[ArrayLike], strides: Sequence[int] = ()
+    x: rules.Operand,
+    ct: arrays.Value,
+    starts: Sequence[arrays.ArrayLike],
+    strides: Sequence[int] = (),
 ) -> bool:
     """Add a cotangent to a block of what collects the operand's, if there is such a thing."""
     into = x.into if isinstance(x, rules.UndefinedPrimal) else None
@@ -279,8 +295,8 @@ def _is_added(
 
 
 def _dynamic_slice_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: DynamicSliceParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: DynamicSliceParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     x, *starts = operands
     d, *start_dims = dims
     if all(i is None for i in start_dims):
@@ -334,8 +350,8 @@ def _update_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: UpdateParams) ->
 
 
 def _update_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: UpdateParams
-) -> tuple[list[Value], list[Value | rules.Zero]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: UpdateParams
+) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
     _, _, *starts = primals
     x_dot, update_dot = map(broadcast.instantiate, tangents[:2])
     out = trace.bind1(dynamic_update_slice_p, *primals, params=p)
@@ -343,8 +359,8 @@ def _update_jvp(
 
 
 def _update_transpose(
-    cts: Sequence[Value | rules.Zero], operands: Sequence[rules.Operand], p: UpdateParams
-) -> list[Value | rules.Zero | None]:
+    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: UpdateParams
+) -> list[arrays.Value | rules.Zero | None]:
     (ct,), (x, update, *starts) = cts, operands
     assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
     at = _values(starts)
@@ -360,8 +376,8 @@ def _update_transpose(
 
 
 def _update_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: UpdateParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: UpdateParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     x, update, *starts = operands
     x_dim, update_dim, *start_dims = dims
     if all(i is None for i in start_dims):
@@ -434,8 +450,8 @@ def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, 
 
 
 def _resolve_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ResolveParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: ResolveParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     return [trace.bind1(resolve_index_p, operands[0], params=p)], [dims[0]]
 
 
@@ -459,13 +475,13 @@ def _insert(xs: tuple[int, ...], at: int, x: int) -> tuple[int, ...]:
     return (*xs[:at], x, *xs[at:])
 
 
-def _values(starts: Sequence[rules.Operand]) -> list[Value]:
-    return [i for i in starts if isinstance(i, Value)]
+def _values(starts: Sequence[rules.Operand]) -> list[arrays.Value]:
+    return [i for i in starts if isinstance(i, arrays.Value)]
 
 
-def _zero_start(starts: Sequence[Value]) -> Value:
+def _zero_start(starts: Sequence[arrays.Value]) -> arrays.Value:
     dtype = starts[0].dtype if starts else np.dtype(np.int32)
-    return Scalar(np.zeros((), dtype))
+    return arrays.Scalar(np.zeros((), dtype))
 
 
 def _past(drops: Sequence[int], at: int) -> tuple[int, ...]:
@@ -479,8 +495,8 @@ def _wide(sizes: ir.Shape, drops: Sequence[int]) -> list[int]:
 
 
 def _stack(
-    size: int, starts: Sequence[Value], dims: Sequence[int | None], wide: dict[int, ir.Dim]
-) -> Value:
+    size: int, starts: Sequence[arrays.Value], dims: Sequence[int | None], wide: dict[int, ir.Dim]
+) -> arrays.Value:
     """The starts side by side: one row of indices per lane, and for each position along the axes that are wide."""
     shape = (size, *wide.values())
     columns = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, rules, trace
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert
 from fiveloop.core.primitives.index import static_slice
@@ -16,7 +16,7 @@ from fiveloop.core.primitives.index import static_slice
 barrier_p: ir.Primitive[Any] = ir.Primitive("barrier")
 
 
-def barrier(*xs: array.ArrayLike) -> list[array.Value]:
+def barrier(*xs: arrays.ArrayLike) -> list[arrays.Value]:
     """The same values, of which the compiler computes none anew or later than any of them is needed."""
     values = [convert.operand("barrier", f"xs[{k}]", x) for k, x in enumerate(xs)]
     return trace.bind(barrier_p, *values) if values else []
@@ -30,7 +30,7 @@ class OrderParams:
 order_p: ir.Primitive[OrderParams] = ir.Primitive("order")
 
 
-def order(index: array.ArrayLike, *xs: array.ArrayLike) -> list[array.Value]:
+def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike) -> list[arrays.Value]:
     """The same values, such that all are computed before anything that uses one of them.
 
     `index` is the loop's counter, never negative; some platforms need one that they cannot fold.
@@ -49,18 +49,18 @@ def _order_aval(avals: Sequence[ir.Aval], p: OrderParams) -> list[ir.Aval]:
 
 def _identity_jvp(
     prim: ir.Primitive[Any],
-    leading: Sequence[array.Value],
-    values: Sequence[array.Value],
+    leading: Sequence[arrays.Value],
+    values: Sequence[arrays.Value],
     dots: Sequence[rules.Tangent],
     p: Any,
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     """Values and tangents pass apart, so that the tangents stay linear."""
     outs = trace.bind(prim, *leading, *values, params=p)
     return outs, _through(prim, leading, dots, p)
 
 
 def _through(
-    prim: ir.Primitive[Any], leading: Sequence[array.Value], xs: Sequence[rules.Tangent], p: Any
+    prim: ir.Primitive[Any], leading: Sequence[arrays.Value], xs: Sequence[rules.Tangent], p: Any
 ) -> list[rules.Tangent]:
     """The values among tangents or cotangents passed through; symbolic zeros as they are."""
     given = [x for x in xs if not isinstance(x, rules.Zero)]
@@ -78,8 +78,8 @@ def _linear_only(
 
 
 def _barrier_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     return _identity_jvp(barrier_p, (), primals, tangents, p)
 
 
@@ -107,8 +107,8 @@ rules.define(
 
 
 def _order_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: OrderParams
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: OrderParams
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     return _identity_jvp(order_p, primals[:1], primals[1:], tangents[1:], p)
 
 
@@ -116,14 +116,14 @@ def _order_transpose(
     cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: OrderParams
 ) -> list[rules.Tangent | None]:
     index = operands[0]
-    if not isinstance(index, array.Value):
+    if not isinstance(index, arrays.Value):
         raise AssertionError("unreachable: an index is an integer and so never linear")
     return [None, *_linear_only(_through(order_p, [index], cts, p), operands[1:])]
 
 
 def _order_batch(
-    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: OrderParams
-) -> tuple[list[array.Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: OrderParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     index, *values = operands
     if dims[0] is not None:  # any lane's counter will do
         index = broadcast.reshape(

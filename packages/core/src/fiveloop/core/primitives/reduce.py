@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ir, rules, trace
-from fiveloop.core.array import ArrayLike, Value
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, costs, elementwise, family, monoids, running
 from fiveloop.core.primitives.convert import counted, operand
@@ -21,32 +20,34 @@ reduce_and_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_and")
 reduce_or_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_or")
 
 
-def reduce_prod(x: ArrayLike, axes: Any = None) -> Value:
+def reduce_prod(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """The product over `axes`, or over all; the axes disappear."""
     return broadcast.bind_reduction(reduce_prod_p, counted(operand("reduce_prod", "x", x)), axes)
 
 
-def reduce_max(x: ArrayLike, axes: Any = None) -> Value:
+def reduce_max(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """The greatest element over `axes`; NaN wins. Equal winners share its derivative equally."""
     return _reduce_some(reduce_max_p, x, axes)
 
 
-def reduce_min(x: ArrayLike, axes: Any = None) -> Value:
+def reduce_min(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """The least element over `axes`; NaN wins. Equal winners share its derivative equally."""
     return _reduce_some(reduce_min_p, x, axes)
 
 
-def reduce_and(x: ArrayLike, axes: Any = None) -> Value:
+def reduce_and(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """Whether all elements over `axes` are true, or differ from zero."""
     return broadcast.bind_reduction(reduce_and_p, elementwise.to_condition(x), axes)
 
 
-def reduce_or(x: ArrayLike, axes: Any = None) -> Value:
+def reduce_or(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """Whether any element over `axes` is true, or differs from zero."""
     return broadcast.bind_reduction(reduce_or_p, elementwise.to_condition(x), axes)
 
 
-def _reduce_some(prim: ir.Primitive[broadcast.ReduceParams], x: ArrayLike, axes: Any) -> Value:
+def _reduce_some(
+    prim: ir.Primitive[broadcast.ReduceParams], x: arrays.ArrayLike, axes: Any
+) -> arrays.Value:
     """A reduction that needs at least one element."""
     value = operand(prim.name, "x", x)
     over = check.canonical_axes(prim.name, axes, value.ndim, "axes")
@@ -57,13 +58,17 @@ def _reduce_some(prim: ir.Primitive[broadcast.ReduceParams], x: ArrayLike, axes:
     return broadcast.bind_reduction(prim, value, over)
 
 
-def _extreme_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> Value:
+def _extreme_tangent(
+    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: broadcast.ReduceParams
+) -> arrays.Value:
     """The mean of the tangents of the elements that are equal to the extreme."""
     found = broadcast.restore_axes(out, x.shape, p.axes)
     return monoids.mean_of_winners(x, found, t, lambda z: broadcast.reduce_sum(z, p.axes))
 
 
-def _prod_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> rules.Tangent:
+def _prod_tangent(
+    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: broadcast.ReduceParams
+) -> rules.Tangent:
     """Each tangent times the products before and after its element: right where elements are zero."""
     if not ir.size_of([x.shape[k] for k in p.axes]):
         return rules.Zero(out.aval.tangent())
@@ -74,7 +79,7 @@ def _prod_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> 
     return broadcast.reduce_sum(elementwise.mul(t_rows, elementwise.mul(before, after)), 0)
 
 
-def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
+def _reduced_in_front(x: arrays.Value, axes: Sequence[int]) -> arrays.Value:
     """The axes that are combined as one axis, in front of the others."""
     kept = [k for k in range(x.ndim) if k not in axes]
     moved = broadcast.transpose(x, [*axes, *kept])
@@ -110,19 +115,23 @@ argmax_p: ir.Primitive[ArgParams] = ir.Primitive("argmax")
 argmin_p: ir.Primitive[ArgParams] = ir.Primitive("argmin")
 
 
-def argmax(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
+def argmax(
+    x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32
+) -> arrays.Value:
     """The index of the first greatest element along `axis`, or of all; the first NaN wins."""
     return _search(argmax_p, x, axis, index_dtype)
 
 
-def argmin(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
+def argmin(
+    x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32
+) -> arrays.Value:
     """The index of the first least element along `axis`, or of all; the first NaN wins."""
     return _search(argmin_p, x, axis, index_dtype)
 
 
 def _search(
-    prim: ir.Primitive[ArgParams], x: ArrayLike, axis: int | None, index_dtype: Any
-) -> Value:
+    prim: ir.Primitive[ArgParams], x: arrays.ArrayLike, axis: int | None, index_dtype: Any
+) -> arrays.Value:
     value = operand(prim.name, "x", x)
     if axis is None:
         value, axis = broadcast.reshape(value, -1), 0

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ir, promotion, rules, trace
-from fiveloop.core.array import ArrayLike, Scalar, Value
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape
 
@@ -34,7 +33,7 @@ cumlogsumexp_p: ir.Primitive[CumulativeParams] = ir.Primitive("cumlogsumexp")
 linear_recurrence_p: ir.Primitive[CumulativeParams] = ir.Primitive("linear_recurrence")
 
 
-def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cumsum(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
     """The sums of all elements up to each place; from the end if `reverse`.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -45,7 +44,7 @@ def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cumsum_p, convert.operand("cumsum", "x", x), axis, reverse)
 
 
-def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cumprod(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
     """The products of all elements up to each place; from the end if `reverse`.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -56,7 +55,7 @@ def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cumprod_p, convert.operand("cumprod", "x", x), axis, reverse)
 
 
-def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cummax(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
     """The greatest element up to each place. The first of equals has the derivative.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -67,7 +66,7 @@ def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cummax_p, convert.operand("cummax", "x", x), axis, reverse)
 
 
-def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cummin(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
     """The least element up to each place. The first of equals has the derivative.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -78,7 +77,7 @@ def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cummin_p, convert.operand("cummin", "x", x), axis, reverse)
 
 
-def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cumlogsumexp(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
     """The logarithms of the sums of exponentials up to each place, without overflow.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -90,7 +89,9 @@ def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cumlogsumexp_p, value, axis, reverse)
 
 
-def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def linear_recurrence(
+    a: arrays.ArrayLike, b: arrays.ArrayLike, axis: int = 0, reverse: bool = False
+) -> arrays.Value:
     """`h[i] = a[i] * h[i-1] + b[i]` along an axis, from zero; from the end if `reverse`."""
     x, y = convert.promote("linear_recurrence", a, b, inexact=True)
     at = check.canonical_axis("linear_recurrence", axis, x.ndim)
@@ -98,17 +99,19 @@ def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool =
     return trace.bind1(linear_recurrence_p, x, y, params=CumulativeParams(at, backwards))
 
 
-def _run(prim: ir.Primitive[CumulativeParams], x: Value, axis: int, reverse: bool) -> Value:
+def _run(
+    prim: ir.Primitive[CumulativeParams], x: arrays.Value, axis: int, reverse: bool
+) -> arrays.Value:
     at = check.canonical_axis(prim.name, axis, x.ndim)
     params = CumulativeParams(at, check.known_bool(prim.name, "reverse", reverse))
     return trace.bind1(prim, convert.counted(x), params=params)
 
 
-def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
+def shifted(x: arrays.Value, p: CumulativeParams, filler: Any = 0) -> arrays.Value:
     """Each element moved one place on in the direction of running; `filler` comes first."""
     low, high = [0] * x.ndim, [0] * x.ndim
     low[p.axis], high[p.axis] = (-1, 1) if p.reverse else (1, -1)
-    return shape.pad(x, Scalar(np.asarray(filler).astype(x.dtype)), low, high)
+    return shape.pad(x, arrays.Scalar(np.asarray(filler).astype(x.dtype)), low, high)
 
 
 # the cells
@@ -138,7 +141,7 @@ def _lower_prefix(kind: str) -> rules.Lower:
         b, (x,) = ctx.b, xs
         if 0 in x.shape:
             return [x]
-        wide = hlo.convert(b, x, promotion.wide_for_sums(x.dtype))
+        wide = hlo.convert(b, x, arrays.wide_for_sums(x.dtype))
         if ctx.platform != "cpu" and kind in hlo.COMBINERS:
             return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
         combine = hlo.COMBINERS.get(kind, _log_add_exp)
@@ -170,7 +173,9 @@ def _plus_log2(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
     return hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
 
 
-Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]
+Slopes = Callable[
+    [arrays.Value, arrays.Value, arrays.Value, arrays.Value], tuple[arrays.Value, arrays.Value]
+]
 """From an element, the result before it, the result and whether the element comes first: the derivatives by the
 result before and by the element."""
 
@@ -178,7 +183,9 @@ result before and by the element."""
 def _recurrent_jvp(prim: ir.Primitive[CumulativeParams], first: Any, slopes: Slopes) -> rules.Jvp:
     """`y_dot[i] = by_before[i] * y_dot[i-1] + by_x[i] * x_dot[i]`."""
 
-    def tangent(t: Value, y: Value, x: Value, p: CumulativeParams) -> Value:
+    def tangent(
+        t: arrays.Value, y: arrays.Value, x: arrays.Value, p: CumulativeParams
+    ) -> arrays.Value:
         starts = elementwise.equal(
             shape.iota(np.int32, x.shape, p.axis), x.shape[p.axis] - 1 if p.reverse else 0
         )
@@ -188,12 +195,16 @@ def _recurrent_jvp(prim: ir.Primitive[CumulativeParams], first: Any, slopes: Slo
     return broadcast.jvp_of_one(prim, tangent)
 
 
-def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
+def _prod_slopes(
+    x: arrays.Value, before: arrays.Value, y: arrays.Value, starts: arrays.Value
+) -> tuple[arrays.Value, arrays.Value]:
     return x, before
 
 
 def _extreme_slopes(wins: Any) -> Slopes:
-    def slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
+    def slopes(
+        x: arrays.Value, before: arrays.Value, y: arrays.Value, starts: arrays.Value
+    ) -> tuple[arrays.Value, arrays.Value]:
         new = convert.convert(elementwise.bitwise_or(wins(x, before), starts), y.dtype)
         return elementwise.sub(1, new), new
 
@@ -203,7 +214,9 @@ def _extreme_slopes(wins: Any) -> Slopes:
 _greater_slopes = _extreme_slopes(elementwise.greater)
 
 
-def _log_sum_exp_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
+def _log_sum_exp_slopes(
+    x: arrays.Value, before: arrays.Value, y: arrays.Value, starts: arrays.Value
+) -> tuple[arrays.Value, arrays.Value]:
     """The shares of the result before and of the element; where the sum is infinite, those of the greatest."""
     infinite, zero = elementwise.equal(elementwise.abs(y), np.inf), convert.convert(0, y.dtype)
     greatest = _greater_slopes(x, before, y, starts)
@@ -234,7 +247,7 @@ def _define(
     )
 
 
-def _cumsum_back(ct: Value, aval: ir.Aval, p: CumulativeParams) -> Value:
+def _cumsum_back(ct: arrays.Value, aval: ir.Aval, p: CumulativeParams) -> arrays.Value:
     return cumsum(ct, p.axis, not p.reverse)
 
 
@@ -275,7 +288,7 @@ def _recurrence_lower(
     b = ctx.b
     if 0 in xs[0].shape:
         return [xs[1]]
-    dtype = promotion.wide_for_sums(xs[0].dtype)
+    dtype = arrays.wide_for_sums(xs[0].dtype)
     rows = [in_front(b, hlo.convert(b, x, dtype), p.axis) for x in xs]
 
     def step(h: hlo.IRValue, row: Sequence[hlo.IRValue]) -> hlo.IRValue:
@@ -286,8 +299,8 @@ def _recurrence_lower(
 
 
 def _recurrence_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: CumulativeParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: CumulativeParams
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     (a, b), (a_dot, b_dot) = primals, tangents
     h = trace.bind1(linear_recurrence_p, a, b, params=p)
     if isinstance(a_dot, rules.Zero) and isinstance(b_dot, rules.Zero):
@@ -304,7 +317,7 @@ def _recurrence_transpose(
 ) -> list[rules.Tangent | None]:
     """`b_bar[i] = ct[i] + a[i+1] * b_bar[i+1]`: the recurrence backwards, its factors moved by one."""
     (ct,), (a, b) = cts, operands
-    if not isinstance(a, Value):
+    if not isinstance(a, arrays.Value):
         check.bad_type("linear_recurrence: it is linear in `b` only, so it has no transpose in `a`")
     if isinstance(ct, rules.Zero) or not isinstance(b, rules.UndefinedPrimal):
         return [None, rules.Zero(b.aval) if isinstance(b, rules.UndefinedPrimal) else None]

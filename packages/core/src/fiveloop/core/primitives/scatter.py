@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import errors, ir, rules
-from fiveloop.core.array import Scalar, Value
+from fiveloop.core import arrays, errors, ir, rules
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, elementwise, gather, monoids, shape
 
@@ -70,8 +69,10 @@ def _gather_like(x: ir.Aval, updates: ir.Aval, p: gather.ScatterParams) -> gathe
 
 
 def _scatter_jvp(
-    primals: Sequence[Value], tangents: Sequence[Value | rules.Zero], p: gather.ScatterParams
-) -> tuple[list[Value], list[Value | rules.Zero]]:
+    primals: Sequence[arrays.Value],
+    tangents: Sequence[arrays.Value | rules.Zero],
+    p: gather.ScatterParams,
+) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
     x, indices, updates = primals
     out = gather.scatter(x, indices, updates, p)
     x_dot, _, updates_dot = tangents
@@ -87,15 +88,15 @@ def _scatter_jvp(
 
 
 def _mul_tangent(
-    primals: Sequence[Value],
-    x_dot: Value | rules.Zero,
-    updates_dot: Value | rules.Zero,
+    primals: Sequence[arrays.Value],
+    x_dot: arrays.Value | rules.Zero,
+    updates_dot: arrays.Value | rules.Zero,
     p: gather.ScatterParams,
-) -> Value:
+) -> arrays.Value:
     x, indices, updates = primals
     out = (
         gather.scatter(x_dot, indices, updates, p)
-        if isinstance(x_dot, Value)
+        if isinstance(x_dot, arrays.Value)
         else broadcast.zeros_of(x.aval)
     )
     if isinstance(updates_dot, rules.Zero):
@@ -105,7 +106,9 @@ def _mul_tangent(
     return gather.scatter(out, indices, elementwise.mul(slope, updates_dot), replace(p, kind="add"))
 
 
-def _places(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -> Value | None:
+def _places(
+    x: arrays.Value, indices: arrays.Value, updates: arrays.Value, p: gather.ScatterParams
+) -> arrays.Value | None:
     """For each element of the updates, the number, from 1 on, of the element that it goes to; 0 if there is none.
 
     None if no two of them go to one.
@@ -120,12 +123,12 @@ def _places(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -
 
 
 def _extremum_tangent(
-    primals: Sequence[Value],
-    out: Value,
-    x_dot: Value | rules.Zero,
-    updates_dot: Value | rules.Zero,
+    primals: Sequence[arrays.Value],
+    out: arrays.Value,
+    x_dot: arrays.Value | rules.Zero,
+    updates_dot: arrays.Value | rules.Zero,
     p: gather.ScatterParams,
-) -> Value:
+) -> arrays.Value:
     """The tangent of whatever won: the old element if it equals the result, else the first such update."""
     x, indices, updates = primals
     kept = elementwise.select(
@@ -142,10 +145,12 @@ def _extremum_tangent(
     return gather.scatter(kept, indices, won, replace(p, kind="add"))
 
 
-def _is_last(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -> Value:
+def _is_last(
+    x: arrays.Value, indices: arrays.Value, updates: arrays.Value, p: gather.ScatterParams
+) -> arrays.Value:
     """Which elements of the updates are the last that go to their places."""
     numbers = broadcast.reshape(shape.iota(np.int32, ir.size_of(updates.shape)), updates.shape)
-    board = broadcast.broadcast_in_dim(Scalar(np.zeros((), np.int32)), x.shape, ())
+    board = broadcast.broadcast_in_dim(arrays.Scalar(np.zeros((), np.int32)), x.shape, ())
     board = gather.scatter(board, indices, numbers, replace(p, kind="set"))
     return elementwise.equal(
         gather.gather(board, indices, _gather_like(x.aval, updates.aval, p)), numbers
@@ -153,15 +158,17 @@ def _is_last(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) 
 
 
 def _scatter_transpose(
-    cts: Sequence[Value | rules.Zero], operands: Sequence[rules.Operand], p: gather.ScatterParams
-) -> list[Value | rules.Zero | None]:
+    cts: Sequence[arrays.Value | rules.Zero],
+    operands: Sequence[rules.Operand],
+    p: gather.ScatterParams,
+) -> list[arrays.Value | rules.Zero | None]:
     (ct,), (x, indices, updates) = cts, operands
-    assert isinstance(ct, Value) and isinstance(indices, Value), (
+    assert isinstance(ct, arrays.Value) and isinstance(indices, arrays.Value), (
         "unreachable: not linear in indices"
     )
     match p.kind:
         case "add":
-            x_bar: Value | None = ct
+            x_bar: arrays.Value | None = ct
             updates_bar = _read_blocks(ct, indices, updates, p)
         case "set":
             x_bar, updates_bar = _set_transpose(ct, indices, x, updates, p)
@@ -179,20 +186,20 @@ def _scatter_transpose(
 
 
 def _read_blocks(
-    ct: Value, indices: Value, updates: rules.Operand, p: gather.ScatterParams
-) -> Value | None:
-    if isinstance(updates, Value):
+    ct: arrays.Value, indices: arrays.Value, updates: rules.Operand, p: gather.ScatterParams
+) -> arrays.Value | None:
+    if isinstance(updates, arrays.Value):
         return None
     return gather.gather(ct, indices, _gather_like(ct.aval, updates.aval, p))
 
 
 def _set_transpose(
-    ct: Value,
-    indices: Value,
+    ct: arrays.Value,
+    indices: arrays.Value,
     x: rules.Operand,
     updates: rules.Operand,
     p: gather.ScatterParams,
-) -> tuple[Value | None, Value | None]:
+) -> tuple[arrays.Value | None, arrays.Value | None]:
     """What was overwritten gets nothing; of several updates of one element only the last gets its share."""
     x_bar = None
     if isinstance(x, rules.UndefinedPrimal):
@@ -205,15 +212,15 @@ def _set_transpose(
 
 
 def _mul_transpose(
-    ct: Value,
-    indices: Value,
+    ct: arrays.Value,
+    indices: arrays.Value,
     x: rules.Operand,
     updates: rules.Operand,
     p: gather.ScatterParams,
-) -> tuple[Value | None, Value | None]:
-    if isinstance(updates, Value):
+) -> tuple[arrays.Value | None, arrays.Value | None]:
+    if isinstance(updates, arrays.Value):
         return gather.scatter(ct, indices, updates, p), None
-    assert isinstance(x, Value), "unreachable: linear in one factor at a time"
+    assert isinstance(x, arrays.Value), "unreachable: linear in one factor at a time"
     if not p.unique_indices:
         raise errors.RuleError(
             "`scatter` with kind 'mul' has no transpose in its updates unless they are unique"
@@ -223,8 +230,8 @@ def _mul_transpose(
 
 
 def _scatter_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: gather.ScatterParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: gather.ScatterParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (x, indices, updates), (d, i, u) = operands, dims
     x, updates = broadcast.bdim_at(x, d, size, 0), broadcast.bdim_at(updates, u, size, 0)
     indices = broadcast.move_axis(indices, i, 0) if i is not None else indices

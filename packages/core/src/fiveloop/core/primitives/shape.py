@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import errors, ir, trace
-from fiveloop.core.array import ArrayLike, Scalar, Value
+from fiveloop.core import arrays, errors, ir, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise
 from fiveloop.core.rules import Operand, Tangent, UndefinedPrimal, Zero, define, pure
@@ -28,7 +27,7 @@ class ReverseParams:
 reverse_p: ir.Primitive[ReverseParams] = ir.Primitive("reverse")
 
 
-def reverse(x: ArrayLike, axes: Any = None) -> Value:
+def reverse(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     """The elements in the opposite order along `axes`, or along all."""
     value = convert.operand("reverse", "x", x)
     turned = check.canonical_axes("reverse", axes, value.ndim, "axes")
@@ -42,8 +41,8 @@ def _reverse_aval(avals: Sequence[ir.Aval], p: ReverseParams) -> list[ir.Aval]:
 
 
 def _reverse_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ReverseParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: ReverseParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (d,) = dims
     axes = p.axes if d is None else tuple(k + (k >= d) for k in p.axes)
     return [reverse(operands[0], axes)], [d]
@@ -76,12 +75,12 @@ pad_p: ir.Primitive[PadParams] = ir.Primitive("pad")
 
 
 def pad(
-    x: ArrayLike,
-    value: ArrayLike,
+    x: arrays.ArrayLike,
+    value: arrays.ArrayLike,
     low: Sequence[ir.Dim],
     high: Sequence[ir.Dim],
     interior: Sequence[int] | None = None,
-) -> Value:
+) -> arrays.Value:
     """A scalar `value` put before, after and between the elements of each axis.
 
     Negative amounts in `low` and `high` cut elements away.
@@ -144,9 +143,9 @@ def _pad_transpose(
     return outs
 
 
-def unpad(y: Value, shape: ir.Shape, p: PadParams) -> Value:
+def unpad(y: arrays.Value, shape: ir.Shape, p: PadParams) -> arrays.Value:
     """Undo a padding: the elements of `y` that came from an operand of this shape, zeros where cut."""
-    zero = Scalar(np.zeros((), y.dtype))
+    zero = arrays.Scalar(np.zeros((), y.dtype))
     none = (0,) * y.ndim
     low, high = tuple(-d for d in p.low), tuple(-d for d in p.high)
     if not any(p.interior):
@@ -166,8 +165,8 @@ def _empty_axes(found: ir.Shape, shape: ir.Shape, gaps: Sequence[int]) -> tuple[
 
 
 def _pad_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: PadParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: PadParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     x, value = operands
     place = 0 if dims[0] is None else dims[0]
     low, high, mid = (list(d) for d in (p.low, p.high, p.interior))
@@ -180,11 +179,13 @@ def _pad_batch(
     return [_pad_with_many(x, value, batched, place)], [place]
 
 
-def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
+def _pad_with_many(x: arrays.Value, values: arrays.Value, p: PadParams, place: int) -> arrays.Value:
     """Pad with one value per batch entry: pad with zeros, and the values padded around a hole."""
-    zero = Scalar(np.zeros((), x.dtype))
+    zero = arrays.Scalar(np.zeros((), x.dtype))
     padded = trace.bind1(pad_p, x, zero, params=p)
-    hole = trace.bind1(pad_p, broadcast.full(x.shape, False), Scalar(np.asarray(True)), params=p)
+    hole = trace.bind1(
+        pad_p, broadcast.full(x.shape, False), arrays.Scalar(np.asarray(True)), params=p
+    )
     spread = broadcast.broadcast_in_dim(values, padded.shape, [place])
     return elementwise.select(hole, spread, padded)
 
@@ -215,7 +216,7 @@ class IotaParams:
 iota_p: ir.Primitive[IotaParams] = ir.Primitive("iota")
 
 
-def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
+def iota(dtype: Any, shape: Any, axis: int = 0) -> arrays.Value:
     """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis.
 
     >>> print(iota(np.int32, (2, 3), axis=1))
@@ -238,15 +239,15 @@ def _iota_aval(avals: Sequence[ir.Aval], p: IotaParams) -> list[ir.Aval]:
 
 
 def _iota_jvp(
-    primals: Sequence[Value], tangents: Sequence[Tangent], p: IotaParams
-) -> tuple[list[Value], list[Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[Tangent], p: IotaParams
+) -> tuple[list[arrays.Value], list[Tangent]]:
     out = trace.bind1(iota_p, params=p)
     return [out], [Zero(out.aval.tangent())]
 
 
 def _iota_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: IotaParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: IotaParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     return [trace.bind1(iota_p, params=p)], [None]
 
 
@@ -273,7 +274,7 @@ class ConcatenateParams:
 concatenate_p: ir.Primitive[ConcatenateParams] = ir.Primitive("concatenate")
 
 
-def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
+def concatenate(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> arrays.Value:
     """Arrays joined end to end along one axis, brought to one dtype.
 
     ValueError if there is none, or if their ranks or other axes differ.
@@ -294,7 +295,7 @@ def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     return trace.bind1(concatenate_p, *values, params=ConcatenateParams(joined))
 
 
-def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
+def stack(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> arrays.Value:
     """Arrays of one shape joined along a new axis."""
     if not len(xs):
         check.bad_value("stack: expected at least one array, got none")
@@ -367,7 +368,7 @@ class SplitParams:
 split_p: ir.Primitive[SplitParams] = ir.Primitive("split")
 
 
-def split(x: ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[Value]:
+def split(x: arrays.ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[arrays.Value]:
     """Consecutive parts of these sizes, which add up to that of the axis."""
     value = convert.operand("split", "x", x)
     at = check.canonical_axis("split", axis, value.ndim)
@@ -405,8 +406,8 @@ def _split_transpose(
 
 
 def _split_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: SplitParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: SplitParams
+) -> tuple[list[arrays.Value], list[int | None]]:
     (x,), (d,) = operands, dims
     assert d is not None, "unreachable: the one operand is batched"
     axis = p.axis + (d <= p.axis)

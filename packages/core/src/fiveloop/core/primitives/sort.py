@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, ir, rules, trace
+from fiveloop.core import arrays, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, gather, shape
 
@@ -26,8 +26,8 @@ sort_p: ir.Primitive[SortParams] = ir.Primitive("sort")
 
 
 def sort_together(
-    xs: Sequence[array.ArrayLike], axis: int = -1, *, num_keys: int = 1, stable: bool = True
-) -> list[array.Value]:
+    xs: Sequence[arrays.ArrayLike], axis: int = -1, *, num_keys: int = 1, stable: bool = True
+) -> list[arrays.Value]:
     """Arrays of one shape in the ascending order of the first `num_keys` of them; NaN comes last."""
     values = [convert.operand("sort", f"xs[{k}]", x) for k, x in enumerate(xs)]
     if not values:
@@ -36,21 +36,21 @@ def sort_together(
     return trace.bind(sort_p, *values, params=SortParams(at, num_keys, stable))
 
 
-def sort(x: array.ArrayLike, axis: int = -1, *, stable: bool = True) -> array.Value:
+def sort(x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True) -> arrays.Value:
     """The elements in ascending order along an axis; NaN comes last."""
     return sort_together([x], axis, stable=stable)[0]
 
 
 def argsort(
-    x: array.ArrayLike, axis: int = -1, *, stable: bool = True, index_dtype: Any = np.int32
-) -> array.Value:
+    x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True, index_dtype: Any = np.int32
+) -> arrays.Value:
     """The indices that would sort `x` along an axis."""
     value = convert.operand("argsort", "x", x)
     at = check.canonical_axis("argsort", axis, value.ndim)
     return sort_together([value, shape.iota(index_dtype, value.shape, at)], at, stable=stable)[1]
 
 
-def take_along(x: array.Value, indices: array.Value, axis: int) -> array.Value:
+def take_along(x: arrays.Value, indices: arrays.Value, axis: int) -> arrays.Value:
     """`x[..., indices[..., i, ...], ...]` along an axis, for indices of the shape of `x`, in bounds."""
     others = tuple(k for k in range(x.ndim) if k != axis)
     dims = gather.WindowDims(
@@ -76,8 +76,8 @@ def _sort_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: SortParams) -> list[hlo.
 
 
 def _sort_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: SortParams
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: SortParams
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     """Sort the places along with the elements, and take the tangents from there."""
     places = shape.iota(np.int32, primals[0].shape, p.axis)
     *outs, order = trace.bind(sort_p, *primals, places, params=p)

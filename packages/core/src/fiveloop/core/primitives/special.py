@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir, promotion, rules, trace
+from fiveloop.core import arrays, errors, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 from fiveloop.core.primitives.elementwise import add, div, exp, mul, neg, rsqrt, square, sub
@@ -145,7 +145,9 @@ digamma: family.Unary = family.unary(
 )
 
 
-def _no_derivative(t: array.Value, out: array.Value, n: array.Value, x: array.Value) -> array.Value:
+def _no_derivative(
+    t: arrays.Value, out: arrays.Value, n: arrays.Value, x: arrays.Value
+) -> arrays.Value:
     raise errors.RuleError("`polygamma` has no jvp in its order `n`; differentiate it in `x` only")
 
 
@@ -159,16 +161,16 @@ polygamma: family.Binary = family.binary(
 )
 
 
-def _cofactor(x: array.Value) -> array.Value:
+def _cofactor(x: arrays.Value) -> arrays.Value:
     """1 - x^2, without cancellation near 1."""
     return mul(sub(1, x), add(x, 1))
 
 
-def _distance(x: array.Value, y: array.Value) -> array.Value:
+def _distance(x: arrays.Value, y: arrays.Value) -> arrays.Value:
     return add(square(x), square(y))
 
 
-def _bell(t: array.Value, x: array.Value) -> array.Value:
+def _bell(t: arrays.Value, x: arrays.Value) -> arrays.Value:
     return mul(t, mul(2 / math.sqrt(math.pi), exp(neg(square(x)))))
 
 
@@ -185,7 +187,7 @@ class IntegerPowParams:
 integer_pow_p: ir.Primitive[IntegerPowParams] = ir.Primitive("integer_pow")
 
 
-def integer_pow(x: array.ArrayLike, y: int) -> array.Value:
+def integer_pow(x: arrays.ArrayLike, y: int) -> arrays.Value:
     """`x` to the power of a Python integer, by multiplication."""
     value = convert.operand("integer_pow", "x", x)
     if y in (1, 2):
@@ -219,7 +221,7 @@ def _integer_pow_lower(
 
 
 def _integer_pow_tangent(
-    t: array.Value, out: array.Value, x: array.Value, p: IntegerPowParams
+    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: IntegerPowParams
 ) -> rules.Tangent:
     if p.y == 0 or not out.aval.differentiable:
         return rules.Zero(out.aval.tangent())
@@ -256,7 +258,7 @@ class ReducePrecisionParams:
 reduce_precision_p: ir.Primitive[ReducePrecisionParams] = ir.Primitive("reduce_precision")
 
 
-def reduce_precision(x: array.ArrayLike, exponent_bits: int, mantissa_bits: int) -> array.Value:
+def reduce_precision(x: arrays.ArrayLike, exponent_bits: int, mantissa_bits: int) -> arrays.Value:
     """Numbers rounded as a narrower dtype would round them, in the same dtype; so are its derivatives."""
     value = convert.operand("reduce_precision", "x", x)
     params = ReducePrecisionParams(exponent_bits, mantissa_bits)
@@ -308,7 +310,7 @@ class BitcastParams:
 bitcast_convert_p: ir.Primitive[BitcastParams] = ir.Primitive("bitcast_convert")
 
 
-def bitcast_convert(x: array.ArrayLike, dtype: Any) -> array.Value:
+def bitcast_convert(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
     """The bits of `x` read as another dtype.
 
     A narrower one adds a last axis, the lowest bits first; a wider one takes the last axis away.
@@ -322,7 +324,7 @@ def bitcast_convert(x: array.ArrayLike, dtype: Any) -> array.Value:
 def _bitcast_aval(avals: Sequence[ir.Aval], p: BitcastParams) -> list[ir.Aval]:
     (x,) = check.array_avals("bitcast_convert", avals, 1)
     old, new = x.dtype.itemsize, p.dtype.itemsize
-    if "b" in (promotion.dtype_kind(x.dtype), promotion.dtype_kind(p.dtype)) or "c" in (
+    if "b" in (arrays.dtype_kind(x.dtype), arrays.dtype_kind(p.dtype)) or "c" in (
         x.dtype.kind,
         p.dtype.kind,
     ):
@@ -359,8 +361,9 @@ threefry2x32_p: ir.Primitive[Any] = ir.Primitive("threefry2x32")
 
 
 def threefry2x32(
-    key: tuple[array.ArrayLike, array.ArrayLike], counter: tuple[array.ArrayLike, array.ArrayLike]
-) -> tuple[array.Value, array.Value]:
+    key: tuple[arrays.ArrayLike, arrays.ArrayLike],
+    counter: tuple[arrays.ArrayLike, arrays.ArrayLike],
+) -> tuple[arrays.Value, arrays.Value]:
     """A counter of two uint32 words enciphered by a key of two words, element by element."""
     words = convert.promote("threefry2x32", *key, *counter)
     high, low = trace.bind(threefry2x32_p, *family.same_shapes("threefry2x32", words))
@@ -407,15 +410,15 @@ def _rotate(b: hlo.Builder, x: hlo.IRValue, by: int) -> hlo.IRValue:
 
 
 def _threefry_jvp(
-    primals: Sequence[array.Value], tangents: Sequence[rules.Tangent], p: Any
-) -> tuple[list[array.Value], list[rules.Tangent]]:
+    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
+) -> tuple[list[arrays.Value], list[rules.Tangent]]:
     outs = trace.bind(threefry2x32_p, *primals)
     return outs, [rules.Zero(out.aval.tangent()) for out in outs]
 
 
 def _threefry_batch(
-    size: int, operands: Sequence[array.Value], dims: Sequence[int | None], p: Any
-) -> tuple[list[array.Value], list[int | None]]:
+    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
+) -> tuple[list[arrays.Value], list[int | None]]:
     xs, place = family.align_elementwise(size, operands, dims)
     return trace.bind(threefry2x32_p, *xs), [place, place]
 

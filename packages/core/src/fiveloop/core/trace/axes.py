@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from fiveloop.core import array, errors, ir
+from fiveloop.core import arrays, errors, ir
 from fiveloop.core.trace import settings, tracer
 
 
@@ -99,8 +99,8 @@ class AxisTrace(tracer.Trace):
         self.axis = axis
 
     def process(
-        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
-    ) -> list[array.Value]:
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         with tracer.use_trace(self.parent):
             return tracer.bind(prim, *args, params=params)
 
@@ -135,7 +135,7 @@ class ScopeTrace(tracer.Trace):
         self.axes = tuple(axes)
 
     def process(
-        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
-    ) -> list[array.Value]:
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         with tracer.use_trace(self.parent):
             return tracer.bind(prim, *args, params=params)

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from fiveloop.core import array, errors, ir
+from fiveloop.core import arrays, errors, ir
 from fiveloop.core.backend.client import AFTER_FORK
 from fiveloop.core.trace import leaks, replay, tracer
 from fiveloop.core.trace.stage import StageTrace
@@ -176,11 +176,11 @@ class _NanTrace(tracer.EvalTrace):
     """The bottom, where every result is looked at."""
 
     def process(
-        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
-    ) -> list[array.Value]:
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         outs = super().process(prim, args, params)
         for x in outs:
-            if isinstance(x, array.Concrete) and has_nan(x):
+            if isinstance(x, arrays.Concrete) and has_nan(x):
                 raise errors.NanError(_nan_message(prim, args, x))
         return outs
 
@@ -188,7 +188,9 @@ class _NanTrace(tracer.EvalTrace):
 _NAN_TRACE = _NanTrace(None)
 
 
-def _nan_message(prim: ir.Primitive[Any], args: Sequence[array.Value], out: array.Concrete) -> str:
+def _nan_message(
+    prim: ir.Primitive[Any], args: Sequence[arrays.Value], out: arrays.Concrete
+) -> str:
     at = tuple(int(k) for k in np.argwhere(np.isnan(out.numpy()))[0])
     where = f" at [{', '.join(map(str, at))}]" if at else ""
     already = [k for k, x in enumerate(args) if _holds_nan(x)]
@@ -208,12 +210,12 @@ def _nan_message(prim: ir.Primitive[Any], args: Sequence[array.Value], out: arra
     )
 
 
-def _holds_nan(x: array.Value) -> bool:
+def _holds_nan(x: arrays.Value) -> bool:
     """Whether there is a nan in an operand; one that can change is read."""
     if x.aval.accumulates and ir.is_inexact(x.dtype):
         with tracer.use_trace(tracer.EvalTrace(None)):
             x = x[...]
-    return isinstance(x, array.Concrete) and has_nan(x)
+    return isinstance(x, arrays.Concrete) and has_nan(x)
 
 
 def has_nan(x: Any) -> bool:

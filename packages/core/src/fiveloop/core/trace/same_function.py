@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core import array, ir, util
+from fiveloop.core import arrays, ir, util
 from fiveloop.core.trace import axes, tracer
 
 R = TypeVar("R")
@@ -126,7 +126,7 @@ class _Reader:
             return (kind, *[self.key(getattr(x, field.name)) for field in fields(kind)])
         raise _MayChange
 
-    def array(self, x: array.Array) -> Hashable:
+    def array(self, x: arrays.Array) -> Hashable:
         """An array cannot change, so it counts by identity; its elements are not compared."""
         if x.size > LARGEST_KEPT:
             raise _MayChange
@@ -261,8 +261,8 @@ _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtin
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
 _SINGLE = frozenset([EllipsisType, NotImplementedType])
 _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
-    array.Array: _Reader.array,
-    array.Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
+    arrays.Array: _Reader.array,
+    arrays.Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
     partial: _Reader.partial,
     FunctionType: _Reader.function,
     BuiltinFunctionType: _Reader.builtin,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fiveloop.core import array, errors, fixed, ir, rules
+from fiveloop.core import arrays, errors, ir, rules
 from fiveloop.core.trace import leaks, tracer
 
 FlatFunction = Callable[..., Sequence[Any]]
@@ -28,7 +28,7 @@ class StageTracer(tracer.Tracer):
         return self.binder.aval
 
 
-_set_binder = fixed.setter(StageTracer, "binder")
+_set_binder = arrays.setter(StageTracer, "binder")
 
 
 class StageTrace(tracer.Trace):
@@ -40,12 +40,12 @@ class StageTrace(tracer.Trace):
         super().__init__(parent, fun)
         self.eqns: list[ir.Eqn] = []
         self.stand_ins: dict[int, StageTracer] = {}
-        self.stands_for: dict[int, array.Value] = {}
-        self._captured: dict[int, tuple[array.Value, array.Value, ir.Var]] = {}
+        self.stands_for: dict[int, arrays.Value] = {}
+        self._captured: dict[int, tuple[arrays.Value, arrays.Value, ir.Var]] = {}
 
     def process(
-        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
-    ) -> list[array.Value]:
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         atoms = [self.atom(arg) for arg in args]
         avals, effects = rules.abstract_eval_rules[prim]([a.aval for a in atoms], params)
         source = tracer.current_source()
@@ -66,15 +66,15 @@ class StageTrace(tracer.Trace):
         self.eqns.append(ir.Eqn(prim, atoms, outvars, params, effects, source))
         return outvars
 
-    def atom(self, x: array.Value) -> ir.Atom:
+    def atom(self, x: arrays.Value) -> ir.Atom:
         """A value as an operand of this jaxpr."""
         if type(x) is StageTracer and x._trace is self:
             return x.binder
-        if isinstance(x, (array.Array, array.Scalar)):
+        if isinstance(x, (arrays.Array, arrays.Scalar)):
             return ir.Literal(x)
         return self._capture(x)
 
-    def _capture(self, original: array.Value) -> ir.Var:
+    def _capture(self, original: arrays.Value) -> ir.Var:
         original.check_operand()
         x = self._stand_in(original)
         if type(x) is StageTracer and x._trace is self:
@@ -86,7 +86,7 @@ class StageTrace(tracer.Trace):
             self._captured[id(x)] = (x, _as_held(x, original), ir.Var(x.aval))
         return self._captured[id(x)][2]
 
-    def _stand_in(self, x: array.Value) -> array.Value:
+    def _stand_in(self, x: arrays.Value) -> arrays.Value:
         """What is meant by a value that a function closes over which is traced again: see `stage`."""
         trace: tracer.Trace | None = self
         while trace is not None:
@@ -96,13 +96,13 @@ class StageTrace(tracer.Trace):
         return x
 
     @property
-    def captured(self) -> tuple[list[array.Value], list[ir.Var]]:
+    def captured(self) -> tuple[list[arrays.Value], list[ir.Var]]:
         """The values from outside that became leading operands, and their binders."""
         found = list(self._captured.values())
         return [value for value, _, _ in found], [var for _, _, var in found]
 
     @property
-    def originals(self) -> list[array.Value]:
+    def originals(self) -> list[arrays.Value]:
         """The captured values as the traced function holds them: others may stand for these."""
         return [original for _, original, _ in self._captured.values()]
 
@@ -111,7 +111,7 @@ class StageTrace(tracer.Trace):
         return StageTracer(self, ir.Var(aval), tracer.ARGUMENT)
 
 
-def _as_held(x: array.Value, original: array.Value) -> array.Value:
+def _as_held(x: arrays.Value, original: arrays.Value) -> arrays.Value:
     """A captured value as the user's functions hold it: never an argument that stands for another value."""
     if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
         return x.owner.stands_for.get(id(x), original)
@@ -126,8 +126,8 @@ class Staged:
     """
 
     jaxpr: ir.Jaxpr
-    captured: list[array.Value]
-    originals: list[array.Value] = field(default_factory=list)
+    captured: list[arrays.Value]
+    originals: list[arrays.Value] = field(default_factory=list)
 
     def closed(self) -> ir.Jaxpr:
         """The jaxpr of a function that is known to capture nothing."""
@@ -144,7 +144,7 @@ def stage(
     avals: Sequence[ir.Aval],
     name: str = "",
     user_fun: object = None,
-    closed: Sequence[array.Value] = (),
+    closed: Sequence[arrays.Value] = (),
 ) -> Staged:
     """Trace a flat function of as many values as `avals`; it returns a flat sequence of values.
 
@@ -170,7 +170,7 @@ def stage(
     trace.stands_for = {id(arg): x for x, arg in zip(closed, args, strict=False)}
     with tracer.running(trace):
         outs = fun(*args[len(closed) :])
-        atoms = [trace.atom(array.as_value(out, "a result")) for out in outs]
+        atoms = [trace.atom(arrays.as_value(out, "a result")) for out in outs]
     captured, binders = trace.captured
     # jaxpr : [*captured, *closed, *args] -> [*outs]
     invars = [*binders, *[a.binder for a in args]]
@@ -180,12 +180,12 @@ def stage(
 
 
 @leaks.leak_checked
-def captured_by(fun: FlatFunction, avals: Sequence[ir.Aval]) -> list[array.Value]:
+def captured_by(fun: FlatFunction, avals: Sequence[ir.Aval]) -> list[arrays.Value]:
     """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
     trace = StageTrace(tracer.current_trace(), fun)
     with suppress(Exception), tracer.running(trace):
         for out in fun(*map(trace.new_arg, avals)):
-            trace.atom(array.as_value(out, "a result"))
+            trace.atom(arrays.as_value(out, "a result"))
     return trace.originals
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
-from fiveloop.core.array import Concrete, Value
+from fiveloop.core.arrays.array import Concrete, Value
+from fiveloop.core.arrays.fixed import Fixed, setter
 from fiveloop.core.errors import (
     ConcretizationError,
     EscapedTracerError,
@@ -20,7 +21,6 @@ from fiveloop.core.errors import (
     at_source,
     is_located,
 )
-from fiveloop.core.fixed import Fixed, setter
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
 from fiveloop.core.ir.source import (

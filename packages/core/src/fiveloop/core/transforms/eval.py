@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import array, ir, rules, trace
+from fiveloop.core import arrays, ir, rules, trace
 
 
-def eval_jaxpr(jaxpr: ir.Jaxpr, args: Sequence[array.Value]) -> list[array.Value]:
+def eval_jaxpr(jaxpr: ir.Jaxpr, args: Sequence[arrays.Value]) -> list[arrays.Value]:
     """The results of a jaxpr on values; each operation is interpreted by the current trace.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x + y, x * y))(1.0, 1.0)
@@ -37,18 +37,18 @@ def interpret(jaxpr: ir.Jaxpr, args: Sequence[Any], step: ir.Step) -> list[Any]:
 def run_halves(
     eqn: ir.Eqn,
     cut: rules.EqnSplit,
-    args: Sequence[array.Value],
+    args: Sequence[arrays.Value],
     parent: trace.Trace,
     staged: ir.Step,
-) -> list[array.Value]:
+) -> list[arrays.Value]:
     """What an equation gives that is cut in two: its known half under `parent`, the other one as `staged` says."""
-    env = ir.Environment[array.Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
+    env = ir.Environment[arrays.Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
     with trace.use_trace(parent):
         env.run(cut.known, bind_eqn)
     env.run(cut.staged, staged)
     return [env[v] for v in eqn.outvars]
 
 
-def bind_eqn(eqn: ir.Eqn, operands: Sequence[array.Value]) -> list[array.Value]:
+def bind_eqn(eqn: ir.Eqn, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
     """What an equation gives under the current trace."""
     return trace.bind(eqn.primitive, *operands, params=eqn.params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import array, ir, util
+from fiveloop.core import arrays, ir, util
 from fiveloop.core.rules import Tangent, Zero, jvp_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
@@ -33,7 +33,7 @@ class JvpTracer(Tracer):
     def __init__(
         self,
         trace: Trace,
-        primal: array.Value,
+        primal: arrays.Value,
         tangent: Tangent,
         source: ir.Source | str | None = None,
     ) -> None:
@@ -91,8 +91,8 @@ class JvpTrace(Trace):
     parent: Trace
 
     def process(
-        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
-    ) -> list[array.Value]:
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
         if prim.holds_functions:
             params = params.under(self)
@@ -103,15 +103,15 @@ class JvpTrace(Trace):
         source = current_source()
         return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
-    def pair(self, x: array.Value) -> tuple[array.Value, Tangent]:
+    def pair(self, x: arrays.Value) -> tuple[arrays.Value, Tangent]:
         """The primal and tangent of a value; one that is not of this trace is constant."""
         if isinstance(x, JvpTracer) and x.owner is self:
             return x.primal, x.tangent
         return x, zero_like(x)
 
     def wrap(
-        self, primal: array.Value, tangent: Tangent, source: ir.Source | str | None = ARGUMENT
-    ) -> array.Value:
+        self, primal: arrays.Value, tangent: Tangent, source: ir.Source | str | None = ARGUMENT
+    ) -> arrays.Value:
         """A value of this trace; a constant stays what it is."""
         return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent, source)
 
@@ -119,15 +119,15 @@ class JvpTrace(Trace):
 @leak_checked
 def jvp_flat(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[array.Value],
+    primals: Sequence[arrays.Value],
     tangents: Sequence[Tangent],
     user_fun: object = None,
-) -> tuple[list[array.Value], list[Tangent]]:
+) -> tuple[list[arrays.Value], list[Tangent]]:
     """The outputs of a flat function, and their tangents."""
     trace = JvpTrace(current_trace(), user_fun or fun)
     args = [trace.wrap(p, t) for p, t in zip(primals, tangents, strict=True)]
     with running(trace):
-        outs = [array.as_value(out, "a result") for out in fun(*args)]
+        outs = [arrays.as_value(out, "a result") for out in fun(*args)]
         pairs = [trace.pair(out) for out in outs]
     return [p for p, _ in pairs], [t for _, t in pairs]
 
@@ -156,7 +156,7 @@ def jvp_jaxpr(
 def _jvp_jaxpr(jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
     out_nonzero: list[bool] = []
 
-    def run(*args: array.Value) -> list[array.Value]:
+    def run(*args: arrays.Value) -> list[arrays.Value]:
         primals = args[: len(nonzero)]
         dots = iter(args[len(nonzero) :])
         tangents = [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core import array, ir, rules, trace, util
+from fiveloop.core import arrays, ir, rules, trace, util
 from fiveloop.core.transforms import jvp, partial_eval, saving, zeros
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
@@ -21,11 +21,11 @@ class Linear:
     """A derivative at a point: `jaxpr : [*residuals, *in_dots] -> [*nonzero out_dots]`."""
 
     jaxpr: ir.Jaxpr
-    residuals: list[array.Value]
+    residuals: list[arrays.Value]
     out_nonzero: util.Mask
 
     def __call__(
-        self, in_dots: Sequence[array.Value], outs: Sequence[ir.Aval]
+        self, in_dots: Sequence[arrays.Value], outs: Sequence[ir.Aval]
     ) -> list[rules.Tangent]:
         """The output tangents for given input tangents; `outs` are the types of all outputs."""
         dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
@@ -37,10 +37,10 @@ class Linear:
 
 def linearize_flat(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[array.Value],
+    primals: Sequence[arrays.Value],
     nonzero: util.Mask,
     user_fun: object = None,
-) -> tuple[list[array.Value], Linear]:
+) -> tuple[list[arrays.Value], Linear]:
     """The outputs of a flat function, and its derivative in the inputs that `nonzero` marks."""
     run = _linearize_staged if trace.is_staging(trace.current_trace()) else _linearize_online
     return run(fun, primals, nonzero, user_fun or fun)
@@ -85,10 +85,10 @@ def linearize_jaxpr(
 
 def _linearize_staged(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[array.Value],
+    primals: Sequence[arrays.Value],
     nonzero: util.Mask,
     user_fun: object,
-) -> tuple[list[array.Value], Linear]:
+) -> tuple[list[arrays.Value], Linear]:
     staged = trace.stage(fun, [x.aval for x in primals], user_fun=user_fun)
     # staged.jaxpr : [*captured, *primals] -> [*outs]
     mask = (False,) * len(staged.captured) + nonzero
@@ -109,8 +109,8 @@ class PartialTrace(trace.StageTrace):
         self.plan = saving.DEFAULT_PLAN
 
     def process(
-        self, prim: ir.Primitive[Any], args: Sequence[array.Value], params: Any
-    ) -> list[array.Value]:
+        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
+    ) -> list[arrays.Value]:
         unknown = [isinstance(x, trace.StageTracer) and x.owner is self for x in args]
         if not any(unknown) and not getattr(params, "holds_tangent", False):
             with trace.use_trace(self.parent):
@@ -124,27 +124,27 @@ class PartialTrace(trace.StageTrace):
         self,
         rule: rules.Split,
         prim: ir.Primitive[Any],
-        args: Sequence[array.Value],
+        args: Sequence[arrays.Value],
         params: Any,
         unknown: list[bool],
-    ) -> list[array.Value]:
+    ) -> list[arrays.Value]:
         eqn = rules.new_eqn(
             prim, [ir.Var(x.aval) for x in args], params, source=trace.current_source()
         )
         cut = rule(self.plan, unknown, [False] * len(args), eqn)
         return run_halves(eqn, cut, args, self.parent, self._record)
 
-    def _record(self, eqn: ir.Eqn, operands: Sequence[array.Value]) -> list[array.Value]:
+    def _record(self, eqn: ir.Eqn, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
         return super().process(eqn.primitive, operands, eqn.params)
 
 
 @trace.leak_checked
 def _linearize_online(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[array.Value],
+    primals: Sequence[arrays.Value],
     nonzero: util.Mask,
     user_fun: object,
-) -> tuple[list[array.Value], Linear]:
+) -> tuple[list[arrays.Value], Linear]:
     tape = PartialTrace(trace.current_trace(), user_fun)
     unknowns = [tape.new_arg(x.aval.tangent()) for x in util.select_by(nonzero, primals)]
     dots = iter(unknowns)
@@ -154,7 +154,7 @@ def _linearize_online(
     with trace.running(tape):
         outs, outs_dot = jvp.jvp_flat(fun, primals, tangents, user_fun)
         out_nonzero = tuple(not isinstance(t, rules.Zero) for t in outs_dot)
-        atoms = [tape.atom(array.as_value(t)) for t in outs_dot if not isinstance(t, rules.Zero)]
+        atoms = [tape.atom(arrays.as_value(t)) for t in outs_dot if not isinstance(t, rules.Zero)]
     captured, binders = tape.captured
     # linear : [*captured, *in_dots] -> [*nonzero out_dots]
     linear = ir.Jaxpr([*binders, *[u.binder for u in unknowns]], tape.eqns, atoms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fiveloop.core import array, errors, ir, rules, trace, util
+from fiveloop.core import arrays, errors, ir, rules, trace, util
 from fiveloop.core.transforms import partial_eval, replay, saving, zeros
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
@@ -22,7 +22,7 @@ def is_linear(x: rules.Operand) -> bool:
     return isinstance(x, (rules.UndefinedPrimal, rules.Accumulator))
 
 
-def passed(x: rules.Operand) -> array.Value | None:
+def passed(x: rules.Operand) -> arrays.Value | None:
     """What an operand under transposition passes to a program: a value, or what collects its cotangents."""
     if isinstance(x, rules.Accumulator):
         return x.value
@@ -51,9 +51,9 @@ class _Backward:
         linear = [is_linear(x) for x in operands]
         self.inputs = util.select_by(linear, jaxpr.invars)
         self.linear = ir.reachable(jaxpr, self.inputs)
-        self.values = ir.Environment[array.Value]()
+        self.values = ir.Environment[arrays.Value]()
         self.cts: dict[ir.Var, rules.Tangent] = {}
-        self.into: dict[ir.Var, array.Value] = {}
+        self.into: dict[ir.Var, arrays.Value] = {}
         for v, x in zip(jaxpr.invars, operands, strict=True):
             if isinstance(x, rules.Accumulator):
                 self.cts[v] = x.value
@@ -141,7 +141,7 @@ class _Backward:
         return rules.Accumulator(accumulator)
 
 
-def add_into(target: array.Value, ct: rules.Tangent) -> None:
+def add_into(target: arrays.Value, ct: rules.Tangent) -> None:
     """Add a cotangent to all that a mutable value holds."""
     if not isinstance(ct, rules.Zero):
         accumulate = rules.type_rules(target.aval).accumulate
@@ -186,7 +186,7 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
             jaxpr, linear, (False,) * len(linear), saving.SAVE_EVERYTHING, ensure_out_unknown=True
         )
 
-        def run(*args: array.Value) -> list[array.Value]:
+        def run(*args: arrays.Value) -> list[arrays.Value]:
             known = [x for x, lin in zip(args, linear, strict=True) if not lin]
             return eval_jaxpr(
                 cut.staged, [*eval_jaxpr(cut.known, known), *util.select_by(cut.staged_in, args)]
@@ -210,7 +210,7 @@ def _transpose_jaxpr(
     taken = [target or (a if not lin or a.accumulates else None) for a, lin, target in ins]
     nonzero: list[bool] = []
 
-    def run(*args: array.Value) -> list[array.Value]:
+    def run(*args: arrays.Value) -> list[arrays.Value]:
         values, cts = iter(args[: len(avals)]), iter(args[len(avals) :])
         operands = [
             _operand_of(a, lin, values if given else iter(()))
@@ -232,7 +232,7 @@ def _transpose_jaxpr(
     return made, tuple(next(flags) if lin else False for lin in linear)
 
 
-def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[array.Value]) -> rules.Operand:
+def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[arrays.Value]) -> rules.Operand:
     if not linear:
         return next(values)
     return (

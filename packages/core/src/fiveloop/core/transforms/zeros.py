@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import array, ir, rules, util
+from fiveloop.core import arrays, ir, rules, util
 
 
-def zeros_of(aval: ir.Aval) -> array.Value:
+def zeros_of(aval: ir.Aval) -> arrays.Value:
     """A value of the given type that is zero everywhere.
 
     >>> print(zeros_of(ShapedArray((3,), np.float32)))
@@ -16,7 +16,7 @@ def zeros_of(aval: ir.Aval) -> array.Value:
     return rules.type_rules(aval).zeros(aval.strong())
 
 
-def instantiate(tangent: rules.Tangent) -> array.Value:
+def instantiate(tangent: rules.Tangent) -> arrays.Value:
     """A symbolic zero as an array; anything else as it is.
 
     >>> print(instantiate(Zero(ShapedArray((3,), np.float32))), instantiate(as_value(2.0)))
@@ -35,7 +35,7 @@ def nonzero_mask(tangents: Sequence[rules.Tangent]) -> util.Mask:
     return tuple(not isinstance(t, rules.Zero) for t in tangents)
 
 
-def zero_like(x: array.Value) -> rules.Zero:
+def zero_like(x: arrays.Value) -> rules.Zero:
     """The symbolic zero tangent of a value.
 
     >>> zero_like(as_value(np.ones(3)))
@@ -45,7 +45,7 @@ def zero_like(x: array.Value) -> rules.Zero:
 
 
 def with_zeros(
-    nonzero: Sequence[bool], given: Sequence[array.Value], avals: Sequence[ir.Aval]
+    nonzero: Sequence[bool], given: Sequence[arrays.Value], avals: Sequence[ir.Aval]
 ) -> list[rules.Tangent]:
     """The tangents of values of the types `avals`, from those that may not be zero."""
     there = iter(given)

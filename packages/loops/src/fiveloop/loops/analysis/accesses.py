@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, ir, prims, rules
-from fiveloop.core.indexer import At, Indexer, Lane, Span, whole_indexer
+from fiveloop.core.index.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.state import AbstractRef, discharge, primitives
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import ir, prims, rules
-from fiveloop.core.indexer import Entry, Indexer, Lane, Pick, Span
+from fiveloop.core.index.indexer import Entry, Indexer, Lane, Pick, Span
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.state import primitives
 

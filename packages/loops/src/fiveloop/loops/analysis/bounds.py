@@ -8,7 +8,7 @@ from typing import Any
 
 from fiveloop.core import Jaxpr, ir, prims
 from fiveloop.core.closed_call.primitive import closed_call_p
-from fiveloop.core.indexer import Span
+from fiveloop.core.index.indexer import Span
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.primitives import cond, for_loop
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
-from fiveloop.core.array import as_value
-from fiveloop.core.indexer import Indexer, whole_indexer
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
+from fiveloop.core.index.indexer import Indexer, whole_indexer
 from fiveloop.loops.analysis.accesses import (
     Place,
     RefAccess,
@@ -98,7 +97,9 @@ class Held:
 
     def read(self, array: Value, i: Value, consts: dict[ir.Var, Value]) -> Value:
         """The value of the step `i`, from a Ref of what the state holds."""
-        index = [as_value(p.at(i)) if isinstance(p, Affine) else consts[p] for p in self.index]
+        index = [
+            arrays.as_value(p.at(i)) if isinstance(p, Affine) else consts[p] for p in self.index
+        ]
         return trace.bind1(
             primitives.get_p, array, *index, params=primitives.IndexParams(self.indexer)
         )

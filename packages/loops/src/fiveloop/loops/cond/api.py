@@ -9,10 +9,20 @@ from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ir, prims, pytree, structure, trace, transforms
+from fiveloop.core import (
+    Jaxpr,
+    TreeDef,
+    Value,
+    arrays,
+    ir,
+    prims,
+    pytree,
+    structure,
+    trace,
+    transforms,
+)
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.operands import flatten_arguments
-from fiveloop.core.array import as_value
 from fiveloop.loops import common
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
 from fiveloop.state import Ref, predicate
@@ -132,7 +142,7 @@ def _check_branches(what: str, funs: Sequence[Any]) -> None:
 
 def _read(what: str, x: Any) -> Value:
     """A value; a Ref has to be read, so that it is plain when."""
-    value = as_value(x, what)
+    value = arrays.as_value(x, what)
     if isinstance(value, Ref):
         raise TypeError(
             f"{what} must be a scalar, got a Ref of type {value.aval}; what it holds is `ref[...]`"

@@ -12,14 +12,14 @@ from functools import reduce
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, array, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, trace, transforms, util
 from fiveloop.loops.cond import lower, slices
 from fiveloop.loops.primitives import cond, while_loop
 from fiveloop.loops.record import BRANCH, Called, Record
 from fiveloop.loops.while_loop.discharge import while_discharge
 from fiveloop.state import discharge
 
-_DONE = array.Scalar(np.asarray(False))
+_DONE = arrays.Scalar(np.asarray(False))
 
 
 def cond_discharge(

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, indexer, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
+from fiveloop.core.index import indexer
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.record import Called

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, ir, prims, pytree, trace
+from fiveloop.core import Value, ir, prims, pytree
 from fiveloop.core.api.flatten import call_user, flatten_values
+from fiveloop.core.trace.tracer import Tracer
 from fiveloop.loops.carry import counters
 from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.how import How, Unroll, check_unroll
@@ -63,7 +64,7 @@ def for_loop_as_python(
     nsteps: Any, body: Callable[[Any, Any], None], init_state: Any, how: How, unroll: Unroll
 ) -> Any:
     """As `for_loop`, of states without Refs."""
-    if isinstance(nsteps, trace.Tracer):
+    if isinstance(nsteps, Tracer):
         return counted_loop(nsteps, body, init_state, how.reverse, how.progress)
     steps = check_steps("for_loop: nsteps", nsteps)
     check_unroll("for_loop", unroll, steps)

@@ -15,7 +15,7 @@ from operator import and_
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, array, ir, prims, rules, trace
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.plan.factors import Stacks
@@ -212,7 +212,7 @@ def _guarded(write: ir.Eqn, index: ir.Atom, nothing: Sequence[int]) -> list[ir.E
     def turn(*args: Value) -> list[Value]:
         *rest, _, ref = args
         trace.bind(write.primitive, ref, *rest, params=write.params)
-        return [array.Scalar(np.asarray(False))]
+        return [arrays.Scalar(np.asarray(False))]
 
     binders = [*avals[1:], while_loop.PREDICATE, avals[0]]
     params = while_loop.WhileParams(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
-from fiveloop.core.indexer import At, Lane, Span, whole_indexer
+from fiveloop.core.index.indexer import At, Lane, Span, whole_indexer
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.primitives.for_loop import ForParams, for_p

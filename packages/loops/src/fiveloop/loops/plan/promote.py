@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fiveloop.core import Jaxpr, indexer, ir, rules
+from fiveloop.core import Jaxpr, ir, rules
+from fiveloop.core.index import indexer
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict, carried_as_ref
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.record import Decision, names_of

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, indexer, ir
+from fiveloop.core import Jaxpr, ir
+from fiveloop.core.index import indexer
 from fiveloop.loops import options, record
 from fiveloop.loops.analysis.early_end import end_flag
 from fiveloop.loops.primitives.for_loop import for_p

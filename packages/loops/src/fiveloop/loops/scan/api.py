@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ir, prims, pytree, trace, transforms, util
+from fiveloop.core import Jaxpr, TreeDef, Value, arrays, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten, operands
-from fiveloop.core.promotion import Typed, join
+from fiveloop.core.trace.boundary import boundary
+from fiveloop.core.trace.modes import branches_as_python, python_form
+from fiveloop.core.trace.same_function import traced_once
+from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import carried_refs, common, record
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
@@ -65,7 +68,7 @@ def scan(
 ) -> tuple[Carry, Y, Value]: ...
 
 
-@trace.boundary
+@boundary
 def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,
@@ -170,12 +173,12 @@ def _scan_as_python(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
-    is_python = steps and (trace.branches_as_python() or how.until is None)
+    is_python = steps and (branches_as_python() or how.until is None)
     run = as_python.scan_as_python if is_python else traced_scan
     return run(what, f, init, xs, steps, how)
 
 
-@trace.python_form(_scan_as_python)
+@python_form(_scan_as_python)
 def indexed_scan(
     what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
 ) -> tuple[Any, ...]:
@@ -192,7 +195,7 @@ def traced_scan(
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
-    plan = trace.traced_once(
+    plan = traced_once(
         (what, carry_tree, xs_tree, given, x_avals, steps, how.reverse, how.unroll, how.progress),
         [f] if how.until is None else [f, how.until],
         lambda: _plan(step, given, x_avals, steps),
@@ -254,7 +257,7 @@ def _state_names(step: _Step) -> list[str]:
 
 def _as_for_body(
     step: _Step,
-    staged: trace.Staged,
+    staged: Staged,
     carry: Sequence[ir.Aval],
     xs: Sequence[ir.Aval],
     ys: Sequence[ir.Aval],
@@ -298,7 +301,7 @@ def _as_for_body(
         *[x.aval for x in refs],
         *map(AbstractRef, [*carry, *xs, *ys, *[predicate.PREDICATE, INDEX] * has_end]),
     ]
-    body = trace.stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
+    body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
     return TracedBody(body, consts, refs, step.f, record.Called(step.what))
 
 
@@ -345,18 +348,18 @@ def _weak_as(x: Value, aval: ir.Aval) -> Value:
     """A weak number in the type of the carry that it replaces, if it yields to that type."""
     if not x.aval.weak_type or x.shape != aval.shape:
         return x
-    dtype, _ = join((Typed(x.dtype, True), Typed(aval.dtype, aval.weak_type)))
+    dtype, _ = arrays.join((arrays.Typed(x.dtype, True), arrays.Typed(aval.dtype, aval.weak_type)))
     return prims.convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
 
 
 def _trace(
     step: _Step, given: Sequence[ir.Aval], x_avals: Sequence[ir.Aval]
-) -> tuple[trace.Staged, list[ir.Aval], Any]:
+) -> tuple[Staged, list[ir.Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
     avals = list(given)
     name = common.body_name(step.f)
     while True:
-        staged = trace.stage(step, [INDEX, *avals, *x_avals], name, step.f)
+        staged = stage(step, [INDEX, *avals, *x_avals], name, step.f)
         outs = staged.jaxpr.out_avals[: len(avals)]
         if all(a.strong() is out.strong() for a, out in zip(avals, outs, strict=True)):
             return staged, avals, step.ys_tree
@@ -372,7 +375,9 @@ def _joined(given: ir.Aval, out: ir.Aval) -> ir.Aval:
     """The type of a weak carry after a step; any other stays."""
     if not given.weak_type or given.shape != out.shape or given.strong() is out.strong():
         return given
-    dtype, weak = join((Typed(given.dtype, True), Typed(out.dtype, out.weak_type)))
+    dtype, weak = arrays.join(
+        (arrays.Typed(given.dtype, True), arrays.Typed(out.dtype, out.weak_type))
+    )
     return ir.ShapedArray(given.shape, dtype, weak)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, array, prims, pytree, transforms
+from fiveloop.core import Value, arrays, prims, pytree, transforms
 from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
 from fiveloop.loops.common import check_values, strong
@@ -41,7 +41,7 @@ def scan_as_python(
         _stack(column[::-1] if how.reverse else column) for column in zip(*rows, strict=True)
     ]
     final = [strong(x) for x in carry]
-    count = [] if how.until is None else [as_result(array.as_value(np.int32(taken)))]
+    count = [] if how.until is None else [as_result(arrays.as_value(np.int32(taken)))]
     return pytree.tree_unflatten(carry_tree, final), pytree.tree_unflatten(ys_tree, stacked), *count
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, array, prims, promotion, pytree, trace
+from fiveloop.core import TreeDef, Value, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import carried_refs, common
 from fiveloop.loops.carry import check_carry
@@ -51,7 +51,7 @@ def fori_loop(
     low, high = _bound("lower", lower), _bound("upper", upper)
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
-    if isinstance(low, array.Concrete) and isinstance(high, array.Concrete):
+    if isinstance(low, arrays.Concrete) and isinstance(high, arrays.Concrete):
         dtype = counter.dtype
         first = dtype.type(int(low))
         steps = check_steps("fori_loop: the number of steps", max(0, int(high) - int(low)))
@@ -81,22 +81,22 @@ def fori_loop(
 
 def _bound(name: str, given: Any) -> Value:
     """A bound, which is a number; one that is known is an integer."""
-    value = array.as_value(given, f"fori_loop: {name}")
+    value = arrays.as_value(given, f"fori_loop: {name}")
     if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iufV":
         raise TypeError(f"fori_loop: {name} must be an integer or a float scalar, got {value.aval}")
-    if not isinstance(value, array.Concrete) or value.dtype.kind in "iu":
+    if not isinstance(value, arrays.Concrete) or value.dtype.kind in "iu":
         return value
     if not float(value).is_integer():
         raise ValueError(
             f"fori_loop: {name} must be a whole number where it is known, got {float(value)}; round it"
         )
-    return array.as_value(int(float(value)))
+    return arrays.as_value(int(float(value)))
 
 
-def _counter_type(low: Value, high: Value) -> promotion.Typed:
+def _counter_type(low: Value, high: Value) -> arrays.Typed:
     """The type that the bounds have together; numbers that it does not hold are refused."""
-    types = (promotion.Typed(low.dtype, low.weak_type), promotion.Typed(high.dtype, high.weak_type))
-    counter = promotion.join(types)
+    types = (arrays.Typed(low.dtype, low.weak_type), arrays.Typed(high.dtype, high.weak_type))
+    counter = arrays.join(types)
     if any(t.dtype.kind not in "iu" for t in types):
         return counter
     if counter.dtype.kind not in "iu":
@@ -106,7 +106,7 @@ def _counter_type(low: Value, high: Value) -> promotion.Typed:
         )
     info = np.iinfo(counter.dtype)
     for name, bound in (("lower", low), ("upper", high)):
-        if isinstance(bound, array.Concrete) and not info.min <= int(bound) <= info.max:
+        if isinstance(bound, arrays.Concrete) and not info.min <= int(bound) <= info.max:
             raise OverflowError(
                 f"fori_loop: {name} must fit {counter.dtype.name}, the dtype of the other bound, got {int(bound)}; "
                 f"give the other as np.int64"

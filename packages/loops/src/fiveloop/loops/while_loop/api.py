@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fiveloop.core import Jaxpr, TreeDef, Value, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import carried_refs, common, names, options
 from fiveloop.loops.carry import changed_structure
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
@@ -214,7 +215,7 @@ class _Body:
         self.tree = tree
         self.bar = bar
 
-    def trace(self, avals: Sequence[ir.Aval]) -> tuple[trace.Staged, list[ir.Aval]]:
+    def trace(self, avals: Sequence[ir.Aval]) -> tuple[Staged, list[ir.Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
         while True:
             staged = trace.stage(self._run, avals, common.body_name(self.fun), self.fun)
@@ -261,9 +262,7 @@ def _grown(given: ir.Aval, out: ir.Aval) -> ir.Aval | None:
     return given if found is None or found.strong() is given.strong() else found
 
 
-def _trace_condition(
-    fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[ir.Aval]
-) -> trace.Staged:
+def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[ir.Aval]) -> Staged:
     def run(*leaves: Value) -> list[Value]:
         return [
             common.condition(

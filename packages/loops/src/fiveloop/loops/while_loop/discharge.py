@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, array, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, trace, transforms
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.state import discharge
@@ -87,5 +87,5 @@ def _discharged_body(
     return trace.stage_closed(run, binders, p.body.name)
 
 
-def _number(n: int) -> array.Scalar:
-    return array.Scalar(np.asarray(n, np.int32))
+def _number(n: int) -> arrays.Scalar:
+    return arrays.Scalar(np.asarray(n, np.int32))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, array, trace, transforms
+from fiveloop.core import Jaxpr, Value, arrays, trace, transforms
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import handlers, predicate
 
@@ -26,7 +26,7 @@ def while_handler(
     return _looped(handling, ref, operands, p, counts=False)
 
 
-_NONE_MADE = array.as_value(np.int32(0))
+_NONE_MADE = arrays.as_value(np.int32(0))
 
 
 def _looped(

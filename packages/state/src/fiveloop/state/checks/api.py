@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Jaxpr, Value, array, trace
+from fiveloop.core import ArrayLike, Jaxpr, Value, arrays, trace
 from fiveloop.core.api import flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
@@ -54,15 +54,15 @@ def check(
     fiveloop.state.checks.site.CheckError: no root of -4.0...
     """
     where = trace.current_source()
-    holds = array.as_value(pred, "check: pred")
+    holds = arrays.as_value(pred, "check: pred")
     if holds.dtype.kind != "b" or holds.ndim:
         raise TypeError(
             f"check: pred must be one bool, got {holds.aval}; compare, and reduce with `.all()`{at_source(where)}"
         )
     if not isinstance(message, str):
         raise TypeError(f"check: message must be a string, got {message!r}{at_source(where)}")
-    values = [array.as_value(x, "check: a value of the message") for x in format_args]
-    values += [array.as_value(x, f"check: {name}") for name, x in format_kwargs.items()]
+    values = [arrays.as_value(x, "check: a value of the message") for x in format_args]
+    values += [arrays.as_value(x, f"check: {name}") for name, x in format_kwargs.items()]
     source = None if where is None else str(where)
     site = CheckSite(message, tuple(x.aval.strong() for x in values), tuple(format_kwargs), source)  # type: ignore[misc]  # values are arrays
     try:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core import Value, array, prims
+from fiveloop.core import Value, arrays, prims
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError, Words
 from fiveloop.state.handlers import HandledEffect
@@ -137,7 +137,7 @@ def _tell_with(error: BaseException, failed: CheckError | None) -> None:
 
 def _words(record: Value) -> Words:
     """What a record holds; this waits for it."""
-    assert isinstance(record, array.Concrete), "unreachable: programs return arrays"
+    assert isinstance(record, arrays.Concrete), "unreachable: programs return arrays"
     return record.numpy()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms
-from fiveloop.core.indexer import Indexer, Span
+from fiveloop.core.index.indexer import Indexer, Span
 from fiveloop.core.rules import RuleTable, by_element_rules
 from fiveloop.state import discharge, primitives
 from fiveloop.state.checks.primitive import CheckParams, check_p

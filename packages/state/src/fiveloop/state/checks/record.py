@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Value, array, ir, prims, transforms
+from fiveloop.core import Value, arrays, ir, prims, transforms
 from fiveloop.state.checks.site import CheckError, CheckSite, Words, from_words, num_words, site_of
 
 DEPTH = 4
@@ -37,7 +37,7 @@ def record_of(
 ) -> Value:
     """The record of a failure at a site, in these lanes, outermost first."""
     told = [_number(lane) for lane in lanes[-DEPTH:]]
-    code = array.Scalar(np.asarray(site.code, np.uint64)).reshape(1)
+    code = arrays.Scalar(np.asarray(site.code, np.uint64)).reshape(1)
     places = [_zeros(DEPTH), *told, _zeros(DEPTH - len(told))]
     (size,) = aval.shape
     parts = [code, *places, *map(_words, values), _zeros(size - HEADER - site.num_words)]
@@ -66,7 +66,7 @@ def _words(x: Value) -> Value:
 def with_step(record: Value, i: Value) -> Value:
     """The record of a failure with the step of one more loop."""
     steps = record[1:_LANES]
-    free = prims.bitwise_and(steps == 0, array.as_value(np.arange(DEPTH)) == (steps != 0).sum())
+    free = prims.bitwise_and(steps == 0, arrays.as_value(np.arange(DEPTH)) == (steps != 0).sum())
     return prims.concatenate(
         [record[:1], prims.select(free, _number(i), steps), record[_LANES:]], 0
     )

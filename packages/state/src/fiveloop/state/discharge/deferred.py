@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value, index_bounds
-from fiveloop.core.indexer import Indexer
+from fiveloop.core import Value
+from fiveloop.core.index import bounds as index_bounds
+from fiveloop.core.index.indexer import Indexer
 from fiveloop.state.discharge import overlap, phases, table
 
 

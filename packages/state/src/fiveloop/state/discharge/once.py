@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, array, ir, prims
-from fiveloop.core.indexer import Indexer, Span
+from fiveloop.core import Value, arrays, ir, prims
+from fiveloop.core.index.indexer import Indexer, Span
 from fiveloop.state.discharge import overlap, table
 
 LARGE = 2**14
@@ -69,7 +69,7 @@ def opaque_index(write: table.Write, cell: table.Cell) -> Value:
         if (
             not position.shape
             and position.dtype == np.int32
-            and not isinstance(position, array.Scalar)
+            and not isinstance(position, arrays.Scalar)
         ):
             return position
     first = prims.static_slice(cell.contents, [0] * cell.contents.ndim, [1] * cell.contents.ndim)
@@ -78,6 +78,6 @@ def opaque_index(write: table.Write, cell: table.Cell) -> Value:
         if first.dtype.kind == "c"
         else prims.reshape(first, ())
     )
-    bit = prims.bitwise_and(prims.convert(number, np.int32), array.Scalar(np.asarray(1, np.int32)))
+    bit = prims.bitwise_and(prims.convert(number, np.int32), arrays.Scalar(np.asarray(1, np.int32)))
     # The reading of it must not be repeated after the write, so what is given is past an order of its own.
     return prims.order(bit, bit)[0]

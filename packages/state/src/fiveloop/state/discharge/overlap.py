@@ -8,8 +8,8 @@ from typing import TypeGuard
 
 import numpy as np
 
-from fiveloop.core import Value, array, prims
-from fiveloop.core.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
+from fiveloop.core import Value, arrays, prims
+from fiveloop.core.index.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]
@@ -52,13 +52,13 @@ def same_value(x: object, y: object) -> bool:
     if x is y:
         return True
     return (
-        isinstance(x, array.Scalar) and isinstance(y, array.Scalar) and int(x.host) == int(y.host)
+        isinstance(x, arrays.Scalar) and isinstance(y, arrays.Scalar) and int(x.host) == int(y.host)
     )
 
 
 def same_number(x: Value, y: Value) -> bool:
     """Whether two values are one, or the same number bit for bit, of one type."""
-    if not (isinstance(x, array.Scalar) and isinstance(y, array.Scalar)):
+    if not (isinstance(x, arrays.Scalar) and isinstance(y, arrays.Scalar)):
         return x is y
     return x.aval is y.aval and np.asarray(x.host).tobytes() == np.asarray(y.host).tobytes()
 
@@ -112,7 +112,7 @@ def _is_single(entry: Entry) -> TypeGuard[At | Span]:
 
 def _position(entry: At | Span, positions: Iterator[Value], indexer: Indexer) -> Value:
     if entry.start is not None:
-        return array.Scalar(np.asarray(entry.start, np.int32))
+        return arrays.Scalar(np.asarray(entry.start, np.int32))
     position = next(positions)
     if not any(indexer.paired) or all(indexer.paired):
         return position

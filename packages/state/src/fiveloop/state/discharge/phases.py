@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from fiveloop.core import Value, index_bounds, indexing, prims
-from fiveloop.core.indexer import Indexer, Lane, Pick, around_block
+from fiveloop.core import Value, prims
+from fiveloop.core.index import access as indexing
+from fiveloop.core.index import bounds as index_bounds
+from fiveloop.core.index.indexer import Indexer, Lane, Pick, around_block
 from fiveloop.state.discharge import overlap
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
 from fiveloop.state.discharge.table import Cell, Place, Write

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fiveloop.core import Value, ir, rules
-from fiveloop.core.indexer import Indexer
+from fiveloop.core.index.indexer import Indexer
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import Value, array, errors, ir, pytree, trace
+from fiveloop.core import Value, arrays, errors, ir, pytree, trace
 from fiveloop.core.api import flatten, staging
 from fiveloop.state.io import host, primitive, printing, types
 from fiveloop.state.refs import Ref
@@ -171,7 +171,7 @@ def _host_call(
                 f"`ref[...]`{errors.at_source(trace.current_source())}"
             )
         if a:
-            values.append(array.as_value(x, f"{what}: argument{pytree.keystr(path[1:])}"))
+            values.append(arrays.as_value(x, f"{what}: argument{pytree.keystr(path[1:])}"))
     key = host.call_key(fun, tree, constants)
     return host.HostCall(key, results, fun, tree, constants), values
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fiveloop.core import Value, array, ir
+from fiveloop.core import Value, arrays, ir
 from fiveloop.state.handlers import HandledEffect
 
 
@@ -42,4 +42,4 @@ class OrderedIOEffect(HandledEffect):
     @classmethod
     def initial(cls, effects: Sequence[Self]) -> Value:
         """The token of a program's first call."""
-        return array.Scalar(np.asarray(0, np.int32))
+        return arrays.Scalar(np.asarray(0, np.int32))

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Value, array, errors, indexer, prims, rules, trace, transforms
+from fiveloop.core import Value, errors, prims, rules, trace, transforms
+from fiveloop.core.arrays.array import Concrete, as_value
 from fiveloop.core.backend import hlo
+from fiveloop.core.index import indexer
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import lanes, primitive
 
 
 def callback_impl(values: Sequence[Value], p: primitive.CallbackParams) -> list[Value]:
     """Call it now."""
-    operands = [x.numpy() for x in values if isinstance(x, array.Concrete)]
-    return [array.as_value(out) for out in lanes.make_calls(p, operands)]
+    operands = [x.numpy() for x in values if isinstance(x, Concrete)]
+    return [as_value(out) for out in lanes.make_calls(p, operands)]
 
 
 def callback_lower(

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, indexer, ir, prims, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
+from fiveloop.core.index import indexer
 from fiveloop.state import primitives
 from fiveloop.state.predicate.follow import follow
 from fiveloop.state.predicate.gate import gate

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import ArrayLike, Value, array, ir, prims, rules, trace, transforms
+from fiveloop.core import ArrayLike, Value, arrays, ir, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.state.predicate.gate import gate, opened
 
@@ -40,7 +40,7 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     >>> print(grad(total)(np.ones(2)))
     [0.5 0.5]
     """
-    return trace.bind1(follow_p, array.as_value(pred), array.as_value(x), params=FollowParams())
+    return trace.bind1(follow_p, arrays.as_value(pred), arrays.as_value(x), params=FollowParams())
 
 
 def _follow_aval(avals: Sequence[ir.Aval], p: FollowParams) -> list[ir.Aval]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fiveloop.core import Value, indexing, ir, prims, rules, transforms
-from fiveloop.core.indexer import Indexer
+from fiveloop.core import Value, ir, prims, rules, transforms
+from fiveloop.core.index import access as indexing
+from fiveloop.core.index.indexer import Indexer
 from fiveloop.state.avals import AbstractRef
 
 P = TypeVar("P", bound="IndexParams")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Value, indexer, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core.index import indexer
 from fiveloop.state import discharge, effects, refs
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Value, array, indexing, ir, prims
-from fiveloop.core.indexer import At, Indexer, Lane, Pick, Span, is_dynamic
+from fiveloop.core import Value, arrays, ir, prims
+from fiveloop.core.index import access as indexing
+from fiveloop.core.index.indexer import At, Indexer, Lane, Pick, Span, is_dynamic
 
 _Label = tuple[str, int]
 
@@ -22,7 +23,7 @@ def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Va
     paired = [axes["lead", k] for k, p in enumerate(indexer.paired) if p]
     picks = [axes["pick", k] for k in range(len(indexer.pick_shape))]
     operands = iter(indexing.resolve(shape, indexer, index))
-    total = _spread(array.Scalar(np.zeros((), dtype)), indexer, [])
+    total = _spread(arrays.Scalar(np.zeros((), dtype)), indexer, [])
     for axis, entry in enumerate(indexer.entries):
         stride = ir.size_of(shape[axis + 1 :])
         if is_dynamic(entry):
@@ -30,7 +31,7 @@ def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Va
             start = _spread(prims.convert(next(operands), dtype), indexer, along)
             total = prims.add(total, _times(start, stride))
         elif isinstance(entry, (At, Span)):
-            total = prims.add(total, array.Scalar(np.asarray((entry.start or 0) * stride, dtype)))
+            total = prims.add(total, arrays.Scalar(np.asarray((entry.start or 0) * stride, dtype)))
         if isinstance(entry, (Span, Lane)):
             at = axes["span", axis] if isinstance(entry, Span) else axes["lead", entry.lead]
             steps = _spread(prims.iota(dtype, indexer.result_shape[at]), indexer, [at])
@@ -60,4 +61,4 @@ def _spread(x: Value, indexer: Indexer, axes: Sequence[int]) -> Value:
 
 
 def _times(x: Value, n: int) -> Value:
-    return prims.mul(x, array.Scalar(np.asarray(n, x.dtype)))
+    return prims.mul(x, arrays.Scalar(np.asarray(n, x.dtype)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Value, array, errors, prims, pytree, trace
+from fiveloop.core import ArrayLike, Value, arrays, errors, prims, pytree, trace
 from fiveloop.core import keys as core_keys
 from fiveloop.core.keys import as_key
 from fiveloop.state import api, refs
@@ -30,7 +30,7 @@ class KeyStream:
     state: refs.Ref
 
     def __init__(self, seed: ArrayLike) -> None:
-        given = array.as_value(seed, "KeyStream: seed")
+        given = arrays.as_value(seed, "KeyStream: seed")
         key = as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
         self.state = api.new_ref(prims.concatenate([key, _COUNTED], 0))
 
@@ -46,7 +46,7 @@ class KeyStream:
     def fork(self, num: int) -> KeyStream:
         """The streams of `num` lanes, to be passed to `vmap`, in one object: each starts from a key of its own."""
         keys = self.keys(num)
-        counts = array.as_value(np.zeros((num, 1), np.uint32))
+        counts = arrays.as_value(np.zeros((num, 1), np.uint32))
         return _of_state(api.new_ref(prims.concatenate([keys, counts], 1)))
 
     def _check(self) -> None:
@@ -78,7 +78,7 @@ def _of_state(state: refs.Ref) -> KeyStream:
     return stream
 
 
-_COUNTED = array.as_value(np.zeros(1, np.uint32))
+_COUNTED = arrays.as_value(np.zeros(1, np.uint32))
 """No key has been given yet."""
 
 pytree.register_node(

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core.array import Value
+from fiveloop.core.arrays.array import Value
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.transforms.batch import batch_jaxpr

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.api.autodiff import jvp, vjp
-from fiveloop.core.array import as_value
+from fiveloop.core.arrays.array import as_value
 from fiveloop.core.pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 STEP = 1e-4

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import as_value, to_array
+from fiveloop.core.arrays.array import as_value, to_array
 from fiveloop.core.ir.axes import NamedAxis, axes_of, batch_axis, with_axes
 from fiveloop.core.ir.jaxpr import Jaxpr, jaxprs_in
 from fiveloop.core.lower.dispatch import compiled

@@ -17,7 +17,7 @@ from fiveloop.core.api.custom_derivative import custom_derivative
 from fiveloop.core.api.custom_jvp import custom_jvp
 from fiveloop.core.api.custom_vjp import custom_vjp
 from fiveloop.core.api.gradient import grad
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.arrays.array import Value, as_value
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import elementwise as e

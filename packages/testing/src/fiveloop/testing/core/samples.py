@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import Value, as_value
+from fiveloop.core.arrays.array import Value, as_value
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import tree_flatten, tree_leaves, tree_unflatten

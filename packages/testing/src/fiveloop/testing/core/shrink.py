@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.array import as_value
+from fiveloop.core.arrays.array import as_value
 from fiveloop.core.ir.avals import Aval, ShapedArray
 from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, all_atoms, used_vars
 from fiveloop.core.rules import abstract_eval_rules

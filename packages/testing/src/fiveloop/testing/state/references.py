@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.extend import NoParams
-from fiveloop.core.indexer import At, Indexer, Lane, Pick, Span
+from fiveloop.core.index.indexer import At, Indexer, Lane, Pick, Span
 from fiveloop.testing.core.oracle import Cell, OracleError, define_reference
 from fiveloop.testing.core.reference_running import cipher
 

@@ -1,0 +1,34 @@
+"""Arrays: values, their attributes and dtypes, and who shares their memory."""
+
+from .array import (
+    Array,
+    ArrayLike,
+    Concrete,
+    InplaceNote,
+    OPS,
+    Scalar,
+    Value,
+    as_value,
+    copied,
+    device_put,
+    to_array,
+)
+from .fixed import Fixed, setter
+from .methods import METHODS, Methods
+from .promotion import (
+    DType,
+    Typed,
+    check_narrowing,
+    complex_dtype,
+    dtype_kind,
+    float_limits,
+    host_scalar,
+    is_python_number,
+    join,
+    python_number,
+    python_typed,
+    real_dtype,
+    to_inexact,
+    wide_for_sums,
+)
+from .sharing import Turn, note_sharer, part_from

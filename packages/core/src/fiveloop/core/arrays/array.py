@@ -1,0 +1,596 @@
+"""Values: what users compute with. `Value` has the operators, `Array` holds a buffer, `Scalar` a host number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from fiveloop.core import errors, ir, rules
+from fiveloop.core.arrays import methods as array_methods
+from fiveloop.core.backend import call, client
+from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
+
+OPS: dict[str, Callable[..., Any]] = {}
+"""The functions behind operators, filled in by `operators` above the primitives."""
+
+_INT32, _INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
+
+
+class InplaceNote(Protocol):
+    """A mark that reading a Ref leaves on it and on the value read, so that `ref[i] += x` is one accumulation.
+
+    `handed_on` tells what is left of it when the value goes into another program, which may change it.
+    """
+
+    def inplace_add(self, value: Value, x: Any, /) -> Value: ...
+
+    def handed_on(self, value: Value, /) -> InplaceNote | None: ...
+
+
+class Value(array_methods.Methods):
+    """Anything that a program computes with: an array, a tracer, a Ref. It has NumPy's operators and methods."""
+
+    __slots__ = ("_note",)
+    _note: InplaceNote | None
+
+    @property
+    def aval(self) -> ir.Aval:
+        """The type of this value."""
+        raise TypeError(f"{type(self).__name__} has no type")
+
+    @property
+    def shape(self) -> ir.Shape:
+        """The size along each axis."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.aval.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.aval.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.aval.dtype.itemsize
+
+    def check_operand(self) -> None:
+        """Raise TypeError if primitives do not take it."""
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype yields to that of other operands, as a Python scalar's does."""
+        return self.aval.weak_type
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise TypeError(
+                f"len: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
+            )
+        return self.aval.shape[0]
+
+    def __iter__(self) -> Iterator[Value]:
+        if not self.aval.shape:
+            raise TypeError(
+                f"iter: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
+            )
+        if self.aval.accumulates:
+            raise TypeError(
+                f"iter: expected an array, got {self.aval}; go over what it holds, `for row in ref[...]`, or over its "
+                f"parts, `for i in range(len(ref)): ref.at[i]`{errors.at_source(ir.user_source())}"
+            )
+        return iter(OPS["unstack"](self))
+
+    def __getitem__(self, index: Any) -> Value:
+        return rules.type_rules(self.aval).getitem(self, index)  # type: ignore[no-any-return]
+
+    def __setitem__(self, index: Any, x: Any) -> None:
+        rules.type_rules(self.aval).setitem(self, index, x)
+
+    def __add__(self, other: Any) -> Value:
+        return OPS["add"](self, other)  # type: ignore[no-any-return]
+
+    def __radd__(self, other: Any) -> Value:
+        return OPS["add"](other, self)  # type: ignore[no-any-return]
+
+    def __iadd__(self, other: Any) -> Value:
+        if self._note is not None:
+            return self._note.inplace_add(self, other)
+        if self.aval.accumulates:
+            raise TypeError(
+                f"`+=` on a Ref of type {self.aval} would give its name to a sum: write `ref[...] += x`, or "
+                f"`ref[index] += x`{errors.at_source(ir.user_source())}"
+            )
+        return OPS["add"](self, other)  # type: ignore[no-any-return]
+
+    def __sub__(self, other: Any) -> Value:
+        return OPS["subtract"](self, other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Any) -> Value:
+        return OPS["subtract"](other, self)  # type: ignore[no-any-return]
+
+    def __mul__(self, other: Any) -> Value:
+        return OPS["multiply"](self, other)  # type: ignore[no-any-return]
+
+    def __rmul__(self, other: Any) -> Value:
+        return OPS["multiply"](other, self)  # type: ignore[no-any-return]
+
+    def __truediv__(self, other: Any) -> Value:
+        return OPS["divide"](self, other)  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return OPS["divide"](other, self)  # type: ignore[no-any-return]
+
+    def __floordiv__(self, other: Any) -> Value:
+        return OPS["floor_divide"](self, other)  # type: ignore[no-any-return]
+
+    def __rfloordiv__(self, other: Any) -> Value:
+        return OPS["floor_divide"](other, self)  # type: ignore[no-any-return]
+
+    def __mod__(self, other: Any) -> Value:
+        return OPS["remainder"](self, other)  # type: ignore[no-any-return]
+
+    def __rmod__(self, other: Any) -> Value:
+        return OPS["remainder"](other, self)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Any) -> Value:
+        return OPS["power"](self, other)  # type: ignore[no-any-return]
+
+    def __rpow__(self, other: Any) -> Value:
+        return OPS["power"](other, self)  # type: ignore[no-any-return]
+
+    def __matmul__(self, other: Any) -> Value:
+        return OPS["matmul"](self, other)  # type: ignore[no-any-return]
+
+    def __rmatmul__(self, other: Any) -> Value:
+        return OPS["matmul"](other, self)  # type: ignore[no-any-return]
+
+    def __and__(self, other: Any) -> Value:
+        return OPS["bitwise_and"](self, other)  # type: ignore[no-any-return]
+
+    def __rand__(self, other: Any) -> Value:
+        return OPS["bitwise_and"](other, self)  # type: ignore[no-any-return]
+
+    def __or__(self, other: Any) -> Value:
+        return OPS["bitwise_or"](self, other)  # type: ignore[no-any-return]
+
+    def __ror__(self, other: Any) -> Value:
+        return OPS["bitwise_or"](other, self)  # type: ignore[no-any-return]
+
+    def __xor__(self, other: Any) -> Value:
+        return OPS["bitwise_xor"](self, other)  # type: ignore[no-any-return]
+
+    def __rxor__(self, other: Any) -> Value:
+        return OPS["bitwise_xor"](other, self)  # type: ignore[no-any-return]
+
+    def __lshift__(self, other: Any) -> Value:
+        return OPS["left_shift"](self, other)  # type: ignore[no-any-return]
+
+    def __rlshift__(self, other: Any) -> Value:
+        return OPS["left_shift"](other, self)  # type: ignore[no-any-return]
+
+    def __rshift__(self, other: Any) -> Value:
+        return OPS["right_shift"](self, other)  # type: ignore[no-any-return]
+
+    def __rrshift__(self, other: Any) -> Value:
+        return OPS["right_shift"](other, self)  # type: ignore[no-any-return]
+
+    def __lt__(self, other: Any) -> Value:
+        return OPS["less"](self, other)  # type: ignore[no-any-return]
+
+    def __le__(self, other: Any) -> Value:
+        return OPS["less_equal"](self, other)  # type: ignore[no-any-return]
+
+    def __gt__(self, other: Any) -> Value:
+        return OPS["greater"](self, other)  # type: ignore[no-any-return]
+
+    def __ge__(self, other: Any) -> Value:
+        return OPS["greater_equal"](self, other)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return OPS["equal"](self, other)  # type: ignore[no-any-return]
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return OPS["not_equal"](self, other)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> Value:
+        return OPS["negative"](self)  # type: ignore[no-any-return]
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __abs__(self) -> Value:
+        return OPS["abs"](self)  # type: ignore[no-any-return]
+
+    def __invert__(self) -> Value:
+        return OPS["bitwise_invert"](self)  # type: ignore[no-any-return]
+
+    def __divmod__(self, other: Any) -> tuple[Value, Value]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Value, Value]:
+        return other // self, other % self
+
+    def __round__(self, ndigits: int | None = None) -> Value:
+        return self.round(ndigits or 0)
+
+    def __contains__(self, x: Any) -> bool:
+        return bool(OPS["equal"](self, x).any())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return OPS["ufunc"](ufunc, method, inputs, kwargs)
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            f"a value of type {self.aval} has no hash, as its elements are what is compared; as a key use "
+            f"`x.item()`, `np.asarray(x).tobytes()` or `id(x)`{errors.at_source(ir.user_source())}"
+        )
+
+    def __copy__(self) -> Self:
+        if self.aval.accumulates:
+            self._refuse("a copy")
+        return self  # it is immutable
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self.__copy__()
+
+    # Values whose elements are known override these, and traced ones say what to do instead.
+
+    def _refuse(self, what: str, advice: str = "") -> NoReturn:
+        """Refuse to be a host value: this is neither an array nor traced, so it holds an array."""
+        raise TypeError(
+            f"expected an array to be made {what}, got {self.aval}; read a Ref first: `ref[...]`"
+            f"{errors.at_source(ir.user_source())}"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse(
+            "a bool", "use `cond`, `select` or `while_loop` for control flow on traced values"
+        )
+
+    def __int__(self) -> int:
+        self._refuse(
+            "an int",
+            f"sizes and bounds must be known while tracing: {errors.STATIC}; else keep it an array",
+        )
+
+    def __float__(self) -> float:
+        self._refuse(
+            "a float", f"keep it an array; if it must be known while tracing: {errors.STATIC}"
+        )
+
+    def __complex__(self) -> complex:
+        self._refuse("a complex number", "keep it an array")
+
+    def __index__(self) -> int:
+        self._refuse(
+            "an index or a size",
+            f"sizes and bounds must be known while tracing: {errors.STATIC}; to index a NumPy array or a list with it, "
+            "`fiveloop.numpy.asarray(table)[i]`; to slice at it, `x[ds(start, size)]`; to loop, `fori_loop`",
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        self._refuse(
+            "a NumPy array",
+            "use the function of fiveloop.numpy in place of NumPy's, or `x.astype(dtype)` to convert; to index a NumPy "
+            "array with it, `fiveloop.numpy.asarray(table)[i]`",
+        )
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._refuse(
+                f"text in the format {spec!r}",
+                f'use `debug_print("{{:{spec}}}", x)` of fiveloop.state, which prints when the program runs, or '
+                "return it",
+            )
+        return str(self)
+
+    def item(self, *index: int) -> Any:
+        """The only element as a Python scalar, or that at an index."""
+        self._refuse("a Python scalar", "keep it an array, or return it from the function")
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars."""
+        self._refuse("a list", "keep it an array, or return it from the function")
+
+
+ArrayLike: TypeAlias = "Value | np.ndarray[Any, Any] | np.generic | bool | int | float | complex"
+
+
+@runtime_checkable
+class HasJaxArray(Protocol):
+    """An object that gives an array of its own accord."""
+
+    def __jax_array__(self) -> Any: ...
+
+
+class Concrete(Value):
+    """A value whose elements are known now."""
+
+    __slots__ = ()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array, read-only."""
+        raise TypeError(f"{type(self).__name__} has no elements")
+
+    def item(self, *index: int) -> Any:
+        """The only element as a Python scalar, or that at an index."""
+        if not index and self.size != 1:
+            raise ValueError(
+                f"item: expected a value of one element, got {self.aval}; give an index, or use `x.tolist()`"
+                f"{errors.at_source(ir.user_source())}"
+            )
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars."""
+        return self.numpy().tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        out = self.numpy()
+        converted = out if dtype is None else out.astype(dtype, copy=False)
+        return converted.copy() if copy else converted
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"bool: expected a value of one element, got {self.aval}; reduce it with `x.any()` or `x.all()`"
+                f"{errors.at_source(ir.user_source())}"
+            )
+        return bool(self.numpy().item())
+
+    def __int__(self) -> int:
+        return int(self._number("int", "biuf"))
+
+    def __float__(self) -> float:
+        return float(self._number("float", "biuf"))
+
+    def __complex__(self) -> complex:
+        return complex(self._number("complex", "biufc"))
+
+    def __index__(self) -> int:
+        return int(self._number("index", "iu"))
+
+    def _number(self, what: str, kinds: str) -> Any:
+        """The one element, of a value without axes."""
+        host = self.numpy()
+        kind = "f" if host.dtype.kind == "V" else host.dtype.kind
+        if host.ndim or kind not in kinds:
+            wanted = {"iu": "an integer", "biuf": "a real number"}.get(kinds, "a number")
+            raise TypeError(
+                f"{what}: expected {wanted} without axes, got {self.aval}{errors.at_source(ir.user_source())}"
+            )
+        return host.item()
+
+    def __format__(self, spec: str) -> str:
+        if spec and self.shape:
+            raise TypeError(
+                f"format: expected a value without axes for the format {spec!r}, got {self.aval}; format its "
+                f"elements, `x.tolist()`, or use np.array2string{errors.at_source(ir.user_source())}"
+            )
+        return format(self.item(), spec) if spec else str(self)
+
+
+class Array(Concrete):
+    """An immutable array on a device; its buffer is PJRT's, the class is fiveloop's."""
+
+    __slots__ = ("__weakref__", "_a")
+
+    def __init__(self, buffer: client.Buffer) -> None:
+        self._a = buffer
+        self._note = None
+
+    @property
+    def buffer(self) -> client.Buffer:
+        """The PJRT buffer."""
+        return self._a
+
+    @property
+    def aval(self) -> ir.Aval:
+        return self._a.aval  # type: ignore[no-any-return]  # the buffer gives back the aval that it was made with
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        try:
+            return client.to_numpy(self._a)
+        except errors.DonatedError as error:
+            errors.add_source(error, ir.user_source())
+            raise
+
+    def block_until_ready(self) -> Array:
+        """Wait until the elements have been computed, and raise what went wrong."""
+        try:
+            client.wait_for(self._a)
+        except errors.DonatedError as error:
+            errors.add_source(error, ir.user_source())
+            raise
+        return self
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return client.to_dlpack(self._a)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return client.dlpack_device(self._a)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (np.array(self.numpy()), self.weak_type)
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        if self.buffer.is_deleted():
+            return f"Array(<donated>, shape={self.shape}, dtype={self.dtype.name}{weak})"
+        if 0 in self.shape and self.ndim > 1:
+            return f"Array([], shape={self.shape}, dtype={self.dtype.name}{weak})"
+        body = np.array2string(
+            np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
+        )
+        return f"Array({body}, dtype={self.dtype.name}{weak})"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
+
+call.register_array_class(Array)
+
+
+class Scalar(Concrete):
+    """A number on the host, as Python and NumPy scalars become when they meet arrays.
+
+    `number` is the Python number that it stands for, if any: all its digits are there for a wider dtype.
+    """
+
+    __slots__ = ("_aval", "_on_device", "host", "number")
+
+    def __init__(
+        self,
+        host: np.ndarray[Any, Any],
+        weak_type: bool = False,
+        number: float | complex | None = None,
+    ) -> None:
+        self.host = host
+        self.number = number
+        self._aval = ir.ShapedArray((), host.dtype, weak_type)
+        self._on_device: Array | None = None
+        self._note = None
+
+    @property
+    def aval(self) -> ir.Aval:
+        return self._aval
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        return self.host
+
+    @property
+    def exact(self) -> Any:
+        """The number with all digits that are known."""
+        return self.host if self.number is None else self.number
+
+    def on_device(self) -> Array:
+        """The number as an array, made once."""
+        if self._on_device is None:
+            self._on_device = device_put(self.host, self.weak_type)
+        return self._on_device
+
+    def __repr__(self) -> str:
+        return f"Scalar({self.host.item()}, dtype={ir.short_dtype(self.host.dtype)})"
+
+    def __str__(self) -> str:
+        return str(self.host.item())
+
+
+def _unpickle(host: np.ndarray[Any, Any], weak_type: bool) -> Array:
+    return device_put(host, weak_type)
+
+
+def device_put(x: np.ndarray[Any, Any], weak_type: bool = False) -> Array:
+    """A NumPy array's copy on the device, with the same shape and dtype."""
+    return Array(client.put(x, ir.ShapedArray(x.shape, x.dtype, weak_type)))
+
+
+def copied(x: Array) -> Array:
+    """The same elements in memory that nothing else uses."""
+    return Array(client.copy(x.buffer))
+
+
+def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
+    """A Python scalar as a weak value: bool, int32 (int64 if it must be), float32 or complex64; NumPy's stay."""
+    if isinstance(x, bool):
+        return Scalar(np.asarray(x, np.bool_))
+    if isinstance(x, int):
+        if not _INT64.min <= x <= _INT64.max:
+            named = f"{what}: " if what else ""
+            raise OverflowError(
+                f"{named}the integer {x} does not fit int64{errors.at_source(ir.user_source())}"
+            )
+        fits = _INT32.min <= x <= _INT32.max
+        return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
+    if isinstance(x, np.generic):
+        return Scalar(np.asarray(x), weak_type=True, number=x)
+    dtype = np.complex64 if isinstance(x, complex) else np.float32
+    with np.errstate(over="ignore"):
+        return Scalar(np.asarray(x, dtype), weak_type=True, number=x)
+
+
+_UNNAMED = "argument"
+
+
+def as_value(x: Any, what: str = _UNNAMED) -> Value:
+    """Anything that stands for an array, as a value; TypeError names `what` for anything else.
+
+    Values, tracers and Refs among them, come back as they are. A Python number is weakly typed: it takes the dtype of
+    what it meets. So does NumPy's float64, which is one, but by itself it keeps its dtype. A list is no array.
+
+    >>> print(as_value(2).aval, as_value(np.ones(3, np.float32)).aval)
+    i32*[] f32[3]
+    >>> as_value("2", "softclip: x")
+    Traceback (most recent call last):
+    TypeError: softclip: x must be an array or a scalar, got '2' of type str
+      at ...
+    """
+    if isinstance(x, Value):
+        return x
+    if isinstance(x, (bool, int, float, complex)):
+        return python_scalar(x, "" if what == _UNNAMED else what)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return _from_numpy(np.asarray(x), what)
+    if any(c.__name__ == "Tracer" and c.__module__.startswith("jax.") for c in type(x).__mro__):
+        raise errors.TracerError(
+            f"{what} must be a value of fiveloop, got {x!r}, which a transform of jax is tracing; use fiveloop's "
+            "`jit`, `grad` and `vmap` around functions of fiveloop, or call them from jax by `jax.pure_callback`"
+            f"{errors.at_source(ir.user_source())}"
+        )
+    if isinstance(x, HasJaxArray):
+        return as_value(x.__jax_array__(), what)
+    if hasattr(x, "__array__"):
+        return _from_numpy(np.asarray(x), what)
+    if hasattr(x, "__dlpack__"):
+        return _from_numpy(np.from_dlpack(x), what)
+    raise errors.no_array(what, x, ir.user_source())
+
+
+def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Value:
+    is_record = x.dtype.kind == "V" and x.dtype.names is not None
+    if is_record or x.dtype.kind in "OSUMm" or x.dtype.char in "gG":
+        raise TypeError(
+            f"{what} must hold numbers of at most 64 bits a part, got a NumPy array of dtype {x.dtype}"
+            f"{errors.at_source(ir.user_source())}"
+        )
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    if x.dtype not in ELEMENT_TYPES:
+        raise TypeError(
+            f"{what} must be of a dtype that arrays can have, got a NumPy array of dtype {x.dtype}; convert it first, "
+            f"to int8 or float32 for example{errors.at_source(ir.user_source())}"
+        )
+    return Scalar(x.copy()) if x.ndim == 0 else device_put(x)
+
+
+def to_array(x: Value) -> Array:
+    """A concrete value on the device.
+
+    A Python number that was only on the host is copied there. TracerError for a traced value, which has no contents.
+
+    >>> x = to_array(as_value(2.0))
+    >>> type(x).__name__, x.item()
+    ('Array', 2.0)
+    """
+    if isinstance(x, Array):
+        return x
+    if isinstance(x, Scalar):
+        return x.on_device()
+    raise errors.TracerError(f"expected a concrete array, got a traced value of type {x.aval}")

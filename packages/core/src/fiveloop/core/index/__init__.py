@@ -1,0 +1,1 @@
+"""Indexing: `x[i]`, `x.at[i]`, and parts of Refs."""

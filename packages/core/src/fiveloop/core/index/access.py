@@ -1,0 +1,268 @@
+"""Reading and writing `x[index]`: one meaning for arrays, tracers, Refs and fiveloop.numpy.
+
+`normalize` brings an index to its normal form, an `Indexer` and operands; `take` and `put` carry it out on
+values. An index that is known is checked. One that is known only at run time counts from the end if it is
+negative; then a read clamps it into range, and a write (`Indexer.dropping`) leaves out what lies outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import arrays, errors, ir, prims
+from fiveloop.core.index import block as index_block
+from fiveloop.core.index import windows as index_windows
+from fiveloop.core.index.indexer import (
+    At,
+    DynamicSpan,
+    Entry,
+    Indexer,
+    Lane,
+    Pick,
+    Span,
+    ds,
+    is_dynamic,
+)
+from fiveloop.core.index.parse import normalize
+
+__all__ = [
+    "At",
+    "DynamicSpan",
+    "Entry",
+    "Indexer",
+    "Lane",
+    "Pick",
+    "Span",
+    "batch_indexer",
+    "cast_for_write",
+    "check_kind",
+    "check_write",
+    "ds",
+    "is_dynamic",
+    "normalize",
+    "put",
+    "put_add",
+    "put_kind",
+    "resolve",
+    "take",
+]
+
+
+def take(
+    x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Value], *, resolved: bool = False
+) -> arrays.Value:
+    """What `indexer` reads from `x`, of shape `indexer.result_shape`.
+
+    `resolved` says that the operands come from `resolve`, so that they are in range.
+    """
+    if indexer.is_block:
+        if not resolved:
+            operands = resolve(x.shape, indexer, operands, clamp=False)
+        return index_block.take_block(x, indexer, operands)
+    if not resolved:
+        operands = resolve(x.shape, indexer, operands)
+    return index_windows.take_many(x, indexer, operands)
+
+
+def put(
+    x: arrays.Value,
+    indexer: Indexer,
+    operands: Sequence[arrays.Value],
+    v: Any,
+    *,
+    resolved: bool = False,
+) -> arrays.Value:
+    """`x` with `v`, which broadcasts to `indexer.result_shape`, written where `indexer` points.
+
+    Where several picks name one element, the last one wins.
+    """
+    return put_kind(x, indexer, operands, v, "set", resolved=resolved)
+
+
+def put_add(
+    x: arrays.Value,
+    indexer: Indexer,
+    operands: Sequence[arrays.Value],
+    v: Any,
+    *,
+    resolved: bool = False,
+) -> arrays.Value:
+    """`x` with `v` added where `indexer` points; an element that is named several times gets every share."""
+    return put_kind(x, indexer, operands, v, "add", resolved=resolved)
+
+
+def put_kind(
+    x: arrays.Value,
+    indexer: Indexer,
+    operands: Sequence[arrays.Value],
+    v: Any,
+    kind: str,
+    *,
+    resolved: bool = False,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+) -> arrays.Value:
+    """`x` with `v` combined into it by "set", "add", "mul", "max", "min", "and" or "or".
+
+    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend.
+    """
+    check_kind(x.aval, kind)
+    v = cast_for_write(x.aval, indexer.result_shape, v)
+    if indexer.is_block:
+        if not resolved:
+            operands = resolve(x.shape, indexer, operands, clamp=False)
+        return index_block.put_block(x, indexer, operands, v, kind)
+    if not resolved:
+        operands = resolve(x.shape, indexer, operands)
+    return index_windows.put_many(
+        x, indexer, operands, v, kind, (unique_indices, indices_are_sorted)
+    )
+
+
+def check_kind(aval: ir.Aval, kind: str) -> None:
+    """Refuse a kind of write that there is not, or not for arrays of this type."""
+    if kind not in prims.KINDS:
+        prims.bad_value(f"put: expected a kind in {prims.KINDS}, got {kind!r}")
+    logical = kind in ("and", "or")
+    if kind != "set" and not logical and aval.dtype == np.bool_:
+        prims.bad_type(f"put: expected numbers to combine by {kind!r}, got an array of bools")
+    if logical and aval.dtype.kind not in "biu":
+        prims.bad_type(f"put: expected bools or integers to combine by {kind!r}, got {aval}")
+
+
+def cast_for_write(aval: ir.Aval, shape: ir.Shape, v: Any) -> arrays.Value:
+    """A value as it is written into an array of the given type at a place of the given shape.
+
+    Its shape broadcasts, and its dtype may be any that promotion brings to the array's: a narrower one, an
+    integer among floats, a Python number of its kind. Anything else would lose something, and is an error.
+    """
+    value = arrays.as_value(v, "the value written")
+    check_write(aval, shape, value.aval)
+    if isinstance(value, arrays.Scalar):
+        return _broadcast_to(
+            arrays.host_scalar(
+                value.exact, arrays.Typed(aval.dtype, aval.weak_type), "the value written"
+            ),
+            shape,
+        )
+    arrays.check_narrowing(
+        arrays.Typed(value.dtype, value.weak_type), aval.dtype, "the value written"
+    )
+    if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
+        value = prims.convert(value, aval.dtype, aval.weak_type)
+    return value if ir.same_shape(value.shape, shape) else _broadcast_to(value, shape)
+
+
+def check_write(aval: ir.Aval, shape: ir.Shape, given: ir.Aval) -> None:
+    """Refuse to write a value of a type that loses something, or has too large a shape."""
+    if given.accumulates:
+        prims.bad_type(
+            f"the value written must be an array, got {given}; read a Ref first: `ref[...]`"
+        )
+    if not _fits(arrays.Typed(given.dtype, given.weak_type), arrays.Typed(aval.dtype)):
+        prims.bad_type(
+            f"cannot write a value of dtype {ir.short_dtype(given.dtype)} into an array of dtype "
+            f"{ir.short_dtype(aval.dtype)} without loss; convert it first: `{_conversion(given, aval)}`"
+        )
+    if not ir.same_shape(given.shape, shape) and ir.broadcast_shapes(given.shape, shape) != tuple(
+        shape
+    ):
+        prims.bad_value(
+            f"cannot write a value of shape {errors.shape_str(given.shape)} where the index selects shape "
+            f"{errors.shape_str(shape)}: it does not broadcast to it"
+        )
+
+
+def _conversion(given: ir.Aval, aval: ir.Aval) -> str:
+    """What to write to convert a value; of complex numbers the real part, if they are to become real."""
+    part = "v.real" if given.dtype.kind == "c" and aval.dtype.kind != "c" else "v"
+    return f"{part}.astype({aval.dtype.name!r})"
+
+
+def resolve(
+    shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value], *, clamp: bool = True
+) -> list[arrays.Value]:
+    """The operands as positions in range, all of one dtype: negatives counted from the end, then clamped.
+
+    Two resolved indices name the same element exactly if they are equal. Without `clamp`, and for an index that
+    drops, only negatives are counted, which is enough where the operation that follows clamps or drops.
+    """
+    clamp = clamp and not indexer.drops
+    if len(operands) != len(indexer.dynamic_axes):
+        prims.bad_type(
+            f"expected {len(indexer.dynamic_axes)} operands for the index [{indexer}], got {len(operands)}"
+        )
+    wide = any(prims.index_dtype(i.dtype) == np.int64 for i in operands)
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    out: list[arrays.Value] = []
+    for axis, operand in zip(indexer.dynamic_axes, operands, strict=True):
+        entry = indexer.entries[axis]
+        window = entry.extent if isinstance(entry, Span) else 1
+        out.append(prims.resolve_index(operand, shape[axis], window if clamp else None, dtype))
+    return out
+
+
+def batch_indexer(
+    indexer: Indexer,
+    operands: Sequence[arrays.Value],
+    operand_dims: Sequence[int | None],
+    x_dim: int | None,
+    size: ir.Dim,
+) -> tuple[Indexer, list[arrays.Value]]:
+    """The indexer for all lanes at once, where the array, some operands or both have a batch axis.
+
+    The batch axis of what the new indexer reads, and of what it writes, is always axis 0. If no operand is
+    batched, all lanes read at one place, and the operands stay as they are. Otherwise each operand of the
+    new indexer has the batch axis in front, repeated where it was not batched.
+    With `x_dim` None the lanes share one array (so a write of several lanes is an accumulation).
+    """
+    paired = any(d is not None for d in operand_dims)
+    if x_dim is None and not paired:
+        raise ValueError("batch_indexer: expected the array or some operand to be batched")
+    entries = [Lane(e.lead + 1) if isinstance(e, Lane) else e for e in indexer.entries]
+    if x_dim is not None:
+        entries.insert(x_dim, Lane(0))
+    batched = replace(
+        indexer,
+        entries=tuple(entries),
+        lead=(size, *indexer.lead),
+        paired=(paired, *indexer.paired),
+    )
+    if not paired:
+        return _without_lanes(batched, size), list(operands)
+    moved = [prims.bdim_at(i, d, size, 0) for i, d in zip(operands, operand_dims, strict=True)]
+    return batched, moved
+
+
+def _without_lanes(indexer: Indexer, size: ir.Dim) -> Indexer:
+    """The same index with a span for the outer batch axis, where that is the first axis of what is read."""
+    first = next((e for e in indexer.entries if not isinstance(e, At)), None)
+    if (
+        first != Lane(0)
+        or len(indexer.lead) > 1
+        or any(isinstance(e, Pick) for e in indexer.entries)
+    ):
+        return indexer
+    entries = tuple(Span(0, size) if e is first else e for e in indexer.entries)
+    new_axes = tuple(k + 1 for k in indexer.new_axes)
+    return replace(indexer, entries=entries, new_axes=new_axes, lead=(), paired=())
+
+
+@lru_cache(maxsize=4096)
+def _fits(given: arrays.Typed, wanted: arrays.Typed) -> bool:
+    """Whether a dtype holds what another does, as promotion sees it: the two together are the wider one."""
+    if given.dtype == wanted.dtype:
+        return True
+    try:
+        return arrays.join((given, arrays.Typed(wanted.dtype))).dtype == wanted.dtype
+    except TypeError:
+        return False  # a dtype that is promoted to no other
+
+
+def _broadcast_to(x: arrays.Value, shape: ir.Shape) -> arrays.Value:
+    return prims.broadcast_in_dim(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))

@@ -1,0 +1,97 @@
+"""Whether two indices into one array can select the same element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Any, Literal
+
+import numpy as np
+
+from fiveloop.core import arrays
+from fiveloop.core.index.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
+
+Overlap = Literal["apart", "overlap", "unknown"]
+Positions = range | np.ndarray[Any, Any] | None
+"""Where an index goes along one axis: None if that is known only at run time."""
+
+
+def overlap(
+    x: Indexer,
+    x_operands: Sequence[arrays.Value],
+    y: Indexer,
+    y_operands: Sequence[arrays.Value],
+    shape: Any,
+) -> Overlap:
+    """How what two indices select lies in an array of `shape`: apart if some axis tells them apart."""
+    ours, theirs = _along(x, x_operands, shape), _along(y, y_operands, shape)
+    pairs = list(zip(ours, theirs, strict=True))
+    if any(a is not None and b is not None and _disjoint(a, b) for a, b in pairs):
+        return "apart"
+    if any(a is None or b is None for a, b in pairs):
+        return "unknown"
+    picked = [isinstance(a, np.ndarray) or isinstance(b, np.ndarray) for a, b in pairs]
+    if (
+        sum(picked) > 1
+        and not np.intersect1d(_elements(ours, shape), _elements(theirs, shape)).size
+    ):
+        return "apart"
+    return "overlap"
+
+
+def _elements(along: Sequence[Positions], shape: Any) -> np.ndarray[Any, Any]:
+    """The numbers of the elements that an index selects, which is known and has picks on several axes."""
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    picks = tuple(p if isinstance(p, np.ndarray) else slice(None) for p in along)
+    spans = [k for k, p in enumerate(along) if not isinstance(p, np.ndarray)]
+    for k in spans:
+        numbers = np.take(numbers, np.asarray(along[k]), k)
+    return np.asarray(numbers[picks])
+
+
+def _along(indexer: Indexer, operands: Sequence[arrays.Value], shape: Any) -> list[Positions]:
+    given = iter(operands)
+    return [
+        _positions(e, next(given) if is_dynamic(e) else None, size)
+        for e, size in zip(indexer.entries, shape, strict=True)
+    ]
+
+
+def _positions(entry: Entry, operand: arrays.Value | None, size: int) -> Positions:
+    if isinstance(entry, Lane):
+        return None
+    if operand is None:
+        assert isinstance(entry, At | Span), "unreachable: picks have operands"
+        first = entry.start or 0
+    elif isinstance(operand, arrays.Concrete):
+        window = entry.extent if isinstance(entry, Span) else 1
+        host = operand.numpy().astype(np.int64)
+        found = np.clip(np.where(host < 0, host + size, host), 0, size - window)
+        if not isinstance(entry, At | Span):
+            return found.ravel()
+        first = int(found)
+    else:
+        return None
+    if isinstance(entry, At):
+        return range(first, first + 1)
+    return range(first, first + entry.size * entry.stride, entry.stride)
+
+
+def _disjoint(x: range | np.ndarray[Any, Any], y: range | np.ndarray[Any, Any]) -> bool:
+    if isinstance(x, range) and isinstance(y, range):
+        return _ranges_apart(x, y)
+    return not np.intersect1d(np.asarray(x), np.asarray(y)).size
+
+
+def _ranges_apart(x: range, y: range) -> bool:
+    """Whether two arithmetic progressions have no number in common."""
+    if not x or not y:
+        return True
+    x, y = (r if r.step > 0 else r[::-1] for r in (x, y))
+    low, high = max(x[0], y[0]), min(x[-1], y[-1])
+    common = gcd(x.step, y.step)
+    if low > high or (x[0] - y[0]) % common:
+        return True
+    # The numbers of x that are in y come every `period` steps of x: one such period decides.
+    first = x[-(-(low - x[0]) // x.step) :]
+    return not any(n in y for n in first[: y.step // common] if n <= high)

@@ -1,0 +1,237 @@
+"""Indexing outside of traces: one compiled program for each form of index, whatever the positions are.
+
+Static positions become arguments of the program, so that `x[0]`, `x[1]`, ... share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fiveloop.core import arrays, ir, trace, util
+from fiveloop.core.backend.client import Buffer
+from fiveloop.core.index import access as indexing
+from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index.indexer import At, Entry, Indexer, Span, around_block
+from fiveloop.core.lower.dispatch import eager_program, explain
+
+Flags: TypeAlias = tuple[bool, bool]
+LARGE = 2**18
+"""From about this many elements on, copying an array takes longer than two more calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An index all of whose positions are on the device, and the program that reads there.
+
+    `is_checked` says that the positions are known to be in range.
+    """
+
+    indexer: Indexer
+    result_shape: ir.Shape
+    positions: tuple[Buffer, ...]
+    read: Any
+    is_checked: bool = False
+
+
+def take_now(x: arrays.Array, index: Any) -> arrays.Value:
+    """`x[index]` of a concrete array."""
+    plan = _plan(x.shape, index)
+    if isinstance(plan, _Plan):
+        try:
+            return arrays.Array(plan.read(x.buffer, *plan.positions))
+        except Exception as error:
+            explain(error, [x.buffer], "index")
+            raise
+    indexer, operands = plan
+    return indexing.take(x, indexer, operands)
+
+
+def put_now(
+    x: arrays.Array,
+    index: Any,
+    v: Any,
+    kind: str,
+    flags: Flags = (False, False),
+    *,
+    donate: bool = False,
+    drops: bool = True,
+) -> arrays.Value:
+    """A concrete array with a value combined into it at an index; with `donate`, in the same memory.
+
+    Where an index that is not checked lies outside, nothing is written if it `drops`; else it is clamped.
+    """
+    plan = _plan(x.shape, index)
+    value = arrays.as_value(v, "the value written")
+    indexing.check_kind(x.aval, kind)
+    if not isinstance(plan, _Plan) or not trace.is_concrete(value):
+        indexer, operands = (
+            plan if isinstance(plan, tuple) else index_parse.normalize(x.shape, index)
+        )
+        unique, ascending = flags
+        return indexing.put_kind(
+            x,
+            indexer.dropping() if drops else indexer,
+            operands,
+            value,
+            kind,
+            unique_indices=unique,
+            indices_are_sorted=ascending,
+        )
+    if drops and not plan.is_checked:
+        plan = replace(plan, indexer=plan.indexer.dropping())
+    written = _written(x, plan, value)
+    if donate and x.size > LARGE and _keeps_some(plan.indexer, kind):
+        return _put_in_steps(x, plan, written, kind)
+    write = _writer(plan.indexer, kind, flags, donate)
+    try:
+        return arrays.Array(write(x.buffer, written, *plan.positions))
+    except Exception as error:
+        explain(error, [x.buffer, written], "update at an index")
+        raise
+
+
+def _keeps_some(indexer: Indexer, kind: str) -> bool:
+    """Whether what is written depends on what stands there, and is a block of more than one element."""
+    strided = any(isinstance(e, Span) and e.stride != 1 for e in indexer.entries)
+    several = any(isinstance(e, Span) for e in indexer.entries)
+    return indexer.is_block and several and (strided or kind != "set")
+
+
+def _put_in_steps(x: arrays.Array, plan: _Plan, written: Buffer, kind: str) -> arrays.Value:
+    """Read a block, combine, write the block: one program that does it all would copy the array."""
+    around, within = around_block(plan.indexer)
+    block = _reader(around)(x.buffer, *plan.positions)
+    new = _writer(within, kind, (False, False), False)(block, written)
+    return arrays.Array(
+        _writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions)
+    )
+
+
+def swap_now(
+    x: arrays.Array, index: Any, at: Any, v: Any, *, donate: bool = False
+) -> tuple[arrays.Value, arrays.Value]:
+    """What a concrete array holds at an index, and the array with a value `at` one, in the same memory if `donate`."""
+    # One program that reads and writes would copy the array, since what it reads is a result.
+    old = take_now(x, index)
+    return old, put_now(x, at, v, "set", donate=donate)
+
+
+def _written(x: arrays.Array, plan: _Plan, value: arrays.Value) -> Buffer:
+    """What is written, on the device, after checks."""
+    indexing.check_write(x.aval, plan.result_shape, value.aval)
+    if isinstance(value, arrays.Scalar):
+        value = arrays.host_scalar(value.exact, arrays.Typed(x.dtype), "the value written")
+    arrays.check_narrowing(arrays.Typed(value.dtype, value.weak_type), x.dtype, "the value written")
+    return arrays.to_array(value).buffer
+
+
+def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[arrays.Value]]:
+    """What to run, or the normal form where a position is traced."""
+    if type(index) is arrays.Array and index.dtype.kind in "iu" and shape:
+        return _one_array(shape, index.shape, index.buffer)
+    key = _static_key(index)
+    if key is not None:
+        return _static_plan(shape, key)
+    indexer, operands = index_parse.normalize(shape, index)
+    if not all(map(trace.is_concrete, operands)):
+        return indexer, operands
+    return _device_plan(shape, indexer, operands)
+
+
+def _static_key(index: Any) -> tuple[Any, ...] | None:
+    """A hashable form of an index of numbers, slices, `...` and None; None for any other."""
+    key: list[Any] = []
+    for item in index if type(index) is tuple else (index,):
+        if type(item) is slice:
+            bounds = (item.start, item.stop, item.step)
+            if any(b is not None and type(b) is not int for b in bounds):
+                return None
+            key.append(bounds)
+        elif type(item) is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
+@util.remembered(8192)
+def _static_plan(shape: ir.Shape, key: tuple[Any, ...]) -> _Plan:
+    index = tuple(slice(*item) if isinstance(item, tuple) else item for item in key)
+    return _device_plan(shape, *index_parse.normalize(shape, index))
+
+
+def _device_plan(shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value]) -> _Plan:
+    is_checked = not indexer.dynamic_axes
+    indexer, operands = _at_run_time(shape, indexer, operands)
+    buffers = tuple(
+        _position(int(i.host)) if isinstance(i, arrays.Scalar) else arrays.to_array(i).buffer
+        for i in operands
+    )
+    return _Plan(indexer, indexer.result_shape, buffers, _reader(indexer), is_checked)
+
+
+def _one_array(shape: ir.Shape, index_shape: ir.Shape, index: Buffer) -> _Plan:
+    plan = _one_array_form(shape, index_shape)
+    return _Plan(plan.indexer, plan.result_shape, (index,), plan.read)
+
+
+@util.remembered(4096)
+def _one_array_form(shape: ir.Shape, index_shape: ir.Shape) -> _Plan:
+    at = np.zeros(index_shape, np.int32)
+    indexer, _ = index_parse.normalize(shape, arrays.to_array(arrays.as_value(at)))
+    return _Plan(indexer, indexer.result_shape, (), _reader(indexer))
+
+
+@util.remembered(4096)
+def _reader(indexer: Indexer) -> Any:
+    def read(x: arrays.Value, *operands: arrays.Value) -> list[arrays.Value]:
+        return [indexing.take(x, indexer, operands)]
+
+    return eager_program("take", lambda avals: trace.stage_closed(read, avals, "take"))
+
+
+@util.remembered(4096)
+def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
+    unique, ascending = flags
+
+    def write(x: arrays.Value, v: arrays.Value, *operands: arrays.Value) -> list[arrays.Value]:
+        out = indexing.put_kind(
+            x, indexer, operands, v, kind, unique_indices=unique, indices_are_sorted=ascending
+        )
+        return [out]
+
+    return eager_program(
+        "put", lambda avals: trace.stage_closed(write, avals, "put"), donates_first=donate
+    )
+
+
+@util.remembered(4096)
+def _position(i: int) -> Buffer:
+    """A number on the device, kept: positions recur."""
+    wide = not -(2**31) <= i < 2**31
+    return arrays.to_array(arrays.Scalar(np.asarray(i, np.int64 if wide else np.int32))).buffer
+
+
+def _at_run_time(
+    shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value]
+) -> tuple[Indexer, list[arrays.Value]]:
+    """The same index with static positions as operands, save where all of an axis is meant."""
+    entries: list[Entry] = []
+    values: list[arrays.Value] = []
+    given = iter(operands)
+    for axis, e in enumerate(indexer.entries):
+        if isinstance(e, (At, Span)) and e.start is not None:
+            whole = isinstance(e, Span) and (not e.size or ir.same_dim(e.size, shape[axis]))
+            if whole or (isinstance(e, Span) and e.stride != 1):
+                entries.append(e)
+                continue
+            values.append(arrays.Scalar(np.asarray(e.start)))
+            entries.append(replace(e, start=None))
+        else:
+            values.append(next(given))
+            entries.append(e)
+    return replace(indexer, entries=tuple(entries)), values

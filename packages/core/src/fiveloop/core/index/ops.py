@@ -1,0 +1,194 @@
+"""What indexing does to arrays: `x[i]`, `x[i] = v` (an error that says what to write), and `x.at[i]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fiveloop.core import arrays, errors, ir, prims, rules, trace
+from fiveloop.core.index import access as indexing
+from fiveloop.core.index import eager, modes
+from fiveloop.core.index import masks as index_masks
+from fiveloop.core.index import parse as index_parse
+
+
+def read_array(x: arrays.Value, index: Any) -> arrays.Value:
+    """`x[index]` of an array or a traced value."""
+    if type(x) is arrays.Array and trace.is_eager():
+        return eager.take_now(x, index)
+    indexer, operands = index_parse.normalize(x.shape, index)
+    return indexing.take(x, indexer, operands)
+
+
+def write_array(x: arrays.Value, index: Any, v: Any) -> NoReturn:
+    """Refuse `x[index] = v`: arrays are immutable."""
+    prims.bad_type(
+        f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
+        "`x[index] = v`"
+    )
+
+
+class AtView:
+    """What `x.at` is: index it to choose the place of a functional update."""
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: arrays.Value) -> None:
+        self._x = x
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = (
+                f"`x.at` has no attribute {name!r}; choose a place first: `x.at[index].set(v)`"
+            )
+            raise AttributeError(
+                f"{message}{errors.at_source(trace.current_source())}", name=name, obj=self
+            )
+
+    def __getitem__(self, index: Any) -> Place:
+        return Place(self._x, index)
+
+
+class Place:
+    """A place of an array, to be read or combined with new values; the array itself does not change.
+
+    `mode` says what happens out of bounds. None is the rule of all indexing: an index that is known is checked; one
+    that is known only at run time is clamped for a read, and a write leaves out what is outside. "clip" clamps and
+    "drop" and "fill" leave out, whatever is known; "promise_in_bounds" says that nothing is out of bounds.
+    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend; both only
+    make the operation cheaper.
+    """
+
+    __slots__ = ("_index", "_x")
+
+    def __init__(self, x: arrays.Value, index: Any) -> None:
+        self._x = x
+        self._index = index
+
+    def get(
+        self, *, mode: str | None = None, fill_value: arrays.ArrayLike | None = None, **flags: bool
+    ) -> arrays.Value:
+        """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
+        _check_flags(flags)
+        x, index = self._x, modes.by_mode(self._x.shape, self._index, mode)
+        if mode not in ("drop", "fill"):
+            return read_array(x, index)
+        if fill_value is None:
+            return modes.take_or_fill(x, index, modes.filler_of(x.dtype))
+        return modes.take_or_fill(x, index, indexing.cast_for_write(x.aval, (), fill_value))
+
+    def set(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with `v` written there; of several writes to one element the last wins."""
+        return self._put(v, "set", **options)
+
+    def add(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with `v` added there; an element named several times gets every share."""
+        return self._put(v, "add", **options)
+
+    def subtract(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with `v` taken away there; from an element named several times every share."""
+        return self._put(
+            arrays.OPS["negative"](arrays.as_value(v, "the value written")), "add", **options
+        )
+
+    def multiply(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with the elements there multiplied by `v`."""
+        return self._put(v, "mul", **options)
+
+    mul = multiply
+
+    def divide(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with the elements there divided by `v`; one named several times by every share."""
+        if self._x.dtype.kind in "biu":
+            prims.bad_type(
+                f"x.at[index].divide: expected floating point numbers, got {self._x.aval}; convert it first: "
+                "`x.astype('float32')`"
+            )
+        return arrays.OPS["divide"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
+
+    def power(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with the elements there raised to the power `v`; one named several times to every share."""
+        return arrays.OPS["power"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
+
+    def apply(
+        self,
+        fun: Callable[[arrays.Value], arrays.ArrayLike],
+        *,
+        mode: str | None = None,
+        **flags: bool,
+    ) -> arrays.Value:
+        """The array with a function of elements applied there, once also to an element named several times."""
+        if not callable(fun):
+            prims.bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
+        place = index_masks.masked_place(self._x.shape, self._index)
+        if place is not None and not trace.is_concrete(place.mask):
+            old = place.laid(modes.take_or_fill(self._x, place.normal, None))
+            return index_masks.put_masked(self._x, place, fun(old))
+        if mode in modes.CLAMPED:
+            old = self.get(mode=mode)
+        else:  # one outside, where what is computed is left out, but has a derivative
+            one = prims.full((), 1, self._x.dtype)
+            old = modes.take_or_fill(self._x, modes.by_mode(self._x.shape, self._index, mode), one)
+        return self._put(fun(old), "set", mode=mode, **flags)
+
+    def max(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with the greater of old and `v` there."""
+        return self._put(v, "max", **options)
+
+    def min(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+        """The array with the lesser of old and `v` there."""
+        return self._put(v, "min", **options)
+
+    def _factors(self, v: arrays.ArrayLike, options: dict[str, Any]) -> arrays.Value:
+        """Ones, and the product of all shares of each element there."""
+        ones = prims.full(self._x.shape, 1, self._x.dtype)
+        return Place(ones, self._index).multiply(v, **options)
+
+    def _put(
+        self,
+        v: Any,
+        kind: str,
+        *,
+        mode: str | None = None,
+        unique_indices: bool = False,
+        indices_are_sorted: bool = False,
+    ) -> arrays.Value:
+        x, flags = self._x, (unique_indices, indices_are_sorted)
+        index, drops = modes.by_mode(x.shape, self._index, mode), mode not in modes.CLAMPED
+        place = index_masks.masked_place(x.shape, index)
+        if place is not None and not trace.is_concrete(place.mask):
+            return index_masks.put_masked(x, place, v, kind, drops)
+        if type(x) is arrays.Array and trace.is_eager():
+            return eager.put_now(x, index, v, kind, flags, drops=drops)
+        indexer, operands = index_parse.normalize(x.shape, index)
+        indexer = indexer.dropping() if drops else indexer
+        return indexing.put_kind(
+            x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
+        )
+
+
+def _check_flags(flags: dict[str, bool]) -> None:
+    unknown = [name for name in flags if name not in ("unique_indices", "indices_are_sorted")]
+    if unknown:
+        prims.bad_type(
+            f"x.at[index].get: expected `mode`, `fill_value`, `unique_indices` or `indices_are_sorted`, got "
+            f"{unknown[0]!r}"
+        )
+
+
+def _getitem(x: arrays.Value, index: Any) -> Any:
+    if isinstance(x.aval, ir.ShapedArray):
+        return read_array(x, index)
+    return rules.type_rules(x.aval).getitem(x, index)
+
+
+def _setitem(x: arrays.Value, index: Any, v: Any) -> None:
+    if isinstance(x.aval, ir.ShapedArray):
+        write_array(x, index, v)
+    rules.type_rules(x.aval).setitem(x, index, v)
+
+
+arrays.OPS["getitem"] = _getitem
+arrays.OPS["setitem"] = _setitem
+arrays.METHODS["at"] = rules.own_method("at", AtView)

@@ -1,0 +1,1 @@
+"""Operators, methods and ufuncs of arrays, made from primitives."""

@@ -1,0 +1,78 @@
+"""The order of numbers as NumPy has it, complex ones too: by their real parts, then by their imaginary ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fiveloop.core import arrays, prims
+
+Binary = Callable[[arrays.ArrayLike, arrays.ArrayLike], arrays.Value]
+
+
+def is_complex(x: Any) -> bool:
+    """Whether an argument is a complex number, or an array of them."""
+    if isinstance(x, complex):
+        return True
+    return getattr(getattr(x, "dtype", None), "kind", "") == "c"
+
+
+def _compare(plain: Binary, strict: Binary) -> Binary:
+    """A comparison of numbers of any dtype; `strict` is that of real parts that decide."""
+
+    def compare(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+        if not (is_complex(x) or is_complex(y)):
+            return plain(x, y)
+        a, b = prims.promote(plain.__name__, x, y)
+        first, second = (prims.real(a), prims.real(b)), (prims.imag(a), prims.imag(b))
+        tied = prims.bitwise_and(prims.equal(*first), plain(*second))
+        # A real part decides only where both imaginary parts are numbers.
+        known = prims.bitwise_not(
+            prims.bitwise_or(prims.is_nan(second[0]), prims.is_nan(second[1]))
+        )
+        return prims.bitwise_or(prims.bitwise_and(strict(*first), known), tied)
+
+    return compare
+
+
+less = _compare(prims.less, prims.less)
+less_equal = _compare(prims.less_equal, prims.less)
+greater = _compare(prims.greater, prims.greater)
+greater_equal = _compare(prims.greater_equal, prims.greater)
+
+
+def maximum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """The greater of two elements; NaN wins."""
+    return _extreme(prims.maximum, greater_equal, x, y)
+
+
+def minimum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """The lesser of two elements; NaN wins."""
+    return _extreme(prims.minimum, less_equal, x, y)
+
+
+def _extreme(plain: Binary, wins: Binary, x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    if not (is_complex(x) or is_complex(y)):
+        return plain(x, y)
+    a, b = prims.promote(plain.__name__, x, y)
+    return prims.select(prims.bitwise_or(prims.is_nan(a), wins(a, b)), a, b)
+
+
+def complex_max(x: arrays.Value, axes: tuple[int, ...]) -> arrays.Value:
+    """The greatest complex number over axes; NaN in both parts if there is one."""
+    return _over(x, axes, prims.reduce_max, -math.inf)
+
+
+def complex_min(x: arrays.Value, axes: tuple[int, ...]) -> arrays.Value:
+    """The least complex number over axes; NaN in both parts if there is one."""
+    return _over(x, axes, prims.reduce_min, math.inf)
+
+
+def _over(x: arrays.Value, axes: tuple[int, ...], find: Any, worst: float) -> arrays.Value:
+    re, im = prims.real(x), prims.imag(x)
+    best = find(re, axes)
+    tied = prims.equal(re, prims.restore_axes(best, x.shape, axes))
+    out = prims.complex(best, find(prims.select(tied, im, worst), axes))
+    missing = prims.reduce_or(prims.is_nan(x), axes)
+    return prims.select(missing, complex(math.nan, math.nan), out)

@@ -1,0 +1,290 @@
+"""What the methods of values do, those of `operators` and more; importing this fills `METHODS`, save for `at`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import arrays, ir, prims, rules
+from fiveloop.core.operators import complex_order
+from fiveloop.core.operators import operators as op
+from fiveloop.core.trace.tracer import is_concrete
+
+
+def along(fun: str, x: arrays.ArrayLike, axis: Any) -> tuple[arrays.Value, int]:
+    """An array and one of its axes; flattened if no axis is given."""
+    value = prims.operand(fun, "x", x)
+    if axis is None:
+        return prims.reshape(value, (-1,)), 0
+    return value, prims.canonical_axis(fun, axis, value.ndim)
+
+
+def copy(x: arrays.ArrayLike) -> arrays.Value:
+    """The array itself, on the device."""
+    value = prims.operand("copy", "x", x)
+    return arrays.to_array(value) if is_concrete(value) else value
+
+
+def view(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+    """The same bits read as another dtype; the last axis takes the change of width."""
+    value, target = prims.operand("view", "x", x), prims.canonical_dtype("view", dtype)
+    old, new = value.dtype.itemsize, target.itemsize
+    if old == new:
+        return prims.bitcast_convert(value, target)
+    if not value.ndim or value.shape[-1] * old % new:
+        prims.bad_value(
+            f"view: expected a last axis whose bytes are a multiple of {new}, those of {target.name}, got {value.aval}"
+        )
+    lead, size = value.shape[:-1], value.shape[-1]
+    if old < new:
+        value = prims.reshape(value, (*lead, size * old // new, new // old))
+        return prims.bitcast_convert(value, target)
+    return prims.reshape(prims.bitcast_convert(value, target), (*lead, size * (old // new)))
+
+
+def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> arrays.Value:
+    """Two axes exchanged."""
+    value = prims.operand("swapaxes", "x", x)
+    i, j = (prims.canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
+    perm = list(range(value.ndim))
+    perm[i], perm[j] = j, i
+    return prims.transpose(value, perm)
+
+
+def diagonal(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> arrays.Value:
+    """The elements with equal indices along two axes, `offset` apart; they become the last axis."""
+    value = prims.operand("diagonal", "x", x)
+    if value.ndim < 2:
+        prims.bad_value(f"diagonal: expected at least two axes, got {value.aval}")
+    i, j = prims.canonical_axes("diagonal", (axis1, axis2), value.ndim)
+    rest = [k for k in range(value.ndim) if k not in (i, j)]
+    value = prims.transpose(value, [*rest, i, j])
+    rows, columns = value.shape[-2:]
+    offset = prims.known_int("diagonal", "offset", offset)
+    start, skip = max(0, -offset), max(0, offset)
+    at = np.arange(max(0, min(rows - start, columns - skip)))
+    if not at.size:
+        return prims.zeros((*value.shape[:-2], 0), value.dtype)
+    return value[(..., at + start, at + skip)]
+
+
+def trace(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> arrays.Value:
+    """The sum of a diagonal of two axes."""
+    return op.sum(diagonal(x, offset, axis1, axis2), -1)
+
+
+def repeat(x: arrays.ArrayLike, repeats: Any, axis: int | None = None) -> arrays.Value:
+    """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None."""
+    value, at = along("repeat", x, axis)
+    lead, size = (slice(None),) * at, value.shape[at]
+    times = _times(repeats, size)
+    if isinstance(times, np.ndarray):
+        return value[(*lead, np.repeat(np.arange(size), times))]
+    wide = prims.expand_dims(value, at + 1)
+    shape = (*value.shape[: at + 1], times, *value.shape[at + 1 :])
+    wide = prims.broadcast_in_dim(wide, shape, range(len(shape)))
+    return prims.reshape(wide, (*value.shape[:at], size * times, *value.shape[at + 1 :]))
+
+
+def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
+    """How often each element is repeated: one number, or one for each."""
+    if isinstance(repeats, Sequence):
+        repeats = np.asarray(repeats)
+    if not isinstance(repeats, (int, np.ndarray)):
+        value = arrays.as_value(repeats, "repeat: argument `repeats`")
+        if not is_concrete(value):
+            prims.known_int("repeat", "repeats", value)
+        repeats = np.asarray(value)
+    given = np.asarray(repeats)
+    if given.dtype.kind not in "iu":
+        prims.bad_type(f"repeat: expected `repeats` to hold integers, got {repeats!r}")
+    if given.ndim > 1 or (given.ndim and given.size not in (1, size)) or (given < 0).any():
+        prims.bad_value(
+            f"repeat: expected `repeats` to be a number of at least 0, or one for each of {size} elements, got "
+            f"{repeats!r}"
+        )
+    return int(given.item()) if given.size == 1 else given
+
+
+def take(x: arrays.ArrayLike, indices: arrays.ArrayLike, axis: int | None = None) -> arrays.Value:
+    """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped."""
+    value, at = along("take", x, axis)
+    return value[(*(slice(None),) * at, indices)]
+
+
+def nonzero(x: arrays.ArrayLike) -> tuple[arrays.Value, ...]:
+    """The indices of the elements that are not zero, one array per axis; the elements must be known."""
+    value = prims.operand("nonzero", "x", x)
+    if not is_concrete(value):
+        prims.bad_type(
+            f"nonzero: expected elements that are known, got the traced value {value!r}: how many there are "
+            "would be the size of the result; use `where(condition, x, y)`"
+        )
+    found = np.atleast_1d(np.asarray(value)).nonzero()
+    return tuple(arrays.to_array(arrays.as_value(i.astype(np.int32))) for i in found)
+
+
+def sort(
+    x: arrays.ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
+) -> arrays.Value:
+    """The elements in order along an axis, or of all, flattened; NaN last (first if `descending`)."""
+    value, at = along("sort", x, axis)
+    out = prims.sort(value, at, stable=stable)
+    return prims.reverse(out, at) if descending else out
+
+
+def argsort(
+    x: arrays.ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
+) -> arrays.Value:
+    """The indices, as int32, that put the elements in order along an axis; equals keep their order."""
+    value, at = along("argsort", x, axis)
+    if not descending:
+        return prims.argsort(value, at, stable=stable)
+    # Equals keep their order if those of the reversed array are sorted, and the result is reversed.
+    back = prims.reverse(prims.argsort(prims.reverse(value, at), at, stable=stable), at)
+    return prims.sub(value.shape[at] - 1, back)
+
+
+def clip(
+    x: arrays.ArrayLike, min: arrays.ArrayLike | None = None, max: arrays.ArrayLike | None = None
+) -> arrays.Value:
+    """Each element held between `min` and `max`, which broadcast; None is no bound."""
+    out = prims.operand("clip", "x", x)
+    low, high = _bound(out, "min", min), _bound(out, "max", max)
+    if low is not None:
+        out = complex_order.maximum(out, low)
+    return complex_order.minimum(out, high) if high is not None else out
+
+
+def _bound(x: arrays.Value, name: str, bound: arrays.ArrayLike | None) -> arrays.ArrayLike | None:
+    """A bound of `clip`; None if it is a Python integer beyond all that the dtype of `x` holds."""
+    if not isinstance(bound, int) or isinstance(bound, bool) or x.dtype.kind not in "iu":
+        return bound
+    limits = np.iinfo(x.dtype)
+    if bound <= limits.min if name == "min" else bound >= limits.max:
+        return None
+    return arrays.python_number(bound, arrays.Typed(x.dtype, True), f"clip: argument `{name}`")
+
+
+def round(x: arrays.ArrayLike, decimals: int = 0) -> arrays.Value:
+    """Each element rounded to `decimals` places, a half to the even digit, in the same dtype."""
+    value, decimals = prims.operand("round", "x", x), prims.known_int("round", "decimals", decimals)
+    if value.dtype.kind in "biu" and decimals >= 0:
+        return value
+    if decimals == 0 and value.dtype.kind != "c":
+        return prims.round(value)
+    if value.dtype.kind == "c":
+        return prims.complex(round(prims.real(value), decimals), round(prims.imag(value), decimals))
+    scale = 10.0 ** abs(decimals)
+    (wide,) = prims.promote("round", value, inexact=True)
+    up, down = (prims.mul, prims.div) if decimals > 0 else (prims.div, prims.mul)
+    return prims.convert(down(prims.round(up(wide, scale)), scale), value.dtype)
+
+
+def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector)."""
+    a, b = prims.promote("dot", x, y)
+    if not a.ndim or not b.ndim:
+        return prims.mul(a, b)
+    return contract("dot", a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),))
+
+
+def contract(
+    fun: str, x: arrays.Value, y: arrays.Value, of_x: Sequence[int], of_y: Sequence[int]
+) -> arrays.Value:
+    """Products of two arrays of one dtype, summed over pairs of their axes, which must have equal sizes."""
+    sizes = [x.shape[k] for k in of_x], [y.shape[k] for k in of_y]
+    if len(of_x) != len(of_y) or not all(map(ir.same_dim, *sizes)):
+        prims.bad_value(
+            f"{fun}: expected equal sizes along the axes that are summed, got axes {tuple(of_x)} of {x.aval} and "
+            f"{tuple(of_y)} of {y.aval}"
+        )
+    return prims.dot_general(x, y, ((of_x, of_y), ((), ())))
+
+
+def var(
+    x: arrays.ArrayLike,
+    axis: Any = None,
+    *,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> arrays.Value:
+    """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`)."""
+    (value,) = prims.promote("var", x, inexact=True)
+    value = value if dtype is None else prims.convert(value, dtype)
+    axes = prims.canonical_axes("var", axis, value.ndim)
+    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
+    apart = prims.abs(prims.sub(wide, op.mean(wide, axes, keepdims=True)))
+    total = op.sum(prims.square(apart), axes, keepdims=keepdims)
+    out = prims.div(total, ir.size_of([value.shape[k] for k in axes]) - ddof)
+    return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
+
+
+def std(
+    x: arrays.ArrayLike,
+    axis: Any = None,
+    *,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> arrays.Value:
+    """The standard deviation over axes, or over all: the root of the variance."""
+    return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+
+
+def cumsum(
+    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False
+) -> arrays.Value:
+    """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
+    value, at = along("cumsum", x, axis)
+    return prims.cumsum(value if dtype is None else prims.convert(value, dtype), at, reverse)
+
+
+def cumprod(
+    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False
+) -> arrays.Value:
+    """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
+    value, at = along("cumprod", x, axis)
+    return prims.cumprod(value if dtype is None else prims.convert(value, dtype), at, reverse)
+
+
+arrays.METHODS.update(
+    all=op.all,
+    any=op.any,
+    argmax=op.argmax_method,
+    argmin=op.argmin_method,
+    argsort=argsort,
+    astype=op.astype,
+    clip=clip,
+    conj=prims.conj,
+    copy=copy,
+    cumprod=cumprod,
+    cumsum=cumsum,
+    diagonal=diagonal,
+    dot=dot,
+    imag=prims.imag,
+    matrix_transpose=op.matrix_transpose,
+    max=op.max,
+    mean=op.mean,
+    min=op.min,
+    nonzero=nonzero,  # type: ignore[arg-type]  # the one that gives several
+    prod=op.prod,
+    real=prims.real,
+    repeat=repeat,
+    flatten=prims.reshape,
+    reshape=rules.own_method("reshape", prims.reshape),
+    round=round,
+    sort=sort,
+    squeeze=prims.squeeze,
+    std=std,
+    sum=op.sum,
+    swapaxes=swapaxes,
+    take=take,
+    trace=trace,
+    transpose=rules.own_method("transpose", prims.transpose),
+    var=var,
+    view=view,
+)

@@ -1,0 +1,292 @@
+"""What operators and reductions do; importing this fills `array.OPS`, save for indexing, and arrays' type rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fiveloop.core import arrays, ir, prims, rules, trace
+from fiveloop.core.operators import complex_order
+
+
+def true_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """The quotient as a floating point number; integers become float32."""
+    return prims.div(*prims.promote("divide", x, y, inexact=True))
+
+
+def floor_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """The greatest integer not above the quotient; of integers over 0 it is 0, as in NumPy."""
+    a, b = numbers("floor_divide", x, y)
+    if a.dtype.kind == "u":
+        return _zero_over_zero(prims.div(a, b), b, y)
+    if a.dtype.kind == "i":
+        # Division goes towards zero: one less where a remainder is left and the signs differ.
+        left = prims.bitwise_and(
+            prims.not_equal(prims.rem(a, b), 0), prims.not_equal(prims.sign(a), prims.sign(b))
+        )
+        return _zero_over_zero(prims.sub(prims.div(a, b), prims.convert(left, a.dtype)), b, y)
+    return _float_floor_divide(prims.stop_gradient(a), prims.stop_gradient(b))
+
+
+def numbers(
+    fun: str, x: arrays.ArrayLike, y: arrays.ArrayLike
+) -> tuple[arrays.Value, arrays.Value]:
+    """Two arguments brought to one dtype; bools count as int32."""
+    a, b = prims.promote(fun, x, y)
+    return prims.counted(a), prims.counted(b)
+
+
+def _float_floor_divide(x: arrays.Value, y: arrays.Value) -> arrays.Value:
+    """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
+    quotient, left = prims.div(x, y), prims.rem(x, y)
+    whole = prims.div(prims.sub(x, left), y)
+    whole = prims.select(_other_side(left, y), prims.sub(whole, 1), whole)
+    down = prims.floor(whole)
+    near = prims.select(prims.greater(prims.sub(whole, down), 0.5), prims.add(down, 1), down)
+    # A zero has the sign of the quotient; division by zero is infinite, or NaN.
+    signed = prims.select(prims.equal(whole, 0), prims.mul(quotient, 0), near)
+    return prims.select(prims.equal(y, 0), quotient, signed)
+
+
+def _other_side(left: arrays.Value, y: arrays.Value) -> arrays.Value:
+    """Whether a remainder has not the sign of the divisor."""
+    return prims.bitwise_and(
+        prims.not_equal(left, 0), prims.not_equal(prims.less(left, 0), prims.less(y, 0))
+    )
+
+
+def remainder(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python. Of integers over 0 it is 0."""
+    a, b = numbers("remainder", x, y)
+    left = _zero_over_zero(prims.rem(a, b), b, y)
+    if a.dtype.kind == "u":
+        return left
+    out = prims.select(_other_side(left, b), prims.add(left, b), left)
+    if a.dtype.kind == "i":
+        return out
+    # A zero has the sign of `y`, and the derivative of `x`.
+    still = prims.stop_gradient(left)
+    zero = prims.select(prims.less(b, 0), prims.neg(prims.sub(still, left)), prims.sub(left, still))
+    return prims.select(prims.equal(left, 0), zero, out)
+
+
+def fmod(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
+    a, b = numbers("fmod", x, y)
+    return _zero_over_zero(prims.rem(a, b), b, y)
+
+
+def _zero_over_zero(out: arrays.Value, y: arrays.Value, given: arrays.ArrayLike) -> arrays.Value:
+    """A quotient or a remainder, but 0 of integers over 0, if the divisor as `given` may be that."""
+    if out.dtype.kind not in "iu" or (isinstance(given, int) and given):
+        return out
+    return prims.select(prims.equal(y, 0), 0, out)
+
+
+def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """`x` to the power of `y`; a Python integer as exponent multiplies."""
+    if isinstance(y, int) and not isinstance(y, bool):
+        base = prims.operand("power", "x", x)
+        if base.dtype.kind in "iu" and y < 0:
+            prims.bad_value(
+                f"power: integers have no negative integer powers, got {base.aval} ** {y}"
+            )
+        return prims.integer_pow(prims.counted(base), y)
+    return prims.pow(*numbers("power", x, y))
+
+
+def square(x: arrays.ArrayLike) -> arrays.Value:
+    """Each element times itself; bools as int32."""
+    return prims.square(prims.counted(prims.operand("square", "x", x)))
+
+
+def left_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """The bits of `x` moved up by `y` places."""
+    return prims.shift_left(*numbers("left_shift", x, y))
+
+
+def right_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    """The bits of `x` moved down by `y` places; the sign stays."""
+    a, b = numbers("right_shift", x, y)
+    return (
+        prims.shift_right_logical(a, b)
+        if a.dtype.kind == "u"
+        else prims.shift_right_arithmetic(a, b)
+    )
+
+
+def matrix_transpose(x: arrays.ArrayLike) -> arrays.Value:
+    """The last two axes swapped."""
+    value = prims.operand("matrix_transpose", "x", x)
+    if value.ndim < 2:
+        prims.bad_value(f"matrix_transpose: expected at least two axes, got {value.aval}")
+    n = value.ndim
+    return prims.transpose(value, [*range(n - 2), n - 1, n - 2])
+
+
+def astype(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+    """The same elements in another dtype; to bool, whether they differ from zero."""
+    value = prims.operand("astype", "x", x)
+    target = prims.canonical_dtype("astype", dtype)
+    return (
+        prims.not_equal(value, 0)
+        if target == np.bool_ != value.dtype
+        else prims.convert(value, target)
+    )
+
+
+def keep_axes(x: arrays.Value, shape: ir.Shape, axes: Sequence[int]) -> arrays.Value:
+    """A reduction's result with the axes that it combined kept, at size 1."""
+    return prims.reshape(x, [1 if k in axes else d for k, d in enumerate(shape)])
+
+
+def over_axes(
+    fun: str,
+    combine: Callable[[arrays.Value, tuple[int, ...]], arrays.Value],
+    x: arrays.Value,
+    axis: Any,
+    keepdims: bool,
+) -> arrays.Value:
+    """The elements over an axis, several, or all combined; with `keepdims` these axes are kept, at size 1."""
+    axes = prims.canonical_axes(fun, axis, x.ndim)
+    out = combine(x, axes)
+    return keep_axes(out, x.shape, axes) if keepdims else out
+
+
+def sum(
+    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
+) -> arrays.Value:
+    """The sum over `axis`, or over all; bools and narrow integers are summed as 32-bit ones."""
+    return over_axes("sum", prims.reduce_sum, _widened("sum", x, dtype), axis, keepdims)
+
+
+def prod(
+    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
+) -> arrays.Value:
+    """The product over `axis`, or over all; bools and narrow integers as 32-bit ones."""
+    return over_axes("prod", prims.reduce_prod, _widened("prod", x, dtype), axis, keepdims)
+
+
+def _widened(fun: str, x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+    value = prims.operand(fun, "x", x)
+    if dtype is not None:
+        return prims.convert(value, dtype)
+    if value.dtype.kind in "biu" and value.dtype.itemsize < 4:
+        return prims.convert(value, np.uint32 if value.dtype.kind == "u" else np.int32)
+    return value
+
+
+def mean(
+    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
+) -> arrays.Value:
+    """The mean over `axis`, or over all; that of integers is float32."""
+    (value,) = prims.promote("mean", x, inexact=True)
+    value = value if dtype is None else prims.convert(value, dtype)
+    axes = prims.canonical_axes("mean", axis, value.ndim)
+    count = ir.size_of([value.shape[k] for k in axes])
+    # The sum, and the count too, may be more than the half floats hold.
+    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
+    return prims.convert(prims.div(sum(wide, axes, keepdims=keepdims), count), value.dtype)
+
+
+def _some(fun: str, x: arrays.ArrayLike, axis: Any) -> arrays.Value:
+    """An array with at least one element along the axes."""
+    value = prims.operand(fun, "x", x)
+    axes = prims.canonical_axes(fun, axis, value.ndim)
+    if 0 in [value.shape[k] for k in axes]:
+        prims.bad_value(f"{fun}: expected at least one element along axes {axes}, got {value.aval}")
+    return value
+
+
+def max(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+    """The greatest element over `axis`, or over all."""
+    value = _some("max", x, axis)
+    greatest = complex_order.complex_max if value.dtype.kind == "c" else prims.reduce_max
+    return over_axes("max", greatest, value, axis, keepdims)
+
+
+def min(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+    """The least element over `axis`, or over all."""
+    value = _some("min", x, axis)
+    least = complex_order.complex_min if value.dtype.kind == "c" else prims.reduce_min
+    return over_axes("min", least, value, axis, keepdims)
+
+
+def all(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+    """Whether all elements over `axis` are true."""
+    return over_axes("all", prims.reduce_and, prims.operand("all", "x", x), axis, keepdims)
+
+
+def any(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+    """Whether any element over `axis` is true."""
+    return over_axes("any", prims.reduce_or, prims.operand("any", "x", x), axis, keepdims)
+
+
+def argmax_method(
+    x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False
+) -> arrays.Value:
+    """The index of the first greatest element."""
+    value = prims.operand("argmax", "x", x)
+    return over_axes("argmax", lambda v, axes: prims.argmax(v, axis), value, axis, keepdims)
+
+
+def argmin_method(
+    x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False
+) -> arrays.Value:
+    """The index of the first least element."""
+    value = prims.operand("argmin", "x", x)
+    return over_axes("argmin", lambda v, axes: prims.argmin(v, axis), value, axis, keepdims)
+
+
+def unstack(x: arrays.Value) -> Iterator[arrays.Value]:
+    """The slices along the first axis; while a function is traced, all at once."""
+    if trace.is_concrete(x):
+        return (x[i] for i in range(len(x)))
+    return (prims.reshape(part, x.shape[1:]) for part in prims.split(x, (1,) * len(x)))
+
+
+def _unreachable(x: Any, *new: Any) -> NoReturn:
+    raise AssertionError("unreachable: an array is never changed")
+
+
+rules.define_type(
+    ir.ShapedArray,
+    rules.TypeRules(
+        zeros=prims.zeros_of,
+        add=prims.add,
+        getitem=lambda x, index: arrays.OPS["getitem"](x, index),
+        setitem=lambda x, index, value: arrays.OPS["setitem"](x, index, value),
+        buffer=lambda x: arrays.to_array(x).buffer,
+        own_buffer=_unreachable,
+        write_back=_unreachable,
+        turn=_unreachable,
+    ),
+)
+
+arrays.OPS.update(
+    add=prims.add,
+    subtract=prims.sub,
+    multiply=prims.mul,
+    divide=true_divide,
+    floor_divide=floor_divide,
+    remainder=remainder,
+    power=power,
+    matmul=prims.matmul,
+    bitwise_and=prims.bitwise_and,
+    bitwise_or=prims.bitwise_or,
+    bitwise_xor=prims.bitwise_xor,
+    bitwise_invert=prims.bitwise_not,
+    left_shift=left_shift,
+    right_shift=right_shift,
+    less=prims.less,
+    less_equal=prims.less_equal,
+    greater=prims.greater,
+    greater_equal=prims.greater_equal,
+    equal=prims.equal,
+    not_equal=prims.not_equal,
+    negative=prims.neg,
+    abs=prims.abs,
+    unstack=unstack,
+)

@@ -1,0 +1,156 @@
+"""NumPy's functions of elements on our values: `np.sin(x)` is our `sin(x)`, `ndarray + x` our sum, traced or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fiveloop.core import arrays, errors, prims, trace
+from fiveloop.core.operators import complex_order
+from fiveloop.core.operators import methods as me
+from fiveloop.core.operators import operators as op
+
+Function = Callable[..., Any]
+
+
+def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What NumPy asks of us where one of our values meets one of its functions."""
+    out = kwargs.pop("out", None)
+    if out is not None and any(o is not None for o in out):
+        return _into(ufunc, method, inputs, out, kwargs)
+    name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+    if method == "reduce" and ufunc in REDUCTIONS:
+        return _reduced(ufunc, name, *inputs, **kwargs)
+    if method != "__call__" or ufunc not in FUNCTIONS:
+        prims.bad_type(
+            f"{name}: core has no operation of that meaning for arrays of its own; use that of fiveloop.numpy, or "
+            "outside of traced functions a NumPy array, `np.asarray(x)`"
+        )
+    if kwargs:
+        prims.bad_type(
+            f"{name}: expected no `{next(iter(kwargs))}` where an array is fiveloop's; use `astype` or `where` of "
+            "fiveloop.numpy on the result"
+        )
+    return FUNCTIONS[ufunc](*inputs)
+
+
+def _into(
+    ufunc: np.ufunc, method: str, inputs: Sequence[Any], out: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """NumPy's own function writes into NumPy's own arrays, if all elements are known."""
+    name = f"np.{ufunc.__name__}"
+    if any(isinstance(o, arrays.Value) for o in out):
+        prims.bad_type(
+            f"{name}: expected a NumPy array as `out`, got an array of ours, which is immutable"
+        )
+    for x in inputs:
+        if isinstance(x, trace.Tracer):
+            raise errors.ConcretizationError(
+                f"{name}: a traced value cannot be written into a NumPy array, got {x!r} and `out`, or `+=` on a NumPy "
+                f"array; write `x = x + y`, or use a Ref{errors.at_source(trace.current_source())}"
+            )
+    host = [np.asarray(x) if isinstance(x, arrays.Value) else x for x in inputs]
+    return getattr(ufunc, method)(*host, out=out, **kwargs)
+
+
+def _reduced(
+    ufunc: np.ufunc, name: str, x: Any, axis: Any = 0, dtype: Any = None, **kwargs: Any
+) -> arrays.Value:
+    keepdims = bool(kwargs.pop("keepdims", False))
+    if kwargs:
+        prims.bad_type(
+            f"{name}: expected no `{next(iter(kwargs))}` where an array is fiveloop's; use the function of "
+            "fiveloop.numpy"
+        )
+    value = arrays.as_value(x) if dtype is None else op.astype(x, dtype)
+    out: arrays.Value = REDUCTIONS[ufunc](value, axis, keepdims=keepdims)
+    return out
+
+
+def _logical(f: Function) -> Function:
+    def on_any(*xs: Any) -> Any:
+        return f(*[prims.to_condition(x) for x in xs])
+
+    return on_any
+
+
+def _is_inf(x: Any) -> Any:
+    return prims.bitwise_not(prims.bitwise_or(prims.is_finite(x), prims.is_nan(x)))
+
+
+REDUCTIONS: dict[np.ufunc, Function] = {
+    np.add: op.sum,
+    np.multiply: op.prod,
+    np.maximum: op.max,
+    np.minimum: op.min,
+    np.logical_and: op.all,
+    np.logical_or: op.any,
+}
+
+FUNCTIONS: dict[np.ufunc, Function] = {
+    np.add: prims.add,
+    np.subtract: prims.sub,
+    np.multiply: prims.mul,
+    np.divide: op.true_divide,
+    np.floor_divide: op.floor_divide,
+    np.remainder: op.remainder,
+    np.divmod: lambda x, y: (op.floor_divide(x, y), op.remainder(x, y)),
+    np.power: op.power,
+    np.matmul: prims.matmul,
+    np.maximum: complex_order.maximum,
+    np.minimum: complex_order.minimum,
+    np.negative: prims.neg,
+    np.positive: lambda x: prims.operand("positive", "x", x),
+    np.absolute: prims.abs,
+    np.fabs: lambda x: prims.abs(*prims.promote("abs", x, inexact=True)),
+    np.sign: prims.sign,
+    np.square: op.square,
+    np.conjugate: prims.conj,
+    np.bitwise_and: prims.bitwise_and,
+    np.bitwise_or: prims.bitwise_or,
+    np.bitwise_xor: prims.bitwise_xor,
+    np.invert: prims.bitwise_not,
+    np.left_shift: op.left_shift,
+    np.right_shift: op.right_shift,
+    np.less: complex_order.less,
+    np.less_equal: complex_order.less_equal,
+    np.greater: complex_order.greater,
+    np.greater_equal: complex_order.greater_equal,
+    np.equal: prims.equal,
+    np.not_equal: prims.not_equal,
+    np.logical_and: _logical(prims.bitwise_and),
+    np.logical_or: _logical(prims.bitwise_or),
+    np.logical_xor: _logical(prims.bitwise_xor),
+    np.logical_not: _logical(prims.bitwise_not),
+    np.isfinite: prims.is_finite,
+    np.isnan: prims.is_nan,
+    np.isinf: _is_inf,
+    np.floor: prims.floor,
+    np.ceil: prims.ceil,
+    np.rint: me.round,
+    np.arctan2: prims.atan2,
+    np.exp: prims.exp,
+    np.expm1: prims.expm1,
+    np.log: prims.log,
+    np.log1p: prims.log1p,
+    np.sqrt: prims.sqrt,
+    np.cbrt: prims.cbrt,
+    np.reciprocal: prims.reciprocal,
+    np.sin: prims.sin,
+    np.cos: prims.cos,
+    np.tan: prims.tan,
+    np.arcsin: prims.asin,
+    np.arccos: prims.acos,
+    np.arctan: prims.atan,
+    np.sinh: prims.sinh,
+    np.cosh: prims.cosh,
+    np.tanh: prims.tanh,
+    np.arcsinh: prims.asinh,
+    np.arccosh: prims.acosh,
+    np.arctanh: prims.atanh,
+}
+"""NumPy's functions by the operation of core of the same meaning."""
+
+arrays.OPS["ufunc"] = apply
