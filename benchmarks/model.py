@@ -17,6 +17,17 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Action:
+    """Python code that is timed as it stands, many times in a row: a call of a jitted function, an eager operation.
+
+    `run` gives named arrays of its library; the last of them is waited for once a row of `times` calls.
+    """
+
+    run: Callable[[], Mapping[str, Any]]
+    times: int = 200
+
+
+@dataclass(frozen=True)
 class Contender:
     """One way to write a case: the process it runs in and the function (`module:name`) that builds its program."""
 

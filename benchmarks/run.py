@@ -20,7 +20,7 @@ from benchmarks.model import Benchmark, Case
 from benchmarks.pool import Pool
 from benchmarks.verdicts import Finding, findings, geomean_finding, growths
 
-NAMES = ("inplace", "loops", "state", "transformer")
+NAMES = ("core", "inplace", "loops", "state", "transformer")
 QUICK = Settings(rounds=3, round_seconds=0.01, lower_rounds=1, pace=0.3)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.model import Program, Task
-from benchmarks.sides.base import Ready, Side, Staging
+from benchmarks.model import Action, Program, Task
+from benchmarks.sides.base import Ready, Side, Staging, ready_action
 
 MOST_CALLS = 20_000
 
@@ -43,18 +43,18 @@ def load_side(name: str) -> Side:
     return side
 
 
-def build_program(task: Task) -> Program:
+def build_program(task: Task) -> Program | Action:
     """Call the builder that a task names."""
     module, _, function = task.builder.partition(":")
-    program: Program = getattr(importlib.import_module(module), function)(**task.options)
+    program: Program | Action = getattr(importlib.import_module(module), function)(**task.options)
     return program
 
 
 def timed(ready: Ready) -> float:
-    """Seconds of one call."""
+    """Seconds of one call, the mean of those that are timed together."""
     start = time.perf_counter()
     ready.call()
-    return time.perf_counter() - start
+    return (time.perf_counter() - start) / ready.times
 
 
 class Worker:
@@ -70,7 +70,8 @@ class Worker:
 
     def build(self, task: Task) -> Built:
         """Build a program, warm it, and tell what it cost."""
-        ready = self.side.prepare(build_program(task))
+        program = build_program(task)
+        ready = ready_action(program) if isinstance(program, Action) else self.side.prepare(program)
         self.ready[task.key] = ready
         first = timed(ready)
         run = min(first, timed(ready)) if first < 5.0 else first
@@ -90,14 +91,16 @@ class Worker:
         try:
             while not times or (spent < seconds and len(times) < MOST_CALLS):
                 times.append(timed(ready))
-                spent += times[-1]
+                spent += times[-1] * ready.times
         finally:
             gc.enable()
         return times
 
     def stage(self, task: Task, compiles: bool) -> Staging | None:
-        """What it takes to trace and lower, and if asked to compile, the program once more, from a new build."""
+        """What it takes to trace and lower, and if asked to compile, a program once more; None for an action."""
         program = build_program(task)
+        if isinstance(program, Action):
+            return None
         gc.collect()
         return self.side.stage(program, compiles)
 

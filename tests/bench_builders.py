@@ -6,7 +6,7 @@ import os
 import time
 
 import numpy as np
-from benchmarks.model import Program
+from benchmarks.model import Action, Program
 
 
 def build_squares(size: int) -> Program:
@@ -28,3 +28,13 @@ def build_exit(size: int) -> Program:
 def build_sleep(size: int) -> Program:
     time.sleep(60.0)
     return build_squares(size)
+
+
+class Awaited(np.ndarray):
+    def block_until_ready(self) -> None:
+        """Nothing is on its way."""
+
+
+def build_count(size: int) -> Action:
+    counted = np.zeros((), int).view(Awaited)
+    return Action(lambda: {"calls": np.add(counted, 1, out=counted)}, times=size)

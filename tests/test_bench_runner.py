@@ -29,9 +29,9 @@ from benchmarks.model import (
     task,
 )
 from benchmarks.pool import Pool, WorkerFailed
-from benchmarks.sides import fiveloop_side
+from benchmarks.sides import fiveloop_side, numpy_side
 from benchmarks.sides.base import Staging, map_leaves, named
-from benchmarks.worker import Built
+from benchmarks.worker import Built, Worker
 
 BUILDERS = "tests.bench_builders"
 FAST = Settings(rounds=3, round_seconds=1e-4, lower_rounds=1)
@@ -424,6 +424,17 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
         with pytest.raises(WorkerFailed, match=r"no answer to `build` within 0.2 s"):
             pool.ask("numpy", "build", task_of("build_sleep"), timeout=0.2)
         assert not pool.sides["numpy"].alive()
+
+
+def test_an_action_runs_many_times_a_sample_and_stages_nothing() -> None:
+    worker = Worker(numpy_side.SIDE)
+    built = worker.build(task_of("build_count"))
+    assert built.run > 0.0
+    assert worker.results("t")["calls"] == 2 * 4 + 1
+    (took,) = worker.sample("t", 0.0)
+    assert took > 0.0
+    assert worker.results("t")["calls"] == 3 * 4 + 2
+    assert worker.stage(task_of("build_count"), False) is None
 
 
 def test_a_side_that_is_not_installed_has_no_version() -> None:

@@ -6,19 +6,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.model import Program
+from benchmarks.model import Action, Program
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A program that can be called, with what its preparation cost."""
+    """A program that can be called, with what its preparation cost; `call` runs it `times` times."""
 
     call: Callable[[], Any]
     results: Callable[[], dict[str, np.ndarray]]
-    trace_lower: float | None
-    compile: float | None
-    temp_bytes: int | None
-    copies: int | None
+    trace_lower: float | None = None
+    compile: float | None = None
+    temp_bytes: int | None = None
+    copies: int | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,19 @@ class Side(Protocol):
 
     def stage(self, program: Program, compiles: bool) -> Staging | None:
         """Trace, lower and, if asked, compile as if for the first time; None where nothing is lowered."""
+
+
+def ready_action(action: Action) -> Ready:
+    """An action, whose arrays know how to be waited for and how to become NumPy's."""
+
+    def call() -> None:
+        for _ in range(action.times):
+            out = action.run()
+        for leaf in named(out).values():
+            leaf.block_until_ready()
+
+    results = lambda: {name: np.asarray(leaf) for name, leaf in named(action.run()).items()}
+    return Ready(call, results, times=action.times)
 
 
 def fresh(fun: Callable[..., Any]) -> Callable[..., Any]:

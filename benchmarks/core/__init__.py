@@ -1,0 +1,1 @@
+"""Calls of jitted functions, and eager operations."""
