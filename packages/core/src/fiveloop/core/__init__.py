@@ -14,6 +14,7 @@ from . import extend as _extend
 from . import tree
 from .api.autodiff import jvp, linear_transpose, linearize, vjp
 from .api.batching import vmap
+from .api.compilation_cache import disable_compilation_cache, enable_compilation_cache
 from .api.closure_convert import closure_convert, custom_gradient
 from .api.custom_checks import SymbolicZero
 from .api.custom_derivative import custom_derivative
@@ -70,6 +71,7 @@ from fiveloop.core.pytree import (
     tree_structure,
     tree_unflatten,
 )
+from fiveloop.core.backend.compilation_cache import CompilationCounts, compilation_counts
 from fiveloop.core.backend.tree import TreeDef
 from .rules import RECOMPUTE, SAVE, Verdict
 from .trace.boundary import full_tracebacks
@@ -84,6 +86,7 @@ from .util import show_public_names as _show_public_names
 __all__ = [
     "Array",
     "ArrayLike",
+    "CompilationCounts",
     "ConcretizationError",
     "CoreError",
     "CustomVJPPrimal",
@@ -120,6 +123,7 @@ __all__ = [
     "checking_leaks",
     "closed_call",
     "closure_convert",
+    "compilation_counts",
     "custom_derivative",
     "custom_gradient",
     "custom_jvp",
@@ -128,8 +132,10 @@ __all__ = [
     "custom_vjp",
     "custom_vmap",
     "debug_nans",
+    "disable_compilation_cache",
     "disable_jit",
     "ds",
+    "enable_compilation_cache",
     "ensure_compile_time_eval",
     "eval_shape",
     "forget_traces",

@@ -4,6 +4,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -11,11 +12,13 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from ..errors import DonatedError
+from . import lazy
+from .compilation_cache import active_cache, count
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
 from .host_calls import Run, attached, interruptible, module_of, raised_by, tell_failure
-from .native import hlo_types, xla
+from .native import hlo_types, version, xla
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
 from .options import jaxlib_version as jaxlib_version
@@ -369,13 +372,62 @@ def compile_text(
     load = client.raw.compile_and_load
     try:
         if not host_functions:
-            return Executable(load(text, client.device_list, choices), out_avals)
+            return Executable(_loaded_or_compiled(text, client, choices), out_avals)
         running: set[Run] = set()
         functions = [attached(fun, running) for fun in host_functions]
         raw = load(module_of(text), client.device_list, choices, host_callbacks=functions)
+        count(compiled=1)
         return CallingExecutable(raw, out_avals, host_functions, running)
     except xla.JaxRuntimeError as error:
         raise RuntimeError(_compile_message(str(error), text)) from None
+
+
+def _loaded_or_compiled(text: str, client: Client, choices: Any) -> Any:
+    """The program from the compilation cache, if there is one and it is there; else compiled, and kept there."""
+    cache = active_cache()
+    key = cache_key(text, choices.SerializeAsString(), client) if cache else ""
+    found = cache.find(key) if cache else None
+    if cache and found is not None:
+        try:
+            raw = client.raw.deserialize_executable(found, client.device_list, choices)
+            count(loaded=1)
+            return raw
+        except xla.JaxRuntimeError as error:
+            cache.report_damaged(key, str(error))
+    raw = client.raw.compile_and_load(text, client.device_list, choices)
+    count(compiled=1)
+    if cache:
+        with suppress(xla.JaxRuntimeError):  # not every platform can save every program
+            cache.add(key, client.raw.serialize_executable(raw))
+    return raw
+
+
+def cache_key(text: str, options: bytes, client: Client) -> str:
+    """What an entry depends on, as a name: the program, how it is compiled, and the machine that runs it."""
+    parts = [text.encode(), options, *[str(part).encode() for part in _machine(client)]]
+    digest = lazy.hashlib().sha256()
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return str(digest.hexdigest())
+
+
+@cache
+def _machine(client: Client) -> tuple[object, ...]:
+    """The version of jaxlib, the device, and the instructions that its processor knows."""
+    kind = (version, client.platform, client.raw.platform_version, client.device.device_kind)
+    if client.platform != "cpu":
+        return kind
+    return (*kind, xla.get_topology_for_devices([client.device]).fingerprint(), _instruction_sets())
+
+
+def _instruction_sets() -> str:
+    """What Linux says that the first processor knows; nothing elsewhere."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return ""
 
 
 def load_executable(

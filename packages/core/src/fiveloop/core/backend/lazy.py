@@ -17,6 +17,12 @@ def optional_module(name: str) -> ModuleType | None:
 
 
 @cache
+def hashlib() -> ModuleType:
+    """The digests of the standard library, which load OpenSSL."""
+    return import_module("hashlib")
+
+
+@cache
 def csgraph() -> ModuleType:
     """SciPy's graph algorithms, the maximum flow among them; 0.27 s to import."""
     return import_module("scipy.sparse.csgraph")
