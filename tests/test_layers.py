@@ -43,7 +43,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
 
 # The floors of loops, lowest first: a module imports its own floor and those before it.
 LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("carried_refs", "carry", "common", "names", "options", "record"),
+    ("carried_refs", "carry", "common", "names", "options", "record", "schedules"),
     ("primitives", "progress", "how"),
     ("analysis",),
     ("for_loop", "while_loop", "cond", "scan", "accumulate", "associative"),

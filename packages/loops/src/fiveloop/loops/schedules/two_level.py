@@ -1,0 +1,63 @@
+"""The schedule for two stores, one fast and small, one slow and large.
+
+The sweep stores every `period` steps in the slow store, on the grid of `online`, which doubles the period when the slow
+store is full. The replay reads each of these states once, into the fast store, all of whose slots serve the steps up to
+the next one. So a period costs a write, a read and the advances of its steps. That a fixed period is optimal for long
+loops is shown by Aupy and Herrmann, "Periodicity in optimal hierarchical checkpointing schemes for adjoint
+computations", Optimization Methods and Software 32 (2017).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fiveloop.loops.schedules.binomial import Binomial, Stored, reach
+from fiveloop.loops.schedules.integers import Integer
+from fiveloop.loops.schedules.online import Online
+
+
+def best_period(slots: int, transfer: int) -> Integer:
+    """The period of the least time a step, if a state's write and read take the time of `transfer` steps.
+
+    Up to `beta(slots, r)` steps a further one costs r advances. So the time a step is least at such a number, with the
+    first r for which `beta(slots + 1, r)` is not less than `transfer`.
+    """
+    repeats, steps = reach(transfer, slots + 1)
+    return steps * (slots + 1) // (slots + 1 + repeats)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoLevel(Binomial):
+    """The sweep stores in a slower store, every `period` tapes; each state is read once, into the first fast slot."""
+
+    slow: int
+    period: int
+
+    @property
+    def slow_slots(self) -> int:
+        """The slots of the slow store."""
+        return self.slow
+
+    def next(self, stored: Stored) -> Integer:
+        """The next step of the grid."""
+        return self.period * self._grid.next(stored)
+
+    def after_next(self, stored: Stored) -> Stored:
+        """The same as on the grid."""
+        return self._grid.after_next(stored)
+
+    def count(self, stored: Stored) -> Integer:
+        """All of them until the slow store is full."""
+        return self._grid.count(stored)
+
+    def position(self, stored: Stored, j: Integer) -> Integer:
+        """The step of the grid."""
+        return self.period * self._grid.position(stored, j)
+
+    def place(self, stored: Stored, j: Integer) -> Integer:
+        """The slot of the slow store."""
+        return self._grid.place(stored, j)
+
+    @property
+    def _grid(self) -> Online:
+        return Online(self.slow)
