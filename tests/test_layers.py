@@ -28,7 +28,7 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("util", "errors", "version", "pytree", "tree", "structure", "backend"),
     ("ir",),
-    ("arrays", "rules", "passes"),
+    ("arrays", "ad", "rules", "passes"),
     ("lower",),
     ("trace",),
     ("primitives", "prims"),

@@ -17,7 +17,7 @@ from fiveloop.core.index.parse import normalize
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate
-from fiveloop.core.rules import UndefinedPrimal
+from fiveloop.core.ad import UndefinedPrimal
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.transforms.batch import batch_flat
 from fiveloop.core.transforms.jvp import jvp_flat

@@ -3,6 +3,7 @@
 The guide "Adding a primitive" lists these names by purpose, and shows most of them at work.
 """
 
+from .ad import Accumulator, Tangent, UndefinedPrimal, Zero
 from .api.flatten import call_user, check_callable
 from .arrays.array import OPS, Concrete, as_value, to_array
 from .backend import hlo
@@ -49,17 +50,13 @@ from .primitives.elementwise import bitwise_and, select
 from .primitives.family import add_p
 from .primitives.shape import concatenate, iota
 from .rules import (
-    Accumulator,
     Body,
     Cost,
     EqnSplit,
     Refusal,
     RuleTable,
-    Tangent,
     TypeRules,
-    UndefinedPrimal,
     Weigh,
-    Zero,
     define,
     define_type,
     new_eqn,

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims
+from fiveloop.core.arrays import Value
 
 _WORD = 0xFFFFFFFF
 
 
-def key(seed: arrays.ArrayLike) -> arrays.Value:
+def key(seed: arrays.ArrayLike) -> Value:
     """A key from an integer seed of up to 64 bits."""
     if isinstance(seed, int):
         if not -(2**63) <= seed < 2**64:
@@ -25,14 +26,14 @@ def key(seed: arrays.ArrayLike) -> arrays.Value:
     return _pair(high, low)
 
 
-def split(k: arrays.ArrayLike, num: int | ir.Shape = 2) -> arrays.Value:
+def split(k: arrays.ArrayLike, num: int | ir.Shape = 2) -> Value:
     """New keys, `num` of them (or an array of them), independent of one another and of `k`."""
     shape = prims.canonical_shape("split", num, "num")
     high, low = prims.threefry2x32(_halves("split", k), _counters(shape))
     return _pair(high, low)
 
 
-def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> arrays.Value:
+def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> Value:
     """A new key from a key and an integer, such as a step or an index."""
     if isinstance(data, int):
         data = np.int32(data) if -(2**31) <= data < 2**31 else np.asarray(data)
@@ -40,7 +41,7 @@ def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> arrays.Value:
     return _pair(*prims.threefry2x32(_halves("fold_in", k), words))
 
 
-def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> arrays.Value:
+def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance."""
     out = prims.canonical_dtype("random_bits", dtype)
     if out.kind != "u":
@@ -55,7 +56,7 @@ def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) ->
     return prims.convert(prims.bitwise_xor(high, low), out)
 
 
-def _counters(shape: ir.Shape) -> tuple[arrays.Value, arrays.Value]:
+def _counters(shape: ir.Shape) -> tuple[Value, Value]:
     """The number of each element, as the upper and lower half of 64 bits."""
     count = ir.size_of(shape)
     zero = arrays.Scalar(np.zeros((), prims.UINT32))
@@ -67,7 +68,7 @@ def _counters(shape: ir.Shape) -> tuple[arrays.Value, arrays.Value]:
     )
 
 
-def as_key(fun: str, k: arrays.ArrayLike) -> arrays.Value:
+def as_key(fun: str, k: arrays.ArrayLike) -> Value:
     """An argument as a key; the error for anything else names the function."""
     value = prims.operand(fun, "key", k)
     if value.shape != (2,) or value.dtype != prims.UINT32:
@@ -77,17 +78,17 @@ def as_key(fun: str, k: arrays.ArrayLike) -> arrays.Value:
     return value
 
 
-def _halves(fun: str, k: arrays.ArrayLike) -> tuple[arrays.Value, arrays.Value]:
+def _halves(fun: str, k: arrays.ArrayLike) -> tuple[Value, Value]:
     """The two words of a key."""
     value = as_key(fun, k)
     return _entry(value, 0), _entry(value, 1)
 
 
-def _entry(x: arrays.Value, i: int) -> arrays.Value:
+def _entry(x: Value, i: int) -> Value:
     return prims.reshape(prims.static_slice(x, (i,), (i + 1,)), ())
 
 
-def _scalar_integer(fun: str, name: str, x: arrays.ArrayLike) -> arrays.Value:
+def _scalar_integer(fun: str, name: str, x: arrays.ArrayLike) -> Value:
     value = prims.operand(fun, name, x)
     if value.shape:
         prims.bad_value(
@@ -98,7 +99,7 @@ def _scalar_integer(fun: str, name: str, x: arrays.ArrayLike) -> arrays.Value:
     return value
 
 
-def _words(x: arrays.Value) -> tuple[arrays.Value, arrays.Value]:
+def _words(x: Value) -> tuple[Value, Value]:
     """An integer as two words of uint32; one of at most 32 bits is the lower word."""
     if x.dtype.itemsize <= 4:
         return arrays.Scalar(np.zeros((), prims.UINT32)), prims.convert(x, prims.UINT32)
@@ -106,7 +107,7 @@ def _words(x: arrays.Value) -> tuple[arrays.Value, arrays.Value]:
     return _entry(low_high, 1), _entry(low_high, 0)
 
 
-def _pair(high: arrays.Value, low: arrays.Value) -> arrays.Value:
+def _pair(high: Value, low: Value) -> Value:
     """Keys from their words: a last axis of two."""
     return prims.concatenate(
         [prims.expand_dims(high, high.ndim), prims.expand_dims(low, low.ndim)], high.ndim

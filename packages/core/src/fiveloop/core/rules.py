@@ -4,54 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fiveloop.core import errors, ir
 
 if TYPE_CHECKING:
+    from fiveloop.core import ad
     from fiveloop.core.arrays.array import Value
     from fiveloop.core.arrays.sharing import Turn
     from fiveloop.core.backend.client import Buffer
-    from fiveloop.core.backend.hlo import IRValue
+    from fiveloop.core.backend.hlo import IRValue, IRValues
     from fiveloop.core.ir.jaxpr import Atom, Jaxpr
     from fiveloop.core.ir.source import Source
     from fiveloop.core.util import Mask
 
 R = TypeVar("R")
 P = TypeVar("P")
-
-
-@dataclass(frozen=True, slots=True)
-class Zero:
-    """A tangent or cotangent that is zero, of the given type, without an array."""
-
-    aval: ir.Aval
-
-
-@dataclass(frozen=True, slots=True)
-class UndefinedPrimal:
-    """A linear operand of an equation under transposition: only its type is known.
-
-    A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches.
-    """
-
-    aval: ir.Aval
-    into: Value | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulator:
-    """A linear operand of an accumulating type under transposition: what collects its cotangents."""
-
-    value: Value
-
-    @property
-    def aval(self) -> ir.Aval:
-        return self.value.aval
-
-
-Tangent: TypeAlias = Union["Value", Zero]
-Operand: TypeAlias = Union["Value", UndefinedPrimal, Accumulator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,37 +173,29 @@ class RuleTable(Generic[R]):
 
 
 class AbstractEval(Protocol):
-    def __call__(self, avals: Sequence[ir.Aval], p: Any, /) -> tuple[list[ir.Aval], ir.Effects]: ...
+    def __call__(self, avals: ir.Avals, p: Any, /) -> ir.Typing: ...
 
 
 class Lower(Protocol):
-    def __call__(self, ctx: Any, operands: Sequence[IRValue], p: Any, /) -> list[IRValue]: ...
+    def __call__(self, ctx: Any, operands: IRValues, p: Any, /) -> list[IRValue]: ...
 
 
 class Impl(Protocol):
-    def __call__(self, values: Sequence[Value], p: Any, /) -> list[Value]: ...
+    def __call__(self, values: ad.Values, p: Any, /) -> list[Value]: ...
 
 
 class Jvp(Protocol):
-    def __call__(
-        self, primals: Sequence[Value], tangents: Sequence[Value | Zero], p: Any, /
-    ) -> tuple[list[Value], list[Value | Zero]]: ...
+    def __call__(self, primals: ad.Values, tangents: ad.Tangents, p: Any, /) -> ad.Duals: ...
 
 
 class Transpose(Protocol):
-    def __call__(
-        self,
-        cts: Sequence[Value | Zero],
-        operands: Sequence[Value | UndefinedPrimal | Accumulator],
-        p: Any,
-        /,
-    ) -> list[Value | Zero | None]: ...
+    def __call__(self, cts: ad.Tangents, operands: ad.Operands, p: Any, /) -> ad.Cotangents: ...
 
 
 class Batch(Protocol):
     def __call__(
-        self, size: int, operands: Sequence[Value], dims: Sequence[int | None], p: Any, /
-    ) -> tuple[list[Value], list[int | None]]: ...
+        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any, /
+    ) -> ad.Batched: ...
 
 
 class Split(Protocol):
@@ -251,7 +211,7 @@ class Dce(Protocol):
 
 
 class CostRule(Protocol):
-    def __call__(self, avals: Sequence[ir.Aval], p: Any, /) -> Cost: ...
+    def __call__(self, avals: ir.Avals, p: Any, /) -> Cost: ...
 
 
 class Bodies(Protocol):
@@ -280,7 +240,7 @@ NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `lineariz
 def define(
     prim: ir.Primitive[P],
     *,
-    abstract_eval: Callable[[Sequence[ir.Aval], P], tuple[list[ir.Aval], ir.Effects]],
+    abstract_eval: Callable[[ir.Avals, P], ir.Typing],
     lower: Lower | Refusal,
     jvp: Jvp | Refusal,
     batch: Batch | Refusal,
@@ -338,15 +298,13 @@ def define(
 class PureAbstractEval(Generic[P]):
     """An abstract_eval without effects, whatever the types."""
 
-    types: Callable[[Sequence[ir.Aval], P], Sequence[ir.Aval]]
+    types: Callable[[ir.Avals, P], ir.Avals]
 
-    def __call__(self, avals: Sequence[ir.Aval], p: P, /) -> tuple[list[ir.Aval], ir.Effects]:
+    def __call__(self, avals: ir.Avals, p: P, /) -> ir.Typing:
         return list(self.types(avals, p)), ir.NO_EFFECTS
 
 
-def pure(
-    abstract_eval: Callable[[Sequence[ir.Aval], P], Sequence[ir.Aval]],
-) -> Callable[[Sequence[ir.Aval], P], tuple[list[ir.Aval], ir.Effects]]:
+def pure(abstract_eval: Callable[[ir.Avals, P], ir.Avals]) -> Callable[[ir.Avals, P], ir.Typing]:
     """An abstract_eval without effects, from one that gives only the types.
 
     >>> same_types = pure(lambda avals, p: avals)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, arrays, ir, prims, pytree
+from fiveloop.core import TreeDef, Value, ad, arrays, ir, prims, pytree
 from fiveloop.core.api.flatten import flatten_values
 from fiveloop.loops import common
 
@@ -54,8 +54,8 @@ def changed_types(
     what: str,
     f: object,
     tree: TreeDef,
-    given: Sequence[ir.Aval],
-    outs: Sequence[ir.Aval],
+    given: ir.Avals,
+    outs: ir.Avals,
     made: Sequence[str],
     init: str,
 ) -> TypeError:
@@ -90,7 +90,7 @@ def check_carry(what: str, f: object, given: Any, out: Any) -> None:
 
 
 def next_carry(
-    what: str, name: str, fun: object, given: Sequence[Value], tree: Any, out: Any
+    what: str, name: str, fun: object, given: ad.Values, tree: Any, out: Any
 ) -> list[Value]:
     """The carry that a step of `fun` gave, which must have the structure and types of the one before."""
     leaves, out_tree = flatten_values(out, f"{what}: the {name} returned")

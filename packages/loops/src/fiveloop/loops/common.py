@@ -14,6 +14,7 @@ from fiveloop.core import (
     Jaxpr,
     TreeDef,
     Value,
+    ad,
     arrays,
     ir,
     prims,
@@ -32,8 +33,8 @@ class Closures:
     """Functions with the same operands: `jaxprs : [*consts, *args, *refs] -> [*outs]`."""
 
     jaxprs: list[Jaxpr]
-    consts: Sequence[Value]
-    refs: Sequence[Value]
+    consts: ad.Values
+    refs: ad.Values
 
 
 def share_captured(staged: Sequence[trace.Staged]) -> Closures:
@@ -54,7 +55,7 @@ def share_captured(staged: Sequence[trace.Staged]) -> Closures:
     return Closures(jaxprs, consts, refs)
 
 
-def with_inputs(jaxpr: Jaxpr, avals: Sequence[ir.Aval], at: int) -> Jaxpr:
+def with_inputs(jaxpr: Jaxpr, avals: ir.Avals, at: int) -> Jaxpr:
     """The jaxpr with inputs that it does not use, from position `at` on."""
     new = [ir.Var(a) for a in avals]
     return jaxpr.replace(invars=[*jaxpr.invars[:at], *new, *jaxpr.invars[at:]])
@@ -72,7 +73,7 @@ def handed_through(jaxpr: Jaxpr) -> list[int | None]:
     return [place.get(a) for a in jaxpr.outvars]
 
 
-def check_values(what: str, tree: Any, leaves: Sequence[Value]) -> None:
+def check_values(what: str, tree: Any, leaves: ad.Values) -> None:
     """Refuse a Ref among values that a loop or a branch takes or gives; `what` is what the tree is called."""
     if not any(isinstance(x, Ref) for x in leaves):
         return
@@ -165,7 +166,7 @@ def strong(x: Value) -> Value:
     return prims.convert(as_result(x), x.dtype)
 
 
-def with_results(jaxpr: Jaxpr, avals: Sequence[ir.Aval]) -> Jaxpr:
+def with_results(jaxpr: Jaxpr, avals: ir.Avals) -> Jaxpr:
     """The jaxpr with its results converted to the given types."""
     if all(a.strong() is b.strong() for a, b in zip(jaxpr.out_avals, avals, strict=True)):
         return jaxpr

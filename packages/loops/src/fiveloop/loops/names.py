@@ -8,7 +8,7 @@ from inspect import unwrap
 from types import FunctionType
 from typing import Any
 
-from fiveloop.core import Value, ir, pytree
+from fiveloop.core import ad, ir, pytree
 from fiveloop.loops.carried_refs import CarriedRefs
 
 COMPUTED = "computed before"
@@ -18,7 +18,7 @@ _DEPTH = 3
 """How many functions within functions are looked into."""
 
 
-def closure_names(funs: Sequence[object], values: Sequence[Value]) -> list[str]:
+def closure_names(funs: Sequence[object], values: ad.Values) -> list[str]:
     """The names under which functions hold some values: `w`, `params['w']`; `closed over` for the others."""
     found: dict[int, str] = {}
     for fun in funs:

@@ -6,12 +6,12 @@ that nothing else is kept for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ir, rules, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, rules, trace, transforms
 from fiveloop.core.backend import hlo
 
 OnAxes = Callable[[Value, tuple[int, ...]], Value]
@@ -33,21 +33,15 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> ir.Primitive[Ax
     def written_out(aval: ir.Aval, axes: tuple[int, ...]) -> Jaxpr:
         return trace.stage_closed(lambda x: [fun(x, axes)], [aval], name)
 
-    def lower(ctx: Any, operands: Sequence[hlo.IRValue], p: AxesParams) -> list[hlo.IRValue]:
+    def lower(ctx: Any, operands: hlo.IRValues, p: AxesParams) -> list[hlo.IRValue]:
         return list(ctx.inline(written_out(ctx.avals_in[0], p.axes), operands))
 
-    def jvp(
-        primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: AxesParams
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+    def jvp(primals: ad.Values, tangents: ad.Tangents, p: AxesParams) -> ad.Duals:
         out = trace.bind1(prim, *primals, params=p)
         (t,) = tangents
-        return [out], [
-            rules.Zero(out.aval) if isinstance(t, rules.Zero) else derivative(t, out, p.axes)
-        ]
+        return [out], [ad.Zero(out.aval) if isinstance(t, ad.Zero) else derivative(t, out, p.axes)]
 
-    def batch(
-        size: int, operands: Sequence[Value], dims: Sequence[int | None], p: AxesParams
-    ) -> tuple[list[Value], list[int | None]]:
+    def batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: AxesParams) -> ad.Batched:
         (x,), (dim,) = operands, dims
         assert dim is not None, "unreachable: the one operand is batched"
         shifted = replace(p, axes=tuple(axis + (axis >= dim) for axis in p.axes))

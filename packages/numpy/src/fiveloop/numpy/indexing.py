@@ -204,11 +204,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
 
 
 def bincount(
-    x: ArrayLike,
-    weights: ArrayLike | None = None,
-    minlength: int = 0,
-    *,
-    length: int | None = None,
+    x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None
 ) -> Value:
     """How often each integer from 0 to `length` - 1 occurs, or the sum of its weights.
 

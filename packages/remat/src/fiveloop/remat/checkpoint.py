@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import Jaxpr, extend, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, ad, extend, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
@@ -165,8 +165,8 @@ def checkpoint_split(
 
 
 def checkpoint_transpose(
-    cts: Sequence[extend.Tangent], operands: Sequence[rules.Operand], p: CheckpointParams
-) -> list[extend.Tangent | None]:
+    cts: ad.Tangents, operands: ad.Operands, p: CheckpointParams
+) -> ad.Cotangents:
     """One call that computes again what was not saved, and then goes backward.
 
     It waits for the cotangents, so that the values computed again live no longer than they must.

@@ -9,7 +9,7 @@ from functools import lru_cache
 from logging import getLogger
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, Value, arrays, errors, ir, pytree, rules, trace
+from fiveloop.core import Jaxpr, Value, ad, arrays, errors, ir, pytree, rules, trace
 
 T = TypeVar("T")
 
@@ -43,30 +43,24 @@ def checkpoint_name(x: T, name: str) -> T:
     return labelled
 
 
-def name_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: NameParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def name_jvp(primals: ad.Values, tangents: ad.Tangents, p: NameParams) -> ad.Duals:
     """The value keeps its label; its tangent has none."""
     return trace.bind(name_p, *primals, params=p), list(tangents)
 
 
 def name_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
-    p: NameParams,
-) -> list[rules.Tangent | None]:
+    cts: ad.Tangents, operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator], p: NameParams
+) -> ad.Cotangents:
     """The cotangent as it is."""
     return list(cts)
 
 
-def name_impl(values: Sequence[Value], p: NameParams) -> list[Value]:
+def name_impl(values: ad.Values, p: NameParams) -> list[Value]:
     """The value as it is."""
     return list(values)
 
 
-def name_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: NameParams
-) -> tuple[list[Value], list[int | None]]:
+def name_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: NameParams) -> ad.Batched:
     """The batch under the same label."""
     return trace.bind(name_p, *operands, params=p), list(dims)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, Self
 
-from fiveloop.core import Jaxpr, Value, ir, passes, rules, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
 from fiveloop.core.closed_call.primitive import closed_call_p
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
 from fiveloop.state import primitives, staged_rule
@@ -76,8 +76,8 @@ class Handling:
 
 class HandlerRule(Protocol):
     def __call__(
-        self, handling: Handling, ref: Value, operands: Sequence[Value], p: Any, /
-    ) -> Sequence[Value]: ...
+        self, handling: Handling, ref: Value, operands: ad.Values, p: Any, /
+    ) -> ad.Values: ...
 
 
 handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(
@@ -130,7 +130,7 @@ def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: ir.Aval) -> J
 
 def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
     def run(ref: Value, *args: Value) -> list[Value]:
-        def step(eqn: ir.Eqn, operands: Sequence[Value]) -> Sequence[Value]:
+        def step(eqn: ir.Eqn, operands: ad.Values) -> ad.Values:
             if handling.concerns(eqn):
                 return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
             return transforms.bind_eqn(eqn, operands)
@@ -178,7 +178,7 @@ passes.register_pass(
 
 
 def call_handler(
-    prim: ir.Primitive[Any], handling: Handling, ref: Value, operands: Sequence[Value], p: Any
+    prim: ir.Primitive[Any], handling: Handling, ref: Value, operands: ad.Values, p: Any
 ) -> list[Value]:
     """Call the jaxpr with the Ref as its first operand; for any primitive that calls `p.jaxpr`.
 
@@ -197,13 +197,13 @@ def call_handler(
 
 
 def custom_rule_handler(
-    handling: Handling, ref: Value, operands: Sequence[Value], p: CustomRuleParams
+    handling: Handling, ref: Value, operands: ad.Values, p: CustomRuleParams
 ) -> list[Value]:
     """Call the jaxpr with the Ref, and the rule with it where it is differentiated."""
     assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
 
     def run_jvp(
-        ref: Value, staged: trace.Staged, args: Sequence[Value], nonzero: Sequence[bool]
+        ref: Value, staged: trace.Staged, args: ad.Values, nonzero: Sequence[bool]
     ) -> list[Value]:
         return transforms.eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
 

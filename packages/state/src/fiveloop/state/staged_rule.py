@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from fiveloop.core import Jaxpr, Value, trace, util
+from fiveloop.core import Jaxpr, Value, ad, trace, util
 from fiveloop.core.custom_rule import masked, primitive
-from fiveloop.core.rules import Operand, Tangent, Zero
 
-RunJvp = Callable[[Value, trace.Staged, Sequence[Value], util.Mask], list[Value]]
+RunJvp = Callable[[Value, trace.Staged, ad.Values, util.Mask], list[Value]]
 """Run a staged derivative, with the operand in front, the jaxpr's other operands, and which tangents are not zero.
 
 staged.jaxpr : [*captured, *values, *nonzero dots] -> [*outs, *nonzero outs_dot]
@@ -28,31 +27,27 @@ class LedRule(primitive.Rule):
         self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(
-        self, p: primitive.CustomRuleParams, primals: Sequence[Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[Value], list[Tangent]]:
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
         """What the rule gives, from a jaxpr of it that takes the operand in front."""
         lead, *values = primals
         flat = masked.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
         args = [*values, *flat.dots]
         staged = trace.stage(flat, [x.aval for x in args], self.inner.name)
-        nonzero = tuple(not isinstance(t, Zero) for t in tangents[1:])
+        nonzero = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])
         results = self.run_jvp(lead, staged, [*staged.captured, *args], nonzero)
         outs, outs_dot = flat.apart(results)
         return outs, [t for t in outs_dot if t is not None]
 
     def transpose(
-        self, p: primitive.CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
+        self, p: primitive.CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """The rule's transpose; the operand in front has no cotangent."""
         return [None, *primitive.rule_transpose(self.inner, cts, operands[1:])]
 
 
 def bind_led(
-    p: primitive.CustomRuleParams,
-    lead: Value,
-    operands: Sequence[Value],
-    jaxpr: Jaxpr,
-    run_jvp: RunJvp,
+    p: primitive.CustomRuleParams, lead: Value, operands: ad.Values, jaxpr: Jaxpr, run_jvp: RunJvp
 ) -> list[Value]:
     """The equation with one more operand in front, which its jaxpr takes, and its derivative."""
     scope = trace.AxisScope(p.axes, p.axes)

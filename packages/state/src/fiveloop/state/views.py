@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fiveloop.core import Value, errors, ir, prims, trace
+from fiveloop.core import Value, ad, errors, ir, prims, trace
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import compose, views
 from fiveloop.core.index import masks as index_masks
@@ -16,10 +16,7 @@ from fiveloop.core.index.indexer import Indexer, whole_indexer
 from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed
 from fiveloop.state import avals, refs
 
-_INSTEAD = {
-    "add": "ref[index] += x",
-    "multiply": "ref[index] *= x",
-}
+_INSTEAD = {"add": "ref[index] += x", "multiply": "ref[index] *= x"}
 """What is written for the methods of `x.at[index]` of an array."""
 
 
@@ -29,11 +26,7 @@ class RefView(views.View, refs.Ref):
     __slots__ = ("_aval",)
 
     def __init__(
-        self,
-        outer: Value,
-        indexer: Indexer,
-        operands: Sequence[Value],
-        layouts: Sequence[Layout] = (),
+        self, outer: Value, indexer: Indexer, operands: ad.Values, layouts: Sequence[Layout] = ()
     ) -> None:
         super().__init__(outer, indexer, operands, layouts)
         shape = layouts[-1].new if layouts else indexer.result_shape
@@ -193,7 +186,7 @@ def _is_one_index(view: views.View, indexer: Indexer) -> bool:
 
 
 def _before(
-    view: views.View, indexer: Indexer, operands: Sequence[Value], drops: bool = False
+    view: views.View, indexer: Indexer, operands: ad.Values, drops: bool = False
 ) -> tuple[Indexer, list[Value], tuple[Layout, ...]]:
     """An index into a view as one into what that is a part of, and the layouts of what is there."""
     if indexer == whole_indexer(view.shape):
@@ -206,11 +199,7 @@ def _before(
 
 
 def _where_inside(
-    ref: views.View,
-    indexer: Indexer,
-    operands: Sequence[Value],
-    x: Any,
-    monoid: prims.Monoid | None,
+    ref: views.View, indexer: Indexer, operands: ad.Values, x: Any, monoid: prims.Monoid | None
 ) -> Value:
     """What to write to the only element of a view, where an index that is known at run time may be out of bounds."""
     inside = indexing.take(prims.full(ref.shape, True, np.bool_), indexer.dropping(), operands)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fiveloop.core import arrays, prims, pytree, trace
 from fiveloop.core.api import flatten, staging
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import platform
 
 P = ParamSpec("P")
@@ -19,7 +20,7 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @overload
-def stop_gradient(x: arrays.ArrayLike) -> arrays.Value: ...
+def stop_gradient(x: arrays.ArrayLike) -> Value: ...
 
 
 @overload
@@ -35,7 +36,7 @@ def stop_gradient(x: object) -> object:
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
     Array(3., dtype=float32)
     """
-    if isinstance(x, (arrays.Value, np.ndarray)):
+    if isinstance(x, (Value, np.ndarray)):
         return prims.stop_gradient(x)
     values, tree = flatten.flatten_values(x, "stop_gradient: argument `x`")
     stopped = [flatten.as_result(prims.stop_gradient(v)) for v in values]

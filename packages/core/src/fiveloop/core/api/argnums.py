@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from fiveloop.core import arrays, ir, pytree
+from fiveloop.core import ir, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, operands
 from fiveloop.core.api.mutable import giving
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 
 Argnums = int | Sequence[int]
@@ -19,7 +20,7 @@ Argnums = int | Sequence[int]
 class Differentiated:
     """The arguments that are differentiated: their leaves, their structure, and the function of them."""
 
-    values: list[arrays.Value]
+    values: list[Value]
     tree: TreeDef
     flat: flat_function.FlatFunction
 

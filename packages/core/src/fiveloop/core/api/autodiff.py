@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
-from fiveloop.core import pytree, rules, trace, transforms
+from fiveloop.core import ad, pytree, trace, transforms
 from fiveloop.core.api import flat_function, flatten, pullback, staging
 from fiveloop.core.api.operands import check_mutable
 
@@ -203,10 +203,7 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
         checked = pullback.like_values(
             "linear_transpose: cotangent", ct, flat.out_tree, wanted, "result"
         )
-        operands: list[rules.Operand] = [
-            *residuals,
-            *[rules.UndefinedPrimal(a.tangent()) for a in avals],
-        ]
+        operands: list[ad.Operand] = [*residuals, *[ad.UndefinedPrimal(a.tangent()) for a in avals]]
         in_cts = transforms.backward_pass(cut.staged, operands, checked)
         args: tuple[*Ts] = pytree.tree_unflatten(
             flat.in_tree, [flatten.as_result(transforms.instantiate(c)) for c in in_cts]

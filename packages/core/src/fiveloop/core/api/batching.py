@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import arrays, ir, pytree, trace, transforms
+from fiveloop.core import ir, pytree, trace, transforms
 from fiveloop.core.api import flatten, mutable, operands
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import views
 
 P = ParamSpec("P")
@@ -112,7 +113,7 @@ def _canonical(dim: Any, aval: ir.Aval, name: str) -> int | None:
 
 def _batch_size(
     fun: object,
-    values: list[arrays.Value],
+    values: list[Value],
     dims: list[int | None],
     names: list[str],
     axis_size: int | None,
@@ -137,7 +138,7 @@ def _batch_size(
 
 
 def _check_made(
-    flat: FlatFunction, outs: list[arrays.Value], dims: list[int | None], values: list[arrays.Value]
+    flat: FlatFunction, outs: list[Value], dims: list[int | None], values: list[Value]
 ) -> None:
     """Raise if the function returns a mutable value that it has not made: each that it makes has a batch axis."""
     for k, (x, d) in enumerate(zip(outs, dims, strict=True)):
@@ -145,7 +146,7 @@ def _check_made(
             raise flat.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
 
 
-def _place(fun: object, x: arrays.Value, dim: int | None, wanted: Any, size: int) -> arrays.Value:
+def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Value:
     if wanted is None:
         if isinstance(dim, transforms.Same) and size:
             return flatten.as_result(x[(slice(None),) * dim + (0,)])

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims, pytree, rules, transforms, util
+from fiveloop.core import ad, arrays, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten, operands
+from fiveloop.core.arrays import Value
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ def is_zero(x: object) -> bool:
     return x is None or isinstance(x, SymbolicZero)
 
 
-def as_given(t: rules.Tangent, symbolic_zeros: bool) -> Any:
+def as_given(t: ad.Tangent, symbolic_zeros: bool) -> Any:
     """A tangent or cotangent as a rule gets it: zeros as arrays, unless the rule asked for `SymbolicZero`."""
-    if symbolic_zeros and isinstance(t, rules.Zero):
+    if symbolic_zeros and isinstance(t, ad.Zero):
         return SymbolicZero(t.aval)
     return transforms.instantiate(t)
 
@@ -79,15 +80,15 @@ class RuleName:
 
 def shown(x: object) -> str:
     """Something that a rule returned, by its type."""
-    if isinstance(x, arrays.Value):
+    if isinstance(x, Value):
         return str(x.aval)
     size = f" of length {len(x)}" if isinstance(x, (tuple, list)) else ""
     return f"{type(x).__name__}{size}"
 
 
 def check_outs(
-    name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: Sequence[ir.Aval] | None
-) -> tuple[list[arrays.Value], pytree.TreeDef]:
+    name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: ir.Avals | None
+) -> tuple[list[Value], pytree.TreeDef]:
     """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
     leaves, given = flatten.flatten_values(
         out, lambda path: f"{name}: the result{pytree.keystr(path)}"
@@ -106,8 +107,8 @@ def check_outs(
 
 
 def check_tangents(
-    name: RuleName, dots: Any, outs: Sequence[arrays.Value], tree: pytree.TreeDef
-) -> list[rules.Tangent]:
+    name: RuleName, dots: Any, outs: ad.Values, tree: pytree.TreeDef
+) -> list[ad.Tangent]:
     """The leaves of the tangents that a rule gives, which must be like its results."""
     pairs, given = pytree.tree_flatten_with_path(
         dots, is_leaf=lambda x: isinstance(x, SymbolicZero)
@@ -123,8 +124,8 @@ def check_tangents(
 
 
 def check_cotangents(
-    name: RuleName, cts: Any, args: Sequence[ir.Aval], tree: pytree.TreeDef, perturbed: util.Mask
-) -> list[rules.Tangent]:
+    name: RuleName, cts: Any, args: ir.Avals, tree: pytree.TreeDef, perturbed: util.Mask
+) -> list[ad.Tangent]:
     """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros.
 
     For an argument of one leaf, the cotangent of the leaf does. `perturbed` marks what is differentiated.
@@ -200,13 +201,13 @@ def _difference(wanted: Any, given: Any) -> str:
     return ""
 
 
-def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> rules.Tangent:
+def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> ad.Tangent:
     """A tangent or cotangent of a value; what does not count, since the value has none, is zero."""
-    if is_zero(t) or isinstance(t, rules.Zero):
+    if is_zero(t) or isinstance(t, ad.Zero):
         _check_zero(name, what, likes, t, aval)
-        return rules.Zero(aval.tangent())
+        return ad.Zero(aval.tangent())
     if not aval.differentiable:
-        return rules.Zero(aval.tangent())
+        return ad.Zero(aval.tangent())
     value = arrays.as_value(t, f"{name}: {what}")
     if value.aval.accumulates and aval.accumulates:
         return value

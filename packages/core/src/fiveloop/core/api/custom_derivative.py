@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import arrays, ir, trace
+from fiveloop.core import ad, ir, trace
 from fiveloop.core.api import custom_function, custom_jvp, custom_vjp, flatten
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import VjpRule
@@ -70,7 +70,7 @@ class _BothModes(custom_vjp.custom_vjp[P, R]):
 
     def rule_of(
         self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[arrays.Value]]]:
+    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
         """The rule for one call, and a trial of it."""
         if self.forward is None:
             return super().rule_of(call)

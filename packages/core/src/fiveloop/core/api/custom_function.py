@@ -10,9 +10,10 @@ from functools import partial, update_wrapper
 from operator import index
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from fiveloop.core import arrays, ir, pytree, trace
+from fiveloop.core import ad, ir, pytree, trace
 from fiveloop.core.api import arguments, flat_function, flatten, mutable
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.custom_rule import closure, primitive
 
@@ -44,7 +45,7 @@ class Call:
     @classmethod
     def of(
         cls, what: str, fun: Callable[..., Any], args: Sequence[Any], nums: Sequence[int]
-    ) -> tuple[Call, list[arrays.Value]]:
+    ) -> tuple[Call, list[Value]]:
         """The call, and the leaves of the arguments that are not static."""
         chosen = arguments.Chosen(tuple(nums))
         others = chosen.others(tuple(args), {})
@@ -121,18 +122,14 @@ class CustomFunction(Generic[P, R]):
         """An argument that is not differentiated, as the function and its rules get it."""
         return x
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., Sequence[arrays.Value]]]:
+    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., ad.Values]]:
         """The rule for one call, and a function that tries it on the leaves of the arguments."""
         raise TypeError(f"{self.what} has no rule")
 
 
 def run_custom(
-    call: Call,
-    values: Sequence[arrays.Value],
-    make_rule: MakeRule,
-    probe: Callable[..., Sequence[arrays.Value]],
-    owner: Any,
-) -> list[arrays.Value]:
+    call: Call, values: ad.Values, make_rule: MakeRule, probe: Callable[..., ad.Values], owner: Any
+) -> list[Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
     scope = trace.axis_scope()
     if not (owner.staged or trace.is_staging(trace.current_trace())) and all(
@@ -160,12 +157,7 @@ def run_custom(
     refuse_closed_over(flatten.argument_naming(owner.what, call.fun), operands, values, call.tree)
     rule = make_rule(closure.Closure((*held, *extra)), None)
     params = primitive.CustomRuleParams(
-        rule,
-        jaxpr,
-        name=call.name,
-        num_closed=len(operands),
-        axes=scope.axes,
-        scope=scope,
+        rule, jaxpr, name=call.name, num_closed=len(operands), axes=scope.axes, scope=scope
     )
     return trace.bind(primitive.custom_rule_p, *operands, *values, params=params)
 
@@ -178,11 +170,8 @@ def _refuse_refs(call: Call, outs: Sequence[Any]) -> None:
 
 
 def _found_by(
-    probe: Callable[..., Sequence[arrays.Value]],
-    values: Sequence[arrays.Value],
-    owner: Any,
-    held: Sequence[arrays.Value],
-) -> list[arrays.Value]:
+    probe: Callable[..., ad.Values], values: ad.Values, owner: Any, held: ad.Values
+) -> list[Value]:
     """What the rule closes over, but the function does not."""
     before, _probing.functions = _probing.functions, (*_probing.functions, owner)
     try:
@@ -192,7 +181,7 @@ def _found_by(
     return [x for x in found if not any(x is y for y in held)]
 
 
-def _is_known(x: arrays.Value) -> bool:
+def _is_known(x: Value) -> bool:
     """Whether a value's elements are known while operations run one by one, tangents aside."""
     return not isinstance(mutable.innermost(x), trace.StageTracer)
 

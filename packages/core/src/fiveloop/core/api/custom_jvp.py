@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import arrays, prims, pytree, trace, transforms
+from fiveloop.core import ad, prims, pytree, trace, transforms
 from fiveloop.core.api import custom_checks, custom_function, flatten, operands
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatJvp, JvpRule
-from fiveloop.core.rules import Tangent
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,12 +83,12 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
     def static_argument(self, k: int, x: Any) -> Any:
         """Arrays among static arguments have no derivative."""
         return pytree.tree_map(
-            lambda leaf: prims.stop_gradient(leaf) if isinstance(leaf, arrays.Value) else leaf, x
+            lambda leaf: prims.stop_gradient(leaf) if isinstance(leaf, Value) else leaf, x
         )
 
     def rule_of(
         self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[arrays.Value]]]:
+    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
         """The rule for one call, and a trial of it."""
         flat = flat_jvp(self.rule, call, self.symbolic_zeros)
 
@@ -105,10 +105,10 @@ def _sum(*parts: Any) -> Any:
     return total
 
 
-def jvp_probe(flat: FlatJvp) -> Callable[..., Sequence[arrays.Value]]:
+def jvp_probe(flat: FlatJvp) -> Callable[..., ad.Values]:
     """A trial of a rule, on tangents that are zero."""
 
-    def probe(*values: arrays.Value) -> list[arrays.Value]:
+    def probe(*values: Value) -> list[Value]:
         outs, dots = flat(values, [transforms.instantiate(transforms.zero_like(x)) for x in values])
         return [*outs, *[transforms.instantiate(t) for t in dots]]
 
@@ -119,9 +119,7 @@ def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> Fla
     """A user's rule as a function of leaves, whose results are checked."""
     name = custom_checks.RuleName("jvp", rule, call.name)
 
-    def flat(
-        primals: Sequence[arrays.Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[arrays.Value], list[Tangent]]:
+    def flat(primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         given = [custom_checks.as_given(t, symbolic_zeros) for t in tangents]
         dots = operands.with_tangents(call.tree, primals, given)
         result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(dots))

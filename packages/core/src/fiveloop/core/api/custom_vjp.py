@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from fiveloop.core import arrays, ir, pytree, rules, trace, transforms, util
+from fiveloop.core import ad, ir, pytree, trace, transforms, util
 from fiveloop.core.api import custom_checks, custom_function, flatten
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, VjpRule
 from fiveloop.core.index import views
@@ -83,7 +84,7 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
 
     def rule_of(
         self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[arrays.Value]]]:
+    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
         """The rule for one call, and a trial of it."""
         fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
         bwd_name = ir.function_source(self.bwd)
@@ -94,10 +95,10 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
         return make_rule, vjp_probe(fwd)
 
 
-def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., Sequence[arrays.Value]]:
+def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., ad.Values]:
     """A trial of both rules, on a cotangent that is zero."""
 
-    def probe(*values: arrays.Value) -> list[arrays.Value]:
+    def probe(*values: Value) -> list[Value]:
         outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
         cts = back(res, [transforms.instantiate(transforms.zero_like(x)) for x in outs])
         found = [*outs, *[transforms.instantiate(ct) for ct in cts if not ct.aval.accumulates]]
@@ -114,9 +115,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
     """The user's rules as functions of leaves, whose results are checked."""
     name = custom_checks.RuleName("fwd", fwd, call.name)
 
-    def flat(
-        values: Sequence[arrays.Value], perturbed: util.Mask
-    ) -> tuple[list[arrays.Value], list[arrays.Value], FlatBwd]:
+    def flat(values: ad.Values, perturbed: util.Mask) -> tuple[list[Value], list[Value], FlatBwd]:
         leaves: Sequence[Any] = values
         if symbolic_zeros:
             leaves = [CustomVJPPrimal(x, u) for x, u in zip(values, perturbed, strict=True)]
@@ -128,7 +127,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
         )
         _refuse_new_refs(name, res, res_leaves, values)
 
-        def back(res: Sequence[arrays.Value], cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
+        def back(res: ad.Values, cts: ad.Tangents) -> list[ad.Tangent]:
             given = [custom_checks.as_given(ct, symbolic_zeros) for ct in cts]
             residuals, ct = pytree.tree_unflatten(res_tree, res), pytree.tree_unflatten(tree, given)
             result = bwd(*call.static.values(), residuals, ct)
@@ -148,10 +147,7 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
 
 
 def _refuse_new_refs(
-    name: custom_checks.RuleName,
-    res: Any,
-    leaves: Sequence[arrays.Value],
-    args: Sequence[arrays.Value],
+    name: custom_checks.RuleName, res: Any, leaves: ad.Values, args: ad.Values
 ) -> None:
     given = {id(x) for x in args}
     for k, x in enumerate(leaves):

@@ -7,8 +7,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fiveloop.core import arrays, pytree, trace, transforms
+from fiveloop.core import ad, pytree, trace, transforms
 from fiveloop.core.api import custom_checks, custom_function, flatten
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
 
@@ -50,14 +51,14 @@ class custom_vmap(custom_function.CustomFunction[P, R]):
 
     def rule_of(
         self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., Sequence[arrays.Value]]]:
+    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
         """The rule for one call, and a trial of it on a batch of one."""
         flat = _flat_vmap(self.rule, call)
 
         def make_rule(closure: Closure, home: trace.Trace | None) -> VmapRule:
             return VmapRule(closure, flat)
 
-        def probe(*values: arrays.Value) -> list[arrays.Value]:
+        def probe(*values: Value) -> list[Value]:
             return flat(
                 1, [True] * len(values), [transforms.move_batch(x, 1, None) for x in values]
             )[0]
@@ -70,8 +71,8 @@ def _flat_vmap(rule: Any, call: custom_function.Call) -> FlatVmap:
     name = custom_checks.RuleName("vmap", rule, call.name)
 
     def flat(
-        size: int, batched: Sequence[bool], values: Sequence[arrays.Value]
-    ) -> tuple[list[arrays.Value], list[bool]]:
+        size: int, batched: Sequence[bool], values: ad.Values
+    ) -> tuple[list[Value], list[bool]]:
         flags = list(pytree.tree_unflatten(call.tree, batched)[0])
         result = rule(size, flags, *call.dynamic(values))
         out, told = name.pair(result, "(result, which of its leaves are batched)")

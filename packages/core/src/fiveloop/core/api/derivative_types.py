@@ -21,8 +21,9 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import arrays, pytree, trace
+from fiveloop.core import pytree, trace
 from fiveloop.core.api.argnums import Argnums
+from fiveloop.core.arrays import Value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,63 +158,33 @@ class Jacobian(Protocol):
 
     @overload
     def __call__(
-        self,
-        fun: F1[X, P, arrays.Value],
-        argnums: Arg0 = 0,
-        *,
-        has_aux: No = False,
-        **kw: Unpack[Jac],
+        self, fun: F1[X, P, Value], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F1[X, P, X]: ...
 
     @overload
     def __call__(
-        self,
-        fun: F2[X, Y, P, arrays.Value],
-        argnums: Arg1,
-        *,
-        has_aux: No = False,
-        **kw: Unpack[Jac],
+        self, fun: F2[X, Y, P, Value], argnums: Arg1, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F2[X, Y, P, Y]: ...
 
     @overload
     def __call__(
-        self,
-        fun: F2[X, Y, P, arrays.Value],
-        argnums: Both,
-        *,
-        has_aux: No = False,
-        **kw: Unpack[Jac],
+        self, fun: F2[X, Y, P, Value], argnums: Both, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F2[X, Y, P, tuple[X, Y]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: F1[X, P, tuple[arrays.Value, A]],
-        argnums: Arg0 = 0,
-        *,
-        has_aux: Yes,
-        **kw: Unpack[Jac],
+        self, fun: F1[X, P, tuple[Value, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
     ) -> F1[X, P, tuple[X, A]]: ...
 
     @overload
     def __call__(
-        self,
-        fun: F1[arrays.Value, P, R],
-        argnums: Arg0 = 0,
-        *,
-        has_aux: No = False,
-        **kw: Unpack[Jac],
-    ) -> F1[arrays.Value, P, R]: ...
+        self, fun: F1[Value, P, R], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F1[Value, P, R]: ...
 
     @overload
     def __call__(
-        self,
-        fun: F1[arrays.Value, P, tuple[R, A]],
-        argnums: Arg0 = 0,
-        *,
-        has_aux: Yes,
-        **kw: Unpack[Jac],
-    ) -> F1[arrays.Value, P, tuple[R, A]]: ...
+        self, fun: F1[Value, P, tuple[R, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
+    ) -> F1[Value, P, tuple[R, A]]: ...
 
     @overload
     def __call__(
@@ -226,23 +197,13 @@ class SecondDerivatives(Protocol):
 
     @overload
     def __call__(
-        self,
-        fun: F1[arrays.Value, P, R],
-        argnums: Arg0 = 0,
-        *,
-        has_aux: No = False,
-        **kw: Unpack[Jac],
-    ) -> F1[arrays.Value, P, R]: ...
+        self, fun: F1[Value, P, R], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
+    ) -> F1[Value, P, R]: ...
 
     @overload
     def __call__(
-        self,
-        fun: F1[arrays.Value, P, tuple[R, A]],
-        argnums: Arg0 = 0,
-        *,
-        has_aux: Yes,
-        **kw: Unpack[Jac],
-    ) -> F1[arrays.Value, P, tuple[R, A]]: ...
+        self, fun: F1[Value, P, tuple[R, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
+    ) -> F1[Value, P, tuple[R, A]]: ...
 
     @overload
     def __call__(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import arrays, ir, pytree, rules
+from fiveloop.core import ad, arrays, ir, pytree, rules
 from fiveloop.core.api import flatten, operands
 from fiveloop.core.api.mutable import giving, holding, is_given, stand_in
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.index import views
 
@@ -39,7 +40,7 @@ class FlatFunction:
         in_tree: TreeDef,
         has_aux: bool = False,
         user_fun: object = None,
-        lenders: Sequence[arrays.Value | None] = (),
+        lenders: Sequence[Value | None] = (),
         returns_refs: bool = False,
     ) -> None:
         self.fun = fun
@@ -55,7 +56,7 @@ class FlatFunction:
         self.changed: list[int] = []
         self.made: list[ir.Aval | None] = []
 
-    def __call__(self, *leaves: arrays.Value) -> list[arrays.Value]:
+    def __call__(self, *leaves: Value) -> list[Value]:
         pairs = enumerate(zip(leaves, self.lenders, strict=True)) if self.lenders else ()
         lent = {k: stand_in(x, ref.aval) for k, (x, ref) in pairs if ref is not None}
         if lent:
@@ -70,7 +71,7 @@ class FlatFunction:
         self.changed = [k for k, each in lent.items() if each.is_changed]
         return [*outs, *[lent[k].value[...] for k in self.changed]]
 
-    def _run(self, leaves: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def _run(self, leaves: ad.Values) -> list[Value]:
         """The leaves of the result, and then the values of the auxiliary one."""
         args, kwargs = pytree.tree_unflatten(self.in_tree, leaves)
         mutable = [x for x in leaves if x.aval.accumulates]
@@ -79,7 +80,7 @@ class FlatFunction:
                 out = self.fun(*args, **kwargs)
         else:
             out = self.fun(*args, **kwargs)
-        aux_leaves: Sequence[arrays.Value] = ()
+        aux_leaves: ad.Values = ()
         if self.has_aux:
             out, aux = self._split_aux(out)
             aux_leaves = self._aux_values(aux)
@@ -102,14 +103,14 @@ class FlatFunction:
         full = [flatten.as_result(next(given)) if x is _VALUE else x for x in self.aux_others]
         return pytree.tree_unflatten(self.aux_tree, full)
 
-    def results(self, outs: Sequence[arrays.Value], *beside: Any) -> Any:
+    def results(self, outs: ad.Values, *beside: Any) -> Any:
         """The user's result from what this function gave, and `beside`, and the auxiliary result if there is one."""
         n = self.num_outs
         aux = (self.unflatten_aux(outs[n:]),) if self.has_aux else ()
         found = (self.unflatten(outs[:n]), *beside, *aux)
         return found if len(found) > 1 else found[0]
 
-    def check_arrays(self, outs: Sequence[ir.Atom | arrays.Value]) -> None:
+    def check_arrays(self, outs: Sequence[ir.Atom | Value]) -> None:
         """Refuse results that are Refs, where a derivative is taken of each."""
         for k, x in enumerate(outs[: self.num_outs]):
             if x.aval.accumulates:
@@ -120,9 +121,7 @@ class FlatFunction:
         """Whether some result is a Ref that the function creates."""
         return any(aval is not None for aval in self.made)
 
-    def give_back(
-        self, outs: Sequence[arrays.Value], to: Sequence[arrays.Value | None] | None = None
-    ) -> None:
+    def give_back(self, outs: ad.Values, to: Sequence[Value | None] | None = None) -> None:
         """Write final contents, the last of what the function gave, to the lenders, or to others."""
         finals = outs[len(outs) - len(self.changed) :]
         for k, x in zip(self.changed, finals, strict=True):
@@ -130,12 +129,12 @@ class FlatFunction:
             if lender is not None:
                 lender[...] = x
 
-    def _refuse_lent(self, outs: Sequence[arrays.Value], own: Sequence[arrays.Value]) -> None:
+    def _refuse_lent(self, outs: ad.Values, own: ad.Values) -> None:
         for k, x in enumerate(outs):
             if any(views.base_of(x) is each for each in own):
                 raise self.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
 
-    def _held(self, k: int, x: arrays.Value, outs: Sequence[arrays.Value]) -> arrays.Value:
+    def _held(self, k: int, x: Value, outs: ad.Values) -> Value:
         """What a Ref among the results holds; it must be the function's own."""
         if x._note is not None:
             x._note = x._note.handed_on(x)
@@ -149,10 +148,10 @@ class FlatFunction:
         assert end is not None, "unreachable: the value can change"
         return end(x)
 
-    def _aux_values(self, aux: Any) -> list[arrays.Value]:
+    def _aux_values(self, aux: Any) -> list[Value]:
         """The values among the leaves of an auxiliary result; what is none is given back as it is."""
         leaves, self.aux_tree = flatten.flatten_located(aux)
-        values: list[arrays.Value] = []
+        values: list[Value] = []
         self.aux_others = []
         for x in leaves:
             try:
@@ -165,7 +164,7 @@ class FlatFunction:
     def _naming(self, what: str) -> flatten.Naming:
         return lambda path: f"{what}{pytree.keystr(path)} of {self._name}"
 
-    def returned(self, k: int, x: ir.Atom | arrays.Value, why: str) -> TypeError:
+    def returned(self, k: int, x: ir.Atom | Value, why: str) -> TypeError:
         """The error for a mutable value that is result number `k`, and that the function must not return."""
         assert self.out_tree is not None, "unreachable: the function has run"
         path = pytree.leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
@@ -177,7 +176,7 @@ class FlatFunction:
 
     def _split_aux(self, out: Any) -> tuple[Any, Any]:
         if not isinstance(out, (tuple, list)) or len(out) != 2:
-            given = out.aval if isinstance(out, arrays.Value) else type(out).__name__
+            given = out.aval if isinstance(out, Value) else type(out).__name__
             raise TypeError(
                 f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
             )
@@ -187,10 +186,10 @@ class FlatFunction:
 def lending(
     fun: Callable[..., Any],
     tree: TreeDef,
-    values: Sequence[arrays.Value],
+    values: ad.Values,
     has_aux: bool = False,
     user_fun: object = None,
-) -> tuple[FlatFunction, list[arrays.Value]]:
+) -> tuple[FlatFunction, list[Value]]:
     """A function to be differentiated, and its arguments, with the contents of Refs in their place."""
     if not any(x.aval.accumulates for x in values):
         return FlatFunction(fun, tree, has_aux, user_fun), list(values)
@@ -199,10 +198,10 @@ def lending(
     return FlatFunction(fun, tree, has_aux, user_fun, lenders), contents
 
 
-def contents_of(tree: Any) -> tuple[Any, list[arrays.Value | None]]:
+def contents_of(tree: Any) -> tuple[Any, list[Value | None]]:
     """A tree with what Refs hold in their place, and these Refs; None stands for other leaves."""
     leaves, treedef = pytree.tree_flatten(tree)
-    lenders = [x if isinstance(x, arrays.Value) and x.aval.accumulates else None for x in leaves]
+    lenders = [x if isinstance(x, Value) and x.aval.accumulates else None for x in leaves]
     held = [x if lender is None else lender[...] for x, lender in zip(leaves, lenders, strict=True)]
     return pytree.tree_unflatten(treedef, held), lenders
 

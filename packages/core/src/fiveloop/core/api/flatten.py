@@ -8,6 +8,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from fiveloop.core import arrays, errors, ir, pytree, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
 
 
@@ -38,7 +39,7 @@ Naming = Callable[[KeyPath], str]
 """What a leaf is called in messages, by its path."""
 
 
-def flatten_values(tree: Any, what: str | Naming) -> tuple[list[arrays.Value], TreeDef]:
+def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]:
     """The leaves of a pytree as values; TypeError with the leaf's path for one that is none.
 
     `what` is what the tree is called, or how each leaf is.
@@ -124,7 +125,7 @@ def parameters(fun: object) -> Parameters | None:
     )
 
 
-def as_result(x: arrays.Value) -> arrays.Value:
+def as_result(x: Value) -> Value:
     """A value as users are given it: a number on the host becomes an array."""
     return arrays.to_array(x) if isinstance(x, arrays.Scalar) else x
 

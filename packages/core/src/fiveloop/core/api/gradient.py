@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, pytree, rules, trace, transforms
+from fiveloop.core import ad, arrays, pytree, trace, transforms
 from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
 from fiveloop.core.api.argnums import Argnums, Differentiation
 
@@ -84,8 +84,8 @@ def grad(
 
 
 def _unit_cotangent(
-    asked: Differentiation, flat: flat_function.FlatFunction, outs: Sequence[arrays.Value]
-) -> rules.Tangent:
+    asked: Differentiation, flat: flat_function.FlatFunction, outs: ad.Values
+) -> ad.Tangent:
     if flat.num_outs != 1:
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {flat.num_outs or 'no'} arrays; use `vjp` for other "

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
-from fiveloop.core import arrays, prims, pytree, trace
+from fiveloop.core import ad, prims, pytree, trace
 from fiveloop.core.api import custom_function, flat_function, flatten
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import implicit as rules
 from fiveloop.core.custom_rule.closure import Closure
 
@@ -65,14 +66,14 @@ def custom_root(
     tangent_solver = system.solver(tangent_solve, "tangent_solve")
     params, jaxpr = system.params, system.jaxpr
 
-    def run(*values: arrays.Value) -> list[arrays.Value]:
+    def run(*values: Value) -> list[Value]:
         held, start = values[: len(params)], values[len(params) :]
         return solver(rules.applied(jaxpr, held), start)
 
     def make_rule(closure: Closure, home: trace.Trace | None) -> rules.RootRule:
         return rules.RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
 
-    def probe(*values: arrays.Value) -> list[arrays.Value]:
+    def probe(*values: Value) -> list[Value]:
         return tangent_solver(list, values[len(params) :])
 
     call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
@@ -143,13 +144,13 @@ def custom_linear_solve(
         )
     system = rules.System(unknown.jaxpr, solver, vecmat, transposed)
 
-    def run(*values: arrays.Value) -> list[arrays.Value]:
+    def run(*values: Value) -> list[Value]:
         return solver(rules.applied(unknown.jaxpr, values[:num]), values[num:])
 
     def make_rule(closure: Closure, home: trace.Trace | None) -> rules.SolveRule:
         return rules.SolveRule(system, closure, home, num)
 
-    def probe(*values: arrays.Value) -> list[arrays.Value]:
+    def probe(*values: Value) -> list[Value]:
         if transposed is None or vecmat is None:
             return []
         return transposed(rules.applied(vecmat, values[:num]), values[num:])
@@ -187,7 +188,7 @@ class _Unknown:
         name: str,
         fun: Callable[[Any], Any],
         tree: pytree.TreeDef,
-        like: Sequence[arrays.Value],
+        like: ad.Values,
         likes: str,
     ) -> None:
         self.what, self.name = what, name
@@ -227,7 +228,7 @@ class _Unknown:
                 )
                 raise self.refused
 
-    def check_now(self, name: str, solver: Callable[..., list[arrays.Value]]) -> None:
+    def check_now(self, name: str, solver: Callable[..., list[Value]]) -> None:
         """Raise if a solver that has not run yet returns something else: a trial tells, unless that fails by itself."""
         if name not in self.checked:
             trace.captured_by(solver, [x.aval.strong() for x in self.like])
@@ -243,7 +244,7 @@ class _Unknown:
     ) -> rules.Solver:
         """A user's solver on leaves."""
 
-        def run(operator: rules.Operator, rhs: Sequence[arrays.Value]) -> list[arrays.Value]:
+        def run(operator: rules.Operator, rhs: ad.Values) -> list[Value]:
             def of_tree(x: Any) -> Any:
                 leaves, _ = flatten.flatten_values(
                     x, f"{self.what}: argument of the function solved for"
@@ -274,9 +275,7 @@ class _Unknown:
 
         return run
 
-    def result(
-        self, call: custom_function.Call, leaves: Sequence[arrays.Value], has_aux: bool
-    ) -> Any:
+    def result(self, call: custom_function.Call, leaves: ad.Values, has_aux: bool) -> Any:
         """The user's result from its leaves."""
         n = len(self.like)
         leaves = [flatten.as_result(x) for x in leaves]
@@ -287,7 +286,7 @@ class _Unknown:
         return solution, pytree.tree_unflatten(self.aux_tree, leaves[n:])
 
 
-def _typed(x: arrays.Value, like: arrays.Value) -> arrays.Value:
+def _typed(x: Value, like: Value) -> Value:
     """A Python number in the dtype of the unknown."""
     return prims.convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims, pytree, rules, trace, transforms
+from fiveloop.core import ad, ir, prims, pytree, trace, transforms
 from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
 from fiveloop.core.api.argnums import Argnums, Differentiated, Differentiation
+from fiveloop.core.arrays import Value
 
-Pushed = Callable[..., Sequence[arrays.Value]]
+Pushed = Callable[..., ad.Values]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
 
 
@@ -60,9 +61,9 @@ def _by_columns(
     def jacfwd_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, flat = chosen.values, chosen.flat
-        lanes: list[Callable[[], arrays.Value]] = []
+        lanes: list[Callable[[], Value]] = []
 
-        def push(*dots: arrays.Value) -> list[arrays.Value]:
+        def push(*dots: Value) -> list[Value]:
             moved = [
                 dot if x.aval.differentiable else transforms.zero_like(x)
                 for x, dot in zip(values, dots, strict=True)
@@ -135,8 +136,8 @@ def _by_rows(
         results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
         _check_results(asked, results)
 
-        def pull(*cts: arrays.Value) -> list[arrays.Value]:
-            given: list[rules.Tangent] = [*cts, *map(transforms.zero_like, aux)]
+        def pull(*cts: Value) -> list[Value]:
+            given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
             return [
                 *map(
                     transforms.instantiate,
@@ -183,7 +184,7 @@ def check_chunk(what: str, chunk: int | None) -> None:
         raise ValueError(f"{what}: chunk must be an integer of at least 1, got {chunk!r}")
 
 
-def _check_results(asked: Differentiation, results: Sequence[arrays.Value]) -> None:
+def _check_results(asked: Differentiation, results: ad.Values) -> None:
     for x in results:
         if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
             kind = "complex with holomorphic=True" if asked.holomorphic else "real"
@@ -193,8 +194,8 @@ def _check_results(asked: Differentiation, results: Sequence[arrays.Value]) -> N
 
 
 def _all_directions(
-    push: Pushed, along: Sequence[arrays.Value], chunk: int | None, fun: object, side: int
-) -> list[arrays.Value]:
+    push: Pushed, along: ad.Values, chunk: int | None, fun: object, side: int
+) -> list[Value]:
     """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
     total = sum([ir.size_of(x.shape) for x in along])
     parts = [_batch(push, start, stop, along, fun, side) for start, stop in _ranges(total, chunk)]
@@ -211,8 +212,8 @@ def _ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
 
 
 def _batch(
-    push: Pushed, start: int, stop: int, along: Sequence[arrays.Value], fun: object, side: int
-) -> list[arrays.Value]:
+    push: Pushed, start: int, stop: int, along: ad.Values, fun: object, side: int
+) -> list[Value]:
     size = stop - start
     basis = list(_basis(start, size, along))
     outs, dims = transforms.batch_directions(push, size, basis, fun)
@@ -222,7 +223,7 @@ def _batch(
     ]
 
 
-def _basis(start: int, size: int, along: Sequence[arrays.Value]) -> Iterator[arrays.Value]:
+def _basis(start: int, size: int, along: ad.Values) -> Iterator[Value]:
     """Unit vectors number `start` and on, `size` of them, each cut into the shapes of `along`."""
     offset = -start
     for x in along:
@@ -236,7 +237,7 @@ def _basis(start: int, size: int, along: Sequence[arrays.Value]) -> Iterator[arr
         offset += count
 
 
-def _of_one_lane(x: arrays.Value) -> Callable[[], arrays.Value]:
+def _of_one_lane(x: Value) -> Callable[[], Value]:
     """How to get, after the batch, a value that is the same in all lanes."""
     if not isinstance(x, transforms.BatchTracer) or x.owner is not trace.current_trace():
         return lambda: x
@@ -244,7 +245,7 @@ def _of_one_lane(x: arrays.Value) -> Callable[[], arrays.Value]:
     return lambda: whole[(*[slice(None)] * dim, 0)]
 
 
-def _cut(x: arrays.Value, along: Sequence[arrays.Value], first: bool) -> list[arrays.Value]:
+def _cut(x: Value, along: ad.Values, first: bool) -> list[Value]:
     """The blocks of all directions, which lie along the first or last axis of `x`, each in its own shape."""
     blocks, start = [], 0
     for each in along:
@@ -256,7 +257,7 @@ def _cut(x: arrays.Value, along: Sequence[arrays.Value], first: bool) -> list[ar
     return blocks
 
 
-def _slope(block: arrays.Value, of: ir.Aval) -> arrays.Value:
+def _slope(block: Value, of: ir.Aval) -> Value:
     """A block of the Jacobian; that of an integer argument or result is zero in its own dtype, as its tangents are."""
     return (
         block if of.differentiable else transforms.zeros_of(ir.ShapedArray(block.shape, of.dtype))
@@ -265,7 +266,7 @@ def _slope(block: arrays.Value, of: ir.Aval) -> arrays.Value:
 
 def _nested(
     flat: flat_function.FlatFunction,
-    cells: Sequence[Sequence[arrays.Value]],
+    cells: Sequence[ad.Values],
     asked: Differentiation,
     chosen: Differentiated,
 ) -> Any:

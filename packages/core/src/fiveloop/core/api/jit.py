@@ -18,10 +18,11 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import arrays, ir, pytree
+from fiveloop.core import ad, arrays, ir, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.static import exact, inexact
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
 from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
@@ -72,11 +73,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         return super().__new__(cls, call)
 
     def __init__(
-        self,
-        fun: Callable[P, R],
-        static: arguments.Chosen,
-        donated: arguments.Chosen,
-        inline: bool,
+        self, fun: Callable[P, R], static: arguments.Chosen, donated: arguments.Chosen, inline: bool
     ) -> None:
         update_wrapper(self, fun)
         self._fun = fun
@@ -244,7 +241,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             return result, None
         return result, self._fast_path(program, entry, len(leaves))
 
-    def _run(self, program: Compiled, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def _run(self, program: Compiled, operands: ad.Values) -> list[Value]:
         """Run a program, which may call Python, which may call this function; C++ knows no such calls."""
         if not program.executable.calls_host:
             return program.run(operands)
@@ -267,11 +264,11 @@ class JitFunction(Retargetable, Generic[P, R]):
             take=guarded(program.take) if program.returning else None,
         )
 
-    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[arrays.Value]]:
+    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
         dynamic = self._static.others(args, kwargs)
         leaves, tree = pytree.tree_flatten(dynamic, is_leaf=staging.is_spec)
         if any(staging.is_spec(x) for x in leaves):
-            values: list[arrays.Value] = []
+            values: list[Value] = []
             avals = [staging.aval_of(x) for x in leaves]
         else:
             values, tree = flatten_arguments(dynamic, self._naming(args))
@@ -393,7 +390,7 @@ class CompiledCall(Generic[R]):
         result: R = self._entry.flat.unflatten(outs)
         return result
 
-    def _check(self, tree: Any, values: Sequence[arrays.Value]) -> None:
+    def _check(self, tree: Any, values: ad.Values) -> None:
         staged, flat = self._entry.staged, self._entry.flat
         if tree != flat.in_tree:
             raise TypeError(

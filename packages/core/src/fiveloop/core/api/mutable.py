@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import arrays, ir, rules, transforms
+from fiveloop.core import ad, ir, rules, transforms
+from fiveloop.core.arrays import Value
 from fiveloop.core.trace.stage import StageTrace, StageTracer
 from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
 
@@ -17,7 +18,7 @@ from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
 class StandIn:
     """A mutable value made of some contents; `before` is the buffer of these, if it exists now."""
 
-    value: arrays.Value
+    value: Value
     before: Any
 
     @property
@@ -31,20 +32,20 @@ class StandIn:
         return _buffer(x) is not self.before
 
 
-def stand_in(contents: arrays.Value, aval: ir.Aval) -> StandIn:
+def stand_in(contents: Value, aval: ir.Aval) -> StandIn:
     """A new mutable value of the kind of a type, with these contents."""
     value = holding(contents, aval)
     return StandIn(value, _buffer(innermost(value)))
 
 
-def holding(contents: arrays.Value, aval: ir.Aval) -> arrays.Value:
+def holding(contents: Value, aval: ir.Aval) -> Value:
     """A new mutable value of the kind of a type, with these contents."""
     make = rules.type_rules(aval).holding
     assert make is not None, "unreachable: the value can change"
     return make(contents)
 
 
-def innermost(x: arrays.Value) -> arrays.Value:
+def innermost(x: Value) -> Value:
     """What a value is to the trace that writes down, or to nobody: without tangents and batch axes."""
     while isinstance(x, transforms.JvpTracer | transforms.BatchTracer):
         x = x.primal if isinstance(x, transforms.JvpTracer) else x.value
@@ -52,14 +53,14 @@ def innermost(x: arrays.Value) -> arrays.Value:
 
 
 class _Given(threading.local):
-    values: tuple[arrays.Value, ...] = ()
+    values: tuple[Value, ...] = ()
 
 
 _given = _Given()
 
 
 @contextmanager
-def giving(values: Sequence[arrays.Value]) -> Iterator[None]:
+def giving(values: ad.Values) -> Iterator[None]:
     """While a function runs, the mutable values that it is given are not its own."""
     before = _given.values
     _given.values = (*before, *values)
@@ -69,7 +70,7 @@ def giving(values: Sequence[arrays.Value]) -> Iterator[None]:
         _given.values = before
 
 
-def is_given(x: arrays.Value) -> bool:
+def is_given(x: Value) -> bool:
     """Whether a function is given a mutable value, or it comes from outside of what is being staged."""
     if any(x is y for y in _given.values):
         return True
@@ -82,5 +83,5 @@ def is_given(x: arrays.Value) -> bool:
     return not isinstance(x, StageTracer) or x.owner is not trace or x.source is ARGUMENT
 
 
-def _buffer(x: arrays.Value) -> Any:
+def _buffer(x: Value) -> Any:
     return None if isinstance(x, Tracer) else rules.type_rules(x.aval).buffer(x)

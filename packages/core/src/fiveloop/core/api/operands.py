@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
-from fiveloop.core import arrays, errors, pytree
+from fiveloop.core import ad, arrays, errors, pytree
 from fiveloop.core.api.flatten import Naming, flatten_values
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import apart as index_apart
 from fiveloop.core.index import layout as index_layout
 from fiveloop.core.index.indexer import Indexer, whole_indexer
@@ -60,7 +61,7 @@ class OperandTree:
         return self.tree.children()
 
 
-def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[arrays.Value], pytree.TreeDef]:
+def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.TreeDef]:
     """The operands of a call with these arguments, and their structure.
 
     Raises ValueError if one mutable value goes in twice, unless as views that lie apart.
@@ -71,10 +72,10 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[arrays.Value], py
     check_mutable(tree, leaves, naming)
     if not any(isinstance(x, View) for x in leaves):
         return leaves, treedef
-    operands: list[arrays.Value] = []
+    operands: list[Value] = []
     numbers: dict[int, int] = {}
 
-    def number(x: arrays.Value) -> int:
+    def number(x: Value) -> int:
         if id(x) not in numbers:
             numbers[id(x)] = len(operands)
             operands.append(x)
@@ -85,7 +86,7 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[arrays.Value], py
     return operands, cast(pytree.TreeDef, OperandTree(treedef, places))
 
 
-def _leaf(x: arrays.Value, number: Callable[[arrays.Value], int]) -> _Leaf:
+def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
     if not isinstance(x, View):
         return _Leaf(number(x))
     outer = _leaf(x.outer, number)
@@ -93,11 +94,9 @@ def _leaf(x: arrays.Value, number: Callable[[arrays.Value], int]) -> _Leaf:
     return _Leaf(outer.operand, (*outer.views, _View(type(x), x.indexer, index, x.layouts)))
 
 
-def check_places(tree: Any, naming: Naming) -> list[arrays.Value]:
+def check_places(tree: Any, naming: Naming) -> list[Value]:
     """The mutable values in a tree. ValueError if one is in two places, unless as views that lie apart."""
-    mutable = [
-        x for x in pytree.tree_leaves(tree) if isinstance(x, arrays.Value) and x.aval.accumulates
-    ]
+    mutable = [x for x in pytree.tree_leaves(tree) if isinstance(x, Value) and x.aval.accumulates]
     if mutable:
         check_mutable(tree, flatten_values(tree, naming)[0], naming)
     return mutable
@@ -132,7 +131,7 @@ def with_tangents(
     return out
 
 
-def check_mutable(tree: Any, leaves: Sequence[arrays.Value], naming: Naming) -> None:
+def check_mutable(tree: Any, leaves: ad.Values, naming: Naming) -> None:
     """Hand the mutable values among the leaves of a tree on to a function.
 
     Raises ValueError if two of them are, or may be, the same part of one.
@@ -171,7 +170,7 @@ def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
         raise errors.DonatedError(f"{naming(path)} of type {x.aval} {told}") from None
 
 
-def _place(x: arrays.Value) -> tuple[Indexer, Sequence[arrays.Value]]:
+def _place(x: Value) -> tuple[Indexer, ad.Values]:
     """Where a value lies in its base; of a view of a view, where the outer one does."""
     if not isinstance(x, View):
         return whole_indexer(x.shape), ()
@@ -180,8 +179,8 @@ def _place(x: arrays.Value) -> tuple[Indexer, Sequence[arrays.Value]]:
 
 def _goes_in_twice(
     naming: Naming,
-    one: tuple[pytree.KeyPath, arrays.Value],
-    other: tuple[pytree.KeyPath, arrays.Value],
+    one: tuple[pytree.KeyPath, Value],
+    other: tuple[pytree.KeyPath, Value],
     found: str,
 ) -> ValueError:
     what, first = naming(one[0]).split(": ", 1)
@@ -202,7 +201,7 @@ def _goes_in_twice(
     )
 
 
-def _shown(x: arrays.Value) -> str:
+def _shown(x: Value) -> str:
     if not isinstance(x, View):
         return str(x.aval)
     count = len(x.all_operands)
@@ -211,10 +210,7 @@ def _shown(x: arrays.Value) -> str:
 
 
 def refuse_closed_over(
-    naming: Naming,
-    captured: Sequence[arrays.Value],
-    operands: Sequence[arrays.Value],
-    tree: pytree.TreeDef,
+    naming: Naming, captured: ad.Values, operands: ad.Values, tree: pytree.TreeDef
 ) -> None:
     """Raise ValueError if a mutable value is an argument of a function that also closes over it."""
     held = {id(x) for x in captured if x.aval.accumulates}

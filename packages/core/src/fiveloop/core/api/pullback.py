@@ -9,8 +9,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims, pytree, rules, trace, transforms, util
+from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import flat_function, flatten
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import views
 
 A = TypeVar("A")
@@ -39,8 +40,8 @@ class Derivative:
         self,
         linear: transforms.Linear,
         flat: flat_function.FlatFunction,
-        primals: Sequence[arrays.Value],
-        outs: Sequence[arrays.Value],
+        primals: ad.Values,
+        outs: ad.Values,
     ) -> None:
         assert flat.out_tree is not None, "unreachable: the function has run"
         self._form = _Form(
@@ -79,9 +80,9 @@ class Derivative:
         return transforms.Linear(self._form.jaxpr, residuals, self._form.out_nonzero)
 
 
-def _lifted(jaxpr: ir.Jaxpr) -> tuple[ir.Jaxpr, list[arrays.Value]]:
+def _lifted(jaxpr: ir.Jaxpr) -> tuple[ir.Jaxpr, list[Value]]:
     """A jaxpr that takes its constants, scalars aside, and these: [*consts, *ins] -> [*outs]."""
-    found: dict[int, tuple[ir.Var, arrays.Value]] = {}
+    found: dict[int, tuple[ir.Var, Value]] = {}
 
     def variable(atom: ir.Atom) -> ir.Atom:
         if not isinstance(atom, ir.Literal) or not atom.aval.shape:
@@ -135,8 +136,8 @@ class Pullback(Derivative, Generic[A]):
         self,
         linear: transforms.Linear,
         flat: flat_function.FlatFunction,
-        primals: Sequence[arrays.Value],
-        outs: Sequence[arrays.Value],
+        primals: ad.Values,
+        outs: ad.Values,
     ) -> None:
         super().__init__(linear, flat, primals, outs)
         # What is kept lives from now on, so that no other value gets the number of one that is.
@@ -255,12 +256,12 @@ class Pullback(Derivative, Generic[A]):
 
         return add_to_refs
 
-    def _pulled(self, ct: Any, targets: Sequence[arrays.Value | None] = ()) -> list[rules.Tangent]:
-        """A cotangent for each leaf of the arguments; Zero where it has been added to the target of the leaf."""
+    def _pulled(self, ct: Any, targets: Sequence[Value | None] = ()) -> list[ad.Tangent]:
+        """A cotangent for each leaf of the arguments; `Zero` where it has been added to the target of the leaf."""
         form = self._form
         n, primals = form.num_outs, form.primals
         checked = like_values("vjp: cotangent", ct, form.out_tree, form.outs[:n], "result")
-        cts = [*checked, *[rules.Zero(a.tangent()) for a in form.outs[n:]]]
+        cts = [*checked, *[ad.Zero(a.tangent()) for a in form.outs[n:]]]
         return pull_back(self._linear, primals, cts, targets)
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
@@ -280,8 +281,8 @@ pytree.register_node(Pushforward, lambda f: f.parts, Pushforward.of_parts)
 def _check_target(target: Any, aval: ir.Aval) -> None:
     if target is None:
         return
-    if not isinstance(target, arrays.Value) or not target.aval.accumulates:
-        shown = target.aval if isinstance(target, arrays.Value) else type(target).__name__
+    if not isinstance(target, Value) or not target.aval.accumulates:
+        shown = target.aval if isinstance(target, Value) else type(target).__name__
         raise TypeError(
             f"with_refs: expected Refs and None, got {shown}; make a Ref with `new_ref(zeros_like(x))`"
         )
@@ -295,8 +296,8 @@ _FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 def like_values(
-    what: str, given: Any, wanted: pytree.TreeDef, avals: Sequence[ir.Aval], likes: str
-) -> list[rules.Tangent]:
+    what: str, given: Any, wanted: pytree.TreeDef, avals: ir.Avals, likes: str
+) -> list[ad.Tangent]:
     """The leaves of tangents or cotangents, checked against the types of the values that they belong to.
 
     `wanted` is the structure of these values, and `likes` is what they are called.
@@ -317,11 +318,9 @@ def _number_for_float0(t: Any) -> Any:
     return 0 if getattr(t, "dtype", None) == _FLOAT0 else t
 
 
-def _check_like(
-    what: str, tree: Any, k: int, aval: ir.Aval, t: arrays.Value, likes: str
-) -> rules.Tangent:
+def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: str) -> ad.Tangent:
     if not aval.differentiable:
-        return rules.Zero(aval.tangent())
+        return ad.Zero(aval.tangent())
     if t.weak_type and not t.shape and t.dtype != aval.dtype:
         t = prims.convert(t, aval.dtype)
     if t.shape != aval.shape or t.dtype != aval.dtype:
@@ -331,8 +330,8 @@ def _check_like(
 
 
 def linearized(
-    flat: flat_function.FlatFunction, values: Sequence[arrays.Value], fun: object
-) -> tuple[list[arrays.Value], transforms.Linear]:
+    flat: flat_function.FlatFunction, values: ad.Values, fun: object
+) -> tuple[list[Value], transforms.Linear]:
     """The results of a function and its derivative in all floating arguments; Refs get their final contents."""
     nonzero = tuple([x.aval.differentiable for x in values])
     outs, linear = transforms.linearize_flat(flat, values, nonzero, fun)
@@ -342,13 +341,13 @@ def linearized(
 
 def pull_back(
     linear: transforms.Linear,
-    avals: Sequence[ir.Aval],
-    cts: Sequence[rules.Tangent],
-    targets: Sequence[arrays.Value | None] = (),
-) -> list[rules.Tangent]:
+    avals: ir.Avals,
+    cts: ad.Tangents,
+    targets: Sequence[Value | None] = (),
+) -> list[ad.Tangent]:
     """The cotangents of the arguments, from those of all results; one that has a target is added to it, and zero."""
     inputs = zip(avals, targets or [None] * len(avals), strict=True)
-    unknowns = [rules.UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
+    unknowns = [ad.UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
     given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
     found = iter(transforms.backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given))
-    return [next(found) if a.differentiable else rules.Zero(a.tangent()) for a in avals]
+    return [next(found) if a.differentiable else ad.Zero(a.tangent()) for a in avals]

@@ -10,8 +10,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, pytree
+from fiveloop.core import ad, arrays, ir, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, operands
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.trace.axes import AxisTrace, new_axis
@@ -61,7 +62,7 @@ def stage_user(
 
 
 def stage_call(
-    fun: Callable[..., Any], values: Sequence[arrays.Value], tree: TreeDef
+    fun: Callable[..., Any], values: ad.Values, tree: TreeDef
 ) -> tuple[Staged, flat_function.FlatFunction]:
     """A user's function traced on values for its arguments, outside of traces only once for the same function."""
     avals = tuple([x.aval for x in values])
@@ -110,7 +111,7 @@ def make_jaxpr(
 
 
 @overload
-def eval_shape(fun: Callable[..., arrays.Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
+def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
 
 
 @overload

@@ -8,8 +8,9 @@ from numbers import Number
 from types import FunctionType
 from typing import Any
 
-from fiveloop.core import arrays, trace, util
+from fiveloop.core import trace, util
 from fiveloop.core.api.flatten import argument_name, function_name
+from fiveloop.core.arrays import Value
 
 
 def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | str, Any]]) -> Any:
@@ -19,7 +20,7 @@ def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | s
             continue
         called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
         advice = "a tuple in place of a list"
-        if isinstance(x, arrays.Value):
+        if isinstance(x, Value):
             advice = "leave it out of the static ones"
         raise TypeError(
             f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "

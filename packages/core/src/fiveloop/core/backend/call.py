@@ -112,9 +112,7 @@ def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None =
     _array.cls, _array.open_all, _array.wrap_all = cls, _opener(slot), wrap
     CALL.register_dataclass_node(cls, [slot], [])
     CALL.register_node(
-        _Out,
-        lambda out: (out.leaves, out.tree),
-        lambda tree, leaves: tree.unflatten(wrap(leaves)),
+        _Out, lambda out: (out.leaves, out.tree), lambda tree, leaves: tree.unflatten(wrap(leaves))
     )
     CALL.register_node(_OutTaking, lambda out: (out.leaves, (out.tree, out.take)), _take_and_build)
     CALL.register_node(_OutOne, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))

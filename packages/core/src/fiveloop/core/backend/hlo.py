@@ -25,6 +25,7 @@ from .hlo_arrays import update_inside as update_inside
 from .hlo_arrays import zero_outside as zero_outside
 from .hlo_builder import Builder as Builder
 from .hlo_builder import IRValue as IRValue
+from .hlo_builder import IRValues as IRValues
 from .hlo_builder import TypeSpec as TypeSpec
 from .hlo_builder import as_stored as as_stored
 from .hlo_builder import case as case

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from .hlo_builder import (
     Builder,
     IRValue,
+    IRValues,
     TypeSpec,
     constant,
     generic,
@@ -79,7 +80,7 @@ def reverse(b: Builder, x: IRValue, dims: Sequence[int]) -> IRValue:
     return b.emit(text, x.shape, x.dtype)
 
 
-def concatenate(b: Builder, xs: Sequence[IRValue], dim: int) -> IRValue:
+def concatenate(b: Builder, xs: IRValues, dim: int) -> IRValue:
     """Arrays joined end to end along one dimension."""
     if len(xs) == 1:
         return xs[0]
@@ -126,9 +127,7 @@ def slice(
     return b.emit(text, shape, x.dtype)
 
 
-def dynamic_slice(
-    b: Builder, x: IRValue, starts: Sequence[IRValue], sizes: Sequence[int]
-) -> IRValue:
+def dynamic_slice(b: Builder, x: IRValue, starts: IRValues, sizes: Sequence[int]) -> IRValue:
     """A block of `sizes` at run-time `starts`, which are clamped so that the block fits."""
     if not x.shape:
         return x
@@ -138,9 +137,7 @@ def dynamic_slice(
     return b.emit(f"{text} : {signature}", shape, x.dtype)
 
 
-def dynamic_update_slice(
-    b: Builder, x: IRValue, update: IRValue, starts: Sequence[IRValue]
-) -> IRValue:
+def dynamic_update_slice(b: Builder, x: IRValue, update: IRValue, starts: IRValues) -> IRValue:
     """`x` with a block replaced at run-time `starts`, which are clamped so that the block fits."""
     if not x.shape:
         return update
@@ -254,8 +251,8 @@ def reduce(b: Builder, x: IRValue, dims: Sequence[int], kind: str) -> IRValue:
 
 def reduce_generic(
     b: Builder,
-    xs: Sequence[IRValue],
-    inits: Sequence[IRValue],
+    xs: IRValues,
+    inits: IRValues,
     dims: Sequence[int],
     body: Callable[[list[IRValue], list[IRValue]], list[IRValue]],
 ) -> list[IRValue]:
@@ -311,7 +308,7 @@ Comparator = Callable[[list[IRValue], list[IRValue]], IRValue]
 
 def sort(
     b: Builder,
-    xs: Sequence[IRValue],
+    xs: IRValues,
     dim: int,
     comparator: Comparator | None = None,
     *,
@@ -488,7 +485,7 @@ Distances = Mapping[int, IRValue]
 
 
 def slice_or_zero(
-    b: Builder, x: IRValue, starts: Sequence[IRValue], sizes: Sequence[int], axes: Sequence[int]
+    b: Builder, x: IRValue, starts: IRValues, sizes: Sequence[int], axes: Sequence[int]
 ) -> IRValue:
     """A block of `sizes` at run-time `starts`, with zeros where it lies outside along `axes`."""
     fitting, away = _fitting(b, x, starts, sizes, axes)
@@ -498,7 +495,7 @@ def slice_or_zero(
 
 
 def update_inside(
-    b: Builder, x: IRValue, update: IRValue, starts: Sequence[IRValue], axes: Sequence[int]
+    b: Builder, x: IRValue, update: IRValue, starts: IRValues, axes: Sequence[int]
 ) -> IRValue:
     """`x` with a block replaced at run-time `starts`, without what lies outside along `axes`."""
     fitting, away = _fitting(b, x, starts, update.shape, axes)
@@ -522,7 +519,7 @@ def zero_outside(b: Builder, blocks: IRValue, x: IRValue, indices: IRValue, p: A
 
 
 def _fitting(
-    b: Builder, x: IRValue, starts: Sequence[IRValue], sizes: Sequence[int], axes: Sequence[int]
+    b: Builder, x: IRValue, starts: IRValues, sizes: Sequence[int], axes: Sequence[int]
 ) -> tuple[list[IRValue], Distances]:
     """The starts moved until the block fits, and how far they were away."""
     fitting, away = list(starts), {}

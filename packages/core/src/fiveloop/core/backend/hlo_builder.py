@@ -91,12 +91,15 @@ class IRValue:
         return tensor_type(self.shape, self.dtype)
 
 
-def names(values: Sequence[IRValue]) -> str:
+IRValues: TypeAlias = Sequence[IRValue]
+
+
+def names(values: IRValues) -> str:
     """The names of values, separated by commas."""
     return ", ".join([v.name for v in values])
 
 
-def types(values: Sequence[IRValue]) -> str:
+def types(values: IRValues) -> str:
     """The types of values, separated by commas."""
     return ", ".join([v.type for v in values])
 
@@ -166,9 +169,7 @@ class Builder:
         self._functions.append((public, "\n".join(lines)))
         return symbol
 
-    def call(
-        self, symbol: str, args: Sequence[IRValue], results: Sequence[TypeSpec]
-    ) -> list[IRValue]:
+    def call(self, symbol: str, args: IRValues, results: Sequence[TypeSpec]) -> list[IRValue]:
         """Call a function of this module by its symbol."""
         out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
         return self.emit_many(
@@ -220,7 +221,7 @@ class Builder:
         return [IRValue(frame.fresh(), tuple(shape), np.dtype(dtype)) for shape, dtype in specs]
 
     def region(
-        self, body: Callable[[], Sequence[IRValue]], args: Sequence[IRValue] = ()
+        self, body: Callable[[], IRValues], args: IRValues = ()
     ) -> tuple[str, list[IRValue]]:
         """Write a region, with its own parameters if any: its text and the values it returns."""
         frame = self._frames[-1]
@@ -261,7 +262,7 @@ class Builder:
 def generic(
     b: Builder,
     op: str,
-    operands: Sequence[IRValue],
+    operands: IRValues,
     results: Sequence[TypeSpec],
     attrs: str = "",
     regions: Sequence[str] = (),
@@ -302,10 +303,7 @@ _HEX_ABOVE = 64  # arrays with more elements than this are written as one string
 
 
 def constant(
-    b: Builder,
-    value: ArrayLike,
-    shape: Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
+    b: Builder, value: ArrayLike, shape: Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> IRValue:
     """A constant: a scalar repeated over `shape`, or an array of exactly that shape."""
     array = np.asarray(value) if dtype is None else np.asarray(value).astype(np.dtype(dtype))
@@ -393,7 +391,7 @@ def _with_point(decimal: str) -> str | None:
 
 def while_(
     b: Builder,
-    init: Sequence[IRValue],
+    init: IRValues,
     cond: Callable[[list[IRValue]], IRValue],
     body: Callable[[list[IRValue]], list[IRValue]],
 ) -> list[IRValue]:
@@ -444,7 +442,7 @@ def _branches(
     return generic(b, op, [chosen], results, regions=texts)
 
 
-def optimization_barrier(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
+def optimization_barrier(b: Builder, xs: IRValues) -> list[IRValue]:
     """The same values, which XLA may not compute before all of them are asked for."""
     if not xs:
         return []
@@ -452,7 +450,7 @@ def optimization_barrier(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
     return b.emit_many(f"stablehlo.optimization_barrier {names(xs)} : {types(xs)}", specs)
 
 
-def as_stored(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
+def as_stored(b: Builder, xs: IRValues) -> list[IRValue]:
     """The same values, rounded as if they had been stored: x + 1 + 1 does not become x + 2 across this.
 
     From jaxlib 0.12 on XLA does not do that, and keeps the barrier longer, which would cost there.
@@ -465,11 +463,7 @@ def as_stored(b: Builder, xs: Sequence[IRValue]) -> list[IRValue]:
 
 
 def custom_call(
-    b: Builder,
-    target: str,
-    operands: Sequence[IRValue],
-    results: Sequence[TypeSpec],
-    attrs: str = "",
+    b: Builder, target: str, operands: IRValues, results: Sequence[TypeSpec], attrs: str = ""
 ) -> list[IRValue]:
     """A call of a function registered with XLA; `attrs` is the text between its braces."""
     braces = f" {{{attrs}}}" if attrs else ""
@@ -479,7 +473,7 @@ def custom_call(
     return b.emit_many(text, results)
 
 
-def _require_types(where: str, outs: Sequence[IRValue], specs: Sequence[TypeSpec]) -> None:
+def _require_types(where: str, outs: IRValues, specs: Sequence[TypeSpec]) -> None:
     got = [v.type for v in outs]
     expected = [tensor_type(shape, dtype) for shape, dtype in specs]
     if got != expected:

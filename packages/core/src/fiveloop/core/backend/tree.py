@@ -118,10 +118,7 @@ def _register_python_containers() -> None:
         defaultdict,
         lambda d: (tuple(d.values()), (d.default_factory, tuple(d))),
         lambda aux, values: defaultdict(aux[0], zip(aux[1], values, strict=True)),
-        lambda d: (
-            tuple([(DictKey(k), v) for k, v in d.items()]),
-            (d.default_factory, tuple(d)),
-        ),
+        lambda d: (tuple([(DictKey(k), v) for k, v in d.items()]), (d.default_factory, tuple(d))),
     )
 
 

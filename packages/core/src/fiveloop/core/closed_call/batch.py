@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import arrays, ir, transforms
+from fiveloop.core import ad, ir, transforms
 from fiveloop.core.closed_call.bind import bind_call
 
 
 def call_batch(
-    prim: ir.Primitive[Any],
-    size: int,
-    operands: Sequence[arrays.Value],
-    dims: Sequence[int | None],
-    p: Any,
-) -> tuple[list[arrays.Value], list[int | None]]:
+    prim: ir.Primitive[Any], size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any
+) -> ad.Batched:
     """Call once for the whole batch; for any primitive that calls `p.jaxpr`.
 
     `dims` are the operands' batch axes, or None; those given back are the results'. As a cell:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fiveloop.core import arrays, ir, trace, util
+from fiveloop.core import ad, ir, trace, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 
 
@@ -21,9 +21,7 @@ class _Forwarding:
     whole: ir.Jaxpr
     jaxpr: ir.Jaxpr
 
-    def results(
-        self, operands: Sequence[arrays.Value], computed: Sequence[arrays.Value]
-    ) -> list[arrays.Value]:
+    def results(self, operands: ad.Values, computed: ad.Values) -> list[Value]:
         """What the whole jaxpr gives."""
         at_hand = dict(zip(self.whole.invars, operands, strict=True))
         at_hand |= zip(self.jaxpr.outvars, computed, strict=True)  # type: ignore[arg-type]  # they are variables
@@ -45,9 +43,7 @@ def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
     return jaxpr.remember("forwarding", make)
 
 
-def bind_call(
-    prim: ir.Primitive[Any], operands: Sequence[arrays.Value], p: Any
-) -> list[arrays.Value]:
+def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Value]:
     """Bind a primitive that calls `p.jaxpr`; results that are at hand outside do not pass through it.
 
     So a derivative keeps them once, and never as the result of a call. A call of which nothing is left is none.
@@ -66,15 +62,15 @@ def bind_call(
         return trace.bind(prim, *operands, params=p)
     for x in operands:
         trace.check_live(x)  # also one that is only handed on
-    computed: list[arrays.Value] = []
+    computed: list[Value] = []
     if found.jaxpr.outvars or found.jaxpr.effects:
         computed = trace.bind(prim, *operands, params=replace(p, jaxpr=found.jaxpr))
     return found.results(operands, computed)
 
 
 def call_jaxpr(
-    jaxpr: ir.Jaxpr, operands: Sequence[arrays.Value], name: str = "", inline: bool = False
-) -> list[arrays.Value]:
+    jaxpr: ir.Jaxpr, operands: ad.Values, name: str = "", inline: bool = False
+) -> list[Value]:
     """`closed_call` of a jaxpr: one equation, kept whole by every transform.
 
     >>> import numpy as np

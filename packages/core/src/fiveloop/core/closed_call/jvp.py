@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import arrays, ir, rules, transforms, util
+from fiveloop.core import ad, ir, transforms, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call.bind import bind_call
 
 
 def call_jvp(
-    prim: ir.Primitive[Any],
-    primals: Sequence[arrays.Value],
-    tangents: Sequence[rules.Tangent],
-    p: Any,
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    prim: ir.Primitive[Any], primals: ad.Values, tangents: ad.Tangents, p: Any
+) -> ad.Duals:
     """Call once, for values and those tangents that may be nonzero; for any primitive that calls `p.jaxpr`.
 
     A tangent is a value or `Zero`, and so are those given back. As a cell: `partial(call_jvp, prim)`.
@@ -33,14 +31,14 @@ def call_jvp(
 
 def jvp_of(
     jaxpr: ir.Jaxpr,
-    primals: Sequence[arrays.Value],
-    tangents: Sequence[rules.Tangent],
-    run: Callable[[ir.Jaxpr, Sequence[arrays.Value]], list[arrays.Value]] = transforms.eval_jaxpr,
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    primals: ad.Values,
+    tangents: ad.Tangents,
+    run: Callable[[ir.Jaxpr, ad.Values], list[Value]] = transforms.eval_jaxpr,
+) -> ad.Duals:
     """Results and tangents of a jaxpr; `run` runs the jaxpr of both."""
     # jaxpr     : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
     jaxpr_jvp, out_nonzero = transforms.jvp_jaxpr(jaxpr, transforms.nonzero_mask(tangents))
-    dots = [t for t in tangents if not isinstance(t, rules.Zero)]
+    dots = [t for t in tangents if not isinstance(t, ad.Zero)]
     outs, outs_dot = util.split_list(run(jaxpr_jvp, [*primals, *dots]), [len(out_nonzero)])
     return outs, transforms.with_zeros(out_nonzero, outs_dot, [x.aval for x in outs])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core.backend import hlo
 from fiveloop.core.closed_call.primitive import ClosedCallParams
 
 
-def closed_call_lower(
-    ctx: Any, operands: Sequence[hlo.IRValue], p: ClosedCallParams
-) -> list[hlo.IRValue]:
+def closed_call_lower(ctx: Any, operands: hlo.IRValues, p: ClosedCallParams) -> list[hlo.IRValue]:
     """Call the function of the jaxpr, or write its operations here."""
     if p.inline:
         return list(ctx.inline(p.jaxpr, operands))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +20,7 @@ class ClosedCallParams:
 closed_call_p: ir.Primitive[ClosedCallParams] = ir.Primitive("closed_call")
 
 
-def call_abstract_eval(avals: Sequence[ir.Aval], p: Any) -> tuple[list[ir.Aval], ir.Effects]:
+def call_abstract_eval(avals: ir.Avals, p: Any) -> ir.Typing:
     """The types and effects of the jaxpr; TypeError if the operands do not fit its inputs.
 
     For any primitive that calls `p.jaxpr`, as its cell `abstract_eval`.
@@ -37,7 +36,7 @@ def call_abstract_eval(avals: Sequence[ir.Aval], p: Any) -> tuple[list[ir.Aval],
     return p.jaxpr.out_avals, p.jaxpr.effects
 
 
-def check_operands(what: str, avals: Sequence[ir.Aval], jaxpr: ir.Jaxpr) -> None:
+def check_operands(what: str, avals: ir.Avals, jaxpr: ir.Jaxpr) -> None:
     """Raise TypeError if operands do not have the types of a jaxpr's inputs, weakness aside."""
     wanted = jaxpr.in_avals
     if len(avals) != len(wanted):

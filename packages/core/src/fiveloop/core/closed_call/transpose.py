@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import ir, rules, transforms
+from fiveloop.core import ad, ir, transforms
 from fiveloop.core.closed_call.bind import bind_call
 
 
 def call_transpose(
-    prim: ir.Primitive[Any], cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: Any
-) -> list[rules.Tangent | None]:
+    prim: ir.Primitive[Any], cts: ad.Tangents, operands: ad.Operands, p: Any
+) -> ad.Cotangents:
     """Call the transpose on the values, the accumulators and the nonzero cotangents; for any that calls `p.jaxpr`.
 
     Gives a cotangent for each linear operand (an `UndefinedPrimal` or an `Accumulator`), and None for each other.
@@ -30,9 +29,9 @@ def call_transpose(
         p.jaxpr, linear, transforms.nonzero_mask(cts), operands
     )
     args = [x for x in map(transforms.passed, operands) if x is not None]
-    args += [ct for ct in cts if not isinstance(ct, rules.Zero)]
+    args += [ct for ct in cts if not isinstance(ct, ad.Zero)]
     results = iter(bind_call(prim, args, replace(p, jaxpr=jaxpr_t)))
     return [
-        (next(results) if nz else rules.Zero(x.aval)) if lin else None
+        (next(results) if nz else ad.Zero(x.aval)) if lin else None
         for x, lin, nz in zip(operands, linear, in_nonzero, strict=True)
     ]

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import arrays, ir, prims, trace, transforms, util
+from fiveloop.core import ad, ir, prims, trace, transforms, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import masked, primitive
-from fiveloop.core.rules import Accumulator, Operand, Tangent, UndefinedPrimal, Zero
 
 
 def custom_rule_batch(
-    size: int,
-    operands: Sequence[arrays.Value],
-    dims: Sequence[int | None],
-    p: primitive.CustomRuleParams,
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.CustomRuleParams
+) -> ad.Batched:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
     Where there is no jaxpr, those that do not differ between lanes are marked. Where no operand is batched, what the
@@ -58,7 +55,7 @@ class BatchedRule(primitive.RuleAround):
         self,
         inner: primitive.CustomRuleParams,
         size: int,
-        dims: Sequence[int | None],
+        dims: ad.BatchAxes,
         kin: transforms.BatchTrace | None,
     ) -> None:
         super().__init__(inner.rule)
@@ -72,9 +69,7 @@ class BatchedRule(primitive.RuleAround):
         # Which results differ between lanes, known when the function has run.
         self.differ: Sequence[bool] = ()
 
-    def call(
-        self, p: primitive.CustomRuleParams, values: Sequence[arrays.Value]
-    ) -> list[arrays.Value]:
+    def call(self, p: primitive.CustomRuleParams, values: ad.Values) -> list[Value]:
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -82,62 +77,58 @@ class BatchedRule(primitive.RuleAround):
         self.same = [self.shared and d is None for d in dims]
         return self._placed(outs, dims, self.same)
 
-    def types(self, p: primitive.CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
+    def types(self, p: primitive.CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of one example's results, with the batch: what is asked for types will run later."""
         self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
         return [a.batched(self.size) for a in primitive.rule_types(self.inner, one)]
 
     def jvp(
-        self,
-        p: primitive.CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[Tangent],
-    ) -> tuple[list[arrays.Value], list[Tangent]]:
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
         """The rule of one example on the whole batch."""
         flat = masked.Masked(self._jvp_of_one, len(primals), tangents)
-        dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, Zero)]
+        dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, ad.Zero)]
         results, found = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
         num = flat.num_outs
         # A result and its tangent have the batch in the same place.
         there = iter(found[num:])
         dot_dims = [
-            next(there) if t is not None and not isinstance(t, Zero) else None for t in flat.marks
+            next(there) if t is not None and not isinstance(t, ad.Zero) else None
+            for t in flat.marks
         ]
         pairs = zip(found, dot_dims, strict=False)
         self.same = [self.shared and d is None and t is None for d, t in pairs]
-        real = [t is not None and not isinstance(t, Zero) for t in flat.marks]
+        real = [t is not None and not isinstance(t, ad.Zero) for t in flat.marks]
         results = self._placed(results, found, [*self.same, *util.select_by(real, self.same)])
         outs, dots = flat.apart(results)
         return outs, [
-            transforms.zero_like(x) if t is None or isinstance(t, Zero) else t
+            transforms.zero_like(x) if t is None or isinstance(t, ad.Zero) else t
             for x, t in zip(outs, dots, strict=True)
         ]
 
-    def _jvp_of_one(
-        self, primals: Sequence[arrays.Value], tangents: Sequence[Tangent]
-    ) -> tuple[list[arrays.Value], list[Tangent]]:
+    def _jvp_of_one(self, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         given = [
-            transforms.zero_like(x) if isinstance(t, Zero) else t
+            transforms.zero_like(x) if isinstance(t, ad.Zero) else t
             for x, t in zip(primals, tangents, strict=True)
         ]
         return primitive.rule_jvp(self.inner, primals, given)
 
     def transpose(
-        self, p: primitive.CustomRuleParams, cts: Sequence[Tangent], operands: Sequence[Operand]
-    ) -> list[Tangent | None]:
+        self, p: primitive.CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """The transpose for one example on the whole batch; what all examples share gets the sum of its cotangents."""
         if not self.transposes:
             return super().transpose(p, cts, operands)
-        assert not any(isinstance(x, Accumulator) for x in operands), (
+        assert not any(isinstance(x, ad.Accumulator) for x in operands), (
             "unreachable: rules refuse Refs that are linear"
         )
-        known = [x for x in operands if isinstance(x, arrays.Value)]
+        known = [x for x in operands if isinstance(x, Value)]
         flat = masked.Masked(self._transpose_of_one(operands), len(known), cts)
         dims = [
             d
             for d, x in zip(self.dims, operands, strict=True)
-            if not isinstance(x, UndefinedPrimal)
+            if not isinstance(x, ad.UndefinedPrimal)
         ]
         args = [*known, *flat.dots]
         results, out_dims = self._batch(flat, args, [*dims, *[0] * len(flat.dots)])
@@ -145,47 +136,43 @@ class BatchedRule(primitive.RuleAround):
         return [
             ct
             if ct is None
-            else Zero(x.aval)
-            if isinstance(ct, Zero)
+            else ad.Zero(x.aval)
+            if isinstance(ct, ad.Zero)
             else self._fit(d is not None, *next(found))
             for ct, d, x in zip(flat.marks, self.dims, operands, strict=True)
         ]
 
-    def _transpose_of_one(self, operands: Sequence[Operand]):  # type: ignore[no-untyped-def]
+    def _transpose_of_one(self, operands: ad.Operands):  # type: ignore[no-untyped-def]
         unknown = [
-            UndefinedPrimal(x.aval if d is None else x.aval.unbatched(d))
-            if isinstance(x, UndefinedPrimal)
+            ad.UndefinedPrimal(x.aval if d is None else x.aval.unbatched(d))
+            if isinstance(x, ad.UndefinedPrimal)
             else None
             for x, d in zip(operands, self.dims, strict=True)
         ]
 
-        def run(
-            values: Sequence[arrays.Value], cts: Sequence[Tangent]
-        ) -> tuple[list[arrays.Value], list[Tangent | None]]:
+        def run(values: ad.Values, cts: ad.Tangents) -> tuple[list[Value], ad.Cotangents]:
             rest = iter(values)
             one = [next(rest) if u is None else u for u in unknown]
-            given = [Zero(ct.aval.unbatched(0)) if isinstance(ct, Zero) else ct for ct in cts]
+            given = [ad.Zero(ct.aval.unbatched(0)) if isinstance(ct, ad.Zero) else ct for ct in cts]
             return [], primitive.rule_transpose(self.inner, given, one)
 
         return run
 
-    def _fit(self, batched: bool, ct: arrays.Value, dim: int | None) -> arrays.Value:
+    def _fit(self, batched: bool, ct: Value, dim: int | None) -> Value:
         """A cotangent for an operand that has the batch or not."""
         if batched:
             return transforms.move_batch(ct, self.size, dim)
         return prims.mul(ct, self.size) if dim is None else prims.reduce_sum(ct, (dim,))
 
     def _batch(  # type: ignore[no-untyped-def]
-        self, fun, values: Sequence[arrays.Value], dims: Sequence[int | None]
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+        self, fun, values: ad.Values, dims: ad.BatchAxes
+    ) -> ad.Batched:
         outs, out_dims = transforms.batch_flat(fun, self.size, values, dims, kin=self.kin)
         # Tangents come after the results.
         self.differ = [type(d) is int for d in out_dims]
         return outs, out_dims
 
-    def _placed(
-        self, values: Sequence[arrays.Value], dims: Sequence[int | None], same: Sequence[bool]
-    ) -> list[arrays.Value]:
+    def _placed(self, values: ad.Values, dims: ad.BatchAxes, same: Sequence[bool]) -> list[Value]:
         """Results with the batch in front, those aside that are the same for all lanes."""
         found = zip(values, dims, same, strict=True)
         return [x if s else transforms.move_batch(x, self.size, d) for x, d, s in found]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace, transforms
+from fiveloop.core import ad, arrays, ir, trace, transforms
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.masked import Masked, OfTangents
 
 
@@ -22,16 +23,16 @@ class Closure:
     tracer that the function holds may be of a function that has long returned.
     """
 
-    held: tuple[arrays.Value, ...] = ()
+    held: tuple[Value, ...] = ()
 
     def run(
         self,
         fun: OfTangents,
-        closed: Sequence[arrays.Value],
-        values: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent] = (),
+        closed: ad.Values,
+        values: ad.Values,
+        tangents: ad.Tangents = (),
         check: Callable[[Sequence[bool]], None] | None = None,
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    ) -> ad.Duals:
         """The results and tangents of a function that closes over what `closed` now is.
 
         `check` is told which of the tangents, Refs that is, the function writes to.
@@ -53,7 +54,7 @@ class Closure:
         return list(outs), [t for t in dots if t is not None]
 
 
-def _written(jaxpr: ir.Jaxpr, tangents: Sequence[rules.Tangent]) -> list[bool]:
+def _written(jaxpr: ir.Jaxpr, tangents: ad.Tangents) -> list[bool]:
     """Which tangents a jaxpr writes to, whose last inputs are those that are not zero."""
     nonzero = transforms.nonzero_mask(tangents)
     places = iter(range(len(jaxpr.invars) - sum(nonzero), len(jaxpr.invars)))
@@ -62,8 +63,8 @@ def _written(jaxpr: ir.Jaxpr, tangents: Sequence[rules.Tangent]) -> list[bool]:
 
 
 def closed_over(
-    functions: Sequence[Any], probe: Callable[..., Sequence[Any]], avals: Sequence[ir.Aval]
-) -> list[arrays.Value]:
+    functions: Sequence[Any], probe: Callable[..., Sequence[Any]], avals: ir.Avals
+) -> list[Value]:
     """The traced values and Refs that functions close over, found by a trial run of `probe`, which calls them.
 
     A trial that fails finds what was used until then: its error comes up when the rule is used.
@@ -105,7 +106,7 @@ def _parts(x: object) -> list[Any] | None:
     if isinstance(x, dict):
         return list(x.values())
     held = getattr(x, "closed_parts", None)
-    return held() if held is not None and not isinstance(x, arrays.Value) else None
+    return held() if held is not None and not isinstance(x, Value) else None
 
 
 def _is_empty(cell: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import arrays, ir, rules, trace, transforms, util
+from fiveloop.core import ad, ir, rules, trace, transforms, util
 from fiveloop.core.custom_rule import primitive
 
 
@@ -40,27 +40,21 @@ class SelectedRule(primitive.RuleAround):
         self.out_avals = out_avals
 
     def jvp(
-        self,
-        p: primitive.CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
         """What the whole rule gives for the results used."""
         outs, dots = primitive.rule_jvp(self.inner, primals, tangents)
         return util.select_by(self.used, outs), util.select_by(self.used, dots)
 
     def transpose(
-        self,
-        p: primitive.CustomRuleParams,
-        cts: Sequence[rules.Tangent],
-        operands: Sequence[rules.Operand],
-    ) -> list[rules.Tangent | None]:
+        self, p: primitive.CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """The whole transpose, on cotangents that are zero for the results not used."""
         if not self.transposes:
             return super().transpose(p, cts, operands)
         given = iter(cts)
         full = [
-            next(given) if u else rules.Zero(aval.strong())  # type: ignore[attr-defined]
+            next(given) if u else ad.Zero(aval.strong())  # type: ignore[attr-defined]
             for u, aval in zip(self.used, self.out_avals, strict=True)
         ]
         return primitive.rule_transpose(self.inner, full, operands)

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fiveloop.core import arrays, errors, ir, prims, rules, trace, transforms, util
+from fiveloop.core import ad, errors, ir, prims, trace, transforms, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import transposed
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
 
-Operator = Callable[[Sequence[arrays.Value]], list[arrays.Value]]
+Operator = Callable[[ad.Values], list[Value]]
 """A function of the leaves of the unknown."""
-Solver = Callable[[Operator, Sequence[arrays.Value]], list[arrays.Value]]
+Solver = Callable[[Operator, ad.Values], list[Value]]
 """From an operator, and a guess or a right-hand side, to a solution and whatever comes with it."""
 
 
-def applied(jaxpr: ir.Jaxpr, params: Sequence[arrays.Value]) -> Operator:
+def applied(jaxpr: ir.Jaxpr, params: ad.Values) -> Operator:
     """The function of the last inputs of a jaxpr."""
     return lambda xs: transforms.eval_jaxpr(jaxpr, [*params, *xs])
 
 
 def tangent_of(
-    jaxpr: ir.Jaxpr,
-    params: Sequence[arrays.Value],
-    dots: Sequence[rules.Tangent],
-    x: Sequence[arrays.Value],
-) -> list[rules.Tangent]:
+    jaxpr: ir.Jaxpr, params: ad.Values, dots: ad.Tangents, x: ad.Values
+) -> list[ad.Tangent]:
     """How `jaxpr : [*params, *x] -> [*y]` changes with its parameters, at fixed x."""
     return jvp_of(jaxpr, [*params, *x], [*dots, *map(transforms.zero_like, x)])[1]
 
@@ -44,7 +42,7 @@ class RootRule(UserRule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[arrays.Value]],
+        function: Callable[..., ad.Values],
         closure: Closure,
         home: trace.Trace | None,
         f: ir.Jaxpr,
@@ -56,40 +54,29 @@ class RootRule(UserRule):
         self.num_params = num_params
         self.tangent_solve = tangent_solve
 
-    def jvp(
-        self,
-        p: CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Solve, and then the linearised equation for the tangent; the guess does not matter."""
         outs = trace.bind(custom_rule_p, *primals, params=p)
         closed, params, guess = util.split_list(primals, [p.num_closed, self.num_params])
         dots = tangents[p.num_closed :][: self.num_params]
         x, aux = util.split_list(outs, [len(guess)])
         changed = tangent_of(self.f, params, dots, x)
-        if all(isinstance(t, rules.Zero) for t in changed):
+        if all(isinstance(t, ad.Zero) for t in changed):
             return outs, [transforms.zero_like(y) for y in outs]
         x_dot = self._solved(closed, params, x, changed)
         return outs, [*x_dot, *[transforms.zero_like(y) for y in aux]]
 
     def _solved(
-        self,
-        closed: Sequence[arrays.Value],
-        params: Sequence[arrays.Value],
-        x: Sequence[arrays.Value],
-        changed: Sequence[rules.Tangent],
-    ) -> list[rules.Tangent]:
+        self, closed: ad.Values, params: ad.Values, x: ad.Values, changed: ad.Tangents
+    ) -> list[ad.Tangent]:
         nonzero = (*(False,) * len(params), *(True,) * len(x))
         # known : [*params, *x] -> [*residual, *saved] ; linear : [*saved, *x_dot] -> [*residual_dot]
         known, linear, out_nonzero, num_saved = transforms.linearize_jaxpr(self.f, nonzero)
         results = transforms.eval_jaxpr(known, [*params, *x])
         saved = results[len(results) - num_saved :]
 
-        def solve(
-            values: Sequence[arrays.Value], rhs: Sequence[rules.Tangent]
-        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
-            def operator(x_dot: Sequence[arrays.Value]) -> list[arrays.Value]:
+        def solve(values: ad.Values, rhs: ad.Tangents) -> ad.Duals:
+            def operator(x_dot: ad.Values) -> list[Value]:
                 found = transforms.eval_jaxpr(linear, [*values, *x_dot])
                 return [
                     *map(
@@ -100,7 +87,7 @@ class RootRule(UserRule):
 
             return [], [*self.tangent_solve(operator, [transforms.instantiate(t) for t in rhs])]
 
-        rhs = [t if isinstance(t, rules.Zero) else prims.neg(t) for t in changed]
+        rhs = [t if isinstance(t, ad.Zero) else prims.neg(t) for t in changed]
         return self.closure.run(solve, closed, saved, rhs)[1]
 
 
@@ -144,7 +131,7 @@ class SolveRule(Rule):
         self.num_params = num_params
         self.aux_avals: list[ir.Aval] | None = None
 
-    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """Solve by the user's function."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -153,40 +140,31 @@ class SolveRule(Rule):
         self.aux_avals = [x.aval for x in outs[len(b) :]]
         return outs
 
-    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
+    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """Those of the right-hand side; the solver runs for those of what comes with the solution, if it has not."""
         if self.aux_avals is None:
             return super().types(p, avals)
         found = [a.strong() for a in avals[p.num_closed + self.num_params :]]
         return [*found, *self.aux_avals]
 
-    def _solve(
-        self, closed: Sequence[arrays.Value], values: Sequence[arrays.Value]
-    ) -> list[arrays.Value]:
-        def run(
-            values: Sequence[arrays.Value], _: Sequence[rules.Tangent]
-        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def _solve(self, closed: ad.Values, values: ad.Values) -> list[Value]:
+        def run(values: ad.Values, _: ad.Tangents) -> ad.Duals:
             params, b = util.split_list(values, [self.num_params])
             return self.system.solve(applied(self.system.matvec, params), b), []
 
         return self.closure.run(run, closed, values)[0]
 
-    def jvp(
-        self,
-        p: CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """A x_dot = b_dot - A_dot x."""
         outs = trace.bind(custom_rule_p, *primals, params=p)
         closed, params, b = util.split_list(primals, [p.num_closed, self.num_params])
         _, dots, b_dot = util.split_list(tangents, [p.num_closed, self.num_params])
         x, aux = util.split_list(outs, [len(b)])
-        rhs: list[rules.Tangent] = list(b_dot)
+        rhs: list[ad.Tangent] = list(b_dot)
         if any(transforms.nonzero_mask(dots)):
             moved = tangent_of(self.system.matvec, params, dots, x)
             rhs = [
-                transforms.add_tangents(t, m if isinstance(m, rules.Zero) else prims.neg(m))
+                transforms.add_tangents(t, m if isinstance(m, ad.Zero) else prims.neg(m))
                 for t, m in zip(b_dot, moved, strict=True)
             ]
         if not any(transforms.nonzero_mask(rhs)):
@@ -196,13 +174,13 @@ class SolveRule(Rule):
         return outs, [*found[: len(b)], *[transforms.zero_like(y) for y in aux]]
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
-    ) -> list[rules.Tangent | None]:
+        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """Solve the transposed system."""
         first = p.num_closed + self.num_params
-        known = [x for x in operands[:first] if isinstance(x, arrays.Value)]
+        known = [x for x in operands[:first] if isinstance(x, Value)]
         if len(known) < first or not all(
-            isinstance(x, rules.UndefinedPrimal) for x in operands[first:]
+            isinstance(x, ad.UndefinedPrimal) for x in operands[first:]
         ):
             raise errors.RuleError(
                 f"the linear solve of {p.name} is linear in its right-hand side alone, got other linear operands"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fiveloop.core import arrays, ir, rules, trace, transforms
+from fiveloop.core import ad, ir, trace, transforms
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
 
 
-def custom_rule_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: CustomRuleParams
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: CustomRuleParams) -> ad.Duals:
     """Results and tangents by the rule."""
     closed = 0 if p.rule.ignores_closed else p.num_closed
     constant = not any(transforms.nonzero_mask(tangents[p.num_closed :]))
     for k, (x, t) in enumerate(zip(primals[:closed], tangents, strict=False)):
-        if not isinstance(t, rules.Zero) and not (constant and _is_for_rule(p, k)):
+        if not isinstance(t, ad.Zero) and not (constant and _is_for_rule(p, k)):
             raise TypeError(
                 f"the custom rule of {p.name}: expected derivatives with respect to its arguments, but it closes over "
                 f"a value of type {x.aval} that is differentiated; pass that as an argument, so that the rule can tell "

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, rules, trace, transforms, util
+from fiveloop.core import ad, errors, ir, rules, trace, transforms, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 
-Backward = Callable[[Sequence[arrays.Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
+Backward = Callable[[ad.Values, ad.Tangents], ad.Tangents]
 """From known values and cotangents of the results to cotangents of the linear operands."""
-Forward = Callable[[Sequence[arrays.Value], Sequence[arrays.Value]], Sequence[rules.Tangent]]
+Forward = Callable[[ad.Values, ad.Values], ad.Tangents]
 """From known values and tangents to tangents of the results."""
 
 
@@ -34,7 +35,7 @@ class LinearRule(Rule):
         backward: Backward,
         forward: Forward | None,
         num_known: int,
-        out_avals: Sequence[ir.Aval],
+        out_avals: ir.Avals,
         bwd: str,
         home: trace.Trace | None,
         holds_traced: bool,
@@ -48,7 +49,7 @@ class LinearRule(Rule):
         self.holds_traced = holds_traced
         self._jaxpr: ir.Jaxpr | None = None
 
-    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """The function itself, as it is given or derived."""
         if self._is_online():
             return self._now(p, values)
@@ -57,16 +58,11 @@ class LinearRule(Rule):
     def _is_online(self) -> bool:
         return self.home is not None and not trace.is_staging(trace.current_trace())
 
-    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
+    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the tangents that come out."""
         return self.out_avals
 
-    def jvp(
-        self,
-        p: CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Linear in the last operands; in the known ones, as what was derived is."""
         nonzero = transforms.nonzero_mask(tangents)
         if not any(nonzero[: self.num_known]):
@@ -79,14 +75,14 @@ class LinearRule(Rule):
         return jvp_of(self.jaxpr(p, [x.aval for x in primals]), primals, tangents)
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
-    ) -> list[rules.Tangent | None]:
+        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """The backward rule; if it is a known operand that is linear, the transpose of what was derived."""
         known = operands[: self.num_known]
         if any(transforms.is_linear(x) for x in known):
             jaxpr = self.jaxpr(p, [x.aval for x in operands])
             return super().transpose(replace(p, jaxpr=jaxpr), cts, operands)
-        found = self.backward([x for x in known if isinstance(x, arrays.Value)], cts)
+        found = self.backward([x for x in known if isinstance(x, Value)], cts)
         return [
             *[None] * self.num_known,
             *[
@@ -95,30 +91,30 @@ class LinearRule(Rule):
             ],
         ]
 
-    def jaxpr(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
+    def jaxpr(self, p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
         """What the equation computes, made once."""
         if self._jaxpr is None:
             self._jaxpr = self._given(p, avals) if self.forward else self._derived(p, avals)
         return self._jaxpr
 
-    def _given(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
+    def _given(self, p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
         forward = self.forward
         assert forward is not None, "unreachable: it is given"
 
-        def run(*args: arrays.Value) -> list[arrays.Value]:
+        def run(*args: Value) -> list[Value]:
             outs_dot = forward(args[: self.num_known], args[self.num_known :])
             return [transforms.instantiate(t) for t in outs_dot]
 
         return trace.stage_closed(run, avals, p.name)
 
-    def _derived(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
+    def _derived(self, p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
         """The transpose of the backward rule.
 
         backward : [*known, *cts]  -> [*in_cts]
         result   : [*known, *dots] -> [*out_dots]
         """
 
-        def backward(*args: arrays.Value) -> list[arrays.Value]:
+        def backward(*args: Value) -> list[Value]:
             in_cts = self.backward(args[: self.num_known], args[self.num_known :])
             return [transforms.instantiate(ct) for ct in in_cts]
 
@@ -131,7 +127,7 @@ class LinearRule(Rule):
         except errors.RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
 
-    def _now(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def _now(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
         known, dots = util.split_list(values, [self.num_known])
         if self.forward is not None:
@@ -146,7 +142,7 @@ class LinearRule(Rule):
         linear = ir.Jaxpr([*binders, *[ct.binder for ct in cts]], tape.eqns, atoms)
         mask = [False] * len(captured) + [True] * len(cts)
         self._check_linear(p, linear, mask)
-        unknown = [rules.UndefinedPrimal(ct.aval) for ct in cts]
+        unknown = [ad.UndefinedPrimal(ct.aval) for ct in cts]
         try:
             found = transforms.backward_pass(linear, [*captured, *unknown], dots)
         except errors.RuleError as error:
@@ -175,7 +171,7 @@ class LinearRule(Rule):
         )
 
 
-def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: Sequence[ir.Aval], name: str) -> ir.Jaxpr:
+def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: ir.Avals, name: str) -> ir.Jaxpr:
     """The transpose in the inputs that `linear` marks, the last ones, for inputs of the types `avals`.
 
     jaxpr  : [*known, *linear ins] -> [*outs]
@@ -185,7 +181,7 @@ def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: Sequence[ir.Aval], nam
         transforms.parted(jaxpr, linear), linear, (True,) * len(jaxpr.outvars)
     )
 
-    def run(*args: arrays.Value) -> list[arrays.Value]:
+    def run(*args: Value) -> list[Value]:
         found = transforms.with_zeros(
             util.select_by(linear, nonzero),
             transforms.eval_jaxpr(jaxpr_t, args),

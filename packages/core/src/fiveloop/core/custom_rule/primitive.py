@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fiveloop.core import arrays, ir, rules, transforms
+from fiveloop.core import ad, ir, transforms
+from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import primitive, transpose
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
@@ -84,37 +85,28 @@ class Rule:
     def __repr__(self) -> str:
         return self.kind
 
-    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """What the equation computes, under the current trace."""
         assert p.jaxpr is not None, f"unreachable: {self.kind} has no jaxpr and no call"
         return transforms.eval_jaxpr(p.jaxpr, values)
 
-    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
+    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the results, where there is no jaxpr."""
         return stage(lambda *xs: self.call(p, xs), avals, p.name).jaxpr.out_avals
 
-    def jvp(
-        self,
-        p: CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Results and their tangents, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no jvp")
 
     def batch(
-        self,
-        size: int,
-        operands: Sequence[arrays.Value],
-        dims: Sequence[int | None],
-        p: CustomRuleParams,
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: CustomRuleParams
+    ) -> ad.Batched:
         """Results of a batch, and where they have it, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no batch")
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
-    ) -> list[rules.Tangent | None]:
+        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
         jaxpr = transforms.parted(jaxpr, tuple(map(transforms.is_linear, operands)))
@@ -142,31 +134,26 @@ class Undifferentiated(RuleAround):
         self.inner = inner
         self.trace = trace
 
-    def call(self, p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """What the function gives."""
         with self._primals() as trace:
             found = self.inner.call(replace(p, rule=self.inner), values)
         return [*map(trace.primal, found)]
 
-    def types(self, p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
+    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the results."""
         with self._primals():
             return self.inner.types(replace(p, rule=self.inner), avals)
 
-    def jvp(
-        self,
-        p: CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Results and their tangents."""
         with self._primals() as trace:
             outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
         return [*map(trace.primal, outs)], [_plain(trace, t) for t in dots]
 
     def transpose(
-        self, p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
-    ) -> list[rules.Tangent | None]:
+        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
         """Cotangents of the linear operands."""
         with self._primals() as trace:
             found = self.inner.transpose(replace(p, rule=self.inner), cts, operands)
@@ -188,9 +175,7 @@ class PrimalTrace(Trace):
         super().__init__(parent)
         self.of = of
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         if prim.holds_functions:
             params = params.under(self.of)
         with use_trace(self.parent):
@@ -200,13 +185,13 @@ class PrimalTrace(Trace):
         """The values of the trace that has handed over."""
         return owner is self.of
 
-    def primal(self, x: arrays.Value) -> arrays.Value:
+    def primal(self, x: Value) -> Value:
         """A value without its tangent."""
         return x.primal if isinstance(x, transforms.JvpTracer) and x.owner is self.of else x
 
 
-def _plain(trace: PrimalTrace, t: rules.Tangent) -> rules.Tangent:
-    return t if isinstance(t, rules.Zero) else trace.primal(t)
+def _plain(trace: PrimalTrace, t: ad.Tangent) -> ad.Tangent:
+    return t if isinstance(t, ad.Zero) else trace.primal(t)
 
 
 @contextmanager
@@ -219,44 +204,38 @@ def _named_axes(p: CustomRuleParams) -> Iterator[None]:
         yield
 
 
-def rule_call(p: CustomRuleParams, values: Sequence[arrays.Value]) -> list[arrays.Value]:
+def rule_call(p: CustomRuleParams, values: ad.Values) -> list[Value]:
     """What an equation computes, by its rule."""
     with _named_axes(p):
         return p.rule.call(p, values)
 
 
-def rule_types(p: CustomRuleParams, avals: Sequence[ir.Aval]) -> list[ir.Aval]:
+def rule_types(p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
     """The types of an equation's results, by its rule."""
     with _named_axes(p):
         return p.rule.types(p, avals)
 
 
-def rule_jvp(
-    p: CustomRuleParams, primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent]
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def rule_jvp(p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
     """Results and tangents, by the rule."""
     with _named_axes(p):
         return p.rule.jvp(p, primals, tangents)
 
 
-def rule_transpose(
-    p: CustomRuleParams, cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
-) -> list[rules.Tangent | None]:
+def rule_transpose(p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
     """Cotangents of the linear operands, by the rule."""
     with _named_axes(p):
         return p.rule.transpose(p, cts, operands)
 
 
-def primal_jaxpr(p: CustomRuleParams, avals: Sequence[ir.Aval]) -> ir.Jaxpr:
+def primal_jaxpr(p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
     """What the equation computes, as a jaxpr of all its operands."""
     if p.jaxpr is not None:
         return p.jaxpr
     return stage_closed(lambda *xs: rule_call(p, xs), avals, p.name)
 
 
-def custom_rule_abstract_eval(
-    avals: Sequence[ir.Aval], p: CustomRuleParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def custom_rule_abstract_eval(avals: ir.Avals, p: CustomRuleParams) -> ir.Typing:
     """The types and effects of the jaxpr; without one, the types that the rule tells, and no effect."""
     over: ir.Effects = frozenset(ir.NamedAxisEffect(axis) for axis in p.axes)
     if p.jaxpr is None:
@@ -265,7 +244,7 @@ def custom_rule_abstract_eval(
     return outs, effects | over
 
 
-def custom_rule_impl(values: Sequence[arrays.Value], p: CustomRuleParams) -> list[arrays.Value]:
+def custom_rule_impl(values: ad.Values, p: CustomRuleParams) -> list[Value]:
     """Operation by operation, as the user's function runs without any transform."""
     return rule_call(p, values)
 

@@ -5,7 +5,6 @@ It has no split rule: an equation of which some operands are unknown stays whole
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core.backend import hlo
@@ -14,7 +13,7 @@ from fiveloop.core.rules import Body, define
 
 
 def custom_rule_lower(
-    ctx: Any, operands: Sequence[hlo.IRValue], p: primitive.CustomRuleParams
+    ctx: Any, operands: hlo.IRValues, p: primitive.CustomRuleParams
 ) -> list[hlo.IRValue]:
     """Call the function of the jaxpr, which is written once: the rule has had its say."""
     assert p.jaxpr is not None, "unreachable: the pass `rules` has put a call in its place"

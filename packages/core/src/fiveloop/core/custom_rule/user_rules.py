@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import arrays, rules, trace, transforms, util
+from fiveloop.core import ad, trace, transforms, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import linear, primitive
 from fiveloop.core.custom_rule.closure import Closure
 
-FlatJvp = Callable[
-    [Sequence[arrays.Value], Sequence[rules.Tangent]],
-    tuple[Sequence[arrays.Value], Sequence[rules.Tangent]],
-]
+FlatJvp = Callable[[ad.Values, ad.Tangents], tuple[ad.Values, ad.Tangents]]
 """From arguments and tangents to results and tangents."""
-FlatBwd = Callable[[Sequence[arrays.Value], Sequence[rules.Tangent]], Sequence[rules.Tangent]]
+FlatBwd = Callable[[ad.Values, ad.Tangents], ad.Tangents]
 """From residuals and cotangents of the results to cotangents of the arguments."""
-FlatFwd = Callable[
-    [Sequence[arrays.Value], util.Mask], tuple[list[arrays.Value], list[arrays.Value], FlatBwd]
-]
+FlatFwd = Callable[[ad.Values, util.Mask], tuple[list[Value], list[Value], FlatBwd]]
 """From arguments, and which of them are perturbed, to results, residuals, and what goes back."""
 
 
@@ -30,18 +26,13 @@ class UserRule(primitive.Rule):
     """
 
     def __init__(
-        self,
-        function: Callable[..., Sequence[arrays.Value]],
-        closure: Closure,
-        home: trace.Trace | None = None,
+        self, function: Callable[..., ad.Values], closure: Closure, home: trace.Trace | None = None
     ) -> None:
         self.function = function
         self.closure = closure
         self.home = home
 
-    def call(
-        self, p: primitive.CustomRuleParams, values: Sequence[arrays.Value]
-    ) -> list[arrays.Value]:
+    def call(self, p: primitive.CustomRuleParams, values: ad.Values) -> list[Value]:
         """The user's function, operation by operation."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -56,7 +47,7 @@ class JvpRule(UserRule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[arrays.Value]],
+        function: Callable[..., ad.Values],
         closure: Closure,
         home: trace.Trace | None,
         flat_jvp: FlatJvp,
@@ -67,16 +58,13 @@ class JvpRule(UserRule):
         self.symbolic_zeros = symbolic_zeros
 
     def jvp(
-        self,
-        p: primitive.CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
         """What the user's rule gives."""
         closed, args = util.split_list(primals, [p.num_closed])
         dots = tangents[p.num_closed :]
         fixed = [
-            isinstance(t, rules.Zero) and x.aval.accumulates and x.aval.differentiable
+            isinstance(t, ad.Zero) and x.aval.accumulates and x.aval.differentiable
             for x, t in zip(args, dots, strict=True)
         ]
         if not any(fixed) or self.symbolic_zeros:
@@ -95,7 +83,7 @@ class VjpRule(UserRule):
 
     def __init__(
         self,
-        function: Callable[..., Sequence[arrays.Value]],
+        function: Callable[..., ad.Values],
         closure: Closure,
         home: trace.Trace | None,
         fwd: FlatFwd,
@@ -110,16 +98,13 @@ class VjpRule(UserRule):
             self.kind = "jvp+vjp"
 
     def jvp(
-        self,
-        p: primitive.CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
         """Run fwd; the tangents come out of one linear equation whose transpose is bwd."""
         closed, args = util.split_list(primals, [p.num_closed])
         dots = list(tangents[p.num_closed :])
         # The tangents of what Refs hold at the call; `bwd` speaks of these.
-        held = [t[...] if t.aval.accumulates and not isinstance(t, rules.Zero) else t for t in dots]
+        held = [t[...] if t.aval.accumulates and not isinstance(t, ad.Zero) else t for t in dots]
         if self.flat_jvp is not None:
             _refuse_linear_refs(p, args, dots)
         outs, res, back = self._forward(closed, args, dots)
@@ -129,11 +114,11 @@ class VjpRule(UserRule):
         if any(t is not h for t, h in zip(dots, held, strict=True)):
             spoken = _spoken_of(back, res, outs, len(dots))
             refs = zip(dots, held, spoken, strict=True)
-            held = [h if t is h or s else rules.Zero(h.aval) for t, h, s in refs]
+            held = [h if t is h or s else ad.Zero(h.aval) for t, h, s in refs]
         dots, perturbed = held, transforms.nonzero_mask(held)
         rule = self._linear(outs, floats, res, args, perturbed, len(closed), back)
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
-        given = [t for t in dots if not isinstance(t, rules.Zero)]
+        given = [t for t in dots if not isinstance(t, ad.Zero)]
         types = tuple([x.aval for x in (*known, *given)])
         params = primitive.CustomRuleParams(
             rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope
@@ -142,40 +127,35 @@ class VjpRule(UserRule):
         return outs, transforms.with_zeros(floats, outs_dot, [x.aval for x in outs])
 
     def _forward(
-        self,
-        closed: Sequence[arrays.Value],
-        args: Sequence[arrays.Value],
-        dots: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[arrays.Value], FlatBwd]:
+        self, closed: ad.Values, args: ad.Values, dots: ad.Tangents
+    ) -> tuple[list[Value], list[Value], FlatBwd]:
         """What fwd gives. What it writes to Refs has no derivative, and leaves that of the rest of them as it is."""
         backward: list[FlatBwd] = []
         num_outs: list[int] = []
 
-        def run(*values: arrays.Value) -> list[arrays.Value]:
+        def run(*values: Value) -> list[Value]:
             outs, res, back = self.fwd(values, transforms.nonzero_mask(dots))
             backward[:], num_outs[:] = [back], [len(outs)]
             return [*outs, *res]
 
-        def fwd(
-            values: Sequence[arrays.Value], dots: Sequence[rules.Tangent]
-        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+        def fwd(values: ad.Values, dots: ad.Tangents) -> ad.Duals:
             return (
                 transforms.jvp_flat(run, values, dots)[0]
                 if any(transforms.nonzero_mask(dots))
                 else run(*values)
             ), []
 
-        of_refs = [t if t.aval.accumulates else rules.Zero(t.aval) for t in dots]
+        of_refs = [t if t.aval.accumulates else ad.Zero(t.aval) for t in dots]
         results, _ = self.closure.run(fwd, closed, args, of_refs)
         outs, res = util.split_list(results, num_outs)
         return outs, res, backward[0]
 
     def _linear(
         self,
-        outs: Sequence[arrays.Value],
+        outs: ad.Values,
         floats: Sequence[bool],
-        res: Sequence[arrays.Value],
-        args: Sequence[arrays.Value],
+        res: ad.Values,
+        args: ad.Values,
         perturbed: util.Mask,
         num_closed: int,
         back: FlatBwd,
@@ -187,9 +167,7 @@ class VjpRule(UserRule):
         # The rule outlives this call: it must hold types and numbers, and no values.
         num_res = len(res)
 
-        def backward(
-            known: Sequence[arrays.Value], cts: Sequence[rules.Tangent]
-        ) -> list[rules.Tangent]:
+        def backward(known: ad.Values, cts: ad.Tangents) -> list[ad.Tangent]:
             closed, given = util.split_list(known, [num_closed])
             full = util.merge(floats, fixed, list(cts))
             _, in_cts = closure.run(
@@ -197,9 +175,7 @@ class VjpRule(UserRule):
             )
             return util.select_by(perturbed, in_cts)
 
-        def forward(
-            known: Sequence[arrays.Value], dots: Sequence[arrays.Value]
-        ) -> list[rules.Tangent]:
+        def forward(known: ad.Values, dots: ad.Values) -> list[ad.Tangent]:
             assert flat_jvp is not None, "unreachable: only used with a jvp"
             closed, _, args = util.split_list(known, [num_closed, num_res])
             full = util.merge(perturbed, zeros, list(dots))
@@ -236,13 +212,11 @@ class _Unwritten:
                 )
 
 
-def _spoken_of(
-    back: FlatBwd, res: Sequence[arrays.Value], outs: Sequence[arrays.Value], count: int
-) -> Sequence[bool]:
+def _spoken_of(back: FlatBwd, res: ad.Values, outs: ad.Values, count: int) -> Sequence[bool]:
     """For which arguments bwd gives cotangents that are not zero, by a trial; all, if that fails."""
     found = [True] * count
 
-    def trial(*values: arrays.Value) -> list[arrays.Value]:
+    def trial(*values: Value) -> list[Value]:
         kept, given = util.split_list(values, [len(res)])
         cts = iter(given)
         full = [next(cts) if x.aval.differentiable else transforms.zero_like(x) for x in outs]
@@ -254,11 +228,9 @@ def _spoken_of(
     return found
 
 
-def _refuse_linear_refs(
-    p: primitive.CustomRuleParams, args: Sequence[arrays.Value], dots: Sequence[rules.Tangent]
-) -> None:
+def _refuse_linear_refs(p: primitive.CustomRuleParams, args: ad.Values, dots: ad.Tangents) -> None:
     for k, (x, t) in enumerate(zip(args, dots, strict=True)):
-        if x.aval.accumulates and not isinstance(t, rules.Zero):
+        if x.aval.accumulates and not isinstance(t, ad.Zero):
             raise TypeError(
                 f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since it has both "
                 f"a jvp and a bwd, which may write different things, got one of type {x.aval} as leaf {k} of its "

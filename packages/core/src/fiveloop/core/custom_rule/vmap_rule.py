@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fiveloop.core import arrays, rules, trace, transforms, util
+from fiveloop.core import ad, trace, transforms, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call.jvp import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 
-FlatVmap = Callable[
-    [int, Sequence[bool], Sequence[arrays.Value]], tuple[list[arrays.Value], list[bool]]
-]
+FlatVmap = Callable[[int, Sequence[bool], ad.Values], tuple[list[Value], list[bool]]]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
 
 
@@ -29,12 +28,8 @@ class VmapRule(Rule):
         self.flat_vmap = flat_vmap
 
     def batch(
-        self,
-        size: int,
-        operands: Sequence[arrays.Value],
-        dims: Sequence[int | None],
-        p: CustomRuleParams,
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: CustomRuleParams
+    ) -> ad.Batched:
         """What the user's rule gives."""
         closed, args = util.split_list(transforms.in_front(size, operands, dims), [p.num_closed])
         held, given = util.split_list(dims, [p.num_closed])
@@ -47,21 +42,14 @@ class VmapRule(Rule):
                 )
         flags: list[bool] = []
 
-        def run(
-            values: Sequence[arrays.Value], _: Sequence[rules.Tangent]
-        ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+        def run(values: ad.Values, _: ad.Tangents) -> ad.Duals:
             outs, flags[:] = self.flat_vmap(size, [d is not None for d in given], values)
             return outs, []
 
         outs, _ = self.closure.run(run, closed, args)
         return outs, [0 if flag else None for flag in flags]
 
-    def jvp(
-        self,
-        p: CustomRuleParams,
-        primals: Sequence[arrays.Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The function, and its tangent as one more function, which the derivative of the rule batches."""
         assert p.jaxpr is not None, "unreachable: it is always staged"
         if p.jaxpr.effects:
@@ -76,7 +64,7 @@ class VmapRule(Rule):
         )
         dots_of = partial(self._dots, nonzero[p.num_closed :], out_nonzero)
         params = replace(p, jaxpr=jaxpr_dot, rule=VmapRule(self.closure, dots_of))
-        dots = [t for t in tangents if not isinstance(t, rules.Zero)]
+        dots = [t for t in tangents if not isinstance(t, ad.Zero)]
         found = trace.bind(custom_rule_p, *primals, *dots, params=params)
         return outs, transforms.with_zeros(out_nonzero, found, [x.aval for x in outs])
 
@@ -86,21 +74,21 @@ class VmapRule(Rule):
         out: util.Mask,
         size: int,
         batched: Sequence[bool],
-        values: Sequence[arrays.Value],
-    ) -> tuple[list[arrays.Value], list[bool]]:
+        values: ad.Values,
+    ) -> tuple[list[Value], list[bool]]:
         """The tangents of a batch of results; an argument has the batch where its tangent does."""
         args, dots = util.split_list(values, [len(nonzero)])
         of_args, of_dots = util.split_list(batched, [len(nonzero)])
         none = [False] * (len(nonzero) - len(dots))
         both = [*map(operator.or_, of_args, util.merge(nonzero, none, of_dots))]
 
-        def lifted(x: arrays.Value, has_batch: bool, wanted: bool) -> arrays.Value:
+        def lifted(x: Value, has_batch: bool, wanted: bool) -> Value:
             return transforms.move_batch(x, size, 0 if has_batch else None) if wanted else x
 
         primals = [*map(lifted, args, of_args, both)]
         found: list[bool] = []
 
-        def run(*xs: arrays.Value) -> list[arrays.Value]:
+        def run(*xs: Value) -> list[Value]:
             outs, found[:] = self.flat_vmap(size, both, xs)
             return outs
 

@@ -7,14 +7,14 @@ negative; then a read clamps it into range, and a write (`Indexer.dropping`) lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, prims
+from fiveloop.core import ad, arrays, errors, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import block as index_block
 from fiveloop.core.index import windows as index_windows
 from fiveloop.core.index.indexer import (
@@ -53,9 +53,7 @@ __all__ = [
 ]
 
 
-def take(
-    x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Value], *, resolved: bool = False
-) -> arrays.Value:
+def take(x: Value, indexer: Indexer, operands: ad.Values, *, resolved: bool = False) -> Value:
     """What `indexer` reads from `x`, of shape `indexer.result_shape`.
 
     `resolved` says that the operands come from `resolve`, so that they are in range.
@@ -70,13 +68,8 @@ def take(
 
 
 def put(
-    x: arrays.Value,
-    indexer: Indexer,
-    operands: Sequence[arrays.Value],
-    v: Any,
-    *,
-    resolved: bool = False,
-) -> arrays.Value:
+    x: Value, indexer: Indexer, operands: ad.Values, v: Any, *, resolved: bool = False
+) -> Value:
     """`x` with `v`, which broadcasts to `indexer.result_shape`, written where `indexer` points.
 
     Where several picks name one element, the last one wins.
@@ -85,28 +78,23 @@ def put(
 
 
 def put_add(
-    x: arrays.Value,
-    indexer: Indexer,
-    operands: Sequence[arrays.Value],
-    v: Any,
-    *,
-    resolved: bool = False,
-) -> arrays.Value:
+    x: Value, indexer: Indexer, operands: ad.Values, v: Any, *, resolved: bool = False
+) -> Value:
     """`x` with `v` added where `indexer` points; an element that is named several times gets every share."""
     return put_kind(x, indexer, operands, v, "add", resolved=resolved)
 
 
 def put_kind(
-    x: arrays.Value,
+    x: Value,
     indexer: Indexer,
-    operands: Sequence[arrays.Value],
+    operands: ad.Values,
     v: Any,
     kind: str,
     *,
     resolved: bool = False,
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
-) -> arrays.Value:
+) -> Value:
     """`x` with `v` combined into it by "set", "add", "mul", "max", "min", "and" or "or".
 
     `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend.
@@ -135,7 +123,7 @@ def check_kind(aval: ir.Aval, kind: str) -> None:
         prims.bad_type(f"put: expected bools or integers to combine by {kind!r}, got {aval}")
 
 
-def cast_for_write(aval: ir.Aval, shape: ir.Shape, v: Any) -> arrays.Value:
+def cast_for_write(aval: ir.Aval, shape: ir.Shape, v: Any) -> Value:
     """A value as it is written into an array of the given type at a place of the given shape.
 
     Its shape broadcasts, and its dtype may be any that promotion brings to the array's: a narrower one, an
@@ -185,8 +173,8 @@ def _conversion(given: ir.Aval, aval: ir.Aval) -> str:
 
 
 def resolve(
-    shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value], *, clamp: bool = True
-) -> list[arrays.Value]:
+    shape: ir.Shape, indexer: Indexer, operands: ad.Values, *, clamp: bool = True
+) -> list[Value]:
     """The operands as positions in range, all of one dtype: negatives counted from the end, then clamped.
 
     Two resolved indices name the same element exactly if they are equal. Without `clamp`, and for an index that
@@ -199,7 +187,7 @@ def resolve(
         )
     wide = any(prims.index_dtype(i.dtype) == np.int64 for i in operands)
     dtype = np.dtype(np.int64 if wide else np.int32)
-    out: list[arrays.Value] = []
+    out: list[Value] = []
     for axis, operand in zip(indexer.dynamic_axes, operands, strict=True):
         entry = indexer.entries[axis]
         window = entry.extent if isinstance(entry, Span) else 1
@@ -209,11 +197,11 @@ def resolve(
 
 def batch_indexer(
     indexer: Indexer,
-    operands: Sequence[arrays.Value],
-    operand_dims: Sequence[int | None],
+    operands: ad.Values,
+    operand_dims: ad.BatchAxes,
     x_dim: int | None,
     size: ir.Dim,
-) -> tuple[Indexer, list[arrays.Value]]:
+) -> tuple[Indexer, list[Value]]:
     """The indexer for all lanes at once, where the array, some operands or both have a batch axis.
 
     The batch axis of what the new indexer reads, and of what it writes, is always axis 0. If no operand is
@@ -264,5 +252,5 @@ def _fits(given: arrays.Typed, wanted: arrays.Typed) -> bool:
         return False  # a dtype that is promoted to no other
 
 
-def _broadcast_to(x: arrays.Value, shape: ir.Shape) -> arrays.Value:
+def _broadcast_to(x: Value, shape: ir.Shape) -> Value:
     return prims.broadcast_in_dim(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fiveloop.core import arrays
+from fiveloop.core import ad, arrays
+from fiveloop.core.arrays import Value
 from fiveloop.core.index.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
 
 Overlap = Literal["apart", "overlap", "unknown"]
@@ -17,11 +18,7 @@ Positions = range | np.ndarray[Any, Any] | None
 
 
 def overlap(
-    x: Indexer,
-    x_operands: Sequence[arrays.Value],
-    y: Indexer,
-    y_operands: Sequence[arrays.Value],
-    shape: Any,
+    x: Indexer, x_operands: ad.Values, y: Indexer, y_operands: ad.Values, shape: Any
 ) -> Overlap:
     """How what two indices select lies in an array of `shape`: apart if some axis tells them apart."""
     ours, theirs = _along(x, x_operands, shape), _along(y, y_operands, shape)
@@ -49,7 +46,7 @@ def _elements(along: Sequence[Positions], shape: Any) -> np.ndarray[Any, Any]:
     return np.asarray(numbers[picks])
 
 
-def _along(indexer: Indexer, operands: Sequence[arrays.Value], shape: Any) -> list[Positions]:
+def _along(indexer: Indexer, operands: ad.Values, shape: Any) -> list[Positions]:
     given = iter(operands)
     return [
         _positions(e, next(given) if is_dynamic(e) else None, size)
@@ -57,7 +54,7 @@ def _along(indexer: Indexer, operands: Sequence[arrays.Value], shape: Any) -> li
     ]
 
 
-def _positions(entry: Entry, operand: arrays.Value | None, size: int) -> Positions:
+def _positions(entry: Entry, operand: Value | None, size: int) -> Positions:
     if isinstance(entry, Lane):
         return None
     if operand is None:

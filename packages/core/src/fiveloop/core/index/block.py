@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims
+from fiveloop.core import ad, arrays, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index.indexer import At, Indexer, Lane, Span, is_dynamic
 
 
@@ -15,7 +16,7 @@ from fiveloop.core.index.indexer import At, Indexer, Lane, Span, is_dynamic
 class _Block:
     """One block of an array: where it starts and ends, and the order of its axes in the result."""
 
-    starts: list[arrays.Value | int]
+    starts: list[Value | int]
     extents: list[ir.Dim]
     strides: list[int]
     reversed: list[int]
@@ -32,11 +33,11 @@ class _Block:
         return tuple(e.size if isinstance(e, Span) else n for e, n in pairs)
 
 
-def _block(shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value]) -> _Block:
+def _block(shape: ir.Shape, indexer: Indexer, operands: ad.Values) -> _Block:
     block = _Block([], [], [], [], [], indexer.dynamic_axes if indexer.drops else ())
     given = iter(operands)
     for axis, e in enumerate(indexer.entries):
-        start: arrays.Value | int = next(given) if is_dynamic(e) else 0
+        start: Value | int = next(given) if is_dynamic(e) else 0
         extent: ir.Dim = 1
         match e:
             case At(int(low)):
@@ -64,7 +65,7 @@ def _lanes_first(indexer: Indexer) -> list[int]:
     return perm if wide != sorted(wide) else list(range(len(entries)))
 
 
-def _read(x: arrays.Value, block: _Block) -> arrays.Value:
+def _read(x: Value, block: _Block) -> Value:
     """The block's whole extent, strides not yet taken."""
     if block.is_static:
         low = [s for s in block.starts if isinstance(s, int)]
@@ -72,16 +73,15 @@ def _read(x: arrays.Value, block: _Block) -> arrays.Value:
     return prims.dynamic_slice(x, _dynamic_starts(block), block.extents, block.drops)
 
 
-def _dynamic_starts(block: _Block) -> list[arrays.Value]:
-    known = [s for s in block.starts if isinstance(s, arrays.Value)]
+def _dynamic_starts(block: _Block) -> list[Value]:
+    known = [s for s in block.starts if isinstance(s, Value)]
     dtype = known[0].dtype if known else np.dtype(np.int32)
     return [
-        s if isinstance(s, arrays.Value) else arrays.Scalar(np.asarray(s, dtype))
-        for s in block.starts
+        s if isinstance(s, Value) else arrays.Scalar(np.asarray(s, dtype)) for s in block.starts
     ]
 
 
-def take_block(x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Value]) -> arrays.Value:
+def take_block(x: Value, indexer: Indexer, operands: ad.Values) -> Value:
     """What a block indexer reads from `x`."""
     if _names_nothing(x, indexer):
         return prims.broadcast_in_dim(
@@ -100,14 +100,12 @@ def take_block(x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Valu
     return prims.reshape(permuted(out, block.perm), indexer.result_shape)
 
 
-def _names_nothing(x: arrays.Value, indexer: Indexer) -> bool:
+def _names_nothing(x: Value, indexer: Indexer) -> bool:
     """Whether it is a mask without axes that is False, of an array without axes."""
     return not x.ndim and ir.is_empty(indexer.result_shape)
 
 
-def put_block(
-    x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Value], v: arrays.Value, kind: str
-) -> arrays.Value:
+def put_block(x: Value, indexer: Indexer, operands: ad.Values, v: Value, kind: str) -> Value:
     """`x` with `v`, of the indexer's result shape, combined into the block."""
     if _names_nothing(x, indexer):
         return x
@@ -126,7 +124,7 @@ def put_block(
     return prims.dynamic_update_slice(x, v, _dynamic_starts(block), block.drops)
 
 
-def _combined(old: arrays.Value, v: arrays.Value, block: _Block, kind: str) -> arrays.Value:
+def _combined(old: Value, v: Value, block: _Block, kind: str) -> Value:
     """The new contents of the block's whole extent."""
     if all(by == 1 for by in block.strides):
         return prims.MONOIDS[kind].combine_evenly(old, v)
@@ -139,7 +137,7 @@ def _combined(old: arrays.Value, v: arrays.Value, block: _Block, kind: str) -> a
     return prims.select(mask, new, old)
 
 
-def permuted(x: arrays.Value, perm: Sequence[int]) -> arrays.Value:
+def permuted(x: Value, perm: Sequence[int]) -> Value:
     """The axes of `x` in another order."""
     return x if list(perm) == list(range(len(perm))) else prims.transpose(x, tuple(perm))
 

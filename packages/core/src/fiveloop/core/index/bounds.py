@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 
-from fiveloop.core import arrays, ir, prims
+from fiveloop.core import ad, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index.indexer import Entry, Indexer, Span, is_dynamic
 
@@ -18,9 +18,7 @@ def can_be_masked(indexer: Indexer) -> bool:
     return not indexer.pick_shape
 
 
-def zero_outside(
-    shape: ir.Shape, indexer: Indexer, index: Sequence[arrays.Value], found: arrays.Value
-) -> arrays.Value:
+def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Value) -> Value:
     """What an index reads that drops, of what is found where it fits."""
     fits, moves = _apart(shape, indexer, index)
     moved = (
@@ -30,12 +28,8 @@ def zero_outside(
 
 
 def old_outside(
-    shape: ir.Shape,
-    indexer: Indexer,
-    index: Sequence[arrays.Value],
-    new: arrays.Value,
-    old: arrays.Value,
-) -> arrays.Value:
+    shape: ir.Shape, indexer: Indexer, index: ad.Values, new: Value, old: Value
+) -> Value:
     """What to write where an index fits, that drops: what is new, and the old elements that it does not name."""
     fits, moves = _apart(shape, indexer, index)
     if moves:
@@ -43,9 +37,7 @@ def old_outside(
     return _where(fits, new, old, indexer)
 
 
-def _apart(
-    shape: ir.Shape, indexer: Indexer, index: Sequence[arrays.Value]
-) -> tuple[list[arrays.Value], list[arrays.Value]]:
+def _apart(shape: ir.Shape, indexer: Indexer, index: ad.Values) -> tuple[list[Value], list[Value]]:
     """Whether each single position fits, and how far each span is from where it does."""
     given = indexing.resolve(shape, indexer.dropping(), index)
     fitting = indexing.resolve(shape, indexer.fitting(), index)
@@ -71,9 +63,7 @@ def _within(indexer: Indexer) -> Indexer:
     return Indexer((*[Span(0, n) for n in indexer.lead], *inner))
 
 
-def _where(
-    fits: Sequence[arrays.Value], x: arrays.Value, y: arrays.Value, indexer: Indexer
-) -> arrays.Value:
+def _where(fits: ad.Values, x: Value, y: Value, indexer: Indexer) -> Value:
     """`x` where all positions fit, and `y` elsewhere."""
     if not fits:
         return x

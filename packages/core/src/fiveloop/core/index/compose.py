@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims
+from fiveloop.core import ad, arrays, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
 
-Position: TypeAlias = arrays.Value | int
+Position: TypeAlias = Value | int
 Label: TypeAlias = int | str
 """An axis of what is selected: the axis of the array that it walks along, a new one, or one of the picks."""
 NEW, PICK = "new", "pick"
@@ -25,7 +26,7 @@ class Placed:
 
     shape: ir.Shape
     indexer: Indexer
-    operands: Sequence[arrays.Value]
+    operands: ad.Values
     drops: bool = False
 
     def axes(self) -> list[Axis]:
@@ -51,7 +52,7 @@ class Axis:
     """One axis of an array: the entry of an index for it, and its operand, if it has one."""
 
     entry: Entry
-    operand: arrays.Value | None
+    operand: Value | None
     size: ir.Dim
     drops: bool
 
@@ -79,12 +80,12 @@ class Axis:
 def compose(
     shape: ir.Shape,
     outer: Indexer,
-    outer_operands: Sequence[arrays.Value],
+    outer_operands: ad.Values,
     inner: Indexer,
-    inner_operands: Sequence[arrays.Value],
+    inner_operands: ad.Values,
     *,
     drops: bool = False,
-) -> tuple[Indexer, list[arrays.Value]]:
+) -> tuple[Indexer, list[Value]]:
     """The index into an array of `shape` that selects what `inner` selects of what `outer` selects.
 
     An operand of `inner` is in bounds of what `outer` selects, or is clamped to that; or, if the index is to be one
@@ -121,7 +122,7 @@ def _is_separate(outer: Axis, entry: Entry, size: ir.Dim) -> bool:
     return known or outer.is_whole or inner.is_whole
 
 
-def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[arrays.Value]] | None:
+def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]] | None:
     """The entries of both indices combined; None where no entry stands for both."""
     places = inner.indexer.pick_shape and not any(
         isinstance(e, Pick) for e in inner.indexer.entries
@@ -134,13 +135,13 @@ def _axis_by_axis(outer: Placed, inner: Placed) -> tuple[Indexer, list[arrays.Va
         return None
     inside = dict(within)
     entries: list[Entry] = []
-    operands: list[arrays.Value] = []
+    operands: list[Value] = []
     for k, axis in enumerate(outer.axes()):
         found = _combined(axis, inside[k]) if k in inside else (axis.entry, axis.operand)
         if found is None:
             return None
         entries.append(found[0])
-        operands += [found[1]] if isinstance(found[1], arrays.Value) else []
+        operands += [found[1]] if isinstance(found[1], Value) else []
     layout = [labels[k] if isinstance(k, int) else k for k in inner.labels()]
     new_axes = tuple(k for k, label in enumerate(layout) if label == NEW)
     before = layout[: layout.index(PICK)] if PICK in layout else []
@@ -166,7 +167,7 @@ def _combined(outer: Axis, inner: Axis) -> tuple[Entry, Position | None] | None:
     if inner.drops and isinstance(entry, Span) and entry.start is None:
         return None  # what lies in the array, but outside of the span, is left out one by one
     position = _affine(outer.position, span.stride, inner.position)
-    if inner.drops and isinstance(position, arrays.Value):
+    if inner.drops and isinstance(position, Value):
         position = _not_from_end(position, outer.size)
         if inner.operand is not None:
             position = _or_behind(inner, position, outer.size)
@@ -191,13 +192,13 @@ def _affine(start: Position, stride: int, k: Position) -> Position:
     return prims.add(prims.broadcast_in_dim(first, steps.shape, ()), steps)
 
 
-def _not_from_end(position: arrays.Value, size: ir.Dim) -> arrays.Value:
+def _not_from_end(position: Value, size: ir.Dim) -> Value:
     """The index that means a position, also one before the first element."""
     zero, count = (prims.full(position.shape, n, position.dtype) for n in (0, size))
     return prims.select(prims.less(position, zero), prims.sub(position, count), position)
 
 
-def _or_behind(axis: Axis, position: arrays.Value, size: ir.Dim) -> arrays.Value:
+def _or_behind(axis: Axis, position: Value, size: ir.Dim) -> Value:
     """A position where what it was made of is in bounds of an axis, and elsewhere the first behind the end."""
     k, zero, count = prims.common_index_dtype([axis.position, 0, axis.size])
     zero, count = (prims.broadcast_in_dim(n, k.shape, ()) for n in (zero, count))
@@ -205,7 +206,7 @@ def _or_behind(axis: Axis, position: arrays.Value, size: ir.Dim) -> arrays.Value
     return prims.select(inside, position, prims.full(position.shape, size, position.dtype))
 
 
-def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[arrays.Value]]:
+def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each axis of the array."""
     if not outer.shape:
         index_parse.bad_index(
@@ -225,7 +226,7 @@ def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[arrays.Va
     return Indexer(picks, shape), operands
 
 
-def _or_behind_all(x: arrays.Value, size: ir.Dim, inner: Placed) -> arrays.Value:
+def _or_behind_all(x: Value, size: ir.Dim, inner: Placed) -> Value:
     """What an index reads of positions along an axis; where it lies outside, the first behind the end."""
     count = prims.full((), size, x.dtype)
     x = prims.sub(x, prims.broadcast_in_dim(count, x.shape, ()))
@@ -233,7 +234,7 @@ def _or_behind_all(x: arrays.Value, size: ir.Dim, inner: Placed) -> arrays.Value
     return prims.add(found, prims.broadcast_in_dim(count, found.shape, ()))
 
 
-def positions(axis: Axis, k: int, labels: Sequence[Label], shape: ir.Shape) -> arrays.Value:
+def positions(axis: Axis, k: int, labels: Sequence[Label], shape: ir.Shape) -> Value:
     """For each element that is selected, where it stands along an axis of the array."""
     position, entry = axis.position, axis.entry
     along = [at for at, label in enumerate(labels) if label == PICK]

@@ -5,13 +5,13 @@ Static positions become arguments of the program, so that `x[0]`, `x[1]`, ... sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, trace, util
+from fiveloop.core import ad, arrays, ir, trace, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import Buffer
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
@@ -37,7 +37,7 @@ class _Plan:
     is_checked: bool = False
 
 
-def take_now(x: arrays.Array, index: Any) -> arrays.Value:
+def take_now(x: arrays.Array, index: Any) -> Value:
     """`x[index]` of a concrete array."""
     plan = _plan(x.shape, index)
     if isinstance(plan, _Plan):
@@ -59,7 +59,7 @@ def put_now(
     *,
     donate: bool = False,
     drops: bool = True,
-) -> arrays.Value:
+) -> Value:
     """A concrete array with a value combined into it at an index; with `donate`, in the same memory.
 
     Where an index that is not checked lies outside, nothing is written if it `drops`; else it is clamped.
@@ -101,7 +101,7 @@ def _keeps_some(indexer: Indexer, kind: str) -> bool:
     return indexer.is_block and several and (strided or kind != "set")
 
 
-def _put_in_steps(x: arrays.Array, plan: _Plan, written: Buffer, kind: str) -> arrays.Value:
+def _put_in_steps(x: arrays.Array, plan: _Plan, written: Buffer, kind: str) -> Value:
     """Read a block, combine, write the block: one program that does it all would copy the array."""
     around, within = around_block(plan.indexer)
     block = _reader(around)(x.buffer, *plan.positions)
@@ -113,14 +113,14 @@ def _put_in_steps(x: arrays.Array, plan: _Plan, written: Buffer, kind: str) -> a
 
 def swap_now(
     x: arrays.Array, index: Any, at: Any, v: Any, *, donate: bool = False
-) -> tuple[arrays.Value, arrays.Value]:
+) -> tuple[Value, Value]:
     """What a concrete array holds at an index, and the array with a value `at` one, in the same memory if `donate`."""
     # One program that reads and writes would copy the array, since what it reads is a result.
     old = take_now(x, index)
     return old, put_now(x, at, v, "set", donate=donate)
 
 
-def _written(x: arrays.Array, plan: _Plan, value: arrays.Value) -> Buffer:
+def _written(x: arrays.Array, plan: _Plan, value: Value) -> Buffer:
     """What is written, on the device, after checks."""
     indexing.check_write(x.aval, plan.result_shape, value.aval)
     if isinstance(value, arrays.Scalar):
@@ -129,7 +129,7 @@ def _written(x: arrays.Array, plan: _Plan, value: arrays.Value) -> Buffer:
     return arrays.to_array(value).buffer
 
 
-def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[arrays.Value]]:
+def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:
     """What to run, or the normal form where a position is traced."""
     if type(index) is arrays.Array and index.dtype.kind in "iu" and shape:
         return _one_array(shape, index.shape, index.buffer)
@@ -164,7 +164,7 @@ def _static_plan(shape: ir.Shape, key: tuple[Any, ...]) -> _Plan:
     return _device_plan(shape, *index_parse.normalize(shape, index))
 
 
-def _device_plan(shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value]) -> _Plan:
+def _device_plan(shape: ir.Shape, indexer: Indexer, operands: ad.Values) -> _Plan:
     is_checked = not indexer.dynamic_axes
     indexer, operands = _at_run_time(shape, indexer, operands)
     buffers = tuple(
@@ -188,7 +188,7 @@ def _one_array_form(shape: ir.Shape, index_shape: ir.Shape) -> _Plan:
 
 @util.remembered(4096)
 def _reader(indexer: Indexer) -> Any:
-    def read(x: arrays.Value, *operands: arrays.Value) -> list[arrays.Value]:
+    def read(x: Value, *operands: Value) -> list[Value]:
         return [indexing.take(x, indexer, operands)]
 
     return eager_program("take", lambda avals: trace.stage_closed(read, avals, "take"))
@@ -198,7 +198,7 @@ def _reader(indexer: Indexer) -> Any:
 def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     unique, ascending = flags
 
-    def write(x: arrays.Value, v: arrays.Value, *operands: arrays.Value) -> list[arrays.Value]:
+    def write(x: Value, v: Value, *operands: Value) -> list[Value]:
         out = indexing.put_kind(
             x, indexer, operands, v, kind, unique_indices=unique, indices_are_sorted=ascending
         )
@@ -217,11 +217,11 @@ def _position(i: int) -> Buffer:
 
 
 def _at_run_time(
-    shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value]
-) -> tuple[Indexer, list[arrays.Value]]:
+    shape: ir.Shape, indexer: Indexer, operands: ad.Values
+) -> tuple[Indexer, list[Value]]:
     """The same index with static positions as operands, save where all of an axis is meant."""
     entries: list[Entry] = []
-    values: list[arrays.Value] = []
+    values: list[Value] = []
     given = iter(operands)
     for axis, e in enumerate(indexer.entries):
         if isinstance(e, (At, Span)) and e.start is not None:

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims
+from fiveloop.core import ad, arrays, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index.compose import NEW, PICK, Axis, Placed, Position, positions
 from fiveloop.core.index.indexer import At, Entry, Indexer, Pick, Span
 
@@ -30,17 +31,17 @@ class Layout:
         """The shape with the axes in their new order."""
         return tuple(self.old[k] for k in self.perm)
 
-    def of(self, x: arrays.Value) -> arrays.Value:
+    def of(self, x: Value) -> Value:
         """An array in this layout."""
         return prims.reshape(prims.transpose(x, self.perm), self.new)
 
-    def undone(self, x: arrays.Value) -> arrays.Value:
+    def undone(self, x: Value) -> Value:
         """What has this layout, as it was before."""
         return prims.transpose(prims.reshape(x, self.between), prims.inverse(self.perm))
 
     def before(
-        self, indexer: Indexer, operands: Sequence[arrays.Value], drops: bool = False
-    ) -> tuple[Indexer, Sequence[arrays.Value], tuple[Layout, ...]]:
+        self, indexer: Indexer, operands: ad.Values, drops: bool = False
+    ) -> tuple[Indexer, ad.Values, tuple[Layout, ...]]:
         """The index that selects of the array what an index selects of its layout, and the layout of that."""
         placed, layouts = Placed(self.new, indexer, operands, drops), []
         if self.between != self.new:
@@ -80,12 +81,8 @@ def transposed(shape: ir.Shape, axes: Sequence[int] | None = None) -> Layout:
 
 
 def before_layouts(
-    layouts: Sequence[Layout],
-    indexer: Indexer,
-    operands: Sequence[arrays.Value],
-    *,
-    drops: bool = False,
-) -> tuple[Indexer, Sequence[arrays.Value], tuple[Layout, ...]]:
+    layouts: Sequence[Layout], indexer: Indexer, operands: ad.Values, *, drops: bool = False
+) -> tuple[Indexer, ad.Values, tuple[Layout, ...]]:
     """As `before` of one layout, of one after the other."""
     left: tuple[Layout, ...] = ()
     for layout in reversed(layouts):
@@ -105,7 +102,7 @@ def _before_transpose(layout: Layout, placed: Placed) -> tuple[Placed, Layout]:
     return before, Layout(indexer.result_shape, perm, placed.indexer.result_shape)
 
 
-def _before_reshape(old: ir.Shape, placed: Placed) -> tuple[Indexer, Sequence[arrays.Value]]:
+def _before_reshape(old: ir.Shape, placed: Placed) -> tuple[Indexer, ad.Values]:
     """The index into an array of shape `old` that selects the same elements in the same order."""
     shape = placed.indexer.result_shape
     if ir.is_empty(shape) or (placed.indexer.pick_shape and not old):
@@ -114,7 +111,7 @@ def _before_reshape(old: ir.Shape, placed: Placed) -> tuple[Indexer, Sequence[ar
     return _group_by_group(old, placed) or _by_positions(old, placed)
 
 
-def _group_by_group(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[arrays.Value]] | None:
+def _group_by_group(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[Value]] | None:
     """Entries for the axes that are merged or split together; None where no entries stand for an index."""
     axes, labels, picked = placed.axes(), placed.labels(), placed.indexer.pick_shape
     before = labels[: labels.index(PICK)] if PICK in labels else []
@@ -132,7 +129,7 @@ def _group_by_group(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[arrays
         pick_axis += sum(isinstance(e, Span) for e, _ in entries) if True in sides else 0
     if picked and not any(isinstance(e, Pick) for e, _ in found):
         return None
-    operands = [x for _, x in found if isinstance(x, arrays.Value)]
+    operands = [x for _, x in found if isinstance(x, Value)]
     return Indexer(tuple(e for e, _ in found), picked, pick_axis), operands
 
 
@@ -190,7 +187,7 @@ def _spread(sizes: Sequence[int], at: Position, count: int, step: int) -> list[F
     for row, weight in zip(*_rows(sizes, at), strict=True):
         known = row if isinstance(row, int) else None
         if count == 1:
-            out.append((Pick() if isinstance(row, arrays.Value) and row.ndim else At(known), row))
+            out.append((Pick() if isinstance(row, Value) and row.ndim else At(known), row))
         elif step % weight == 0 and (known is not None or step > 0):
             out.append((Span(known, count, step // weight), row))
             count = 1
@@ -209,9 +206,7 @@ def _number(sizes: Sequence[int], places: Sequence[Position]) -> Position:
     wide = prod(sizes) > np.iinfo(np.int32).max
     number: Position = 0
     for k, (size, place) in enumerate(zip(sizes, places, strict=True)):
-        place = (
-            prims.convert(place, np.int64) if wide and isinstance(place, arrays.Value) else place
-        )
+        place = prims.convert(place, np.int64) if wide and isinstance(place, Value) else place
         number = number * size + place if k else place
     return number
 
@@ -227,7 +222,7 @@ def _rows(sizes: Sequence[int], number: Position) -> tuple[list[Position], list[
     return [*places, number], weights
 
 
-def _by_positions(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[arrays.Value]]:
+def _by_positions(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each old axis."""
     shape, labels = placed.indexer.result_shape, placed.labels()
     along = [positions(axis, k, labels, shape) for k, axis in enumerate(placed.axes())]
@@ -243,7 +238,7 @@ def _by_positions(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[arrays.V
     return Indexer((Pick(),) * len(old), shape), rows
 
 
-def _is_inside(place: arrays.Value, size: int) -> arrays.Value:
+def _is_inside(place: Value, size: int) -> Value:
     """Whether a place lies along an axis of a size."""
     zero, count = (prims.full(place.shape, n, place.dtype) for n in (0, size))
     return prims.bitwise_and(prims.greater_equal(place, zero), prims.less(place, count))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.indexer import DynamicSpan
@@ -30,7 +31,7 @@ def by_mode(shape: ir.Shape, index: Any, mode: str | None) -> Any:
     return tuple(_at_run_time(item) for item in index_parse.expand_ellipsis(shape, index))
 
 
-def take_or_fill(x: arrays.Value, index: Any, filler: arrays.Value | None) -> arrays.Value:
+def take_or_fill(x: Value, index: Any, filler: Value | None) -> Value:
     """What stands at an index, and `filler`, zero if there is none, where it lies outside."""
     indexer, operands = index_parse.normalize(x.shape, index)
     out = indexing.take(x, indexer.dropping(), operands)
@@ -40,7 +41,7 @@ def take_or_fill(x: arrays.Value, index: Any, filler: arrays.Value | None) -> ar
     return prims.select(inside, out, prims.broadcast_in_dim(filler, out.shape, ()))
 
 
-def filler_of(dtype: arrays.DType) -> arrays.Value:
+def filler_of(dtype: arrays.DType) -> Value:
     """What "fill" reads out of bounds: NaN, the least integer, the largest without a sign, or True."""
     if dtype.kind == "u":
         return arrays.Scalar(np.asarray(np.iinfo(dtype).max, dtype))

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core import arrays, errors, ir, prims, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import eager, modes
 from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
 
 
-def read_array(x: arrays.Value, index: Any) -> arrays.Value:
+def read_array(x: Value, index: Any) -> Value:
     """`x[index]` of an array or a traced value."""
     if type(x) is arrays.Array and trace.is_eager():
         return eager.take_now(x, index)
@@ -20,7 +21,7 @@ def read_array(x: arrays.Value, index: Any) -> arrays.Value:
     return indexing.take(x, indexer, operands)
 
 
-def write_array(x: arrays.Value, index: Any, v: Any) -> NoReturn:
+def write_array(x: Value, index: Any, v: Any) -> NoReturn:
     """Refuse `x[index] = v`: arrays are immutable."""
     prims.bad_type(
         f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
@@ -33,7 +34,7 @@ class AtView:
 
     __slots__ = ("_x",)
 
-    def __init__(self, x: arrays.Value) -> None:
+    def __init__(self, x: Value) -> None:
         self._x = x
 
     if not TYPE_CHECKING:
@@ -62,13 +63,13 @@ class Place:
 
     __slots__ = ("_index", "_x")
 
-    def __init__(self, x: arrays.Value, index: Any) -> None:
+    def __init__(self, x: Value, index: Any) -> None:
         self._x = x
         self._index = index
 
     def get(
         self, *, mode: str | None = None, fill_value: arrays.ArrayLike | None = None, **flags: bool
-    ) -> arrays.Value:
+    ) -> Value:
         """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
         _check_flags(flags)
         x, index = self._x, modes.by_mode(self._x.shape, self._index, mode)
@@ -78,27 +79,27 @@ class Place:
             return modes.take_or_fill(x, index, modes.filler_of(x.dtype))
         return modes.take_or_fill(x, index, indexing.cast_for_write(x.aval, (), fill_value))
 
-    def set(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def set(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
         return self._put(v, "set", **options)
 
-    def add(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def add(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with `v` added there; an element named several times gets every share."""
         return self._put(v, "add", **options)
 
-    def subtract(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def subtract(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with `v` taken away there; from an element named several times every share."""
         return self._put(
             arrays.OPS["negative"](arrays.as_value(v, "the value written")), "add", **options
         )
 
-    def multiply(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def multiply(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with the elements there multiplied by `v`."""
         return self._put(v, "mul", **options)
 
     mul = multiply
 
-    def divide(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def divide(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with the elements there divided by `v`; one named several times by every share."""
         if self._x.dtype.kind in "biu":
             prims.bad_type(
@@ -107,17 +108,13 @@ class Place:
             )
         return arrays.OPS["divide"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
 
-    def power(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def power(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with the elements there raised to the power `v`; one named several times to every share."""
         return arrays.OPS["power"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
 
     def apply(
-        self,
-        fun: Callable[[arrays.Value], arrays.ArrayLike],
-        *,
-        mode: str | None = None,
-        **flags: bool,
-    ) -> arrays.Value:
+        self, fun: Callable[[Value], arrays.ArrayLike], *, mode: str | None = None, **flags: bool
+    ) -> Value:
         """The array with a function of elements applied there, once also to an element named several times."""
         if not callable(fun):
             prims.bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
@@ -132,15 +129,15 @@ class Place:
             old = modes.take_or_fill(self._x, modes.by_mode(self._x.shape, self._index, mode), one)
         return self._put(fun(old), "set", mode=mode, **flags)
 
-    def max(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def max(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with the greater of old and `v` there."""
         return self._put(v, "max", **options)
 
-    def min(self, v: arrays.ArrayLike, **options: Any) -> arrays.Value:
+    def min(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with the lesser of old and `v` there."""
         return self._put(v, "min", **options)
 
-    def _factors(self, v: arrays.ArrayLike, options: dict[str, Any]) -> arrays.Value:
+    def _factors(self, v: arrays.ArrayLike, options: dict[str, Any]) -> Value:
         """Ones, and the product of all shares of each element there."""
         ones = prims.full(self._x.shape, 1, self._x.dtype)
         return Place(ones, self._index).multiply(v, **options)
@@ -153,7 +150,7 @@ class Place:
         mode: str | None = None,
         unique_indices: bool = False,
         indices_are_sorted: bool = False,
-    ) -> arrays.Value:
+    ) -> Value:
         x, flags = self._x, (unique_indices, indices_are_sorted)
         index, drops = modes.by_mode(x.shape, self._index, mode), mode not in modes.CLAMPED
         place = index_masks.masked_place(x.shape, index)
@@ -177,13 +174,13 @@ def _check_flags(flags: dict[str, bool]) -> None:
         )
 
 
-def _getitem(x: arrays.Value, index: Any) -> Any:
+def _getitem(x: Value, index: Any) -> Any:
     if isinstance(x.aval, ir.ShapedArray):
         return read_array(x, index)
     return rules.type_rules(x.aval).getitem(x, index)
 
 
-def _setitem(x: arrays.Value, index: Any, v: Any) -> None:
+def _setitem(x: Value, index: Any, v: Any) -> None:
     if isinstance(x.aval, ir.ShapedArray):
         write_array(x, index, v)
     rules.type_rules(x.aval).setitem(x, index, v)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core import arrays, errors, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
 
 HostArray = np.ndarray[Any, Any]
@@ -20,10 +21,10 @@ class Normal:
     """An index that is in its normal form already."""
 
     indexer: Indexer
-    operands: list[arrays.Value]
+    operands: list[Value]
 
 
-def normalize(shape: ir.Shape, index: Any) -> tuple[Indexer, list[arrays.Value]]:
+def normalize(shape: ir.Shape, index: Any) -> tuple[Indexer, list[Value]]:
     """The normal form of an index into an array of the given shape, and the values of its dynamic parts.
 
     The operands are integers, one for each entry that takes one, in the order of the entries.
@@ -76,8 +77,8 @@ def _item(i: Any) -> Any:
             f"{type(i).__name__} {i!r}"
             + ("; use a tuple for several axes, or numpy.array(...)" if isinstance(i, list) else "")
         )
-    x = i if isinstance(i, (arrays.Value, np.ndarray)) else _converted(i)
-    if isinstance(x, arrays.Value) and x.aval.accumulates:
+    x = i if isinstance(i, (Value, np.ndarray)) else _converted(i)
+    if isinstance(x, Value) and x.aval.accumulates:
         prims.bad_type(f"expected an index, got {x.aval}; read a Ref first: `ref[...]`")
     if isinstance(x, arrays.Scalar) or (isinstance(x, np.ndarray) and not x.ndim):
         return _item(_host_scalar(np.asarray(x)))
@@ -103,9 +104,7 @@ def _host_scalar(x: HostArray) -> int | bool | float:
 def _consumed(item: Any) -> int:
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
-    return (
-        item.ndim if isinstance(item, (arrays.Value, np.ndarray)) and item.dtype == np.bool_ else 1
-    )
+    return item.ndim if isinstance(item, (Value, np.ndarray)) and item.dtype == np.bool_ else 1
 
 
 @dataclass
@@ -114,7 +113,7 @@ class _Parser:
 
     shape: ir.Shape
     entries: list[Entry] = field(default_factory=list)
-    operands: dict[int, arrays.Value | HostArray] = field(default_factory=dict)
+    operands: dict[int, Value | HostArray] = field(default_factory=dict)
     layout: list[str] = field(default_factory=list)
     flags: list[bool] = field(default_factory=list)
 
@@ -162,11 +161,11 @@ class _Parser:
         self.entries.append(entry)
         self.layout.append(kind)
 
-    def _dynamic(self, entry: Entry, operand: arrays.Value | HostArray, kind: str) -> None:
+    def _dynamic(self, entry: Entry, operand: Value | HostArray, kind: str) -> None:
         self.operands[self._axis] = operand
         self._entry(entry, kind)
 
-    def _pick(self, operand: arrays.Value | HostArray) -> None:
+    def _pick(self, operand: Value | HostArray) -> None:
         self._dynamic(Pick(), operand, "pick")
 
     def _mask(self, mask: HostArray) -> None:
@@ -194,12 +193,12 @@ class _Parser:
                     f"ds({start}, {item.size}) is out of bounds for axis {self._axis} of size {self._size}"
                 )
             self._entry(Span(low, item.size, item.stride), "span")
-        elif isinstance(start, arrays.Value) and not start.ndim and start.dtype != np.bool_:
+        elif isinstance(start, Value) and not start.ndim and start.dtype != np.bool_:
             self._dynamic(span, start, "span")
         else:
             prims.bad_type(f"ds: expected the start to be one integer, got {start!r}")
 
-    def finish(self) -> tuple[Indexer, list[arrays.Value]]:
+    def finish(self) -> tuple[Indexer, list[Value]]:
         """The normal form, with the picks broadcast to one shape."""
         picks = [self.operands[k] for k, e in enumerate(self.entries) if isinstance(e, Pick)]
         # A mask without axes is an array of one position, or of none, that takes no axis.
@@ -217,7 +216,7 @@ class _Parser:
         ]
         return indexer, operands
 
-    def _flagged(self, pick_shape: ir.Shape) -> tuple[Indexer, list[arrays.Value]]:
+    def _flagged(self, pick_shape: ir.Shape) -> tuple[Indexer, list[Value]]:
         """The normal form where masks without axes are the only arrays: they make a new axis, or choose nothing."""
         pick_axis, new_axes = _result_layout(self.layout, 1)
         if all(self.flags):
@@ -244,14 +243,9 @@ def _slice(s: slice, size: ir.Dim, axis: int) -> Span:
     for name, bound in (("start", s.start), ("stop", s.stop), ("step", s.step)):
         if bound is not None and not hasattr(bound, "__index__"):
             prims.bad_type(f"expected the {name} of a slice to be an int, got {bound!r}")
-        if (
-            name == "step"
-            and bound is not None
-            and not isinstance(bound, arrays.Value)
-            and bound == 0
-        ):
+        if name == "step" and bound is not None and not isinstance(bound, Value) and bound == 0:
             prims.bad_value(f"expected the step of a slice of axis {axis} not to be 0")
-        if isinstance(bound, arrays.Value) and not isinstance(bound, arrays.Concrete):
+        if isinstance(bound, Value) and not isinstance(bound, arrays.Concrete):
             prims.bad_type(
                 f"expected the {name} of a slice of axis {axis} to be known, got the traced value {bound!r}; "
                 f"use `ds(start, size)` for a run-time start, or {errors.STATIC}"
@@ -300,7 +294,7 @@ def _axis_of_picks(layout: Sequence[str]) -> int:
     return advanced[0] if advanced[-1] - advanced[0] == len(advanced) - 1 else 0
 
 
-def _operand(x: arrays.Value | HostArray, shape: ir.Shape) -> arrays.Value:
+def _operand(x: Value | HostArray, shape: ir.Shape) -> Value:
     if isinstance(x, np.ndarray):
         return arrays.as_value(np.broadcast_to(x, shape) if shape != x.shape else x)
     if x.shape == shape:

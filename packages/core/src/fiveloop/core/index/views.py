@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import arrays, errors, ir
+from fiveloop.core import ad, errors, ir
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import layout as index_layout
 from fiveloop.core.index.indexer import Indexer, whole_indexer
 
 
-class View(arrays.Value):
+class View(Value):
     """A part of `outer`, a value that can change: where in it, the operands of that index, and the layouts it is given.
 
     `outer` may be a view itself; `base` is what all of them are parts of. What is done to a view is done to the base
@@ -20,9 +21,9 @@ class View(arrays.Value):
 
     def __init__(
         self,
-        outer: arrays.Value,
+        outer: Value,
         indexer: Indexer,
-        operands: Sequence[arrays.Value],
+        operands: ad.Values,
         layouts: Sequence[index_layout.Layout] = (),
     ) -> None:
         self.outer = outer
@@ -41,7 +42,7 @@ class View(arrays.Value):
         )
 
     @property
-    def all_operands(self) -> tuple[arrays.Value, ...]:
+    def all_operands(self) -> tuple[Value, ...]:
         """The operands of the indices of all views from the base on."""
         outer = self.outer.all_operands if isinstance(self.outer, View) else ()
         return outer + self.operands
@@ -56,6 +57,6 @@ class View(arrays.Value):
         return outer + part + "".join(map(str, self.layouts))
 
 
-def base_of(x: arrays.Value) -> arrays.Value:
+def base_of(x: Value) -> Value:
     """What a view is a part of; any other value is its own base."""
     return x.base if isinstance(x, View) else x

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims
+from fiveloop.core import ad, arrays, ir, prims
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import block as index_block
 from fiveloop.core.index.indexer import At, Entry, Indexer, Lane, Pick, Span, is_dynamic
 
@@ -19,7 +20,7 @@ Label: TypeAlias = tuple[str, int]
 class _Windows:
     """A gather or scatter: its indices, its axes, and how the axes of blocks become those of the result."""
 
-    indices: arrays.Value
+    indices: Value
     dims: prims.WindowDims
     sizes: ir.Shape
     perm: list[int]
@@ -65,7 +66,7 @@ def _is_window(e: Span, indexer: Indexer) -> bool:
     return e.stride == 1 and not (indexer.drops and e.start is None and e.size != 1)
 
 
-def _windows(x_shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Value]) -> _Windows:
+def _windows(x_shape: ir.Shape, indexer: Indexer, operands: ad.Values) -> _Windows:
     labels = _result_labels(indexer)
     axis_of = {label: _window_axis(indexer, label) for label in labels}
     # Blocks have their own axes in the order of the array's axes, in the places of the result's.
@@ -102,15 +103,15 @@ def _windows(x_shape: ir.Shape, indexer: Indexer, operands: Sequence[arrays.Valu
 
 
 def _components(
-    indexer: Indexer, operands: Sequence[arrays.Value], batch: Sequence[Label]
-) -> tuple[list[arrays.Value], list[int]]:
+    indexer: Indexer, operands: ad.Values, batch: Sequence[Label]
+) -> tuple[list[Value], list[int]]:
     """One array of start positions, over the axes of indices, for each array axis that needs one."""
     given = iter(operands)
     dtype = operands[0].dtype if operands else np.dtype(np.int32)
     shape = tuple(_label_size(indexer, label) for label in batch)
     leads: list[Label] = [("lead", k) for k, paired in enumerate(indexer.paired) if paired]
     picks: list[Label] = [("pick", k) for k in range(len(indexer.pick_shape))]
-    components: list[arrays.Value] = []
+    components: list[Value] = []
     index_map: list[int] = []
     for axis, e in enumerate(indexer.entries):
         if isinstance(e, Lane) or (isinstance(e, Span) and e.start == 0 and e.stride == 1):
@@ -133,14 +134,14 @@ def _start(e: Entry) -> int:
     return e.start
 
 
-def _stacked(components: Sequence[arrays.Value], shape: ir.Shape) -> arrays.Value:
+def _stacked(components: ad.Values, shape: ir.Shape) -> Value:
     if not components:
         return prims.broadcast_in_dim(arrays.Scalar(np.zeros((), np.int32)), (*shape, 0), ())
     columns = [prims.reshape(c, (*shape, 1)) for c in prims.common_index_dtype(components)]
     return columns[0] if len(columns) == 1 else prims.concatenate(columns, len(shape))
 
 
-def take_many(x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Value]) -> arrays.Value:
+def take_many(x: Value, indexer: Indexer, operands: ad.Values) -> Value:
     """What an indexer with picks or paired lanes reads from `x`; the operands are resolved."""
     if ir.is_empty(indexer.result_shape):  # of no lanes, even an empty array
         return prims.zeros_of(ir.ShapedArray(indexer.result_shape, x.dtype, x.aval.weak_type))
@@ -155,13 +156,8 @@ def take_many(x: arrays.Value, indexer: Indexer, operands: Sequence[arrays.Value
 
 
 def put_many(
-    x: arrays.Value,
-    indexer: Indexer,
-    operands: Sequence[arrays.Value],
-    v: arrays.Value,
-    kind: str,
-    flags: tuple[bool, bool],
-) -> arrays.Value:
+    x: Value, indexer: Indexer, operands: ad.Values, v: Value, kind: str, flags: tuple[bool, bool]
+) -> Value:
     """`x` with `v` combined in; `flags` say whether indices are known to be unique, and sorted."""
     if ir.is_empty(v.shape):
         return x

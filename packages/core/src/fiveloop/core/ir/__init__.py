@@ -2,7 +2,7 @@
 
 from fiveloop.core.ir import pretty
 
-from .avals import Aval, ShapedArray, is_inexact, short_dtype
+from .avals import Aval, Avals, ShapedArray, is_inexact, short_dtype
 from .axes import (
     NamedAxis,
     NamedAxisEffect,
@@ -31,6 +31,7 @@ from .effects import (
     Effects,
     NO_EFFECTS,
     PositionalEffect,
+    Typing,
     effects_text,
     map_positions,
     mutated_positions,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -52,6 +53,9 @@ class Aval:
     def differentiable(self) -> bool:
         """Whether values of this type can have a nonzero tangent."""
         return is_inexact(self.dtype)
+
+
+Avals: TypeAlias = Sequence[Aval]
 
 
 class ShapedArray(Aval):

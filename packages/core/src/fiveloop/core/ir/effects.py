@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
+
+from fiveloop.core.ir.avals import Aval
 
 Effects = frozenset["Effect"]
+Typing: TypeAlias = tuple[list[Aval], Effects]
+"""What `abstract_eval` gives of an equation: the types of its results, and its effects."""
 NO_EFFECTS: Effects = frozenset()
 
 

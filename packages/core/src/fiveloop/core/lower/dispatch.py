@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
+from fiveloop.core import ad
 from fiveloop.core.arrays.array import Array, Value, to_array
 from fiveloop.core.arrays.sharing import Turn, leave, lent, take
 from fiveloop.core.backend import client
@@ -15,6 +16,7 @@ from fiveloop.core.backend.call import eager_function, forget_signatures, make_e
 from fiveloop.core.backend.client import CallingExecutable, Executable
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.errors import DonatedError, add_source
+from fiveloop.core.ir import Avals
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of, unbound
 from fiveloop.core.ir.effects import Effect, mutated_positions, returning
@@ -49,13 +51,13 @@ class Compiled:
     emission: Emission
     copies: int
 
-    def run(self, args: Sequence[Value]) -> list[Value]:
+    def run(self, args: ad.Values) -> list[Value]:
         """Run on concrete arguments; contents are written back after the program has run without error."""
         if self.turns:
             return self.results(self._run_in_turn(args))
         return self.results(self.executable.execute(self._buffers(args)))
 
-    def _run_in_turn(self, args: Sequence[Value]) -> list[client.Buffer]:
+    def _run_in_turn(self, args: ad.Values) -> list[client.Buffer]:
         """Run on arguments that others may want, too; while Python is called, they are lent, not locked."""
         turns = [turn(args[k]) for k, turn in self.turns]
         written = [*compress(turns, self.writing)]
@@ -76,7 +78,7 @@ class Compiled:
         executable: CallingExecutable,
         turns: Sequence[Turn],
         written: Sequence[Turn],
-        args: Sequence[Value],
+        args: ad.Values,
     ) -> list[client.Buffer]:
         with lent(turns, written) as run:
             outs = executable.execute(self._buffers(args), run)
@@ -86,11 +88,11 @@ class Compiled:
                 self._write_back(args, outs)
             return outs
 
-    def _buffers(self, args: Sequence[Value]) -> list[client.Buffer]:
+    def _buffers(self, args: ad.Values) -> list[client.Buffer]:
         """What the program takes; arguments that it updates in place give their own memory."""
         return [*self.consts, *[read(args[k]) for k, read in self.reads]]
 
-    def _write_back(self, args: Sequence[Value], outs: Sequence[client.Buffer]) -> None:
+    def _write_back(self, args: ad.Values, outs: Sequence[client.Buffer]) -> None:
         """Give arguments their new contents."""
         contents = outs[self.num_outs + len(self.returning) :]
         for (k, write), new in zip(self.writes, contents, strict=True):
@@ -264,7 +266,7 @@ def shared_program(jaxpr: Jaxpr) -> Compiled:
     return program
 
 
-def _one_equation(prim: Primitive[Any], avals: Sequence[Aval], params: Any) -> Jaxpr:
+def _one_equation(prim: Primitive[Any], avals: Avals, params: Any) -> Jaxpr:
     out_avals, effects = abstract_eval_rules[prim](avals, params)
     invars, outvars = [Var(a) for a in avals], [Var(a) for a in out_avals]
     return Jaxpr(invars, [Eqn(prim, invars, outvars, params, effects)], outvars, str(prim))
@@ -276,7 +278,7 @@ def one_equation(prim: Primitive[Any], avals: tuple[Aval, ...], params: Any) -> 
     return _one_equation(prim, avals, params)
 
 
-def run_eagerly(prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+def run_eagerly(prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
     """The default impl: compile and run the one-equation jaxpr."""
     inner = jaxprs_in(params)
     if inner:
@@ -313,7 +315,7 @@ def _eager(prim: Primitive[Any], params: Any) -> Any:
 
 
 def eager_program(
-    name: str, jaxpr_of: Callable[[Sequence[Aval]], Jaxpr], *, donates_first: bool = False
+    name: str, jaxpr_of: Callable[[Avals], Jaxpr], *, donates_first: bool = False
 ) -> Any:
     """A callable on buffers, fast from its second call on, that runs the jaxpr of their types.
 

@@ -38,7 +38,7 @@ def ladder(platform: str) -> tuple[Emission, ...]:
 
 
 def emit_order(
-    b: hlo.Builder, emission: Emission, operands: Sequence[hlo.IRValue], fixed: Sequence[bool]
+    b: hlo.Builder, emission: Emission, operands: hlo.IRValues, fixed: Sequence[bool]
 ) -> list[hlo.IRValue]:
     """Write `order(index, *values)`; the index does not come back. `fixed` says which operands are constants."""
     index, *values = operands
@@ -75,7 +75,7 @@ def guarded(
 
 
 def _scalar_if(
-    b: hlo.Builder, index: hlo.IRValue, values: Sequence[hlo.IRValue], fixed: Sequence[bool]
+    b: hlo.Builder, index: hlo.IRValue, values: hlo.IRValues, fixed: Sequence[bool]
 ) -> list[hlo.IRValue]:
     """All values through one `if` that is always taken.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fiveloop.core import ir, rules
 from fiveloop.core.backend import hlo, host_calls
+from fiveloop.core.backend.hlo import IRValues
 from fiveloop.core.lower.emission import Emission, emit_order, guarded
 from fiveloop.core.lower.fingerprint import form_of
 
@@ -53,8 +54,8 @@ class LowerContext:
         self,
         module: _Module,
         consts: dict[int, IRValue],
-        avals_in: Sequence[ir.Aval] = (),
-        avals_out: Sequence[ir.Aval] = (),
+        avals_in: ir.Avals = (),
+        avals_out: ir.Avals = (),
         fixed: set[str] | None = None,
     ) -> None:
         self._module = module
@@ -68,7 +69,7 @@ class LowerContext:
         # the counter as the last order of what was inlined last gave it, if late reads are guarded
         self.last_mark: IRValue | None = None
 
-    def order(self, operands: Sequence[IRValue]) -> list[IRValue]:
+    def order(self, operands: IRValues) -> list[IRValue]:
         """Give the values back such that all of them are computed before anything that uses them."""
         module, fixed = self._module, [x.name in self._fixed for x in operands]
         module.uses_order = True
@@ -101,10 +102,10 @@ class LowerContext:
     def host_call(
         self,
         fun: host_calls.HostFunction,
-        operands: Sequence[IRValue],
+        operands: IRValues,
         *,
         has_side_effect: bool,
-        avals: Sequence[ir.Aval] | None = None,
+        avals: ir.Avals | None = None,
     ) -> list[IRValue]:
         """Call a Python function when the program gets here; it gives arrays of the types of the equation's results.
 
@@ -121,7 +122,7 @@ class LowerContext:
             has_side_effect=has_side_effect,
         )
 
-    def inline(self, jaxpr: ir.Jaxpr, args: Sequence[IRValue]) -> list[IRValue]:
+    def inline(self, jaxpr: ir.Jaxpr, args: IRValues) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
@@ -160,13 +161,13 @@ class LowerContext:
             written.update(x.name for x in results)
         return results
 
-    def as_stored(self, xs: Sequence[IRValue]) -> list[IRValue]:
+    def as_stored(self, xs: IRValues) -> list[IRValue]:
         """What a step of a loop hands to the next one in its turn, rounded as what a turn hands on."""
         outs, written = hlo.as_stored(self.b, xs), self._module.written
         written.update(y.name for x, y in zip(xs, outs, strict=True) if x.name in written)
         return outs
 
-    def call(self, jaxpr: ir.Jaxpr, name: str, args: Sequence[IRValue]) -> list[IRValue]:
+    def call(self, jaxpr: ir.Jaxpr, name: str, args: IRValues) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
         key = (name, jaxpr.remember("body", lambda: _body_key(jaxpr)))
         if key not in self._module.functions:
@@ -214,7 +215,7 @@ def _body_key(jaxpr: ir.Jaxpr) -> Hashable:
     return jaxpr if form is None or form.has_labels else form.key
 
 
-def _const_env(consts: Sequence[ir.Constant], args: Sequence[IRValue]) -> dict[int, IRValue]:
+def _const_env(consts: Sequence[ir.Constant], args: IRValues) -> dict[int, IRValue]:
     return {id(c): arg for c, arg in zip(consts, args, strict=False)}
 
 

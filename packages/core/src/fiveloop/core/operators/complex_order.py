@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fiveloop.core import arrays, prims
+from fiveloop.core.arrays import Value
 
-Binary = Callable[[arrays.ArrayLike, arrays.ArrayLike], arrays.Value]
+Binary = Callable[[arrays.ArrayLike, arrays.ArrayLike], Value]
 
 
 def is_complex(x: Any) -> bool:
@@ -21,7 +22,7 @@ def is_complex(x: Any) -> bool:
 def _compare(plain: Binary, strict: Binary) -> Binary:
     """A comparison of numbers of any dtype; `strict` is that of real parts that decide."""
 
-    def compare(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    def compare(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
         if not (is_complex(x) or is_complex(y)):
             return plain(x, y)
         a, b = prims.promote(plain.__name__, x, y)
@@ -42,34 +43,34 @@ greater = _compare(prims.greater, prims.greater)
 greater_equal = _compare(prims.greater_equal, prims.greater)
 
 
-def maximum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def maximum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The greater of two elements; NaN wins."""
     return _extreme(prims.maximum, greater_equal, x, y)
 
 
-def minimum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def minimum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The lesser of two elements; NaN wins."""
     return _extreme(prims.minimum, less_equal, x, y)
 
 
-def _extreme(plain: Binary, wins: Binary, x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def _extreme(plain: Binary, wins: Binary, x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     if not (is_complex(x) or is_complex(y)):
         return plain(x, y)
     a, b = prims.promote(plain.__name__, x, y)
     return prims.select(prims.bitwise_or(prims.is_nan(a), wins(a, b)), a, b)
 
 
-def complex_max(x: arrays.Value, axes: tuple[int, ...]) -> arrays.Value:
+def complex_max(x: Value, axes: tuple[int, ...]) -> Value:
     """The greatest complex number over axes; NaN in both parts if there is one."""
     return _over(x, axes, prims.reduce_max, -math.inf)
 
 
-def complex_min(x: arrays.Value, axes: tuple[int, ...]) -> arrays.Value:
+def complex_min(x: Value, axes: tuple[int, ...]) -> Value:
     """The least complex number over axes; NaN in both parts if there is one."""
     return _over(x, axes, prims.reduce_min, math.inf)
 
 
-def _over(x: arrays.Value, axes: tuple[int, ...], find: Any, worst: float) -> arrays.Value:
+def _over(x: Value, axes: tuple[int, ...], find: Any, worst: float) -> Value:
     re, im = prims.real(x), prims.imag(x)
     best = find(re, axes)
     tied = prims.equal(re, prims.restore_axes(best, x.shape, axes))

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from fiveloop.core import arrays, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.index import ops as index_ops
 
 _WITH_REFLECTED = (
@@ -73,9 +74,9 @@ def _other(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _names, _guard, _cls in (
-    (BINARY, _binary, arrays.Value),
-    (UNARY, _unary, arrays.Value),
-    (OTHERS, _other, arrays.Value),
+    (BINARY, _binary, Value),
+    (UNARY, _unary, Value),
+    (OTHERS, _other, Value),
     (_methods(arrays.Methods), _other, arrays.Methods),
     (_methods(index_ops.Place), _other, index_ops.Place),
 ):

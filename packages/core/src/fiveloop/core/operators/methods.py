@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims, rules
+from fiveloop.core.arrays import Value
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
 from fiveloop.core.trace.tracer import is_concrete
 
 
-def along(fun: str, x: arrays.ArrayLike, axis: Any) -> tuple[arrays.Value, int]:
+def along(fun: str, x: arrays.ArrayLike, axis: Any) -> tuple[Value, int]:
     """An array and one of its axes; flattened if no axis is given."""
     value = prims.operand(fun, "x", x)
     if axis is None:
@@ -21,13 +22,13 @@ def along(fun: str, x: arrays.ArrayLike, axis: Any) -> tuple[arrays.Value, int]:
     return value, prims.canonical_axis(fun, axis, value.ndim)
 
 
-def copy(x: arrays.ArrayLike) -> arrays.Value:
+def copy(x: arrays.ArrayLike) -> Value:
     """The array itself, on the device."""
     value = prims.operand("copy", "x", x)
     return arrays.to_array(value) if is_concrete(value) else value
 
 
-def view(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+def view(x: arrays.ArrayLike, dtype: Any) -> Value:
     """The same bits read as another dtype; the last axis takes the change of width."""
     value, target = prims.operand("view", "x", x), prims.canonical_dtype("view", dtype)
     old, new = value.dtype.itemsize, target.itemsize
@@ -44,7 +45,7 @@ def view(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
     return prims.reshape(prims.bitcast_convert(value, target), (*lead, size * (old // new)))
 
 
-def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> arrays.Value:
+def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> Value:
     """Two axes exchanged."""
     value = prims.operand("swapaxes", "x", x)
     i, j = (prims.canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
@@ -53,7 +54,7 @@ def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> arrays.Value:
     return prims.transpose(value, perm)
 
 
-def diagonal(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> arrays.Value:
+def diagonal(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The elements with equal indices along two axes, `offset` apart; they become the last axis."""
     value = prims.operand("diagonal", "x", x)
     if value.ndim < 2:
@@ -70,12 +71,12 @@ def diagonal(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 
     return value[(..., at + start, at + skip)]
 
 
-def trace(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> arrays.Value:
+def trace(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The sum of a diagonal of two axes."""
     return op.sum(diagonal(x, offset, axis1, axis2), -1)
 
 
-def repeat(x: arrays.ArrayLike, repeats: Any, axis: int | None = None) -> arrays.Value:
+def repeat(x: arrays.ArrayLike, repeats: Any, axis: int | None = None) -> Value:
     """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None."""
     value, at = along("repeat", x, axis)
     lead, size = (slice(None),) * at, value.shape[at]
@@ -108,13 +109,13 @@ def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
     return int(given.item()) if given.size == 1 else given
 
 
-def take(x: arrays.ArrayLike, indices: arrays.ArrayLike, axis: int | None = None) -> arrays.Value:
+def take(x: arrays.ArrayLike, indices: arrays.ArrayLike, axis: int | None = None) -> Value:
     """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped."""
     value, at = along("take", x, axis)
     return value[(*(slice(None),) * at, indices)]
 
 
-def nonzero(x: arrays.ArrayLike) -> tuple[arrays.Value, ...]:
+def nonzero(x: arrays.ArrayLike) -> tuple[Value, ...]:
     """The indices of the elements that are not zero, one array per axis; the elements must be known."""
     value = prims.operand("nonzero", "x", x)
     if not is_concrete(value):
@@ -128,7 +129,7 @@ def nonzero(x: arrays.ArrayLike) -> tuple[arrays.Value, ...]:
 
 def sort(
     x: arrays.ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
-) -> arrays.Value:
+) -> Value:
     """The elements in order along an axis, or of all, flattened; NaN last (first if `descending`)."""
     value, at = along("sort", x, axis)
     out = prims.sort(value, at, stable=stable)
@@ -137,7 +138,7 @@ def sort(
 
 def argsort(
     x: arrays.ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
-) -> arrays.Value:
+) -> Value:
     """The indices, as int32, that put the elements in order along an axis; equals keep their order."""
     value, at = along("argsort", x, axis)
     if not descending:
@@ -149,7 +150,7 @@ def argsort(
 
 def clip(
     x: arrays.ArrayLike, min: arrays.ArrayLike | None = None, max: arrays.ArrayLike | None = None
-) -> arrays.Value:
+) -> Value:
     """Each element held between `min` and `max`, which broadcast; None is no bound."""
     out = prims.operand("clip", "x", x)
     low, high = _bound(out, "min", min), _bound(out, "max", max)
@@ -158,7 +159,7 @@ def clip(
     return complex_order.minimum(out, high) if high is not None else out
 
 
-def _bound(x: arrays.Value, name: str, bound: arrays.ArrayLike | None) -> arrays.ArrayLike | None:
+def _bound(x: Value, name: str, bound: arrays.ArrayLike | None) -> arrays.ArrayLike | None:
     """A bound of `clip`; None if it is a Python integer beyond all that the dtype of `x` holds."""
     if not isinstance(bound, int) or isinstance(bound, bool) or x.dtype.kind not in "iu":
         return bound
@@ -168,7 +169,7 @@ def _bound(x: arrays.Value, name: str, bound: arrays.ArrayLike | None) -> arrays
     return arrays.python_number(bound, arrays.Typed(x.dtype, True), f"clip: argument `{name}`")
 
 
-def round(x: arrays.ArrayLike, decimals: int = 0) -> arrays.Value:
+def round(x: arrays.ArrayLike, decimals: int = 0) -> Value:
     """Each element rounded to `decimals` places, a half to the even digit, in the same dtype."""
     value, decimals = prims.operand("round", "x", x), prims.known_int("round", "decimals", decimals)
     if value.dtype.kind in "biu" and decimals >= 0:
@@ -183,7 +184,7 @@ def round(x: arrays.ArrayLike, decimals: int = 0) -> arrays.Value:
     return prims.convert(down(prims.round(up(wide, scale)), scale), value.dtype)
 
 
-def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector)."""
     a, b = prims.promote("dot", x, y)
     if not a.ndim or not b.ndim:
@@ -191,9 +192,7 @@ def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     return contract("dot", a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),))
 
 
-def contract(
-    fun: str, x: arrays.Value, y: arrays.Value, of_x: Sequence[int], of_y: Sequence[int]
-) -> arrays.Value:
+def contract(fun: str, x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
     """Products of two arrays of one dtype, summed over pairs of their axes, which must have equal sizes."""
     sizes = [x.shape[k] for k in of_x], [y.shape[k] for k in of_y]
     if len(of_x) != len(of_y) or not all(map(ir.same_dim, *sizes)):
@@ -211,7 +210,7 @@ def var(
     dtype: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> arrays.Value:
+) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`)."""
     (value,) = prims.promote("var", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
@@ -230,14 +229,14 @@ def std(
     dtype: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> arrays.Value:
+) -> Value:
     """The standard deviation over axes, or over all: the root of the variance."""
     return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
 
 
 def cumsum(
     x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False
-) -> arrays.Value:
+) -> Value:
     """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
     value, at = along("cumsum", x, axis)
     return prims.cumsum(value if dtype is None else prims.convert(value, dtype), at, reverse)
@@ -245,7 +244,7 @@ def cumsum(
 
 def cumprod(
     x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False
-) -> arrays.Value:
+) -> Value:
     """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
     value, at = along("cumprod", x, axis)
     return prims.cumprod(value if dtype is None else prims.convert(value, dtype), at, reverse)

@@ -8,15 +8,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.operators import complex_order
 
 
-def true_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def true_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The quotient as a floating point number; integers become float32."""
     return prims.div(*prims.promote("divide", x, y, inexact=True))
 
 
-def floor_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def floor_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The greatest integer not above the quotient; of integers over 0 it is 0, as in NumPy."""
     a, b = numbers("floor_divide", x, y)
     if a.dtype.kind == "u":
@@ -30,15 +31,13 @@ def floor_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     return _float_floor_divide(prims.stop_gradient(a), prims.stop_gradient(b))
 
 
-def numbers(
-    fun: str, x: arrays.ArrayLike, y: arrays.ArrayLike
-) -> tuple[arrays.Value, arrays.Value]:
+def numbers(fun: str, x: arrays.ArrayLike, y: arrays.ArrayLike) -> tuple[Value, Value]:
     """Two arguments brought to one dtype; bools count as int32."""
     a, b = prims.promote(fun, x, y)
     return prims.counted(a), prims.counted(b)
 
 
-def _float_floor_divide(x: arrays.Value, y: arrays.Value) -> arrays.Value:
+def _float_floor_divide(x: Value, y: Value) -> Value:
     """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
     quotient, left = prims.div(x, y), prims.rem(x, y)
     whole = prims.div(prims.sub(x, left), y)
@@ -50,14 +49,14 @@ def _float_floor_divide(x: arrays.Value, y: arrays.Value) -> arrays.Value:
     return prims.select(prims.equal(y, 0), quotient, signed)
 
 
-def _other_side(left: arrays.Value, y: arrays.Value) -> arrays.Value:
+def _other_side(left: Value, y: Value) -> Value:
     """Whether a remainder has not the sign of the divisor."""
     return prims.bitwise_and(
         prims.not_equal(left, 0), prims.not_equal(prims.less(left, 0), prims.less(y, 0))
     )
 
 
-def remainder(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def remainder(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python. Of integers over 0 it is 0."""
     a, b = numbers("remainder", x, y)
     left = _zero_over_zero(prims.rem(a, b), b, y)
@@ -72,20 +71,20 @@ def remainder(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     return prims.select(prims.equal(left, 0), zero, out)
 
 
-def fmod(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def fmod(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
     a, b = numbers("fmod", x, y)
     return _zero_over_zero(prims.rem(a, b), b, y)
 
 
-def _zero_over_zero(out: arrays.Value, y: arrays.Value, given: arrays.ArrayLike) -> arrays.Value:
+def _zero_over_zero(out: Value, y: Value, given: arrays.ArrayLike) -> Value:
     """A quotient or a remainder, but 0 of integers over 0, if the divisor as `given` may be that."""
     if out.dtype.kind not in "iu" or (isinstance(given, int) and given):
         return out
     return prims.select(prims.equal(y, 0), 0, out)
 
 
-def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """`x` to the power of `y`; a Python integer as exponent multiplies."""
     if isinstance(y, int) and not isinstance(y, bool):
         base = prims.operand("power", "x", x)
@@ -97,17 +96,17 @@ def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     return prims.pow(*numbers("power", x, y))
 
 
-def square(x: arrays.ArrayLike) -> arrays.Value:
+def square(x: arrays.ArrayLike) -> Value:
     """Each element times itself; bools as int32."""
     return prims.square(prims.counted(prims.operand("square", "x", x)))
 
 
-def left_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def left_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The bits of `x` moved up by `y` places."""
     return prims.shift_left(*numbers("left_shift", x, y))
 
 
-def right_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def right_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The bits of `x` moved down by `y` places; the sign stays."""
     a, b = numbers("right_shift", x, y)
     return (
@@ -117,7 +116,7 @@ def right_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     )
 
 
-def matrix_transpose(x: arrays.ArrayLike) -> arrays.Value:
+def matrix_transpose(x: arrays.ArrayLike) -> Value:
     """The last two axes swapped."""
     value = prims.operand("matrix_transpose", "x", x)
     if value.ndim < 2:
@@ -126,7 +125,7 @@ def matrix_transpose(x: arrays.ArrayLike) -> arrays.Value:
     return prims.transpose(value, [*range(n - 2), n - 1, n - 2])
 
 
-def astype(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+def astype(x: arrays.ArrayLike, dtype: Any) -> Value:
     """The same elements in another dtype; to bool, whether they differ from zero."""
     value = prims.operand("astype", "x", x)
     target = prims.canonical_dtype("astype", dtype)
@@ -137,18 +136,18 @@ def astype(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
     )
 
 
-def keep_axes(x: arrays.Value, shape: ir.Shape, axes: Sequence[int]) -> arrays.Value:
+def keep_axes(x: Value, shape: ir.Shape, axes: Sequence[int]) -> Value:
     """A reduction's result with the axes that it combined kept, at size 1."""
     return prims.reshape(x, [1 if k in axes else d for k, d in enumerate(shape)])
 
 
 def over_axes(
     fun: str,
-    combine: Callable[[arrays.Value, tuple[int, ...]], arrays.Value],
-    x: arrays.Value,
+    combine: Callable[[Value, tuple[int, ...]], Value],
+    x: Value,
     axis: Any,
     keepdims: bool,
-) -> arrays.Value:
+) -> Value:
     """The elements over an axis, several, or all combined; with `keepdims` these axes are kept, at size 1."""
     axes = prims.canonical_axes(fun, axis, x.ndim)
     out = combine(x, axes)
@@ -157,19 +156,19 @@ def over_axes(
 
 def sum(
     x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
-) -> arrays.Value:
+) -> Value:
     """The sum over `axis`, or over all; bools and narrow integers are summed as 32-bit ones."""
     return over_axes("sum", prims.reduce_sum, _widened("sum", x, dtype), axis, keepdims)
 
 
 def prod(
     x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
-) -> arrays.Value:
+) -> Value:
     """The product over `axis`, or over all; bools and narrow integers as 32-bit ones."""
     return over_axes("prod", prims.reduce_prod, _widened("prod", x, dtype), axis, keepdims)
 
 
-def _widened(fun: str, x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+def _widened(fun: str, x: arrays.ArrayLike, dtype: Any) -> Value:
     value = prims.operand(fun, "x", x)
     if dtype is not None:
         return prims.convert(value, dtype)
@@ -180,7 +179,7 @@ def _widened(fun: str, x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
 
 def mean(
     x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
-) -> arrays.Value:
+) -> Value:
     """The mean over `axis`, or over all; that of integers is float32."""
     (value,) = prims.promote("mean", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
@@ -191,7 +190,7 @@ def mean(
     return prims.convert(prims.div(sum(wide, axes, keepdims=keepdims), count), value.dtype)
 
 
-def _some(fun: str, x: arrays.ArrayLike, axis: Any) -> arrays.Value:
+def _some(fun: str, x: arrays.ArrayLike, axis: Any) -> Value:
     """An array with at least one element along the axes."""
     value = prims.operand(fun, "x", x)
     axes = prims.canonical_axes(fun, axis, value.ndim)
@@ -200,47 +199,43 @@ def _some(fun: str, x: arrays.ArrayLike, axis: Any) -> arrays.Value:
     return value
 
 
-def max(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+def max(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The greatest element over `axis`, or over all."""
     value = _some("max", x, axis)
     greatest = complex_order.complex_max if value.dtype.kind == "c" else prims.reduce_max
     return over_axes("max", greatest, value, axis, keepdims)
 
 
-def min(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+def min(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The least element over `axis`, or over all."""
     value = _some("min", x, axis)
     least = complex_order.complex_min if value.dtype.kind == "c" else prims.reduce_min
     return over_axes("min", least, value, axis, keepdims)
 
 
-def all(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+def all(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """Whether all elements over `axis` are true."""
     return over_axes("all", prims.reduce_and, prims.operand("all", "x", x), axis, keepdims)
 
 
-def any(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> arrays.Value:
+def any(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """Whether any element over `axis` is true."""
     return over_axes("any", prims.reduce_or, prims.operand("any", "x", x), axis, keepdims)
 
 
-def argmax_method(
-    x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False
-) -> arrays.Value:
+def argmax_method(x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the first greatest element."""
     value = prims.operand("argmax", "x", x)
     return over_axes("argmax", lambda v, axes: prims.argmax(v, axis), value, axis, keepdims)
 
 
-def argmin_method(
-    x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False
-) -> arrays.Value:
+def argmin_method(x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the first least element."""
     value = prims.operand("argmin", "x", x)
     return over_axes("argmin", lambda v, axes: prims.argmin(v, axis), value, axis, keepdims)
 
 
-def unstack(x: arrays.Value) -> Iterator[arrays.Value]:
+def unstack(x: Value) -> Iterator[Value]:
     """The slices along the first axis; while a function is traced, all at once."""
     if trace.is_concrete(x):
         return (x[i] for i in range(len(x)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, errors, prims, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
@@ -41,7 +42,7 @@ def _into(
 ) -> Any:
     """NumPy's own function writes into NumPy's own arrays, if all elements are known."""
     name = f"np.{ufunc.__name__}"
-    if any(isinstance(o, arrays.Value) for o in out):
+    if any(isinstance(o, Value) for o in out):
         prims.bad_type(
             f"{name}: expected a NumPy array as `out`, got an array of ours, which is immutable"
         )
@@ -51,13 +52,13 @@ def _into(
                 f"{name}: a traced value cannot be written into a NumPy array, got {x!r} and `out`, or `+=` on a NumPy "
                 f"array; write `x = x + y`, or use a Ref{errors.at_source(trace.current_source())}"
             )
-    host = [np.asarray(x) if isinstance(x, arrays.Value) else x for x in inputs]
+    host = [np.asarray(x) if isinstance(x, Value) else x for x in inputs]
     return getattr(ufunc, method)(*host, out=out, **kwargs)
 
 
 def _reduced(
     ufunc: np.ufunc, name: str, x: Any, axis: Any = 0, dtype: Any = None, **kwargs: Any
-) -> arrays.Value:
+) -> Value:
     keepdims = bool(kwargs.pop("keepdims", False))
     if kwargs:
         prims.bad_type(
@@ -65,7 +66,7 @@ def _reduced(
             "fiveloop.numpy"
         )
     value = arrays.as_value(x) if dtype is None else op.astype(x, dtype)
-    out: arrays.Value = REDUCTIONS[ufunc](value, axis, keepdims=keepdims)
+    out: Value = REDUCTIONS[ufunc](value, axis, keepdims=keepdims)
     return out
 
 

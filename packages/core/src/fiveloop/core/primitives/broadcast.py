@@ -12,24 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, rules, trace
+from fiveloop.core import ad, arrays, errors, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import check, convert, costs
 
 
 def jvp_of_one(
-    prim: ir.Primitive[Any],
-    tangent: Callable[[arrays.Value, arrays.Value, arrays.Value, Any], rules.Tangent],
+    prim: ir.Primitive[Any], tangent: Callable[[Value, Value, Value, Any], ad.Tangent]
 ) -> rules.Jvp:
     """The jvp of a primitive of one operand and one result, from `tangent(t, out, x, p)`."""
 
-    def rule(
-        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         (x,), (t,) = primals, tangents
         out = trace.bind1(prim, x, params=p)
         return [out], [
-            rules.Zero(out.aval.tangent()) if isinstance(t, rules.Zero) else tangent(t, out, x, p)
+            ad.Zero(out.aval.tangent()) if isinstance(t, ad.Zero) else tangent(t, out, x, p)
         ]
 
     return rule
@@ -38,12 +36,10 @@ def jvp_of_one(
 def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
     """The jvp of a primitive that is linear in all its operands together: itself."""
 
-    def rule(
-        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         outs = trace.bind(prim, *primals, params=p)
-        if all(isinstance(t, rules.Zero) for t in tangents):
-            return outs, [rules.Zero(out.aval.tangent()) for out in outs]
+        if all(isinstance(t, ad.Zero) for t in tangents):
+            return outs, [ad.Zero(out.aval.tangent()) for out in outs]
         return outs, [*trace.bind(prim, *map(instantiate, tangents), params=p)]
 
     return rule
@@ -52,11 +48,9 @@ def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
 def linear_transpose(back: Any) -> rules.Transpose:
     """The transpose of a one-operand primitive from `back(ct, aval, p)`, with the operand's type."""
 
-    def rule(
-        cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: Any
-    ) -> list[rules.Tangent | None]:
+    def rule(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
         (ct,), (x,) = cts, operands
-        return [rules.Zero(x.aval)] if isinstance(ct, rules.Zero) else [back(ct, x.aval, p)]
+        return [ad.Zero(x.aval)] if isinstance(ct, ad.Zero) else [back(ct, x.aval, p)]
 
     return rule
 
@@ -64,9 +58,7 @@ def linear_transpose(back: Any) -> rules.Transpose:
 def batch_in_front(prim: ir.Primitive[Any], batched: Callable[[Any, ir.Dim], Any]) -> rules.Batch:
     """The batching rule that puts the batch axis of all operands and results in front, under `batched(p, size)`."""
 
-    def rule(
-        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
         outs = trace.bind(prim, *broadcast_batch(operands, dims, size), params=batched(p, size))
         return outs, [0] * len(outs)
 
@@ -92,7 +84,7 @@ class BroadcastParams:
 broadcast_in_dim_p: ir.Primitive[BroadcastParams] = ir.Primitive("broadcast_in_dim")
 
 
-def broadcast_in_dim(x: arrays.ArrayLike, shape: Any, dims: Sequence[int] = ()) -> arrays.Value:
+def broadcast_in_dim(x: arrays.ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Value:
     """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1.
 
     ValueError if an axis of `x` has another size than 1 and than its axis of `shape`.
@@ -109,7 +101,7 @@ def broadcast_in_dim(x: arrays.ArrayLike, shape: Any, dims: Sequence[int] = ()) 
     return trace.bind1(broadcast_in_dim_p, value, params=BroadcastParams(out, places))
 
 
-def broadcast_to(x: arrays.ArrayLike, shape: Any) -> arrays.Value:
+def broadcast_to(x: arrays.ArrayLike, shape: Any) -> Value:
     """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
     value = convert.operand("broadcast_to", "x", x)
     out = check.canonical_shape("broadcast_to", shape)
@@ -123,7 +115,7 @@ def broadcast_to(x: arrays.ArrayLike, shape: Any) -> arrays.Value:
     return broadcast_in_dim(value, out, range(len(out) - value.ndim, len(out)))
 
 
-def _broadcast_aval(avals: Sequence[ir.Aval], p: BroadcastParams) -> list[ir.Aval]:
+def _broadcast_aval(avals: ir.Avals, p: BroadcastParams) -> list[ir.Aval]:
     (x,) = check.array_avals("broadcast_in_dim", avals, 1)
     fits = len(p.dims) == x.ndim and all(a < b for a, b in zip(p.dims, p.dims[1:], strict=False))
     if not fits or any(
@@ -137,7 +129,7 @@ def _broadcast_aval(avals: Sequence[ir.Aval], p: BroadcastParams) -> list[ir.Ava
     return [x.update(shape=p.shape)]
 
 
-def _broadcast_back(ct: arrays.Value, aval: ir.Aval, p: BroadcastParams) -> arrays.Value:
+def _broadcast_back(ct: Value, aval: ir.Aval, p: BroadcastParams) -> Value:
     """Sum over the axes that were added, and over those that were repeated."""
     repeated = {
         k for d, k in zip(aval.shape, p.dims, strict=True) if not ir.same_dim(d, p.shape[k])
@@ -161,12 +153,12 @@ rules.define(
 )
 
 
-def full(shape: Any, value: arrays.ArrayLike, dtype: Any = None) -> arrays.Value:
+def full(shape: Any, value: arrays.ArrayLike, dtype: Any = None) -> Value:
     """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
     return broadcast_in_dim(_fill_value(value, dtype), check.canonical_shape("full", shape), ())
 
 
-def _fill_value(value: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+def _fill_value(value: arrays.ArrayLike, dtype: Any) -> Value:
     if arrays.is_python_number(value):
         typed = arrays.Typed(arrays.python_typed(value).dtype if dtype is None else np.dtype(dtype))
         return arrays.python_number(value, typed, "full: argument `value`")
@@ -176,31 +168,31 @@ def _fill_value(value: arrays.ArrayLike, dtype: Any) -> arrays.Value:
     return convert.convert(x, x.dtype if dtype is None else dtype)
 
 
-def zeros(shape: Any, dtype: Any = np.float32) -> arrays.Value:
+def zeros(shape: Any, dtype: Any = np.float32) -> Value:
     """An array of zeros."""
     return full(shape, 0, dtype)
 
 
-def ones(shape: Any, dtype: Any = np.float32) -> arrays.Value:
+def ones(shape: Any, dtype: Any = np.float32) -> Value:
     """An array of ones."""
     return full(shape, 1, dtype)
 
 
-def full_like(x: arrays.ArrayLike, value: arrays.ArrayLike, dtype: Any = None) -> arrays.Value:
+def full_like(x: arrays.ArrayLike, value: arrays.ArrayLike, dtype: Any = None) -> Value:
     """An array of the shape and dtype of `x` that holds one value everywhere."""
     like = convert.operand("full_like", "x", x)
     return full(like.shape, value, like.dtype if dtype is None else dtype)
 
 
-def zeros_of(aval: ir.Aval) -> arrays.Value:
+def zeros_of(aval: ir.Aval) -> Value:
     """Zeros of a type; an axis-free one is a number on the host."""
     zero = arrays.Scalar(np.zeros((), aval.dtype), aval.weak_type)
     return broadcast_in_dim(zero, aval.shape, ())
 
 
-def instantiate(t: rules.Tangent) -> arrays.Value:
+def instantiate(t: ad.Tangent) -> Value:
     """A tangent or cotangent as a value: zeros for a symbolic zero."""
-    return zeros_of(t.aval) if isinstance(t, rules.Zero) else t
+    return zeros_of(t.aval) if isinstance(t, ad.Zero) else t
 
 
 # reshape
@@ -216,7 +208,7 @@ class ReshapeParams:
 reshape_p: ir.Primitive[ReshapeParams] = ir.Primitive("reshape")
 
 
-def reshape(x: arrays.ArrayLike, shape: Any) -> arrays.Value:
+def reshape(x: arrays.ArrayLike, shape: Any) -> Value:
     """The same elements, in row-major order, in another shape; one dim may be -1.
 
     ValueError if the shape has another number of elements.
@@ -247,7 +239,7 @@ def fill_in(old: ir.Shape, shape: Any) -> ir.Shape:
     return (*new[: free[0]], total // count, *new[free[0] + 1 :])
 
 
-def reshape_aval(avals: Sequence[ir.Aval], p: ReshapeParams) -> list[ir.Aval]:
+def reshape_aval(avals: ir.Avals, p: ReshapeParams) -> list[ir.Aval]:
     """The type of an array in another shape; ValueError if that has another number of elements."""
     (x,) = check.array_avals("reshape", avals, 1)
     if not ir.same_dim(ir.size_of(x.shape), ir.size_of(p.shape)):
@@ -270,7 +262,7 @@ rules.define(
 )
 
 
-def expand_dims(x: arrays.ArrayLike, axes: int | Sequence[int]) -> arrays.Value:
+def expand_dims(x: arrays.ArrayLike, axes: int | Sequence[int]) -> Value:
     """New axes of size 1, at these places of the result."""
     value = convert.operand("expand_dims", "x", x)
     count = 1 if isinstance(axes, int) else len(axes)
@@ -279,7 +271,7 @@ def expand_dims(x: arrays.ArrayLike, axes: int | Sequence[int]) -> arrays.Value:
     return reshape(value, [1 if k in new else next(old) for k in range(value.ndim + count)])
 
 
-def squeeze(x: arrays.ArrayLike, axes: int | Sequence[int] | None = None) -> arrays.Value:
+def squeeze(x: arrays.ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
     """Axes of size 1 taken away: these, or all."""
     value = convert.operand("squeeze", "x", x)
     ones_at = [k for k, d in enumerate(value.shape) if ir.is_one(d)]
@@ -304,7 +296,7 @@ class TransposeParams:
 transpose_p: ir.Primitive[TransposeParams] = ir.Primitive("transpose")
 
 
-def transpose(x: arrays.ArrayLike, perm: Sequence[int] | None = None) -> arrays.Value:
+def transpose(x: arrays.ArrayLike, perm: Sequence[int] | None = None) -> Value:
     """Axes in another order: axis k of the result is axis `perm[k]` of `x`; reversed if None."""
     value = convert.operand("transpose", "x", x)
     order = tuple(range(value.ndim))
@@ -316,7 +308,7 @@ def transpose(x: arrays.ArrayLike, perm: Sequence[int] | None = None) -> arrays.
     return trace.bind1(transpose_p, value, params=TransposeParams(axes))
 
 
-def _transpose_aval(avals: Sequence[ir.Aval], p: TransposeParams) -> list[ir.Aval]:
+def _transpose_aval(avals: ir.Avals, p: TransposeParams) -> list[ir.Aval]:
     (x,) = check.array_avals("transpose", avals, 1)
     if sorted(p.perm) != list(range(x.ndim)):
         check.bad_value(f"transpose: expected `perm` to name each axis of {x} once, got {p.perm}")
@@ -329,8 +321,8 @@ def inverse(perm: Sequence[int]) -> tuple[int, ...]:
 
 
 def _transpose_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: TransposeParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: TransposeParams
+) -> ad.Batched:
     (d,) = dims
     if d is None:
         return [transpose(operands[0], p.perm)], [None]
@@ -363,7 +355,7 @@ class ReduceParams:
 reduce_sum_p: ir.Primitive[ReduceParams] = ir.Primitive("reduce_sum")
 
 
-def reduce_sum(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reduce_sum(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32).
 
     >>> x = np.arange(6.0).reshape(2, 3)
@@ -375,7 +367,7 @@ def reduce_sum(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
     )
 
 
-def bind_reduction(prim: ir.Primitive[ReduceParams], x: arrays.Value, axes: Any) -> arrays.Value:
+def bind_reduction(prim: ir.Primitive[ReduceParams], x: Value, axes: Any) -> Value:
     """Combine the elements along `axes`, or along all; an array as it is along none."""
     over = check.canonical_axes(prim.name, axes, x.ndim, "axes")
     return trace.bind1(prim, x, params=ReduceParams(over)) if over else x
@@ -388,7 +380,7 @@ def reduced_aval(fun: str, x: ir.ShapedArray, axes: Sequence[int]) -> ir.ShapedA
     return x.update(shape=tuple(d for k, d in enumerate(x.shape) if k not in axes))
 
 
-def restore_axes(x: arrays.Value, shape: ir.Shape, axes: Sequence[int]) -> arrays.Value:
+def restore_axes(x: Value, shape: ir.Shape, axes: Sequence[int]) -> Value:
     """Repeat a reduction's result along the axes that it combined, to the operand's shape."""
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k not in axes])
 
@@ -396,9 +388,7 @@ def restore_axes(x: arrays.Value, shape: ir.Shape, axes: Sequence[int]) -> array
 def batch_reduction(prim: ir.Primitive[Any]) -> rules.Batch:
     """The batching rule of a reduction: the same over axes counted without the batch axis."""
 
-    def rule(
-        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
         (d,) = dims
         if d is None:
             return [trace.bind1(prim, *operands, params=p)], [None]
@@ -418,12 +408,12 @@ def define_reduction(
 ) -> None:
     """Fill the row of a reduction by the monoid `kind`, of arrays of these kinds of dtype."""
 
-    def abstract_eval(avals: Sequence[ir.Aval], p: ReduceParams) -> list[ir.Aval]:
+    def abstract_eval(avals: ir.Avals, p: ReduceParams) -> list[ir.Aval]:
         (x,) = check.array_avals(prim.name, avals, 1)
         check.check_kind(prim.name, x, kinds)
         return [reduced_aval(prim.name, x, p.axes)]
 
-    def lower(ctx: Any, xs: Sequence[hlo.IRValue], p: ReduceParams) -> list[hlo.IRValue]:
+    def lower(ctx: Any, xs: hlo.IRValues, p: ReduceParams) -> list[hlo.IRValue]:
         (x,) = xs
         wide = hlo.convert(ctx.b, x, arrays.wide_for_sums(x.dtype)) if kind in ("add", "mul") else x
         return [hlo.convert(ctx.b, hlo.reduce(ctx.b, wide, p.axes, kind), x.dtype)]
@@ -451,7 +441,7 @@ define_reduction(
 # helpers of batching rules
 
 
-def move_axis(x: arrays.Value, source: int, destination: int) -> arrays.Value:
+def move_axis(x: Value, source: int, destination: int) -> Value:
     """The axis at `source` moved to `destination`; the others keep their order.
 
     Both may count from the end.
@@ -468,7 +458,7 @@ def move_axis(x: arrays.Value, source: int, destination: int) -> arrays.Value:
     return transpose(x, perm)
 
 
-def bdim_at(x: arrays.Value, dim: int | None, size: ir.Dim, place: int) -> arrays.Value:
+def bdim_at(x: Value, dim: int | None, size: ir.Dim, place: int) -> Value:
     """An operand with its batch axis at `place`; one without gets it by repetition."""
     if dim is not None:
         return move_axis(x, dim, place)
@@ -476,13 +466,11 @@ def bdim_at(x: arrays.Value, dim: int | None, size: ir.Dim, place: int) -> array
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])
 
 
-def bdim_at_front(x: arrays.Value, dim: int | None, size: ir.Dim) -> arrays.Value:
+def bdim_at_front(x: Value, dim: int | None, size: ir.Dim) -> Value:
     """An operand with its batch axis in front; one without gets it by repetition."""
     return bdim_at(x, dim, size, 0)
 
 
-def broadcast_batch(
-    operands: Sequence[arrays.Value], dims: Sequence[int | None], size: ir.Dim
-) -> list[arrays.Value]:
+def broadcast_batch(operands: ad.Values, dims: ad.BatchAxes, size: ir.Dim) -> list[Value]:
     """All operands with a batch axis in front."""
     return [bdim_at_front(x, d, size) for x, d in zip(operands, dims, strict=True)]

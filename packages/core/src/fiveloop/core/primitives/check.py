@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core import arrays, errors, ir, trace
+from fiveloop.core.arrays import Value
 
 KIND_NAMES = {
     "fc": "floating point or complex numbers",
@@ -34,9 +35,9 @@ def bad_value(message: str) -> NoReturn:
     raise ValueError(f"{message}{errors.at_source(trace.current_source())}")
 
 
-def known_factor(name: str, x: object) -> arrays.Value:
+def known_factor(name: str, x: object) -> Value:
     """The other operand of a product under transposition; RuleError if it is linear too."""
-    if not isinstance(x, arrays.Value):
+    if not isinstance(x, Value):
         raise errors.RuleError(
             f"`{name}` has no transpose in two operands at once: expected it to be linear in one of them, and the "
             f"other known; differentiate it first (`jvp`, `linearize`){errors.at_source(trace.current_source())}"
@@ -51,16 +52,14 @@ def array_aval(fun: str, aval: ir.Aval, what: str = "an operand") -> ir.ShapedAr
     return aval
 
 
-def check_count(fun: str, avals: Sequence[ir.Aval], count: int, *, or_more: bool = False) -> None:
+def check_count(fun: str, avals: ir.Avals, count: int, *, or_more: bool = False) -> None:
     """Refuse another number of operands than `count`; a larger one is right with `or_more`."""
     if len(avals) < count or (len(avals) > count and not or_more):
         expected = f"at least {count}" if or_more else str(count)
         bad_type(f"{fun}: expected {expected} operands, got {len(avals)}")
 
 
-def array_avals(
-    fun: str, avals: Sequence[ir.Aval], count: int | None = None
-) -> list[ir.ShapedArray]:
+def array_avals(fun: str, avals: ir.Avals, count: int | None = None) -> list[ir.ShapedArray]:
     """The types of operands that must be arrays, and `count` of them if that is given."""
     if count is not None:
         check_count(fun, avals, count)
@@ -156,7 +155,7 @@ def canonical_dtype(fun: str, dtype: Any) -> np.dtype[Any]:
 
 
 def _is_scalar(x: object) -> bool:
-    return isinstance(x, (arrays.Value, np.ndarray)) and not x.shape
+    return isinstance(x, (Value, np.ndarray)) and not x.shape
 
 
 def _as_dim(fun: str, d: Any, what: str) -> ir.Dim:

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.primitives import broadcast, check, elementwise, family, gather, monoids
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
 from fiveloop.core.primitives.shape import concatenate, iota
@@ -117,7 +118,7 @@ def lanes_of(axes: Sequence[ir.NamedAxis | int]) -> int:
 # rows: one a lane, in front
 
 
-def _take(rows: arrays.Value, which: Sequence[int]) -> arrays.Value:
+def _take(rows: Value, which: Sequence[int]) -> Value:
     """Some of the rows, in the given order."""
     if tuple(which) == tuple(range(rows.shape[0])):
         return rows
@@ -126,7 +127,7 @@ def _take(rows: arrays.Value, which: Sequence[int]) -> arrays.Value:
     return gather.gather(rows, at, gather.GatherParams(dims, (1, *rows.shape[1:])))
 
 
-def _grouped(rows: arrays.Value, groups: Groups) -> arrays.Value:
+def _grouped(rows: Value, groups: Groups) -> Value:
     """Rows in groups of one size: [lanes, ...] -> [groups, lanes of a group, ...]."""
     if groups is None:
         return broadcast.reshape(rows, (1, *rows.shape))
@@ -134,7 +135,7 @@ def _grouped(rows: arrays.Value, groups: Groups) -> arrays.Value:
     return broadcast.reshape(flat, (len(groups), len(groups[0]), *rows.shape[1:]))
 
 
-def _ungrouped(grouped: arrays.Value, groups: Groups) -> arrays.Value:
+def _ungrouped(grouped: Value, groups: Groups) -> Value:
     """Rows out of their groups: [groups, lanes of a group, ...] -> [lanes, ...]."""
     rows = broadcast.reshape(grouped, (grouped.shape[0] * grouped.shape[1], *grouped.shape[2:]))
     if groups is None:
@@ -143,7 +144,7 @@ def _ungrouped(grouped: arrays.Value, groups: Groups) -> arrays.Value:
     return _take(rows, np.argsort(order).tolist())
 
 
-def _to_each_lane(of_groups: arrays.Value, groups: Groups, lanes: int) -> arrays.Value:
+def _to_each_lane(of_groups: Value, groups: Groups, lanes: int) -> Value:
     """For each lane the row of its group."""
     if groups is None:
         return _take(of_groups, [0] * lanes)
@@ -151,21 +152,21 @@ def _to_each_lane(of_groups: arrays.Value, groups: Groups, lanes: int) -> arrays
     return _take(of_groups, [group_of[k] for k in range(lanes)])
 
 
-def _join(x: arrays.Value, axis: int) -> arrays.Value:
+def _join(x: Value, axis: int) -> Value:
     """Two neighbouring axes as one."""
     return broadcast.reshape(
         x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :])
     )
 
 
-def _cut(x: arrays.Value, axis: int, parts: int) -> arrays.Value:
+def _cut(x: Value, axis: int, parts: int) -> Value:
     """An axis as two, the first of which has the given size."""
     size = x.shape[axis] // parts
     return broadcast.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
 
 
-def _reduce_rows(reduce: Callable[[arrays.Value, int], arrays.Value]) -> Any:
-    def rule(rows: arrays.Value, p: ReduceLanesParams) -> arrays.Value:
+def _reduce_rows(reduce: Callable[[Value, int], Value]) -> Any:
+    def rule(rows: Value, p: ReduceLanesParams) -> Value:
         groups = p.groups or (tuple(range(rows.shape[0])),)
         if len({*map(len, groups)}) == 1:
             of_groups = reduce(_grouped(rows, p.groups), 1)
@@ -177,19 +178,19 @@ def _reduce_rows(reduce: Callable[[arrays.Value, int], arrays.Value]) -> Any:
     return rule
 
 
-def _gather_rows(rows: arrays.Value, p: AllGatherParams) -> arrays.Value:
+def _gather_rows(rows: Value, p: AllGatherParams) -> Value:
     # [lanes, ...] -> [groups, *result] -> [lanes, *result]
     of_groups = _stacked(_grouped(rows, p.groups), p)
     return _to_each_lane(of_groups, p.groups, rows.shape[0])
 
 
-def _stacked(grouped: arrays.Value, p: AllGatherParams) -> arrays.Value:
+def _stacked(grouped: Value, p: AllGatherParams) -> Value:
     """The lanes of each group along an axis: [groups, lanes, ...] -> [groups, ..., lanes, ...]."""
     moved = broadcast.move_axis(grouped, 1, 1 + p.axis)
     return _join(moved, 1 + p.axis) if p.tiled else moved
 
 
-def _scatter_rows(rows: arrays.Value, p: SumScatterParams) -> arrays.Value:
+def _scatter_rows(rows: Value, p: SumScatterParams) -> Value:
     # [groups, ..., parts, ...] -> [groups, parts, ...] -> [lanes, ...]
     total = broadcast.reduce_sum(_grouped(rows, p.groups), 1)
     if p.tiled:
@@ -197,7 +198,7 @@ def _scatter_rows(rows: arrays.Value, p: SumScatterParams) -> arrays.Value:
     return _ungrouped(broadcast.move_axis(total, 1 + p.axis, 1), p.groups)
 
 
-def _exchange_rows(rows: arrays.Value, p: AllToAllParams) -> arrays.Value:
+def _exchange_rows(rows: Value, p: AllToAllParams) -> Value:
     # [groups, senders, ..., parts, ...] -> [groups, receivers, senders, ...] -> [groups, receivers, ..., senders, ...]
     x = _grouped(rows, p.groups)
     if p.tiled:
@@ -209,7 +210,7 @@ def _exchange_rows(rows: arrays.Value, p: AllToAllParams) -> arrays.Value:
     return _ungrouped(x, p.groups)
 
 
-def _permute_rows(rows: arrays.Value, p: PermuteParams) -> arrays.Value:
+def _permute_rows(rows: Value, p: PermuteParams) -> Value:
     source = {destination: source for source, destination in p.perm}
     lanes = rows.shape[0]
     if len(source) < lanes:
@@ -219,13 +220,11 @@ def _permute_rows(rows: arrays.Value, p: PermuteParams) -> arrays.Value:
 
 # batching
 
-Rows = Callable[[arrays.Value, Any], arrays.Value]
+Rows = Callable[[Value, Any], Value]
 
 
 def _collective_batch(prim: ir.Primitive[Any], of_rows: Rows) -> Any:
-    def rule(
-        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
         (x,), (d,) = operands, dims
         axis = ir.batch_axis(size)
         if axis in p.axes:
@@ -240,8 +239,8 @@ def _collective_batch(prim: ir.Primitive[Any], of_rows: Rows) -> Any:
 
 
 def _over_batch(
-    prim: ir.Primitive[Any], of_rows: Rows, x: arrays.Value, d: int | None, p: Any, k: int
-) -> tuple[arrays.Value, int | None]:
+    prim: ir.Primitive[Any], of_rows: Rows, x: Value, d: int | None, p: Any, k: int
+) -> tuple[Value, int | None]:
     """Bring the lanes of axis `k`, which are along `d`, together with those that are here."""
     axis = p.axes[k]
     short = _without_rows(prim, x, d, p, k)
@@ -257,9 +256,7 @@ def _over_batch(
     return broadcast.reshape(rows, (*sizes, *rows.shape[1:])), place
 
 
-def _without_rows(
-    prim: ir.Primitive[Any], x: arrays.Value, d: int | None, p: Any, k: int
-) -> arrays.Value | None:
+def _without_rows(prim: ir.Primitive[Any], x: Value, d: int | None, p: Any, k: int) -> Value | None:
     """The result where all lanes get the same, which then is not batched; None where they do not."""
     if prim is psum_p and d is None and p.groups is not None:
         sizes = {*map(len, p.groups)}
@@ -280,16 +277,14 @@ def _without_rows(
 _REDUCTIONS = {psum_p: broadcast.reduce_sum, pmax_p: reduce_max, pmin_p: reduce_min}
 
 
-def _over_lanes(prim: ir.Primitive[Any], x: arrays.Value, d: int | None, size: int) -> arrays.Value:
+def _over_lanes(prim: ir.Primitive[Any], x: Value, d: int | None, size: int) -> Value:
     """A reduction over lanes that are along `d`, or all have the same."""
     if d is not None:
         return _REDUCTIONS[prim](x, d)
     return elementwise.mul(x, size) if prim is psum_p else x
 
 
-def _index_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: IndexParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _index_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: IndexParams) -> ad.Batched:
     return [iota(INT32, (size,))], [0]
 
 
@@ -299,7 +294,7 @@ LaneShape = Callable[[str, ir.ShapedArray, Any], tuple[int, ...]]
 
 
 def _collective_aval(name: str, kinds: str, shape: LaneShape) -> Any:
-    def rule(avals: Sequence[ir.Aval], p: Any) -> tuple[list[ir.Aval], ir.Effects]:
+    def rule(avals: ir.Avals, p: Any) -> ir.Typing:
         (x,) = check.array_avals(name, avals, 1)
         check.check_kind(name, x, kinds)
         here = p.num_here
@@ -314,7 +309,7 @@ def _effects(p: Any) -> ir.Effects:
     return frozenset(ir.NamedAxisEffect(axis) for axis in ir.axes_in(p))
 
 
-def _index_aval(avals: Sequence[ir.Aval], p: IndexParams) -> tuple[list[ir.Aval], ir.Effects]:
+def _index_aval(avals: ir.Avals, p: IndexParams) -> ir.Typing:
     return [ir.ShapedArray((), INT32)], _effects(p)
 
 
@@ -366,33 +361,31 @@ def _without_parts(name: str, what: str, x: ir.ShapedArray, axis: int, p: Any) -
 # derivatives
 
 
-def _extreme_tangent(
-    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: ReduceLanesParams
-) -> arrays.Value:
+def _extreme_tangent(t: Value, out: Value, x: Value, p: ReduceLanesParams) -> Value:
     """The mean of the tangents of the lanes that have the extreme."""
     return monoids.mean_of_winners(x, out, t, lambda z: trace.bind1(psum_p, z, params=p))
 
 
-def _sum_back(ct: arrays.Value, aval: ir.Aval, p: ReduceLanesParams) -> arrays.Value:
+def _sum_back(ct: Value, aval: ir.Aval, p: ReduceLanesParams) -> Value:
     return trace.bind1(psum_p, ct, params=p)
 
 
-def _gather_back(ct: arrays.Value, aval: ir.Aval, p: AllGatherParams) -> arrays.Value:
+def _gather_back(ct: Value, aval: ir.Aval, p: AllGatherParams) -> Value:
     return trace.bind1(
         psum_scatter_p, ct, params=SumScatterParams(p.axes, p.groups, p.axis, p.tiled)
     )
 
 
-def _scatter_back(ct: arrays.Value, aval: ir.Aval, p: SumScatterParams) -> arrays.Value:
+def _scatter_back(ct: Value, aval: ir.Aval, p: SumScatterParams) -> Value:
     return trace.bind1(all_gather_p, ct, params=AllGatherParams(p.axes, p.groups, p.axis, p.tiled))
 
 
-def _exchange_back(ct: arrays.Value, aval: ir.Aval, p: AllToAllParams) -> arrays.Value:
+def _exchange_back(ct: Value, aval: ir.Aval, p: AllToAllParams) -> Value:
     back = replace(p, split_axis=p.concat_axis, concat_axis=p.split_axis)
     return trace.bind1(all_to_all_p, ct, params=back)
 
 
-def _permute_back(ct: arrays.Value, aval: ir.Aval, p: PermuteParams) -> arrays.Value:
+def _permute_back(ct: Value, aval: ir.Aval, p: PermuteParams) -> Value:
     back = replace(p, perm=tuple((destination, source) for source, destination in p.perm))
     return trace.bind1(ppermute_p, ct, params=back)
 
@@ -401,7 +394,7 @@ def _permute_back(ct: arrays.Value, aval: ir.Aval, p: PermuteParams) -> arrays.V
 
 
 def _unbound_impl(name: str) -> Any:
-    def rule(values: Sequence[arrays.Value], p: Any) -> list[arrays.Value]:
+    def rule(values: ad.Values, p: Any) -> list[Value]:
         raise ir.unbound(name, ir.axes_in(p))
 
     return rule

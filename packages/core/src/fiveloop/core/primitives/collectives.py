@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from fiveloop.core import arrays, errors, ir, pytree, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.primitives import check, collective_rules, convert, elementwise, family
 from fiveloop.core.primitives.broadcast import reshape
 
@@ -29,7 +30,7 @@ def axis_size(axis_name: Any) -> int:
     return collective_rules.lanes_of(_axes("axis_size", axis_name))
 
 
-def axis_index(axis_name: Any) -> arrays.Value:
+def axis_index(axis_name: Any) -> Value:
     """The number of this lane along a named axis, as an int32; along several, in row-major order.
 
     >>> vmap(lambda x: x + axis_index("i"), axis_name="i")(np.zeros(3, "int32"))
@@ -120,7 +121,7 @@ def all_gather(
     axes = _some_axes("all_gather", axis_name)
     groups = _equal_groups("all_gather", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> arrays.Value:
+    def of_leaf(leaf: Any) -> Value:
         value = convert.operand("all_gather", "x", leaf)
         place = check.canonical_axis("all_gather", axis, value.ndim + (not tiled))
         if groups is None:
@@ -134,9 +135,7 @@ def all_gather(
     return pytree.tree_map(of_leaf, x)
 
 
-def _gather_each(
-    x: arrays.Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool
-) -> arrays.Value:
+def _gather_each(x: Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool) -> Value:
     """Gather along one axis after the other, the last one first: then all lanes share the result."""
     for k, axis in enumerate(reversed(axes)):
         x = _apply(
@@ -168,7 +167,7 @@ def psum_scatter(
     axes = _some_axes("psum_scatter", axis_name)
     groups = _equal_groups("psum_scatter", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> arrays.Value:
+    def of_leaf(leaf: Any) -> Value:
         value = convert.counted(convert.operand("psum_scatter", "x", leaf))
         place = check.canonical_axis(
             "psum_scatter", scatter_dimension, value.ndim, "scatter_dimension"
@@ -203,7 +202,7 @@ def all_to_all(
     axes = _some_axes("all_to_all", axis_name)
     groups = _equal_groups("all_to_all", axes, axis_index_groups)
 
-    def of_leaf(leaf: Any) -> arrays.Value:
+    def of_leaf(leaf: Any) -> Value:
         value = convert.operand("all_to_all", "x", leaf)
         split = check.canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
         concat = check.canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
@@ -261,7 +260,7 @@ def pswapaxes(
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
-def _apply(prim: ir.Primitive[Any], x: arrays.Value, params: Any) -> arrays.Value:
+def _apply(prim: ir.Primitive[Any], x: Value, params: Any) -> Value:
     """The collective of a value; where the axis is bound no equation is made, so its type is checked here."""
     rules.abstract_eval_rules[prim]([x.aval], params)
     return trace.bind1(prim, x, params=params)
@@ -269,10 +268,10 @@ def _apply(prim: ir.Primitive[Any], x: arrays.Value, params: Any) -> arrays.Valu
 
 def _reduce(
     prim: ir.Primitive[collective_rules.ReduceLanesParams],
-    x: arrays.Value,
+    x: Value,
     axes: tuple[ir.NamedAxis, ...],
     groups: collective_rules.Groups,
-) -> arrays.Value:
+) -> Value:
     return _apply(prim, x, collective_rules.ReduceLanesParams(axes, groups)) if axes else x
 
 

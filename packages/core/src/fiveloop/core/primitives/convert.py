@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import check, costs
 
@@ -33,7 +33,7 @@ _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 """What holds digits of a Python number that float32 and complex64 do not."""
 
 
-def convert(x: arrays.ArrayLike, dtype: Any, weak_type: bool = False) -> arrays.Value:
+def convert(x: arrays.ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves.
 
     TypeError for a complex array and a real dtype. A float becomes an integer towards zero. With `weak_type`, the
@@ -56,7 +56,7 @@ def convert(x: arrays.ArrayLike, dtype: Any, weak_type: bool = False) -> arrays.
     return trace.bind1(convert_p, value, params=ConvertParams(*typed))
 
 
-def _convert_aval(avals: Sequence[ir.Aval], p: ConvertParams) -> list[ir.Aval]:
+def _convert_aval(avals: ir.Avals, p: ConvertParams) -> list[ir.Aval]:
     (x,) = check.array_avals("convert", avals, 1)
     if x.dtype.kind == "c" and p.dtype.kind != "c":
         check.bad_type(
@@ -66,26 +66,22 @@ def _convert_aval(avals: Sequence[ir.Aval], p: ConvertParams) -> list[ir.Aval]:
     return [ir.ShapedArray(x.shape, p.dtype, p.weak_type)]
 
 
-def _convert_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: ConvertParams
-) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
+def _convert_jvp(primals: ad.Values, tangents: ad.Tangents, p: ConvertParams) -> ad.Duals:
     out = trace.bind1(convert_p, *primals, params=p)
     (t,) = tangents
-    if isinstance(t, rules.Zero) or not out.aval.differentiable:
-        return [out], [rules.Zero(out.aval.tangent())]
+    if isinstance(t, ad.Zero) or not out.aval.differentiable:
+        return [out], [ad.Zero(out.aval.tangent())]
     return [out], [convert(t, p.dtype)]
 
 
-def _convert_transpose(
-    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: ConvertParams
-) -> list[arrays.Value | rules.Zero | None]:
+def _convert_transpose(cts: ad.Tangents, operands: ad.Operands, p: ConvertParams) -> ad.Cotangents:
     (ct,), (x,) = cts, operands
-    if isinstance(ct, rules.Zero):
-        return [rules.Zero(x.aval)]
+    if isinstance(ct, ad.Zero):
+        return [ad.Zero(x.aval)]
     return [convert_back(ct, x.aval.dtype)]
 
 
-def convert_back(ct: arrays.Value, dtype: np.dtype[Any]) -> arrays.Value:
+def convert_back(ct: Value, dtype: np.dtype[Any]) -> Value:
     """A cotangent in the dtype of the operand; a complex one keeps its real part for a real one."""
     if ct.aval.dtype.kind == "c" and dtype.kind != "c":
         return convert(trace.bind1(real_p, ct), dtype)
@@ -106,19 +102,19 @@ rules.define(
 )
 
 
-def operand(fun: str, name: str, x: Any) -> arrays.Value:
+def operand(fun: str, name: str, x: Any) -> Value:
     """An argument as an array value; the error for anything else names function and argument."""
-    value = x if isinstance(x, arrays.Value) else arrays.as_value(x, f"{fun}: argument `{name}`")
+    value = x if isinstance(x, Value) else arrays.as_value(x, f"{fun}: argument `{name}`")
     check.array_aval(fun, value.aval, f"`{name}`")
     return value
 
 
-def counted(x: arrays.Value) -> arrays.Value:
+def counted(x: Value) -> Value:
     """An array whose elements can be counted: bools become int32."""
     return convert(x, np.int32) if x.dtype == np.bool_ else x
 
 
-def promote(fun: str, *xs: Any, inexact: bool = False) -> list[arrays.Value]:
+def promote(fun: str, *xs: Any, inexact: bool = False) -> list[Value]:
     """Arguments as values of one dtype, by the promotion table; of a floating one if `inexact`.
 
     Python numbers and host scalars are converted on the host, exactly.
@@ -135,13 +131,13 @@ def promote(fun: str, *xs: Any, inexact: bool = False) -> list[arrays.Value]:
     return [_bring(x, target, fun, k) for k, x in enumerate(given)]
 
 
-def _typed(x: arrays.Value | bool | int | float | complex) -> arrays.Typed:
-    if isinstance(x, arrays.Value):
+def _typed(x: Value | bool | int | float | complex) -> arrays.Typed:
+    if isinstance(x, Value):
         return arrays.Typed(x.aval.dtype, x.aval.weak_type)
     return arrays.python_typed(x)
 
 
-def _bring(x: Any, target: arrays.Typed, fun: str, k: int) -> arrays.Value:
+def _bring(x: Any, target: arrays.Typed, fun: str, k: int) -> Value:
     if arrays.is_python_number(x):
         return arrays.python_number(x, target, f"{fun}: argument `{_name(k)}`")
     aval = x.aval

@@ -7,7 +7,7 @@ and more for those that are evaluated one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from fiveloop.core import ir, rules
@@ -35,21 +35,19 @@ def bytes_of(avals: Iterable[ir.Aval]) -> ir.Dim:
 def elementwise_cost(flops: int = 1) -> rules.CostRule:
     """The cost of a function of each element."""
 
-    def rule(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
+    def rule(avals: ir.Avals, p: Any) -> rules.Cost:
         wide = max(avals, key=lambda a: a.ndim)
         return rules.Cost(flops * ir.size_of(wide.shape), bytes_of([*avals, wide]), again=True)
 
     return rule
 
 
-def moving_cost(
-    abstract_eval: Callable[[Sequence[ir.Aval], P], Sequence[ir.Aval]],
-) -> rules.CostRule:
+def moving_cost(abstract_eval: Callable[[ir.Avals, P], ir.Avals]) -> rules.CostRule:
     """The cost of picking, repeating or rearranging elements: nothing is computed."""
     return lambda avals, p: rules.Cost(0, 2 * bytes_of(abstract_eval(avals, p)), again=True)
 
 
-def reduction_cost(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
+def reduction_cost(avals: ir.Avals, p: Any) -> rules.Cost:
     """The cost of combining elements with one another."""
     total: ir.Dim = 0
     for aval in avals:
@@ -57,7 +55,7 @@ def reduction_cost(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
     return rules.Cost(total, bytes_of(avals))
 
 
-def sort_cost(avals: Sequence[ir.Aval], p: Any) -> rules.Cost:
+def sort_cost(avals: ir.Avals, p: Any) -> rules.Cost:
     """The cost of a sort by comparisons."""
     size = ir.size_of(avals[0].shape)
     rounds = size.bit_length() if ir.is_constant(size) else 1

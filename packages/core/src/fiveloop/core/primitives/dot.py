@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, elementwise
 
@@ -43,7 +44,7 @@ def dot_general(
     dimension_numbers: DimensionNumbers,
     preferred_element_type: Any = None,
     precision: str | None = None,
-) -> arrays.Value:
+) -> Value:
     """Products of `x` and `y` summed over the contracted axes.
 
     `dimension_numbers` is `((contract_x, contract_y), (batch_x, batch_y))`. The result has the batch
@@ -62,7 +63,7 @@ def dot_general(
     return trace.bind1(dot_general_p, a, b, params=params)
 
 
-def _dot_aval(avals: Sequence[ir.Aval], p: DotParams) -> list[ir.Aval]:
+def _dot_aval(avals: ir.Avals, p: DotParams) -> list[ir.Aval]:
     x, y = check.array_avals("dot_general", avals, 2)
     check.check_kind("dot_general", x, "biufc")
     if x.dtype != y.dtype:
@@ -88,40 +89,32 @@ def _dot_aval(avals: Sequence[ir.Aval], p: DotParams) -> list[ir.Aval]:
     return [ir.ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)]
 
 
-def _dot_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: DotParams) -> list[hlo.IRValue]:
+def _dot_lower(ctx: Any, xs: hlo.IRValues, p: DotParams) -> list[hlo.IRValue]:
     x, y = xs
     out = ctx.avals_out[0].dtype
     return [hlo.dot_general(ctx.b, x, y, *p.batch, *p.contract, out, p.precision)]
 
 
-def _dot_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: DotParams
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _dot_jvp(primals: ad.Values, tangents: ad.Tangents, p: DotParams) -> ad.Duals:
     (x, y), (t, u) = primals, tangents
     out = trace.bind1(dot_general_p, x, y, params=p)
-    parts = [trace.bind1(dot_general_p, t, y, params=p)] if not isinstance(t, rules.Zero) else []
-    parts += [trace.bind1(dot_general_p, x, u, params=p)] if not isinstance(u, rules.Zero) else []
+    parts = [trace.bind1(dot_general_p, t, y, params=p)] if not isinstance(t, ad.Zero) else []
+    parts += [trace.bind1(dot_general_p, x, u, params=p)] if not isinstance(u, ad.Zero) else []
     if not parts or not out.aval.differentiable:
-        return [out], [rules.Zero(out.aval.tangent())]
+        return [out], [ad.Zero(out.aval.tangent())]
     return [out], [parts[0] if len(parts) == 1 else elementwise.add(*parts)]
 
 
-def _dot_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: DotParams
-) -> list[rules.Tangent | None]:
+def _dot_transpose(cts: ad.Tangents, operands: ad.Operands, p: DotParams) -> ad.Cotangents:
     (ct,), (x, y) = cts, operands
-    if isinstance(ct, rules.Zero):
-        return [
-            rules.Zero(v.aval) if isinstance(v, rules.UndefinedPrimal) else None for v in operands
-        ]
-    if isinstance(y, arrays.Value):
+    if isinstance(ct, ad.Zero):
+        return [ad.Zero(v.aval) if isinstance(v, ad.UndefinedPrimal) else None for v in operands]
+    if isinstance(y, Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
     return [None, _transposed(ct, check.known_factor("dot_general", x), y.aval, p, 1)]
 
 
-def _transposed(
-    ct: arrays.Value, other: arrays.Value, aval: ir.Aval, p: DotParams, side: int
-) -> arrays.Value:
+def _transposed(ct: Value, other: Value, aval: ir.Aval, p: DotParams, side: int) -> Value:
     """Contract the cotangent with the other operand over that one's free axes, and restore the order.
 
     The product is taken in the order that leaves the axes where they belong, if either does.
@@ -150,9 +143,7 @@ def _transposed(
     )
 
 
-def _dot_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: DotParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _dot_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: DotParams) -> ad.Batched:
     (x, y), (dx, dy) = operands, dims
     contract = (_shifted(p.contract[0], dx), _shifted(p.contract[1], dy))
     batch = (_shifted(p.batch[0], dx), _shifted(p.batch[1], dy))
@@ -173,7 +164,7 @@ def _shifted(axes: Axes, dim: int | None) -> Axes:
     return axes if dim is None else tuple(k + (k >= dim) for k in axes)
 
 
-def _dot_cost(avals: Sequence[ir.Aval], p: DotParams) -> rules.Cost:
+def _dot_cost(avals: ir.Avals, p: DotParams) -> rules.Cost:
     x, y = avals
     (out,) = _dot_aval(avals, p)
     flops = 2 * ir.size_of(out.shape) * ir.size_of([x.shape[k] for k in p.contract[0]])
@@ -192,7 +183,7 @@ rules.define(
 )
 
 
-def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     """The product of two vectors or matrices: the last axis of `x` with the first of `y`."""
     a, b = convert.promote("dot", x, y)
     if not 1 <= a.ndim <= 2 or not 1 <= b.ndim <= 2:
@@ -200,9 +191,7 @@ def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
     return dot_general(a, b, (((a.ndim - 1,), (0,)), ((), ())))
 
 
-def matmul(
-    x: arrays.ArrayLike, y: arrays.ArrayLike, preferred_element_type: Any = None
-) -> arrays.Value:
+def matmul(x: arrays.ArrayLike, y: arrays.ArrayLike, preferred_element_type: Any = None) -> Value:
     """The matrix product under NumPy's rules: the last two axes multiply, those before broadcast."""
     a, b = convert.promote("matmul", x, y)
     if a.ndim == 0 or b.ndim == 0:
@@ -226,9 +215,7 @@ def matmul(
     return broadcast.transpose(out, [labels.index(k) for k in sorted(labels, key=_label_order)])
 
 
-def _labelled(
-    x: arrays.Value, other: arrays.Value, free: str, inner: int
-) -> tuple[arrays.Value, list[str]]:
+def _labelled(x: Value, other: Value, free: str, inner: int) -> tuple[Value, list[str]]:
     """An operand of `matmul` with a label per axis; axes of size 1 that broadcast are taken away.
 
     Leading axes are labelled by their place from the end, so that those of both operands meet.

@@ -7,13 +7,13 @@ complex value is the derivative by z of a real result, as for any other linear o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 
@@ -95,13 +95,13 @@ is_finite: family.Unary = family.unary(
 )
 
 
-def is_nan(x: arrays.ArrayLike) -> arrays.Value:
+def is_nan(x: arrays.ArrayLike) -> Value:
     """Whether elements are NaN."""
     value = convert.operand("is_nan", "x", x)
     return not_equal(value, value)
 
 
-def to_condition(x: arrays.ArrayLike) -> arrays.Value:
+def to_condition(x: arrays.ArrayLike) -> Value:
     """Whether elements differ from zero, as a bool array."""
     value = convert.operand("to_condition", "x", x)
     return (
@@ -114,9 +114,7 @@ def to_condition(x: arrays.ArrayLike) -> arrays.Value:
 select_p = ir.Primitive[Any]("select")
 
 
-def select(
-    pred: arrays.ArrayLike, on_true: arrays.ArrayLike, on_false: arrays.ArrayLike
-) -> arrays.Value:
+def select(pred: arrays.ArrayLike, on_true: arrays.ArrayLike, on_false: arrays.ArrayLike) -> Value:
     """Elements of `on_true` where `pred` holds, of `on_false` elsewhere.
 
     TypeError if `pred` does not hold bools. The three are broadcast to one shape, and the last two brought to one
@@ -133,7 +131,7 @@ def select(
     return trace.bind1(select_p, *family.same_shapes("select", [chosen, *values]))
 
 
-def _select_aval(avals: Sequence[ir.Aval], p: Any) -> list[ir.Aval]:
+def _select_aval(avals: ir.Avals, p: Any) -> list[ir.Aval]:
     pred, x, y = check.array_avals("select", avals, 3)
     if pred.dtype != family.BOOL or x.dtype != y.dtype:
         check.bad_type(
@@ -143,18 +141,16 @@ def _select_aval(avals: Sequence[ir.Aval], p: Any) -> list[ir.Aval]:
     return [ir.ShapedArray(family.elementwise_shape("select", avals), x.dtype, weak)]
 
 
-def _select_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _select_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
     out = trace.bind1(select_p, *primals)
     _, t, u = tangents
-    if isinstance(t, rules.Zero) and isinstance(u, rules.Zero):
-        return [out], [rules.Zero(out.aval.tangent())]
-    sides = [_zero_without_axes(s) if isinstance(s, rules.Zero) else s for s in (t, u)]
+    if isinstance(t, ad.Zero) and isinstance(u, ad.Zero):
+        return [out], [ad.Zero(out.aval.tangent())]
+    sides = [_zero_without_axes(s) if isinstance(s, ad.Zero) else s for s in (t, u)]
     return [out], [family.fit(trace.bind1(select_p, primals[0], *sides), out.aval)]
 
 
-def _zero_without_axes(t: rules.Zero) -> arrays.Value:
+def _zero_without_axes(t: ad.Zero) -> Value:
     return convert.convert(0, t.aval.dtype)
 
 
@@ -230,19 +226,19 @@ rem: family.Binary = family.binary(
 )
 
 
-def _trunc_quotient(x: arrays.Value, y: arrays.Value) -> arrays.Value:
+def _trunc_quotient(x: Value, y: Value) -> Value:
     quotient = div(x, y)
     return mul(sign(quotient), floor(abs(quotient)))
 
 
-def _pow_dx(t: arrays.Value, out: arrays.Value, x: arrays.Value, y: arrays.Value) -> arrays.Value:
+def _pow_dx(t: Value, out: Value, x: Value, y: Value) -> Value:
     """y x^(y-1), and 0 where y is 0, at x = 0 too."""
     flat = equal(y, 0)
     slope = mul(y, pow(x, select(flat, broadcast.full_like(y, 1), sub(y, 1))))
     return mul(t, select(flat, broadcast.full_like(slope, 0), slope))
 
 
-def _pow_dy(t: arrays.Value, out: arrays.Value, x: arrays.Value, y: arrays.Value) -> arrays.Value:
+def _pow_dy(t: Value, out: Value, x: Value, y: Value) -> Value:
     """x^y log x, and 0 where x is 0, as for a positive y in the limit."""
     nil = equal(x, 0)
     return mul(t, mul(out, log(select(nil, broadcast.full_like(x, 1), x))))
@@ -260,17 +256,13 @@ def _extreme_jvp(first: family.Binary, second: family.Binary, prim: ir.Primitive
     zero: so a transpose does not have to choose between two numbers, which takes a processor a branch.
     """
 
-    def rule(
-        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         out = trace.bind1(prim, *primals, params=p)
         one, other = first(*primals), second(*primals)
         masks = zip((one, other), (other, one), tangents, strict=True)
-        given = [
-            (no_worse, worst, t) for no_worse, worst, t in masks if not isinstance(t, rules.Zero)
-        ]
+        given = [(no_worse, worst, t) for no_worse, worst, t in masks if not isinstance(t, ad.Zero)]
         if not given:
-            return [out], [rules.Zero(out.aval.tangent())]
+            return [out], [ad.Zero(out.aval.tangent())]
         parts = [
             select(bitwise_and(a, bitwise_not(b)), t, broadcast.full_like(t, 0))
             for a, b, t in given
@@ -304,7 +296,7 @@ nextafter: family.Binary = family.binary(
 )
 
 
-def reciprocal(x: arrays.ArrayLike) -> arrays.Value:
+def reciprocal(x: arrays.ArrayLike) -> Value:
     """One over each element."""
     (value,) = convert.promote("reciprocal", x, inexact=True)
     return div(1, value)
@@ -313,15 +305,13 @@ def reciprocal(x: arrays.ArrayLike) -> arrays.Value:
 clamp_p = ir.Primitive[Any]("clamp")
 
 
-def clamp(low: arrays.ArrayLike, x: arrays.ArrayLike, high: arrays.ArrayLike) -> arrays.Value:
+def clamp(low: arrays.ArrayLike, x: arrays.ArrayLike, high: arrays.ArrayLike) -> Value:
     """`x` held between `low` and `high`; a derivative at a bound goes to `x`."""
     lo, value, hi = family.same_shapes("clamp", convert.promote("clamp", low, x, high))
     return trace.bind1(clamp_p, lo, value, hi)
 
 
-def _clamp_inside(
-    t: arrays.Value, out: arrays.Value, low: arrays.Value, x: arrays.Value, high: arrays.Value
-) -> arrays.Value:
+def _clamp_inside(t: Value, out: Value, low: Value, x: Value, high: Value) -> Value:
     inside = bitwise_and(greater_equal(x, low), less_equal(x, high))
     return select(inside, t, broadcast.full_like(t, 0))
 
@@ -344,7 +334,7 @@ family.define_elementwise(
 # signs and rounding
 
 
-def _turning(t: arrays.Value, y: arrays.Value, x: arrays.Value) -> arrays.Value | None:
+def _turning(t: Value, y: Value, x: Value) -> Value | None:
     """The tangent of a direction in the complex plane: how fast it turns; 0 at 0, which has none."""
     if x.dtype.kind != "c":
         return None
@@ -360,7 +350,7 @@ def _unsigned_sign(b: hlo.Builder, x: hlo.IRValue, /) -> hlo.IRValue:
     return hlo.min(b, x, hlo.constant(b, 1, x.shape, x.dtype))
 
 
-def _abs_term(t: arrays.Value, y: arrays.Value, x: arrays.Value) -> arrays.Value:
+def _abs_term(t: Value, y: Value, x: Value) -> Value:
     if x.dtype.kind != "c":
         return mul(t, sign(x))
     return real(mul(t, conj(sign(x))))
@@ -408,7 +398,7 @@ _stop_gradient: family.Unary = family.unary(
 )
 
 
-def stop_gradient(x: arrays.ArrayLike) -> arrays.Value:
+def stop_gradient(x: arrays.ArrayLike) -> Value:
     """The same values, through which no derivative flows."""
     value = convert.operand("stop_gradient", "x", x)
     return _stop_gradient(value) if value.aval.differentiable else value
@@ -458,13 +448,13 @@ _complex: family.Binary = family.binary(
 )
 
 
-def imag(x: arrays.ArrayLike) -> arrays.Value:
+def imag(x: arrays.ArrayLike) -> Value:
     """The imaginary part; of a real number zero."""
     value = convert.operand("imag", "x", x)
     return _imag(value) if value.dtype.kind == "c" else broadcast.full_like(value, 0)
 
 
-def complex(re: arrays.ArrayLike, im: arrays.ArrayLike) -> arrays.Value:
+def complex(re: arrays.ArrayLike, im: arrays.ArrayLike) -> Value:
     """The complex numbers with these real and imaginary parts."""
     x, y = convert.promote("complex", re, im, inexact=True)
     narrow = x.dtype not in (np.float32, np.float64)

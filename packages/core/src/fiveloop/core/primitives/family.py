@@ -12,11 +12,12 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, rules, trace
+from fiveloop.core import ad, arrays, errors, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs
 
-Term = Callable[..., arrays.Value | None]
+Term = Callable[..., Value | None]
 """The part of a derivative that an operand has: `term(t, out, *primals)`, linear in `t`; None where it is zero."""
 
 kind_of: Callable[[Any], Any] = type  # as a key of a cache; not every type is hashable to mypy
@@ -29,7 +30,7 @@ class Unary(Protocol):
 
     prim: ir.Primitive[Any]
 
-    def __call__(self, x: arrays.ArrayLike) -> arrays.Value: ...
+    def __call__(self, x: arrays.ArrayLike) -> Value: ...
 
 
 class Binary(Protocol):
@@ -37,7 +38,7 @@ class Binary(Protocol):
 
     prim: ir.Primitive[Any]
 
-    def __call__(self, x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value: ...
+    def __call__(self, x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value: ...
 
 
 # how functions bind
@@ -45,9 +46,9 @@ class Binary(Protocol):
 
 def apply_unary(
     prim: ir.Primitive[Any], x: arrays.ArrayLike, inexact: bool, unchanged: str
-) -> arrays.Value:
+) -> Value:
     """Bind a primitive to an argument; integers become float32 if `inexact`, `unchanged` kinds stay as they are."""
-    if inexact and not (isinstance(x, arrays.Value) and x.aval.dtype.kind in "fc"):
+    if inexact and not (isinstance(x, Value) and x.aval.dtype.kind in "fc"):
         return trace.bind1(prim, *convert.promote(prim.name, x, inexact=True))
     value = convert.operand(prim.name, "x", x)
     return value if unchanged and value.dtype.kind in unchanged else trace.bind1(prim, value)
@@ -55,19 +56,19 @@ def apply_unary(
 
 def apply_binary(
     prim: ir.Primitive[Any], x: arrays.ArrayLike, y: arrays.ArrayLike, inexact: bool = False
-) -> arrays.Value:
+) -> Value:
     """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
         # The common cases first: operands of one type, and a Python number beside an array.
-        if isinstance(x, arrays.Value):
-            if isinstance(y, arrays.Value):
+        if isinstance(x, Value):
+            if isinstance(y, Value):
                 if x.aval is y.aval:
                     return trace.bind1(prim, x, y)
             elif (typed := partner(x.aval, kind_of(y))) is not None:
                 return trace.bind1(
                     prim, x, arrays.python_number(y, typed, f"{prim.name}: argument `y`")
                 )
-        elif isinstance(y, arrays.Value) and (typed := partner(y.aval, kind_of(x))) is not None:
+        elif isinstance(y, Value) and (typed := partner(y.aval, kind_of(x))) is not None:
             return trace.bind1(
                 prim, arrays.python_number(x, typed, f"{prim.name}: argument `x`"), y
             )
@@ -87,7 +88,7 @@ def partner(aval: ir.Aval, kind: Any) -> arrays.Typed | None:
     return kept if arrays.join((kept, arrays.python_typed(kind(0)))) == kept else None
 
 
-def same_shapes(fun: str, xs: Sequence[arrays.Value]) -> list[arrays.Value]:
+def same_shapes(fun: str, xs: ad.Values) -> list[Value]:
     """Operands broadcast to their common shape; those without axes stay as they are."""
     first = xs[0].shape
     if all(not x.shape or ir.same_shape(x.shape, first) for x in xs):
@@ -99,7 +100,7 @@ def same_shapes(fun: str, xs: Sequence[arrays.Value]) -> list[arrays.Value]:
 # the cells
 
 
-def elementwise_shape(fun: str, avals: Sequence[ir.Aval]) -> ir.Shape:
+def elementwise_shape(fun: str, avals: ir.Avals) -> ir.Shape:
     """The shape of an elementwise result: that of all operands that have axes."""
     out: ir.Shape = ()
     for aval in avals:
@@ -109,7 +110,7 @@ def elementwise_shape(fun: str, avals: Sequence[ir.Aval]) -> ir.Shape:
     return out
 
 
-def elementwise_avals(fun: str, avals: Sequence[ir.Aval], count: int, kinds: str) -> ir.ShapedArray:
+def elementwise_avals(fun: str, avals: ir.Avals, count: int, kinds: str) -> ir.ShapedArray:
     """The type that all operands of an elementwise primitive agree on; weak if all are."""
     given = check.array_avals(fun, avals, count)
     first = given[0]
@@ -123,11 +124,11 @@ def elementwise_avals(fun: str, avals: Sequence[ir.Aval], count: int, kinds: str
     )
 
 
-def _listed(avals: Sequence[ir.Aval]) -> str:
+def _listed(avals: ir.Avals) -> str:
     return " and ".join(str(a) for a in avals)
 
 
-Back = Callable[..., arrays.Value]
+Back = Callable[..., Value]
 """The cotangent of a linear operand: `back(ct, *others)`, the other operands in order."""
 
 OutDtype = Callable[[arrays.DType], arrays.DType]
@@ -144,7 +145,7 @@ def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> r
         dtype = out(common.dtype)
         return (common.update(dtype=dtype, weak_type=common.weak_type and dtype != BOOL),)
 
-    def rule(avals: Sequence[ir.Aval], p: Any) -> tuple[list[ir.Aval], ir.Effects]:
+    def rule(avals: ir.Avals, p: Any) -> ir.Typing:
         return list(remembered(*avals)), ir.NO_EFFECTS
 
     return rule
@@ -158,7 +159,7 @@ def to_bool(dtype: arrays.DType) -> arrays.DType:
 def lower_elementwise(write: Callable[..., hlo.IRValue]) -> rules.Lower:
     """Lower to one HLO operation, after repeating operands without axes to the result's shape."""
 
-    def rule(ctx: Any, operands: Sequence[hlo.IRValue], p: Any) -> list[hlo.IRValue]:
+    def rule(ctx: Any, operands: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
         shape = ctx.avals_out[0].shape
         return [write(ctx.b, *[repeat_scalar(ctx.b, x, shape) for x in operands])]
 
@@ -173,9 +174,7 @@ def repeat_scalar(b: Any, x: hlo.IRValue, shape: ir.Shape) -> hlo.IRValue:
 def batch_elementwise(prim: ir.Primitive[Any]) -> rules.Batch:
     """Batch along the axis of the first operand with axes of its own; scalars stay scalars."""
 
-    def rule(
-        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
         xs, out_dim = align_elementwise(size, operands, dims)
         return [trace.bind1(prim, *xs, params=p)], [out_dim]
 
@@ -183,8 +182,8 @@ def batch_elementwise(prim: ir.Primitive[Any]) -> rules.Batch:
 
 
 def align_elementwise(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None]
-) -> tuple[list[arrays.Value], int]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes
+) -> tuple[list[Value], int]:
     """Operands of an elementwise primitive with one batch axis in one place, and that place."""
     ranks = [x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True)]
     rank = max(ranks)
@@ -196,7 +195,7 @@ def align_elementwise(
         if r == rank
     )
     batched_shape = (*shape[:place], size, *shape[place:])
-    xs: list[arrays.Value] = []
+    xs: list[Value] = []
     for x, d, r in zip(operands, dims, ranks, strict=True):
         if r < rank and d is not None:
             xs.append(broadcast.broadcast_in_dim(x, batched_shape, [place]))
@@ -207,14 +206,14 @@ def align_elementwise(
     return xs, place
 
 
-def fit(t: arrays.Value, aval: ir.Aval) -> arrays.Value:
+def fit(t: Value, aval: ir.Aval) -> Value:
     """A tangent in the shape of the result: one without axes is repeated."""
     return (
         t if ir.same_shape(t.shape, aval.shape) else broadcast.broadcast_in_dim(t, aval.shape, ())
     )
 
 
-def unbroadcast(ct: arrays.Value, aval: ir.Aval) -> arrays.Value:
+def unbroadcast(ct: Value, aval: ir.Aval) -> Value:
     """A cotangent in the shape of the operand: summed for an operand without axes."""
     return ct if ir.same_shape(ct.shape, aval.shape) else broadcast.reduce_sum(ct)
 
@@ -222,16 +221,14 @@ def unbroadcast(ct: arrays.Value, aval: ir.Aval) -> arrays.Value:
 def jvp_elementwise(prim: ir.Primitive[Any], terms: Sequence[Term | None]) -> rules.Jvp:
     """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
 
-    def rule(
-        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         out = trace.bind1(prim, *primals, params=p)
-        total: rules.Tangent = rules.Zero(out.aval.tangent())
+        total: ad.Tangent = ad.Zero(out.aval.tangent())
         for term, t in zip(terms, tangents, strict=True):
-            part = None if term is None or isinstance(t, rules.Zero) else term(t, out, *primals)
+            part = None if term is None or isinstance(t, ad.Zero) else term(t, out, *primals)
             if part is not None:
                 part = fit(part, out.aval)
-                total = part if isinstance(total, rules.Zero) else trace.bind1(add_p, total, part)
+                total = part if isinstance(total, ad.Zero) else trace.bind1(add_p, total, part)
         return [out], [total]
 
     return rule
@@ -240,13 +237,11 @@ def jvp_elementwise(prim: ir.Primitive[Any], terms: Sequence[Term | None]) -> ru
 def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> rules.Transpose:
     """The cotangent of each linear operand by `term(ct, *others)`, the other operands in order."""
 
-    def rule(
-        cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: Any
-    ) -> list[rules.Tangent | None]:
+    def rule(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
         (ct,) = cts
-        outs: list[rules.Tangent | None] = []
+        outs: ad.Cotangents = []
         for k, (term, x) in enumerate(zip(terms, operands, strict=True)):
-            if not isinstance(x, rules.UndefinedPrimal):
+            if not isinstance(x, ad.UndefinedPrimal):
                 outs.append(None)
                 continue
             if term is None:
@@ -255,8 +250,8 @@ def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> rules.Tran
                 )
             others = [*operands[:k], *operands[k + 1 :]]
             outs.append(
-                rules.Zero(x.aval)
-                if isinstance(ct, rules.Zero)
+                ad.Zero(x.aval)
+                if isinstance(ct, ad.Zero)
                 else unbroadcast(term(ct, *others), x.aval)
             )
         return outs
@@ -324,7 +319,7 @@ def unary(
     )
     inexact = "i" not in kinds and not unchanged
 
-    def fun(x: arrays.ArrayLike) -> arrays.Value:
+    def fun(x: arrays.ArrayLike) -> Value:
         return apply_unary(prim, x, inexact, unchanged)
 
     return cast(Unary, _described(fun, prim, doc))
@@ -360,7 +355,7 @@ def binary(
     )
     inexact = "i" not in kinds
 
-    def fun(x: arrays.ArrayLike, y: arrays.ArrayLike) -> arrays.Value:
+    def fun(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
         return apply_binary(prim, x, y, inexact)
 
     return cast(Binary, _described(fun, prim, doc))
@@ -383,11 +378,9 @@ def comparison(name: str, doc: str, direction: str, kinds: str = "biuf") -> Bina
 def zero_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
     """The jvp of a primitive that is constant almost everywhere."""
 
-    def rule(
-        primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-    ) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         out = trace.bind1(prim, *primals, params=p)
-        return [out], [rules.Zero(out.aval.tangent())]
+        return [out], [ad.Zero(out.aval.tangent())]
 
     return rule
 
@@ -395,9 +388,7 @@ def zero_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
 def same_dims_batch(prim: ir.Primitive[Any]) -> rules.Batch:
     """The batching rule of a one-operand primitive that treats every element alike."""
 
-    def rule(
-        size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
-    ) -> tuple[list[arrays.Value], list[int | None]]:
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
         return [trace.bind1(prim, *operands, params=p)], list(dims)
 
     return rule

@@ -6,11 +6,11 @@ not written, and is read as zeros. Either way the transpose of a gather is a sca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check
 
@@ -67,14 +67,12 @@ gather_p: ir.Primitive[GatherParams] = ir.Primitive("gather")
 scatter_p: ir.Primitive[ScatterParams] = ir.Primitive("scatter")
 
 
-def gather(x: arrays.Value, indices: arrays.Value, params: GatherParams) -> arrays.Value:
+def gather(x: Value, indices: Value, params: GatherParams) -> Value:
     """The blocks of `x` that begin at `indices`, each clamped so that it fits, or zeros if `params` drops it."""
     return trace.bind1(gather_p, x, indices, params=params)
 
 
-def scatter(
-    x: arrays.Value, indices: arrays.Value, updates: arrays.Value, params: ScatterParams
-) -> arrays.Value:
+def scatter(x: Value, indices: Value, updates: Value, params: ScatterParams) -> Value:
     """`x` with blocks combined into it at `indices`, each clamped so that it fits, or left out if `params` drops it.
 
     Of several blocks that "set" one element the last wins; the other kinds combine them all.
@@ -113,13 +111,13 @@ def check_blocks(
 # gather
 
 
-def _gather_aval(avals: Sequence[ir.Aval], p: GatherParams) -> list[ir.Aval]:
+def _gather_aval(avals: ir.Avals, p: GatherParams) -> list[ir.Aval]:
     x, indices = check.array_avals("gather", avals, 2)
     check_blocks("gather", x, indices, p.dims, p.sizes)
     return [ir.ShapedArray(blocks_shape(x, indices, p.dims, p.sizes), x.dtype, x.weak_type)]
 
 
-def _gather_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: GatherParams) -> list[hlo.IRValue]:
+def _gather_lower(ctx: Any, operands: hlo.IRValues, p: GatherParams) -> list[hlo.IRValue]:
     x, indices = operands
     out = hlo.gather(
         ctx.b,
@@ -137,28 +135,22 @@ def _gather_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: GatherParams) ->
     return [hlo.zero_outside(ctx.b, out, x, indices, p)] if p.drops else [out]
 
 
-def _gather_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: GatherParams
-) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
+def _gather_jvp(primals: ad.Values, tangents: ad.Tangents, p: GatherParams) -> ad.Duals:
     x, indices = primals
     return [gather(x, indices, p)], [gather(broadcast.instantiate(tangents[0]), indices, p)]
 
 
-def _gather_transpose(
-    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: GatherParams
-) -> list[arrays.Value | rules.Zero | None]:
+def _gather_transpose(cts: ad.Tangents, operands: ad.Operands, p: GatherParams) -> ad.Cotangents:
     (ct,), (x, indices) = cts, operands
-    assert isinstance(ct, arrays.Value) and isinstance(indices, arrays.Value), (
-        "unreachable: linear in x alone"
-    )
+    assert isinstance(ct, Value) and isinstance(indices, Value), "unreachable: linear in x alone"
     known = p.indices_are_sorted, p.unique_indices, p.in_bounds, p.drops
     params = ScatterParams(p.dims, "add", *known)
     return [scatter(broadcast.zeros_of(x.aval), indices, ct, params), None]
 
 
 def _gather_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: GatherParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: GatherParams
+) -> ad.Batched:
     (x, indices), (d, i) = operands, dims
     x = broadcast.move_axis(x, d, 0) if d is not None else x
     indices = broadcast.move_axis(indices, i, 0) if i is not None else indices

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, rules, trace
+from fiveloop.core import ad, arrays, errors, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, costs, elementwise, gather
 from fiveloop.core.primitives.shape import concatenate, iota, pad
@@ -60,11 +61,8 @@ resolve_index_p: ir.Primitive[ResolveParams] = ir.Primitive("resolve_index")
 
 
 def static_slice(
-    x: arrays.Value,
-    start: Sequence[ir.Dim],
-    limit: Sequence[ir.Dim],
-    strides: Sequence[int] | None = None,
-) -> arrays.Value:
+    x: Value, start: Sequence[ir.Dim], limit: Sequence[ir.Dim], strides: Sequence[int] | None = None
+) -> Value:
     """The elements of `x` from `start` up to `limit` by `strides`, one of each per axis."""
     steps = tuple(strides) if strides is not None else (1,) * x.ndim
     if all(map(ir.same_dim, start, (0,) * x.ndim)) and all(map(ir.same_dim, limit, x.shape)):
@@ -74,11 +72,8 @@ def static_slice(
 
 
 def dynamic_slice(
-    x: arrays.Value,
-    starts: Sequence[arrays.ArrayLike],
-    sizes: Sequence[ir.Dim],
-    drops: Sequence[int] = (),
-) -> arrays.Value:
+    x: Value, starts: Sequence[arrays.ArrayLike], sizes: Sequence[ir.Dim], drops: Sequence[int] = ()
+) -> Value:
     """The block of `sizes` that begins at run-time `starts`, clamped so that it fits; zero outside along `drops`.
 
     Starts are integers without axes, one per axis of `x`; they are brought to one dtype.
@@ -88,11 +83,8 @@ def dynamic_slice(
 
 
 def dynamic_update_slice(
-    x: arrays.Value,
-    update: arrays.Value,
-    starts: Sequence[arrays.ArrayLike],
-    drops: Sequence[int] = (),
-) -> arrays.Value:
+    x: Value, update: Value, starts: Sequence[arrays.ArrayLike], drops: Sequence[int] = ()
+) -> Value:
     """`x` with the block that begins at run-time `starts` replaced by `update`.
 
     A start is clamped so that the block fits; along `drops` the elements that lie outside are left out instead.
@@ -108,7 +100,7 @@ def resolve_index(
     size: ir.Dim,
     window: ir.Dim | None = 1,
     dtype: np.dtype[Any] | None = None,
-) -> arrays.Value:
+) -> Value:
     """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
 
     `window` is the size of the block read there; None leaves clamping to whoever uses the index. The
@@ -127,7 +119,7 @@ def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int64 if wide else np.int32)
 
 
-def common_index_dtype(starts: Sequence[arrays.ArrayLike]) -> list[arrays.Value]:
+def common_index_dtype(starts: Sequence[arrays.ArrayLike]) -> list[Value]:
     """Indices as values of one dtype: int32 if that holds the range of all of them."""
     values = [arrays.as_value(i, "index") for i in starts]
     for i in values:
@@ -138,7 +130,7 @@ def common_index_dtype(starts: Sequence[arrays.ArrayLike]) -> list[arrays.Value]
     return [as_index_dtype(i, dtype) for i in values]
 
 
-def as_index_dtype(i: arrays.Value, dtype: np.dtype[Any]) -> arrays.Value:
+def as_index_dtype(i: Value, dtype: np.dtype[Any]) -> Value:
     """An index in another integer dtype."""
     if i.dtype == dtype and not i.weak_type:
         return i
@@ -150,7 +142,7 @@ def as_index_dtype(i: arrays.Value, dtype: np.dtype[Any]) -> arrays.Value:
 # slice
 
 
-def _slice_aval(avals: Sequence[ir.Aval], p: SliceParams) -> list[ir.Aval]:
+def _slice_aval(avals: ir.Avals, p: SliceParams) -> list[ir.Aval]:
     (x,) = check.array_avals("slice", avals, 1)
     if not len(p.start) == len(p.limit) == len(p.strides) == x.ndim:
         raise TypeError(f"slice of {x}: expected {x.ndim} bounds, got {p}")
@@ -162,23 +154,19 @@ def _slice_aval(avals: Sequence[ir.Aval], p: SliceParams) -> list[ir.Aval]:
     return [_reshaped(x, tuple(ir.strided_size(lo, hi, by) for lo, hi, by in bounds))]
 
 
-def _slice_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: SliceParams) -> list[hlo.IRValue]:
+def _slice_lower(ctx: Any, operands: hlo.IRValues, p: SliceParams) -> list[hlo.IRValue]:
     return [hlo.slice(ctx.b, operands[0], p.start, p.limit, p.strides)]
 
 
-def _slice_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: SliceParams
-) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
+def _slice_jvp(primals: ad.Values, tangents: ad.Tangents, p: SliceParams) -> ad.Duals:
     (t,) = tangents
-    assert not isinstance(t, rules.Zero), "unreachable: the only tangent is not zero"
+    assert not isinstance(t, ad.Zero), "unreachable: the only tangent is not zero"
     return [trace.bind1(slice_p, primals[0], params=p)], [trace.bind1(slice_p, t, params=p)]
 
 
-def _slice_transpose(
-    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: SliceParams
-) -> list[arrays.Value | rules.Zero | None]:
+def _slice_transpose(cts: ad.Tangents, operands: ad.Operands, p: SliceParams) -> ad.Cotangents:
     (ct,), (x,) = cts, operands
-    assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
+    assert not isinstance(ct, ad.Zero), "unreachable: the only cotangent is not zero"
     if _is_added(x, ct, p.start, p.strides):
         return [None]
     spans = [max(0, (n - 1) * by + 1) for n, by in zip(ct.shape, p.strides, strict=True)]
@@ -188,9 +176,7 @@ def _slice_transpose(
     return [pad(ct, arrays.Scalar(np.zeros((), ct.dtype)), p.start, high, interior)]
 
 
-def _slice_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: SliceParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _slice_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: SliceParams) -> ad.Batched:
     (x,), (d,) = operands, dims
     assert d is not None, "unreachable: the only operand is batched"
     p = SliceParams(_insert(p.start, d, 0), _insert(p.limit, d, size), _insert(p.strides, d, 1))
@@ -212,7 +198,7 @@ rules.define(
 # dynamic_slice
 
 
-def _check_starts(name: str, x: ir.Aval, starts: Sequence[ir.Aval], sizes: ir.Shape) -> None:
+def _check_starts(name: str, x: ir.Aval, starts: ir.Avals, sizes: ir.Shape) -> None:
     if len(starts) != x.ndim or len(sizes) != x.ndim:
         raise TypeError(
             f"{name} of {x}: expected {x.ndim} starts and sizes, got {len(starts)} and {len(sizes)}"
@@ -228,7 +214,7 @@ def _check_starts(name: str, x: ir.Aval, starts: Sequence[ir.Aval], sizes: ir.Sh
         )
 
 
-def _dynamic_slice_aval(avals: Sequence[ir.Aval], p: DynamicSliceParams) -> list[ir.Aval]:
+def _dynamic_slice_aval(avals: ir.Avals, p: DynamicSliceParams) -> list[ir.Aval]:
     check.check_count("dynamic_slice", avals, 1, or_more=True)
     x, *starts = avals
     _check_starts("dynamic_slice", x, starts, p.sizes)
@@ -236,7 +222,7 @@ def _dynamic_slice_aval(avals: Sequence[ir.Aval], p: DynamicSliceParams) -> list
 
 
 def _dynamic_slice_lower(
-    ctx: Any, operands: Sequence[hlo.IRValue], p: DynamicSliceParams
+    ctx: Any, operands: hlo.IRValues, p: DynamicSliceParams
 ) -> list[hlo.IRValue]:
     x, *starts = operands
     if p.drops:
@@ -245,10 +231,8 @@ def _dynamic_slice_lower(
 
 
 def _dynamic_slice_jvp(
-    primals: Sequence[arrays.Value],
-    tangents: Sequence[arrays.Value | rules.Zero],
-    p: DynamicSliceParams,
-) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
+    primals: ad.Values, tangents: ad.Tangents, p: DynamicSliceParams
+) -> ad.Duals:
     x, *starts = primals
     t = broadcast.instantiate(tangents[0])
     out = trace.bind1(dynamic_slice_p, x, *starts, params=p)
@@ -256,12 +240,10 @@ def _dynamic_slice_jvp(
 
 
 def _dynamic_slice_transpose(
-    cts: Sequence[arrays.Value | rules.Zero],
-    operands: Sequence[rules.Operand],
-    p: DynamicSliceParams,
-) -> list[arrays.Value | rules.Zero | None]:
+    cts: ad.Tangents, operands: ad.Operands, p: DynamicSliceParams
+) -> ad.Cotangents:
     (ct,), (x, *starts) = cts, operands
-    assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
+    assert not isinstance(ct, ad.Zero), "unreachable: the only cotangent is not zero"
     at, params = _values(starts), UpdateParams(p.drops)
     fits = zip(at, x.aval.shape, p.sizes, strict=True)
     if not p.drops and _is_added(x, ct, [_fitting(*s) for s in fits]):
@@ -270,7 +252,7 @@ def _dynamic_slice_transpose(
     return [out, *[None] * len(starts)]
 
 
-def _fitting(start: arrays.Value, size: ir.Dim, window: ir.Dim) -> arrays.ArrayLike:
+def _fitting(start: Value, size: ir.Dim, window: ir.Dim) -> arrays.ArrayLike:
     """Where a block begins that is read from a start."""
     if isinstance(start, arrays.Scalar) and ir.is_constant(size) and ir.is_constant(window):
         return int(np.clip(start.host, 0, size - window))
@@ -278,13 +260,10 @@ def _fitting(start: arrays.Value, size: ir.Dim, window: ir.Dim) -> arrays.ArrayL
 
 
 def _is_added(
-    x: rules.Operand,
-    ct: arrays.Value,
-    starts: Sequence[arrays.ArrayLike],
-    strides: Sequence[int] = (),
+    x: ad.Operand, ct: Value, starts: Sequence[arrays.ArrayLike], strides: Sequence[int] = ()
 ) -> bool:
     """Add a cotangent to a block of what collects the operand's, if there is such a thing."""
-    into = x.into if isinstance(x, rules.UndefinedPrimal) else None
+    into = x.into if isinstance(x, ad.UndefinedPrimal) else None
     if into is None or not all(map(ir.is_constant, (*into.shape, *ct.shape))):
         return False
     add = rules.type_rules(into.aval).accumulate
@@ -295,8 +274,8 @@ def _is_added(
 
 
 def _dynamic_slice_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: DynamicSliceParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: DynamicSliceParams
+) -> ad.Batched:
     x, *starts = operands
     d, *start_dims = dims
     if all(i is None for i in start_dims):
@@ -330,7 +309,7 @@ rules.define(
 # dynamic_update_slice
 
 
-def _update_aval(avals: Sequence[ir.Aval], p: UpdateParams) -> list[ir.Aval]:
+def _update_aval(avals: ir.Avals, p: UpdateParams) -> list[ir.Aval]:
     check.check_count("dynamic_update_slice", avals, 2, or_more=True)
     x, update, *starts = avals
     if update.ndim != x.ndim or update.dtype != x.dtype:
@@ -342,42 +321,38 @@ def _update_aval(avals: Sequence[ir.Aval], p: UpdateParams) -> list[ir.Aval]:
     return [x]
 
 
-def _update_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: UpdateParams) -> list[hlo.IRValue]:
+def _update_lower(ctx: Any, operands: hlo.IRValues, p: UpdateParams) -> list[hlo.IRValue]:
     x, update, *starts = operands
     if p.drops:
         return [hlo.update_inside(ctx.b, x, update, starts, p.drops)]
     return [hlo.dynamic_update_slice(ctx.b, x, update, starts)]
 
 
-def _update_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[arrays.Value | rules.Zero], p: UpdateParams
-) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
+def _update_jvp(primals: ad.Values, tangents: ad.Tangents, p: UpdateParams) -> ad.Duals:
     _, _, *starts = primals
     x_dot, update_dot = map(broadcast.instantiate, tangents[:2])
     out = trace.bind1(dynamic_update_slice_p, *primals, params=p)
     return [out], [trace.bind1(dynamic_update_slice_p, x_dot, update_dot, *starts, params=p)]
 
 
-def _update_transpose(
-    cts: Sequence[arrays.Value | rules.Zero], operands: Sequence[rules.Operand], p: UpdateParams
-) -> list[arrays.Value | rules.Zero | None]:
+def _update_transpose(cts: ad.Tangents, operands: ad.Operands, p: UpdateParams) -> ad.Cotangents:
     (ct,), (x, update, *starts) = cts, operands
-    assert not isinstance(ct, rules.Zero), "unreachable: the only cotangent is not zero"
+    assert not isinstance(ct, ad.Zero), "unreachable: the only cotangent is not zero"
     at = _values(starts)
     x_bar = update_bar = None
-    if isinstance(x, rules.UndefinedPrimal):
+    if isinstance(x, ad.UndefinedPrimal):
         x_bar = trace.bind1(
             dynamic_update_slice_p, ct, broadcast.zeros_of(update.aval), *at, params=p
         )
-    if isinstance(update, rules.UndefinedPrimal):
+    if isinstance(update, ad.UndefinedPrimal):
         params = DynamicSliceParams(update.aval.shape, p.drops)
         update_bar = trace.bind1(dynamic_slice_p, ct, *at, params=params)
     return [x_bar, update_bar, *[None] * len(starts)]
 
 
 def _update_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: UpdateParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: UpdateParams
+) -> ad.Batched:
     x, update, *starts = operands
     x_dim, update_dim, *start_dims = dims
     if all(i is None for i in start_dims):
@@ -410,16 +385,14 @@ rules.define(
 # resolve_index
 
 
-def _resolve_aval(avals: Sequence[ir.Aval], p: ResolveParams) -> list[ir.Aval]:
+def _resolve_aval(avals: ir.Avals, p: ResolveParams) -> list[ir.Aval]:
     (i,) = check.array_avals("resolve_index", avals, 1)
     if i.dtype.kind not in "iu":
         raise TypeError(f"an index must be an integer, got {i}")
     return [ir.ShapedArray(i.shape, p.dtype)]
 
 
-def _resolve_lower(
-    ctx: Any, operands: Sequence[hlo.IRValue], p: ResolveParams
-) -> list[hlo.IRValue]:
+def _resolve_lower(ctx: Any, operands: hlo.IRValues, p: ResolveParams) -> list[hlo.IRValue]:
     b, i = ctx.b, operands[0]
     signed = i.dtype.kind == "i"
     if i.dtype == np.uint64:  # beyond what int64 holds is beyond the end of any axis
@@ -450,8 +423,8 @@ def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, 
 
 
 def _resolve_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: ResolveParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: ResolveParams
+) -> ad.Batched:
     return [trace.bind1(resolve_index_p, operands[0], params=p)], [dims[0]]
 
 
@@ -475,11 +448,11 @@ def _insert(xs: tuple[int, ...], at: int, x: int) -> tuple[int, ...]:
     return (*xs[:at], x, *xs[at:])
 
 
-def _values(starts: Sequence[rules.Operand]) -> list[arrays.Value]:
-    return [i for i in starts if isinstance(i, arrays.Value)]
+def _values(starts: ad.Operands) -> list[Value]:
+    return [i for i in starts if isinstance(i, Value)]
 
 
-def _zero_start(starts: Sequence[arrays.Value]) -> arrays.Value:
+def _zero_start(starts: ad.Values) -> Value:
     dtype = starts[0].dtype if starts else np.dtype(np.int32)
     return arrays.Scalar(np.zeros((), dtype))
 
@@ -494,9 +467,7 @@ def _wide(sizes: ir.Shape, drops: Sequence[int]) -> list[int]:
     return [k for k in drops if sizes[k] != 1]
 
 
-def _stack(
-    size: int, starts: Sequence[arrays.Value], dims: Sequence[int | None], wide: dict[int, ir.Dim]
-) -> arrays.Value:
+def _stack(size: int, starts: ad.Values, dims: ad.BatchAxes, wide: dict[int, ir.Dim]) -> Value:
     """The starts side by side: one row of indices per lane, and for each position along the axes that are wide."""
     shape = (size, *wide.values())
     columns = []

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, ir
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import convert, elementwise, gather, index, shape, sort, special
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reduce_sum, reshape
 
-Combine = Callable[[arrays.Value, arrays.Value], arrays.Value]
+Combine = Callable[[Value, Value], Value]
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,18 @@ class Monoid:
     takes: str
     combine: Combine
     combine_evenly: Combine
-    repeated: Callable[[arrays.Value, int], arrays.Value]
+    repeated: Callable[[Value, int], Value]
 
-    def neutral(self, aval: ir.Aval) -> arrays.Value:
+    def neutral(self, aval: ir.Aval) -> Value:
         """What changes nothing, of a type."""
         return broadcast_in_dim(arrays.Scalar(hlo.identity(self.name, aval.dtype)), aval.shape, ())
 
-    def nothing(self, aval: ir.Aval) -> arrays.Value:
+    def nothing(self, aval: ir.Aval) -> Value:
         """The same as a share: zero, added to minus zero, would change its sign; minus zero does not."""
         neutral = self.neutral(aval)
         return elementwise.neg(neutral) if self.name == "add" else neutral
 
-    def over_lanes(self, x: arrays.Value) -> arrays.Value:
+    def over_lanes(self, x: Value) -> Value:
         """All that stands along the first axis combined, in order."""
         if self.name == "add":
             return reduce_sum(x, (0,))
@@ -59,23 +60,23 @@ class Monoid:
         return reshape(x, x.shape[1:]) if x.shape[0] else self.neutral(x.aval.unbatched(0))
 
 
-def _along_second(x: arrays.Value, k: int) -> arrays.Value:
+def _along_second(x: Value, k: int) -> Value:
     """The part of `x` at a position of its second axis."""
     start, limit = [0] * x.ndim, list(x.shape)
     start[1], limit[1] = k, k + 1
     return reshape(index.static_slice(x, start, limit), (x.shape[0], *x.shape[2:]))
 
 
-def _scaled(x: arrays.Value, count: int) -> arrays.Value:
+def _scaled(x: Value, count: int) -> Value:
     return elementwise.mul(x, arrays.Scalar(np.asarray(count).astype(x.dtype)))
 
 
-def _once(x: arrays.Value, count: int) -> arrays.Value:
+def _once(x: Value, count: int) -> Value:
     """Of a monoid that is idempotent."""
     return x
 
 
-def _first_of_equals(beats: Combine, old: arrays.Value, new: arrays.Value) -> arrays.Value:
+def _first_of_equals(beats: Combine, old: Value, new: Value) -> Value:
     """An extreme that is `old` at a tie; NaN wins."""
     wins = beats(new, old)
     if old.aval.differentiable:
@@ -113,12 +114,7 @@ MONOIDS = {
 # derivatives
 
 
-def mean_of_winners(
-    x: arrays.Value,
-    out: arrays.Value,
-    t: arrays.Value,
-    total: Callable[[arrays.Value], arrays.Value],
-) -> arrays.Value:
+def mean_of_winners(x: Value, out: Value, t: Value, total: Callable[[Value], Value]) -> Value:
     """The tangent of an extreme `out` of many elements: the mean of the tangents of those that equal it.
 
     `total` sums over the elements that are compared.
@@ -128,9 +124,7 @@ def mean_of_winners(
     return elementwise.div(total(elementwise.select(wins, t, convert.convert(0, t.dtype))), count)
 
 
-def factor_of_share(
-    old: arrays.Value, shares: arrays.Value, places: arrays.Value | None
-) -> arrays.Value:
+def factor_of_share(old: Value, shares: Value, places: Value | None) -> Value:
     """What a share's tangent is multiplied by in a product: all other factors at its place, without division.
 
     `places` numbers the elements that shares go to; None says that no two go to one.
@@ -138,14 +132,12 @@ def factor_of_share(
     return old if places is None else elementwise.mul(old, product_of_others(shares, places))
 
 
-def changed_by(old: arrays.Value, new: arrays.Value) -> arrays.Value:
+def changed_by(old: Value, new: Value) -> Value:
     """Whether an extreme has changed; NaN that stays NaN has not."""
     return elementwise.bitwise_and(elementwise.not_equal(new, old), elementwise.equal(old, old))
 
 
-def winning_shares(
-    changed: arrays.Value, new: arrays.Value, shares: arrays.Value, places: arrays.Value | None
-) -> arrays.Value:
+def winning_shares(changed: Value, new: Value, shares: Value, places: Value | None) -> Value:
     """Which shares have made an extreme change, to `new`: at each place the first of equals."""
     wins = elementwise.bitwise_and(
         changed,
@@ -161,7 +153,7 @@ def winning_shares(
 # choices, so that it is right at zeros and in every order of derivative.
 
 
-def product_of_others(x: arrays.Value, places: arrays.Value) -> arrays.Value:
+def product_of_others(x: Value, places: Value) -> Value:
     """For each element of `x`, the product of all other elements at its place (of `places`, of the same shape)."""
     return _in_order(
         x,
@@ -172,10 +164,10 @@ def product_of_others(x: arrays.Value, places: arrays.Value) -> arrays.Value:
     )
 
 
-def is_first(flags: arrays.Value, places: arrays.Value) -> arrays.Value:
+def is_first(flags: Value, places: Value) -> Value:
     """Which of the elements that `flags` marks is the first at its place."""
 
-    def run(y: arrays.Value, keys: arrays.Value) -> arrays.Value:
+    def run(y: Value, keys: Value) -> Value:
         return elementwise.bitwise_and(
             y, elementwise.bitwise_not(_before(y, keys, elementwise.bitwise_or, False, 1))
         )
@@ -183,9 +175,7 @@ def is_first(flags: arrays.Value, places: arrays.Value) -> arrays.Value:
     return _in_order(flags, places, run)
 
 
-def _in_order(
-    x: arrays.Value, places: arrays.Value, run: Callable[[arrays.Value, arrays.Value], arrays.Value]
-) -> arrays.Value:
+def _in_order(x: Value, places: Value, run: Callable[[Value, Value], Value]) -> Value:
     """Run a function of elements and their places on both sorted by place; equal places keep their order."""
     count = ir.size_of(x.shape)
     if not count:
@@ -197,7 +187,7 @@ def _in_order(
     return reshape(_taken(out, back), x.shape)
 
 
-def _taken(x: arrays.Value, order: arrays.Value) -> arrays.Value:
+def _taken(x: Value, order: Value) -> Value:
     """The elements of a vector in another order."""
     dims = gather.WindowDims(collapsed=(0,), index_map=(0,))
     indices = reshape(order, (*order.shape, 1))
@@ -206,9 +196,7 @@ def _taken(x: arrays.Value, order: arrays.Value) -> arrays.Value:
     )
 
 
-def _before(
-    x: arrays.Value, keys: arrays.Value, combine: Combine, neutral: Any, way: int
-) -> arrays.Value:
+def _before(x: Value, keys: Value, combine: Combine, neutral: Any, way: int) -> Value:
     """For each element those before it (or after it, if `way` is -1) that have its key, combined."""
     count, done = ir.size_of(x.shape), 1
     if count == 1:
@@ -220,7 +208,7 @@ def _before(
     return out
 
 
-def _neighbour(x: arrays.Value, keys: arrays.Value, neutral: Any, distance: int) -> arrays.Value:
+def _neighbour(x: Value, keys: Value, neutral: Any, distance: int) -> Value:
     """The element so far before each, if it has the same key."""
     nothing = arrays.Scalar(np.asarray(neutral).astype(x.dtype))
     no_key = arrays.Scalar(np.asarray(-1).astype(keys.dtype))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert
 from fiveloop.core.primitives.index import static_slice
@@ -16,7 +16,7 @@ from fiveloop.core.primitives.index import static_slice
 barrier_p: ir.Primitive[Any] = ir.Primitive("barrier")
 
 
-def barrier(*xs: arrays.ArrayLike) -> list[arrays.Value]:
+def barrier(*xs: arrays.ArrayLike) -> list[Value]:
     """The same values, of which the compiler computes none anew or later than any of them is needed."""
     values = [convert.operand("barrier", f"xs[{k}]", x) for k, x in enumerate(xs)]
     return trace.bind(barrier_p, *values) if values else []
@@ -30,7 +30,7 @@ class OrderParams:
 order_p: ir.Primitive[OrderParams] = ir.Primitive("order")
 
 
-def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike) -> list[arrays.Value]:
+def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike) -> list[Value]:
     """The same values, such that all are computed before anything that uses one of them.
 
     `index` is the loop's counter, never negative; some platforms need one that they cannot fold.
@@ -40,7 +40,7 @@ def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike) -> list[arrays.Value]:
     return trace.bind(order_p, counter, *values, params=OrderParams()) if values else []
 
 
-def _order_aval(avals: Sequence[ir.Aval], p: OrderParams) -> list[ir.Aval]:
+def _order_aval(avals: ir.Avals, p: OrderParams) -> list[ir.Aval]:
     index, *values = check.array_avals("order", avals)
     if index.shape or index.dtype != np.int32:
         check.bad_type(f"order: expected `index` to be an int32 scalar, got {index}")
@@ -48,48 +48,38 @@ def _order_aval(avals: Sequence[ir.Aval], p: OrderParams) -> list[ir.Aval]:
 
 
 def _identity_jvp(
-    prim: ir.Primitive[Any],
-    leading: Sequence[arrays.Value],
-    values: Sequence[arrays.Value],
-    dots: Sequence[rules.Tangent],
-    p: Any,
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+    prim: ir.Primitive[Any], leading: ad.Values, values: ad.Values, dots: ad.Tangents, p: Any
+) -> ad.Duals:
     """Values and tangents pass apart, so that the tangents stay linear."""
     outs = trace.bind(prim, *leading, *values, params=p)
     return outs, _through(prim, leading, dots, p)
 
 
 def _through(
-    prim: ir.Primitive[Any], leading: Sequence[arrays.Value], xs: Sequence[rules.Tangent], p: Any
-) -> list[rules.Tangent]:
+    prim: ir.Primitive[Any], leading: ad.Values, xs: ad.Tangents, p: Any
+) -> list[ad.Tangent]:
     """The values among tangents or cotangents passed through; symbolic zeros as they are."""
-    given = [x for x in xs if not isinstance(x, rules.Zero)]
+    given = [x for x in xs if not isinstance(x, ad.Zero)]
     passed = iter(trace.bind(prim, *leading, *given, params=p) if given else [])
-    return [x if isinstance(x, rules.Zero) else next(passed) for x in xs]
+    return [x if isinstance(x, ad.Zero) else next(passed) for x in xs]
 
 
-def _linear_only(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand]
-) -> list[rules.Tangent | None]:
+def _linear_only(cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
     return [
-        ct if isinstance(x, (rules.UndefinedPrimal, rules.Accumulator)) else None
+        ct if isinstance(x, (ad.UndefinedPrimal, ad.Accumulator)) else None
         for ct, x in zip(cts, operands, strict=True)
     ]
 
 
-def _barrier_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _barrier_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
     return _identity_jvp(barrier_p, (), primals, tangents, p)
 
 
-def _barrier_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: Any
-) -> list[rules.Tangent | None]:
+def _barrier_transpose(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
     return _linear_only(_through(barrier_p, (), cts, p), operands)
 
 
-def _barrier_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: Any) -> list[hlo.IRValue]:
+def _barrier_lower(ctx: Any, xs: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
     return hlo.optimization_barrier(ctx.b, xs)
 
 
@@ -106,24 +96,18 @@ rules.define(
 )
 
 
-def _order_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: OrderParams
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _order_jvp(primals: ad.Values, tangents: ad.Tangents, p: OrderParams) -> ad.Duals:
     return _identity_jvp(order_p, primals[:1], primals[1:], tangents[1:], p)
 
 
-def _order_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: OrderParams
-) -> list[rules.Tangent | None]:
+def _order_transpose(cts: ad.Tangents, operands: ad.Operands, p: OrderParams) -> ad.Cotangents:
     index = operands[0]
-    if not isinstance(index, arrays.Value):
+    if not isinstance(index, Value):
         raise AssertionError("unreachable: an index is an integer and so never linear")
     return [None, *_linear_only(_through(order_p, [index], cts, p), operands[1:])]
 
 
-def _order_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: OrderParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _order_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: OrderParams) -> ad.Batched:
     index, *values = operands
     if dims[0] is not None:  # any lane's counter will do
         index = broadcast.reshape(

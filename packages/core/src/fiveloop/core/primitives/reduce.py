@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, costs, elementwise, family, monoids, running
 from fiveloop.core.primitives.convert import counted, operand
@@ -20,34 +21,34 @@ reduce_and_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_and")
 reduce_or_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_or")
 
 
-def reduce_prod(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reduce_prod(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """The product over `axes`, or over all; the axes disappear."""
     return broadcast.bind_reduction(reduce_prod_p, counted(operand("reduce_prod", "x", x)), axes)
 
 
-def reduce_max(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reduce_max(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """The greatest element over `axes`; NaN wins. Equal winners share its derivative equally."""
     return _reduce_some(reduce_max_p, x, axes)
 
 
-def reduce_min(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reduce_min(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """The least element over `axes`; NaN wins. Equal winners share its derivative equally."""
     return _reduce_some(reduce_min_p, x, axes)
 
 
-def reduce_and(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reduce_and(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """Whether all elements over `axes` are true, or differ from zero."""
     return broadcast.bind_reduction(reduce_and_p, elementwise.to_condition(x), axes)
 
 
-def reduce_or(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reduce_or(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """Whether any element over `axes` is true, or differs from zero."""
     return broadcast.bind_reduction(reduce_or_p, elementwise.to_condition(x), axes)
 
 
 def _reduce_some(
     prim: ir.Primitive[broadcast.ReduceParams], x: arrays.ArrayLike, axes: Any
-) -> arrays.Value:
+) -> Value:
     """A reduction that needs at least one element."""
     value = operand(prim.name, "x", x)
     over = check.canonical_axes(prim.name, axes, value.ndim, "axes")
@@ -58,20 +59,16 @@ def _reduce_some(
     return broadcast.bind_reduction(prim, value, over)
 
 
-def _extreme_tangent(
-    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: broadcast.ReduceParams
-) -> arrays.Value:
+def _extreme_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> Value:
     """The mean of the tangents of the elements that are equal to the extreme."""
     found = broadcast.restore_axes(out, x.shape, p.axes)
     return monoids.mean_of_winners(x, found, t, lambda z: broadcast.reduce_sum(z, p.axes))
 
 
-def _prod_tangent(
-    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: broadcast.ReduceParams
-) -> rules.Tangent:
+def _prod_tangent(t: Value, out: Value, x: Value, p: broadcast.ReduceParams) -> ad.Tangent:
     """Each tangent times the products before and after its element: right where elements are zero."""
     if not ir.size_of([x.shape[k] for k in p.axes]):
-        return rules.Zero(out.aval.tangent())
+        return ad.Zero(out.aval.tangent())
     rows, t_rows = _reduced_in_front(x, p.axes), _reduced_in_front(t, p.axes)
     ahead, back = running.CumulativeParams(0), running.CumulativeParams(0, reverse=True)
     before = running.shifted(running.cumprod(rows), ahead, 1)
@@ -79,7 +76,7 @@ def _prod_tangent(
     return broadcast.reduce_sum(elementwise.mul(t_rows, elementwise.mul(before, after)), 0)
 
 
-def _reduced_in_front(x: arrays.Value, axes: Sequence[int]) -> arrays.Value:
+def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
     """The axes that are combined as one axis, in front of the others."""
     kept = [k for k in range(x.ndim) if k not in axes]
     moved = broadcast.transpose(x, [*axes, *kept])
@@ -115,23 +112,19 @@ argmax_p: ir.Primitive[ArgParams] = ir.Primitive("argmax")
 argmin_p: ir.Primitive[ArgParams] = ir.Primitive("argmin")
 
 
-def argmax(
-    x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32
-) -> arrays.Value:
+def argmax(x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
     """The index of the first greatest element along `axis`, or of all; the first NaN wins."""
     return _search(argmax_p, x, axis, index_dtype)
 
 
-def argmin(
-    x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32
-) -> arrays.Value:
+def argmin(x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
     """The index of the first least element along `axis`, or of all; the first NaN wins."""
     return _search(argmin_p, x, axis, index_dtype)
 
 
 def _search(
     prim: ir.Primitive[ArgParams], x: arrays.ArrayLike, axis: int | None, index_dtype: Any
-) -> arrays.Value:
+) -> Value:
     value = operand(prim.name, "x", x)
     if axis is None:
         value, axis = broadcast.reshape(value, -1), 0
@@ -139,8 +132,8 @@ def _search(
     return trace.bind1(prim, value, params=params)
 
 
-def _arg_aval(name: str) -> Callable[[Sequence[ir.Aval], ArgParams], list[ir.Aval]]:
-    def rule(avals: Sequence[ir.Aval], p: ArgParams) -> list[ir.Aval]:
+def _arg_aval(name: str) -> Callable[[ir.Avals, ArgParams], list[ir.Aval]]:
+    def rule(avals: ir.Avals, p: ArgParams) -> list[ir.Aval]:
         (x,) = check.array_avals(name, avals, 1)
         check.check_kind(name, x, "biuf")
         out = broadcast.reduced_aval(name, x, [p.axis])
@@ -162,7 +155,7 @@ def _arg_lower(kind: str) -> rules.Lower:
     """Carry the extreme and its index; a NaN that comes first stays, and the lesser index at a tie."""
     direction = "GT" if kind == "max" else "LT"
 
-    def rule(ctx: Any, xs: Sequence[hlo.IRValue], p: ArgParams) -> list[hlo.IRValue]:
+    def rule(ctx: Any, xs: hlo.IRValues, p: ArgParams) -> list[hlo.IRValue]:
         b: hlo.Builder = ctx.b
         (values,) = xs
 

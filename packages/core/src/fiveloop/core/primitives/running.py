@@ -6,13 +6,14 @@ right where factors are zero, and of linear cost, to any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape
 
@@ -33,7 +34,7 @@ cumlogsumexp_p: ir.Primitive[CumulativeParams] = ir.Primitive("cumlogsumexp")
 linear_recurrence_p: ir.Primitive[CumulativeParams] = ir.Primitive("linear_recurrence")
 
 
-def cumsum(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
+def cumsum(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The sums of all elements up to each place; from the end if `reverse`.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -44,7 +45,7 @@ def cumsum(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.
     return _run(cumsum_p, convert.operand("cumsum", "x", x), axis, reverse)
 
 
-def cumprod(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
+def cumprod(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The products of all elements up to each place; from the end if `reverse`.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -55,7 +56,7 @@ def cumprod(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays
     return _run(cumprod_p, convert.operand("cumprod", "x", x), axis, reverse)
 
 
-def cummax(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
+def cummax(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The greatest element up to each place. The first of equals has the derivative.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -66,7 +67,7 @@ def cummax(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.
     return _run(cummax_p, convert.operand("cummax", "x", x), axis, reverse)
 
 
-def cummin(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
+def cummin(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The least element up to each place. The first of equals has the derivative.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -77,7 +78,7 @@ def cummin(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.
     return _run(cummin_p, convert.operand("cummin", "x", x), axis, reverse)
 
 
-def cumlogsumexp(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> arrays.Value:
+def cumlogsumexp(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The logarithms of the sums of exponentials up to each place, without overflow.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -91,7 +92,7 @@ def cumlogsumexp(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> a
 
 def linear_recurrence(
     a: arrays.ArrayLike, b: arrays.ArrayLike, axis: int = 0, reverse: bool = False
-) -> arrays.Value:
+) -> Value:
     """`h[i] = a[i] * h[i-1] + b[i]` along an axis, from zero; from the end if `reverse`."""
     x, y = convert.promote("linear_recurrence", a, b, inexact=True)
     at = check.canonical_axis("linear_recurrence", axis, x.ndim)
@@ -99,15 +100,13 @@ def linear_recurrence(
     return trace.bind1(linear_recurrence_p, x, y, params=CumulativeParams(at, backwards))
 
 
-def _run(
-    prim: ir.Primitive[CumulativeParams], x: arrays.Value, axis: int, reverse: bool
-) -> arrays.Value:
+def _run(prim: ir.Primitive[CumulativeParams], x: Value, axis: int, reverse: bool) -> Value:
     at = check.canonical_axis(prim.name, axis, x.ndim)
     params = CumulativeParams(at, check.known_bool(prim.name, "reverse", reverse))
     return trace.bind1(prim, convert.counted(x), params=params)
 
 
-def shifted(x: arrays.Value, p: CumulativeParams, filler: Any = 0) -> arrays.Value:
+def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
     """Each element moved one place on in the direction of running; `filler` comes first."""
     low, high = [0] * x.ndim, [0] * x.ndim
     low[p.axis], high[p.axis] = (-1, 1) if p.reverse else (1, -1)
@@ -119,8 +118,8 @@ def shifted(x: arrays.Value, p: CumulativeParams, filler: Any = 0) -> arrays.Val
 
 def _abstract_eval(
     name: str, kinds: str, count: int = 1
-) -> Callable[[Sequence[ir.Aval], CumulativeParams], list[ir.Aval]]:
-    def rule(avals: Sequence[ir.Aval], p: CumulativeParams) -> list[ir.Aval]:
+) -> Callable[[ir.Avals, CumulativeParams], list[ir.Aval]]:
+    def rule(avals: ir.Avals, p: CumulativeParams) -> list[ir.Aval]:
         xs = check.array_avals(name, avals, count)
         check.check_kind(name, xs[0], kinds)
         if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
@@ -137,7 +136,7 @@ def _abstract_eval(
 def _lower_prefix(kind: str) -> rules.Lower:
     """A loop on the CPU; a window reduction, which other platforms run in parallel, elsewhere."""
 
-    def rule(ctx: Any, xs: Sequence[hlo.IRValue], p: CumulativeParams) -> list[hlo.IRValue]:
+    def rule(ctx: Any, xs: hlo.IRValues, p: CumulativeParams) -> list[hlo.IRValue]:
         b, (x,) = ctx.b, xs
         if 0 in x.shape:
             return [x]
@@ -173,9 +172,7 @@ def _plus_log2(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
     return hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
 
 
-Slopes = Callable[
-    [arrays.Value, arrays.Value, arrays.Value, arrays.Value], tuple[arrays.Value, arrays.Value]
-]
+Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]
 """From an element, the result before it, the result and whether the element comes first: the derivatives by the
 result before and by the element."""
 
@@ -183,9 +180,7 @@ result before and by the element."""
 def _recurrent_jvp(prim: ir.Primitive[CumulativeParams], first: Any, slopes: Slopes) -> rules.Jvp:
     """`y_dot[i] = by_before[i] * y_dot[i-1] + by_x[i] * x_dot[i]`."""
 
-    def tangent(
-        t: arrays.Value, y: arrays.Value, x: arrays.Value, p: CumulativeParams
-    ) -> arrays.Value:
+    def tangent(t: Value, y: Value, x: Value, p: CumulativeParams) -> Value:
         starts = elementwise.equal(
             shape.iota(np.int32, x.shape, p.axis), x.shape[p.axis] - 1 if p.reverse else 0
         )
@@ -195,16 +190,12 @@ def _recurrent_jvp(prim: ir.Primitive[CumulativeParams], first: Any, slopes: Slo
     return broadcast.jvp_of_one(prim, tangent)
 
 
-def _prod_slopes(
-    x: arrays.Value, before: arrays.Value, y: arrays.Value, starts: arrays.Value
-) -> tuple[arrays.Value, arrays.Value]:
+def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
     return x, before
 
 
 def _extreme_slopes(wins: Any) -> Slopes:
-    def slopes(
-        x: arrays.Value, before: arrays.Value, y: arrays.Value, starts: arrays.Value
-    ) -> tuple[arrays.Value, arrays.Value]:
+    def slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
         new = convert.convert(elementwise.bitwise_or(wins(x, before), starts), y.dtype)
         return elementwise.sub(1, new), new
 
@@ -214,9 +205,7 @@ def _extreme_slopes(wins: Any) -> Slopes:
 _greater_slopes = _extreme_slopes(elementwise.greater)
 
 
-def _log_sum_exp_slopes(
-    x: arrays.Value, before: arrays.Value, y: arrays.Value, starts: arrays.Value
-) -> tuple[arrays.Value, arrays.Value]:
+def _log_sum_exp_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
     """The shares of the result before and of the element; where the sum is infinite, those of the greatest."""
     infinite, zero = elementwise.equal(elementwise.abs(y), np.inf), convert.convert(0, y.dtype)
     greatest = _greater_slopes(x, before, y, starts)
@@ -247,7 +236,7 @@ def _define(
     )
 
 
-def _cumsum_back(ct: arrays.Value, aval: ir.Aval, p: CumulativeParams) -> arrays.Value:
+def _cumsum_back(ct: Value, aval: ir.Aval, p: CumulativeParams) -> Value:
     return cumsum(ct, p.axis, not p.reverse)
 
 
@@ -259,12 +248,7 @@ _define(
     broadcast.linear_transpose(_cumsum_back),
 )
 _define(cumprod_p, _lower_prefix("mul"), "iufc", _recurrent_jvp(cumprod_p, 1, _prod_slopes))
-_define(
-    cummax_p,
-    _lower_prefix("max"),
-    "iuf",
-    _recurrent_jvp(cummax_p, -np.inf, _greater_slopes),
-)
+_define(cummax_p, _lower_prefix("max"), "iuf", _recurrent_jvp(cummax_p, -np.inf, _greater_slopes))
 _define(
     cummin_p,
     _lower_prefix("min"),
@@ -282,45 +266,41 @@ _define(
 # linear_recurrence
 
 
-def _recurrence_lower(
-    ctx: Any, xs: Sequence[hlo.IRValue], p: CumulativeParams
-) -> list[hlo.IRValue]:
+def _recurrence_lower(ctx: Any, xs: hlo.IRValues, p: CumulativeParams) -> list[hlo.IRValue]:
     b = ctx.b
     if 0 in xs[0].shape:
         return [xs[1]]
     dtype = arrays.wide_for_sums(xs[0].dtype)
     rows = [in_front(b, hlo.convert(b, x, dtype), p.axis) for x in xs]
 
-    def step(h: hlo.IRValue, row: Sequence[hlo.IRValue]) -> hlo.IRValue:
+    def step(h: hlo.IRValue, row: hlo.IRValues) -> hlo.IRValue:
         return hlo.add(b, hlo.mul(b, row[0], h), row[1])
 
     out = row_loop(b, rows, hlo.constant(b, 0, (), dtype), step, p.reverse)
     return [hlo.convert(b, put_back(b, out, p.axis), xs[0].dtype)]
 
 
-def _recurrence_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: CumulativeParams
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _recurrence_jvp(primals: ad.Values, tangents: ad.Tangents, p: CumulativeParams) -> ad.Duals:
     (a, b), (a_dot, b_dot) = primals, tangents
     h = trace.bind1(linear_recurrence_p, a, b, params=p)
-    if isinstance(a_dot, rules.Zero) and isinstance(b_dot, rules.Zero):
-        return [h], [rules.Zero(h.aval.tangent())]
-    parts = [] if isinstance(b_dot, rules.Zero) else [b_dot]
-    if not isinstance(a_dot, rules.Zero):
+    if isinstance(a_dot, ad.Zero) and isinstance(b_dot, ad.Zero):
+        return [h], [ad.Zero(h.aval.tangent())]
+    parts = [] if isinstance(b_dot, ad.Zero) else [b_dot]
+    if not isinstance(a_dot, ad.Zero):
         parts.append(elementwise.mul(a_dot, shifted(h, p)))
     driven = parts[0] if len(parts) == 1 else elementwise.add(*parts)
     return [h], [trace.bind1(linear_recurrence_p, a, driven, params=p)]
 
 
 def _recurrence_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: CumulativeParams
-) -> list[rules.Tangent | None]:
+    cts: ad.Tangents, operands: ad.Operands, p: CumulativeParams
+) -> ad.Cotangents:
     """`b_bar[i] = ct[i] + a[i+1] * b_bar[i+1]`: the recurrence backwards, its factors moved by one."""
     (ct,), (a, b) = cts, operands
-    if not isinstance(a, arrays.Value):
+    if not isinstance(a, Value):
         check.bad_type("linear_recurrence: it is linear in `b` only, so it has no transpose in `a`")
-    if isinstance(ct, rules.Zero) or not isinstance(b, rules.UndefinedPrimal):
-        return [None, rules.Zero(b.aval) if isinstance(b, rules.UndefinedPrimal) else None]
+    if isinstance(ct, ad.Zero) or not isinstance(b, ad.UndefinedPrimal):
+        return [None, ad.Zero(b.aval) if isinstance(b, ad.UndefinedPrimal) else None]
     back = replace(p, reverse=not p.reverse)
     return [None, trace.bind1(linear_recurrence_p, shifted(a, back), ct, params=back)]
 
@@ -330,12 +310,12 @@ _define(
 )
 
 
-Step = Callable[[hlo.IRValue, Sequence[hlo.IRValue]], hlo.IRValue]
+Step = Callable[[hlo.IRValue, hlo.IRValues], hlo.IRValue]
 """The next result, from the last one and a row of each array."""
 
 
 def row_loop(
-    b: hlo.Builder, xs: Sequence[hlo.IRValue], init: hlo.IRValue, step: Step, reverse: bool
+    b: hlo.Builder, xs: hlo.IRValues, init: hlo.IRValue, step: Step, reverse: bool
 ) -> hlo.IRValue:
     """All results of `carry = step(carry, rows)`, stacked; `init` is the carry before the first.
 

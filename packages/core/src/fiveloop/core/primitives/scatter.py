@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, rules
+from fiveloop.core import ad, arrays, errors, ir, rules
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, elementwise, gather, monoids, shape
 
 
-def _scatter_aval(avals: Sequence[ir.Aval], p: gather.ScatterParams) -> list[ir.Aval]:
+def _scatter_aval(avals: ir.Avals, p: gather.ScatterParams) -> list[ir.Aval]:
     x, indices, updates = check.array_avals("scatter", avals, 3)
     if p.kind not in gather.KINDS:
         raise ValueError(f"scatter: expected a kind in {gather.KINDS}, got {p.kind!r}")
@@ -26,9 +26,7 @@ def _scatter_aval(avals: Sequence[ir.Aval], p: gather.ScatterParams) -> list[ir.
     return [x]
 
 
-def _scatter_lower(
-    ctx: Any, operands: Sequence[hlo.IRValue], p: gather.ScatterParams
-) -> list[hlo.IRValue]:
+def _scatter_lower(ctx: Any, operands: hlo.IRValues, p: gather.ScatterParams) -> list[hlo.IRValue]:
     x, indices, updates = operands
     if not p.in_bounds and not p.drops:
         indices = _clamped(ctx, indices, p)
@@ -68,11 +66,7 @@ def _gather_like(x: ir.Aval, updates: ir.Aval, p: gather.ScatterParams) -> gathe
     return gather.GatherParams(p.dims, sizes, *known)
 
 
-def _scatter_jvp(
-    primals: Sequence[arrays.Value],
-    tangents: Sequence[arrays.Value | rules.Zero],
-    p: gather.ScatterParams,
-) -> tuple[list[arrays.Value], list[arrays.Value | rules.Zero]]:
+def _scatter_jvp(primals: ad.Values, tangents: ad.Tangents, p: gather.ScatterParams) -> ad.Duals:
     x, indices, updates = primals
     out = gather.scatter(x, indices, updates, p)
     x_dot, _, updates_dot = tangents
@@ -88,27 +82,25 @@ def _scatter_jvp(
 
 
 def _mul_tangent(
-    primals: Sequence[arrays.Value],
-    x_dot: arrays.Value | rules.Zero,
-    updates_dot: arrays.Value | rules.Zero,
+    primals: ad.Values,
+    x_dot: Value | ad.Zero,
+    updates_dot: Value | ad.Zero,
     p: gather.ScatterParams,
-) -> arrays.Value:
+) -> Value:
     x, indices, updates = primals
     out = (
         gather.scatter(x_dot, indices, updates, p)
-        if isinstance(x_dot, arrays.Value)
+        if isinstance(x_dot, Value)
         else broadcast.zeros_of(x.aval)
     )
-    if isinstance(updates_dot, rules.Zero):
+    if isinstance(updates_dot, ad.Zero):
         return out
     old = gather.gather(x, indices, _gather_like(x.aval, updates.aval, p))
     slope = monoids.factor_of_share(old, updates, _places(x, indices, updates, p))
     return gather.scatter(out, indices, elementwise.mul(slope, updates_dot), replace(p, kind="add"))
 
 
-def _places(
-    x: arrays.Value, indices: arrays.Value, updates: arrays.Value, p: gather.ScatterParams
-) -> arrays.Value | None:
+def _places(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -> Value | None:
     """For each element of the updates, the number, from 1 on, of the element that it goes to; 0 if there is none.
 
     None if no two of them go to one.
@@ -123,18 +115,18 @@ def _places(
 
 
 def _extremum_tangent(
-    primals: Sequence[arrays.Value],
-    out: arrays.Value,
-    x_dot: arrays.Value | rules.Zero,
-    updates_dot: arrays.Value | rules.Zero,
+    primals: ad.Values,
+    out: Value,
+    x_dot: Value | ad.Zero,
+    updates_dot: Value | ad.Zero,
     p: gather.ScatterParams,
-) -> arrays.Value:
+) -> Value:
     """The tangent of whatever won: the old element if it equals the result, else the first such update."""
     x, indices, updates = primals
     kept = elementwise.select(
         monoids.changed_by(x, out), broadcast.zeros_of(x.aval), broadcast.instantiate(x_dot)
     )
-    if isinstance(updates_dot, rules.Zero):
+    if isinstance(updates_dot, ad.Zero):
         return kept
     like = _gather_like(x.aval, updates.aval, p)
     old, new = gather.gather(x, indices, like), gather.gather(out, indices, like)
@@ -145,9 +137,7 @@ def _extremum_tangent(
     return gather.scatter(kept, indices, won, replace(p, kind="add"))
 
 
-def _is_last(
-    x: arrays.Value, indices: arrays.Value, updates: arrays.Value, p: gather.ScatterParams
-) -> arrays.Value:
+def _is_last(x: Value, indices: Value, updates: Value, p: gather.ScatterParams) -> Value:
     """Which elements of the updates are the last that go to their places."""
     numbers = broadcast.reshape(shape.iota(np.int32, ir.size_of(updates.shape)), updates.shape)
     board = broadcast.broadcast_in_dim(arrays.Scalar(np.zeros((), np.int32)), x.shape, ())
@@ -158,17 +148,15 @@ def _is_last(
 
 
 def _scatter_transpose(
-    cts: Sequence[arrays.Value | rules.Zero],
-    operands: Sequence[rules.Operand],
-    p: gather.ScatterParams,
-) -> list[arrays.Value | rules.Zero | None]:
+    cts: ad.Tangents, operands: ad.Operands, p: gather.ScatterParams
+) -> ad.Cotangents:
     (ct,), (x, indices, updates) = cts, operands
-    assert isinstance(ct, arrays.Value) and isinstance(indices, arrays.Value), (
+    assert isinstance(ct, Value) and isinstance(indices, Value), (
         "unreachable: not linear in indices"
     )
     match p.kind:
         case "add":
-            x_bar: arrays.Value | None = ct
+            x_bar: Value | None = ct
             updates_bar = _read_blocks(ct, indices, updates, p)
         case "set":
             x_bar, updates_bar = _set_transpose(ct, indices, x, updates, p)
@@ -179,30 +167,26 @@ def _scatter_transpose(
                 f"`scatter` with kind {p.kind!r} has no transpose: it is not linear"
             )
     return [
-        x_bar if isinstance(x, rules.UndefinedPrimal) else None,
+        x_bar if isinstance(x, ad.UndefinedPrimal) else None,
         None,
-        updates_bar if isinstance(updates, rules.UndefinedPrimal) else None,
+        updates_bar if isinstance(updates, ad.UndefinedPrimal) else None,
     ]
 
 
 def _read_blocks(
-    ct: arrays.Value, indices: arrays.Value, updates: rules.Operand, p: gather.ScatterParams
-) -> arrays.Value | None:
-    if isinstance(updates, arrays.Value):
+    ct: Value, indices: Value, updates: ad.Operand, p: gather.ScatterParams
+) -> Value | None:
+    if isinstance(updates, Value):
         return None
     return gather.gather(ct, indices, _gather_like(ct.aval, updates.aval, p))
 
 
 def _set_transpose(
-    ct: arrays.Value,
-    indices: arrays.Value,
-    x: rules.Operand,
-    updates: rules.Operand,
-    p: gather.ScatterParams,
-) -> tuple[arrays.Value | None, arrays.Value | None]:
+    ct: Value, indices: Value, x: ad.Operand, updates: ad.Operand, p: gather.ScatterParams
+) -> tuple[Value | None, Value | None]:
     """What was overwritten gets nothing; of several updates of one element only the last gets its share."""
     x_bar = None
-    if isinstance(x, rules.UndefinedPrimal):
+    if isinstance(x, ad.UndefinedPrimal):
         x_bar = gather.scatter(ct, indices, broadcast.zeros_of(updates.aval), p)
     updates_bar = _read_blocks(ct, indices, updates, p)
     if updates_bar is not None and not p.unique_indices:
@@ -212,15 +196,11 @@ def _set_transpose(
 
 
 def _mul_transpose(
-    ct: arrays.Value,
-    indices: arrays.Value,
-    x: rules.Operand,
-    updates: rules.Operand,
-    p: gather.ScatterParams,
-) -> tuple[arrays.Value | None, arrays.Value | None]:
-    if isinstance(updates, arrays.Value):
+    ct: Value, indices: Value, x: ad.Operand, updates: ad.Operand, p: gather.ScatterParams
+) -> tuple[Value | None, Value | None]:
+    if isinstance(updates, Value):
         return gather.scatter(ct, indices, updates, p), None
-    assert isinstance(x, arrays.Value), "unreachable: linear in one factor at a time"
+    assert isinstance(x, Value), "unreachable: linear in one factor at a time"
     if not p.unique_indices:
         raise errors.RuleError(
             "`scatter` with kind 'mul' has no transpose in its updates unless they are unique"
@@ -230,8 +210,8 @@ def _mul_transpose(
 
 
 def _scatter_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: gather.ScatterParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: gather.ScatterParams
+) -> ad.Batched:
     (x, indices, updates), (d, i, u) = operands, dims
     x, updates = broadcast.bdim_at(x, d, size, 0), broadcast.bdim_at(updates, u, size, 0)
     indices = broadcast.move_axis(indices, i, 0) if i is not None else indices

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, trace
+from fiveloop.core import ad, arrays, errors, ir, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise
-from fiveloop.core.rules import Operand, Tangent, UndefinedPrimal, Zero, define, pure
+from fiveloop.core.rules import define, pure
 
 # reverse
 
@@ -27,22 +28,22 @@ class ReverseParams:
 reverse_p: ir.Primitive[ReverseParams] = ir.Primitive("reverse")
 
 
-def reverse(x: arrays.ArrayLike, axes: Any = None) -> arrays.Value:
+def reverse(x: arrays.ArrayLike, axes: Any = None) -> Value:
     """The elements in the opposite order along `axes`, or along all."""
     value = convert.operand("reverse", "x", x)
     turned = check.canonical_axes("reverse", axes, value.ndim, "axes")
     return trace.bind1(reverse_p, value, params=ReverseParams(turned)) if turned else value
 
 
-def _reverse_aval(avals: Sequence[ir.Aval], p: ReverseParams) -> list[ir.Aval]:
+def _reverse_aval(avals: ir.Avals, p: ReverseParams) -> list[ir.Aval]:
     (x,) = check.array_avals("reverse", avals, 1)
     check.canonical_axes("reverse", p.axes, x.ndim, "axes")
     return [x]
 
 
 def _reverse_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: ReverseParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReverseParams
+) -> ad.Batched:
     (d,) = dims
     axes = p.axes if d is None else tuple(k + (k >= d) for k in p.axes)
     return [reverse(operands[0], axes)], [d]
@@ -80,7 +81,7 @@ def pad(
     low: Sequence[ir.Dim],
     high: Sequence[ir.Dim],
     interior: Sequence[int] | None = None,
-) -> arrays.Value:
+) -> Value:
     """A scalar `value` put before, after and between the elements of each axis.
 
     Negative amounts in `low` and `high` cut elements away.
@@ -98,7 +99,7 @@ def pad(
     return trace.bind1(pad_p, array, filler, params=p)
 
 
-def _pad_aval(avals: Sequence[ir.Aval], p: PadParams) -> list[ir.Aval]:
+def _pad_aval(avals: ir.Avals, p: PadParams) -> list[ir.Aval]:
     x, value = check.array_avals("pad", avals, 2)
     if value.shape or value.dtype != x.dtype:
         check.bad_type(
@@ -125,25 +126,23 @@ def padded_size(size: ir.Dim, low: ir.Dim, high: ir.Dim, interior: int) -> ir.Di
     return size + (low + high) + (max(size - 1, 0) * interior if interior else 0)
 
 
-def _pad_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: PadParams) -> list[hlo.IRValue]:
+def _pad_lower(ctx: Any, xs: hlo.IRValues, p: PadParams) -> list[hlo.IRValue]:
     return [hlo.pad(ctx.b, xs[0], xs[1], p.low, p.high, p.interior)]
 
 
-def _pad_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: PadParams
-) -> list[Tangent | None]:
+def _pad_transpose(cts: ad.Tangents, operands: ad.Operands, p: PadParams) -> ad.Cotangents:
     """The elements that came from `x`; what is left of the sum came from the value."""
     (ct,), (x, value) = cts, operands
-    if isinstance(ct, Zero):
-        return [Zero(v.aval) if isinstance(v, UndefinedPrimal) else None for v in operands]
+    if isinstance(ct, ad.Zero):
+        return [ad.Zero(v.aval) if isinstance(v, ad.UndefinedPrimal) else None for v in operands]
     x_bar = unpad(ct, x.aval.shape, p)
-    outs: list[Tangent | None] = [x_bar if isinstance(x, UndefinedPrimal) else None, None]
-    if isinstance(value, UndefinedPrimal):
+    outs: ad.Cotangents = [x_bar if isinstance(x, ad.UndefinedPrimal) else None, None]
+    if isinstance(value, ad.UndefinedPrimal):
         outs[1] = elementwise.sub(broadcast.reduce_sum(ct), broadcast.reduce_sum(x_bar))
     return outs
 
 
-def unpad(y: arrays.Value, shape: ir.Shape, p: PadParams) -> arrays.Value:
+def unpad(y: Value, shape: ir.Shape, p: PadParams) -> Value:
     """Undo a padding: the elements of `y` that came from an operand of this shape, zeros where cut."""
     zero = arrays.Scalar(np.zeros((), y.dtype))
     none = (0,) * y.ndim
@@ -164,9 +163,7 @@ def _empty_axes(found: ir.Shape, shape: ir.Shape, gaps: Sequence[int]) -> tuple[
     return tuple(d * (g + 1) - n for n, d, g in zip(found, shape, gaps, strict=True))
 
 
-def _pad_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: PadParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _pad_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: PadParams) -> ad.Batched:
     x, value = operands
     place = 0 if dims[0] is None else dims[0]
     low, high, mid = (list(d) for d in (p.low, p.high, p.interior))
@@ -179,7 +176,7 @@ def _pad_batch(
     return [_pad_with_many(x, value, batched, place)], [place]
 
 
-def _pad_with_many(x: arrays.Value, values: arrays.Value, p: PadParams, place: int) -> arrays.Value:
+def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
     """Pad with one value per batch entry: pad with zeros, and the values padded around a hole."""
     zero = arrays.Scalar(np.zeros((), x.dtype))
     padded = trace.bind1(pad_p, x, zero, params=p)
@@ -216,7 +213,7 @@ class IotaParams:
 iota_p: ir.Primitive[IotaParams] = ir.Primitive("iota")
 
 
-def iota(dtype: Any, shape: Any, axis: int = 0) -> arrays.Value:
+def iota(dtype: Any, shape: Any, axis: int = 0) -> Value:
     """An array that counts 0, 1, 2, ... along one axis; an integer `shape` is one axis.
 
     >>> print(iota(np.int32, (2, 3), axis=1))
@@ -230,7 +227,7 @@ def iota(dtype: Any, shape: Any, axis: int = 0) -> arrays.Value:
     return trace.bind1(iota_p, params=params)
 
 
-def _iota_aval(avals: Sequence[ir.Aval], p: IotaParams) -> list[ir.Aval]:
+def _iota_aval(avals: ir.Avals, p: IotaParams) -> list[ir.Aval]:
     out = ir.ShapedArray(p.shape, p.dtype)
     check.check_kind("iota", out, "iufc")
     if not 0 <= p.axis < len(p.shape):
@@ -238,16 +235,12 @@ def _iota_aval(avals: Sequence[ir.Aval], p: IotaParams) -> list[ir.Aval]:
     return [out]
 
 
-def _iota_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[Tangent], p: IotaParams
-) -> tuple[list[arrays.Value], list[Tangent]]:
+def _iota_jvp(primals: ad.Values, tangents: ad.Tangents, p: IotaParams) -> ad.Duals:
     out = trace.bind1(iota_p, params=p)
-    return [out], [Zero(out.aval.tangent())]
+    return [out], [ad.Zero(out.aval.tangent())]
 
 
-def _iota_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: IotaParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _iota_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: IotaParams) -> ad.Batched:
     return [trace.bind1(iota_p, params=p)], [None]
 
 
@@ -274,7 +267,7 @@ class ConcatenateParams:
 concatenate_p: ir.Primitive[ConcatenateParams] = ir.Primitive("concatenate")
 
 
-def concatenate(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> arrays.Value:
+def concatenate(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> Value:
     """Arrays joined end to end along one axis, brought to one dtype.
 
     ValueError if there is none, or if their ranks or other axes differ.
@@ -295,7 +288,7 @@ def concatenate(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> arrays.Value:
     return trace.bind1(concatenate_p, *values, params=ConcatenateParams(joined))
 
 
-def stack(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> arrays.Value:
+def stack(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> Value:
     """Arrays of one shape joined along a new axis."""
     if not len(xs):
         check.bad_value("stack: expected at least one array, got none")
@@ -309,7 +302,7 @@ def stack(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> arrays.Value:
     return concatenate([broadcast.expand_dims(x, at) for x in values], at)
 
 
-def _concatenate_aval(avals: Sequence[ir.Aval], p: ConcatenateParams) -> list[ir.Aval]:
+def _concatenate_aval(avals: ir.Avals, p: ConcatenateParams) -> list[ir.Aval]:
     xs = check.array_avals("concatenate", avals)
     first = xs[0]
     if not 0 <= p.axis < first.ndim:
@@ -330,15 +323,15 @@ def _concatenate_aval(avals: Sequence[ir.Aval], p: ConcatenateParams) -> list[ir
 
 
 def _concatenate_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: ConcatenateParams
-) -> list[Tangent | None]:
+    cts: ad.Tangents, operands: ad.Operands, p: ConcatenateParams
+) -> ad.Cotangents:
     (ct,) = cts
     sizes = [x.aval.shape[p.axis] for x in operands]
-    parts: Sequence[Tangent] = (
-        [Zero(x.aval) for x in operands] if isinstance(ct, Zero) else split(ct, sizes, p.axis)
+    parts: ad.Tangents = (
+        [ad.Zero(x.aval) for x in operands] if isinstance(ct, ad.Zero) else split(ct, sizes, p.axis)
     )
     return [
-        part if isinstance(x, UndefinedPrimal) else None
+        part if isinstance(x, ad.UndefinedPrimal) else None
         for x, part in zip(operands, parts, strict=True)
     ]
 
@@ -368,14 +361,14 @@ class SplitParams:
 split_p: ir.Primitive[SplitParams] = ir.Primitive("split")
 
 
-def split(x: arrays.ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[arrays.Value]:
+def split(x: arrays.ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[Value]:
     """Consecutive parts of these sizes, which add up to that of the axis."""
     value = convert.operand("split", "x", x)
     at = check.canonical_axis("split", axis, value.ndim)
     return trace.bind(split_p, value, params=SplitParams(tuple(sizes), at))
 
 
-def _split_aval(avals: Sequence[ir.Aval], p: SplitParams) -> list[ir.Aval]:
+def _split_aval(avals: ir.Avals, p: SplitParams) -> list[ir.Aval]:
     (x,) = check.array_avals("split", avals, 1)
     if not 0 <= p.axis < x.ndim or not ir.same_dim(sum(p.sizes), x.shape[p.axis]):
         check.bad_value(
@@ -385,7 +378,7 @@ def _split_aval(avals: Sequence[ir.Aval], p: SplitParams) -> list[ir.Aval]:
     return [x.update(shape=(*before, size, *after)) for size in p.sizes]
 
 
-def _split_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: SplitParams) -> list[hlo.IRValue]:
+def _split_lower(ctx: Any, xs: hlo.IRValues, p: SplitParams) -> list[hlo.IRValue]:
     (x,) = xs
     shape = ctx.avals_in[0].shape
     starts, steps = [0] * len(shape), [1] * len(shape)
@@ -397,17 +390,13 @@ def _split_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: SplitParams) -> list[hl
     return parts
 
 
-def _split_transpose(
-    cts: Sequence[Tangent], operands: Sequence[Operand], p: SplitParams
-) -> list[Tangent | None]:
-    if all(isinstance(ct, Zero) for ct in cts):
-        return [Zero(operands[0].aval)]
+def _split_transpose(cts: ad.Tangents, operands: ad.Operands, p: SplitParams) -> ad.Cotangents:
+    if all(isinstance(ct, ad.Zero) for ct in cts):
+        return [ad.Zero(operands[0].aval)]
     return [concatenate([broadcast.instantiate(ct) for ct in cts], p.axis)]
 
 
-def _split_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: SplitParams
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _split_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: SplitParams) -> ad.Batched:
     (x,), (d,) = operands, dims
     assert d is not None, "unreachable: the one operand is batched"
     axis = p.axis + (d <= p.axis)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, arrays, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, gather, shape
 
@@ -27,7 +28,7 @@ sort_p: ir.Primitive[SortParams] = ir.Primitive("sort")
 
 def sort_together(
     xs: Sequence[arrays.ArrayLike], axis: int = -1, *, num_keys: int = 1, stable: bool = True
-) -> list[arrays.Value]:
+) -> list[Value]:
     """Arrays of one shape in the ascending order of the first `num_keys` of them; NaN comes last."""
     values = [convert.operand("sort", f"xs[{k}]", x) for k, x in enumerate(xs)]
     if not values:
@@ -36,21 +37,21 @@ def sort_together(
     return trace.bind(sort_p, *values, params=SortParams(at, num_keys, stable))
 
 
-def sort(x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True) -> arrays.Value:
+def sort(x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True) -> Value:
     """The elements in ascending order along an axis; NaN comes last."""
     return sort_together([x], axis, stable=stable)[0]
 
 
 def argsort(
     x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True, index_dtype: Any = np.int32
-) -> arrays.Value:
+) -> Value:
     """The indices that would sort `x` along an axis."""
     value = convert.operand("argsort", "x", x)
     at = check.canonical_axis("argsort", axis, value.ndim)
     return sort_together([value, shape.iota(index_dtype, value.shape, at)], at, stable=stable)[1]
 
 
-def take_along(x: arrays.Value, indices: arrays.Value, axis: int) -> arrays.Value:
+def take_along(x: Value, indices: Value, axis: int) -> Value:
     """`x[..., indices[..., i, ...], ...]` along an axis, for indices of the shape of `x`, in bounds."""
     others = tuple(k for k in range(x.ndim) if k != axis)
     dims = gather.WindowDims(
@@ -60,7 +61,7 @@ def take_along(x: arrays.Value, indices: arrays.Value, axis: int) -> arrays.Valu
     return gather.gather(x, broadcast.reshape(indices, (*indices.shape, 1)), params)
 
 
-def _sort_aval(avals: Sequence[ir.Aval], p: SortParams) -> list[ir.Aval]:
+def _sort_aval(avals: ir.Avals, p: SortParams) -> list[ir.Aval]:
     xs = check.array_avals("sort", avals)
     if any(x.shape != xs[0].shape for x in xs):
         check.bad_value(f"sort: expected arrays of one shape, got {' and '.join(map(str, xs))}")
@@ -71,20 +72,16 @@ def _sort_aval(avals: Sequence[ir.Aval], p: SortParams) -> list[ir.Aval]:
     return list(xs)
 
 
-def _sort_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: SortParams) -> list[hlo.IRValue]:
+def _sort_lower(ctx: Any, xs: hlo.IRValues, p: SortParams) -> list[hlo.IRValue]:
     return hlo.sort(ctx.b, xs, p.axis, num_keys=p.num_keys, stable=p.stable)
 
 
-def _sort_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: SortParams
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _sort_jvp(primals: ad.Values, tangents: ad.Tangents, p: SortParams) -> ad.Duals:
     """Sort the places along with the elements, and take the tangents from there."""
     places = shape.iota(np.int32, primals[0].shape, p.axis)
     *outs, order = trace.bind(sort_p, *primals, places, params=p)
-    dots: list[rules.Tangent] = [
-        rules.Zero(out.aval.tangent())
-        if isinstance(t, rules.Zero)
-        else take_along(t, order, p.axis)
+    dots: list[ad.Tangent] = [
+        ad.Zero(out.aval.tangent()) if isinstance(t, ad.Zero) else take_along(t, order, p.axis)
         for out, t in zip(outs, tangents, strict=True)
     ]
     return outs, dots

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir, rules, trace
+from fiveloop.core import ad, arrays, errors, ir, rules, trace
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 from fiveloop.core.primitives.elementwise import add, div, exp, mul, neg, rsqrt, square, sub
@@ -145,9 +145,7 @@ digamma: family.Unary = family.unary(
 )
 
 
-def _no_derivative(
-    t: arrays.Value, out: arrays.Value, n: arrays.Value, x: arrays.Value
-) -> arrays.Value:
+def _no_derivative(t: Value, out: Value, n: Value, x: Value) -> Value:
     raise errors.RuleError("`polygamma` has no jvp in its order `n`; differentiate it in `x` only")
 
 
@@ -161,16 +159,16 @@ polygamma: family.Binary = family.binary(
 )
 
 
-def _cofactor(x: arrays.Value) -> arrays.Value:
+def _cofactor(x: Value) -> Value:
     """1 - x^2, without cancellation near 1."""
     return mul(sub(1, x), add(x, 1))
 
 
-def _distance(x: arrays.Value, y: arrays.Value) -> arrays.Value:
+def _distance(x: Value, y: Value) -> Value:
     return add(square(x), square(y))
 
 
-def _bell(t: arrays.Value, x: arrays.Value) -> arrays.Value:
+def _bell(t: Value, x: Value) -> Value:
     return mul(t, mul(2 / math.sqrt(math.pi), exp(neg(square(x)))))
 
 
@@ -187,7 +185,7 @@ class IntegerPowParams:
 integer_pow_p: ir.Primitive[IntegerPowParams] = ir.Primitive("integer_pow")
 
 
-def integer_pow(x: arrays.ArrayLike, y: int) -> arrays.Value:
+def integer_pow(x: arrays.ArrayLike, y: int) -> Value:
     """`x` to the power of a Python integer, by multiplication."""
     value = convert.operand("integer_pow", "x", x)
     if y in (1, 2):
@@ -195,7 +193,7 @@ def integer_pow(x: arrays.ArrayLike, y: int) -> arrays.Value:
     return trace.bind1(integer_pow_p, value, params=IntegerPowParams(int(y)))
 
 
-def _integer_pow_aval(avals: Sequence[ir.Aval], p: IntegerPowParams) -> list[ir.Aval]:
+def _integer_pow_aval(avals: ir.Avals, p: IntegerPowParams) -> list[ir.Aval]:
     (x,) = check.array_avals("integer_pow", avals, 1)
     check.check_kind("integer_pow", x, "iufc")
     if p.y < 0 and x.dtype.kind in "iu":
@@ -203,9 +201,7 @@ def _integer_pow_aval(avals: Sequence[ir.Aval], p: IntegerPowParams) -> list[ir.
     return [x]
 
 
-def _integer_pow_lower(
-    ctx: Any, xs: Sequence[hlo.IRValue], p: IntegerPowParams
-) -> list[hlo.IRValue]:
+def _integer_pow_lower(ctx: Any, xs: hlo.IRValues, p: IntegerPowParams) -> list[hlo.IRValue]:
     """Square and multiply; one division at the end for a negative exponent."""
     b, (x,) = ctx.b, xs
     one = hlo.constant(b, 1, x.shape, x.dtype)
@@ -220,15 +216,13 @@ def _integer_pow_lower(
     return [hlo.div(b, one, done) if p.y < 0 else done]
 
 
-def _integer_pow_tangent(
-    t: arrays.Value, out: arrays.Value, x: arrays.Value, p: IntegerPowParams
-) -> rules.Tangent:
+def _integer_pow_tangent(t: Value, out: Value, x: Value, p: IntegerPowParams) -> ad.Tangent:
     if p.y == 0 or not out.aval.differentiable:
-        return rules.Zero(out.aval.tangent())
+        return ad.Zero(out.aval.tangent())
     return mul(t, mul(float(p.y), integer_pow(x, p.y - 1)))
 
 
-def _integer_pow_cost(avals: Sequence[ir.Aval], p: IntegerPowParams) -> rules.Cost:
+def _integer_pow_cost(avals: ir.Avals, p: IntegerPowParams) -> rules.Cost:
     """Multiplications by squaring; a division for a negative exponent."""
     flops = 2 * max(p.y, -p.y).bit_length() + costs.DIVISION * (p.y < 0)
     return costs.elementwise_cost(flops)(avals, p)
@@ -258,14 +252,14 @@ class ReducePrecisionParams:
 reduce_precision_p: ir.Primitive[ReducePrecisionParams] = ir.Primitive("reduce_precision")
 
 
-def reduce_precision(x: arrays.ArrayLike, exponent_bits: int, mantissa_bits: int) -> arrays.Value:
+def reduce_precision(x: arrays.ArrayLike, exponent_bits: int, mantissa_bits: int) -> Value:
     """Numbers rounded as a narrower dtype would round them, in the same dtype; so are its derivatives."""
     value = convert.operand("reduce_precision", "x", x)
     params = ReducePrecisionParams(exponent_bits, mantissa_bits)
     return trace.bind1(reduce_precision_p, value, params=params)
 
 
-def _reduce_precision_aval(avals: Sequence[ir.Aval], p: ReducePrecisionParams) -> list[ir.Aval]:
+def _reduce_precision_aval(avals: ir.Avals, p: ReducePrecisionParams) -> list[ir.Aval]:
     (x,) = check.array_avals("reduce_precision", avals, 1)
     check.check_kind("reduce_precision", x, "f")
     if p.exponent_bits < 1 or p.mantissa_bits < 0:
@@ -277,7 +271,7 @@ def _reduce_precision_aval(avals: Sequence[ir.Aval], p: ReducePrecisionParams) -
 
 
 def _reduce_precision_lower(
-    ctx: Any, xs: Sequence[hlo.IRValue], p: ReducePrecisionParams
+    ctx: Any, xs: hlo.IRValues, p: ReducePrecisionParams
 ) -> list[hlo.IRValue]:
     (x,) = xs
     attrs = f"exponent_bits = {p.exponent_bits} : i32, mantissa_bits = {p.mantissa_bits} : i32"
@@ -310,7 +304,7 @@ class BitcastParams:
 bitcast_convert_p: ir.Primitive[BitcastParams] = ir.Primitive("bitcast_convert")
 
 
-def bitcast_convert(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
+def bitcast_convert(x: arrays.ArrayLike, dtype: Any) -> Value:
     """The bits of `x` read as another dtype.
 
     A narrower one adds a last axis, the lowest bits first; a wider one takes the last axis away.
@@ -321,7 +315,7 @@ def bitcast_convert(x: arrays.ArrayLike, dtype: Any) -> arrays.Value:
     return trace.bind1(bitcast_convert_p, value, params=BitcastParams(np.dtype(dtype)))
 
 
-def _bitcast_aval(avals: Sequence[ir.Aval], p: BitcastParams) -> list[ir.Aval]:
+def _bitcast_aval(avals: ir.Avals, p: BitcastParams) -> list[ir.Aval]:
     (x,) = check.array_avals("bitcast_convert", avals, 1)
     old, new = x.dtype.itemsize, p.dtype.itemsize
     if "b" in (arrays.dtype_kind(x.dtype), arrays.dtype_kind(p.dtype)) or "c" in (
@@ -363,14 +357,14 @@ threefry2x32_p: ir.Primitive[Any] = ir.Primitive("threefry2x32")
 def threefry2x32(
     key: tuple[arrays.ArrayLike, arrays.ArrayLike],
     counter: tuple[arrays.ArrayLike, arrays.ArrayLike],
-) -> tuple[arrays.Value, arrays.Value]:
+) -> tuple[Value, Value]:
     """A counter of two uint32 words enciphered by a key of two words, element by element."""
     words = convert.promote("threefry2x32", *key, *counter)
     high, low = trace.bind(threefry2x32_p, *family.same_shapes("threefry2x32", words))
     return high, low
 
 
-def _threefry_aval(avals: Sequence[ir.Aval], p: Any) -> list[ir.Aval]:
+def _threefry_aval(avals: ir.Avals, p: Any) -> list[ir.Aval]:
     words = check.array_avals("threefry2x32", avals, 4)
     if any(w.dtype != UINT32 for w in words):
         check.bad_type(
@@ -379,7 +373,7 @@ def _threefry_aval(avals: Sequence[ir.Aval], p: Any) -> list[ir.Aval]:
     return [ir.ShapedArray(family.elementwise_shape("threefry2x32", words), UINT32)] * 2
 
 
-def _threefry_lower(ctx: Any, xs: Sequence[hlo.IRValue], p: Any) -> list[hlo.IRValue]:
+def _threefry_lower(ctx: Any, xs: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
     b: hlo.Builder = ctx.b
     shape = ctx.avals_out[0].shape
     k0, k1 = xs[:2]
@@ -409,16 +403,12 @@ def _rotate(b: hlo.Builder, x: hlo.IRValue, by: int) -> hlo.IRValue:
     return hlo.or_(b, left, right)
 
 
-def _threefry_jvp(
-    primals: Sequence[arrays.Value], tangents: Sequence[rules.Tangent], p: Any
-) -> tuple[list[arrays.Value], list[rules.Tangent]]:
+def _threefry_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
     outs = trace.bind(threefry2x32_p, *primals)
-    return outs, [rules.Zero(out.aval.tangent()) for out in outs]
+    return outs, [ad.Zero(out.aval.tangent()) for out in outs]
 
 
-def _threefry_batch(
-    size: int, operands: Sequence[arrays.Value], dims: Sequence[int | None], p: Any
-) -> tuple[list[arrays.Value], list[int | None]]:
+def _threefry_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
     xs, place = family.align_elementwise(size, operands, dims)
     return trace.bind(threefry2x32_p, *xs), [place, place]
 

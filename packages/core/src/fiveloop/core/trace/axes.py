@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from fiveloop.core import arrays, errors, ir
+from fiveloop.core import ad, errors, ir
+from fiveloop.core.arrays import Value
 from fiveloop.core.trace import settings, tracer
 
 
@@ -98,9 +99,7 @@ class AxisTrace(tracer.Trace):
         super().__init__(parent)
         self.axis = axis
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         with tracer.use_trace(self.parent):
             return tracer.bind(prim, *args, params=params)
 
@@ -134,8 +133,6 @@ class ScopeTrace(tracer.Trace):
         self.scope = scope
         self.axes = tuple(axes)
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         with tracer.use_trace(self.parent):
             return tracer.bind(prim, *args, params=params)

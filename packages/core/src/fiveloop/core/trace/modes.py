@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from fiveloop.core import arrays, errors, ir
+from fiveloop.core import ad, arrays, errors, ir
+from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import AFTER_FORK
 from fiveloop.core.trace import leaks, replay, tracer
 from fiveloop.core.trace.stage import StageTrace
@@ -175,9 +176,7 @@ def _bottom() -> tracer.Trace:
 class _NanTrace(tracer.EvalTrace):
     """The bottom, where every result is looked at."""
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         outs = super().process(prim, args, params)
         for x in outs:
             if isinstance(x, arrays.Concrete) and has_nan(x):
@@ -188,9 +187,7 @@ class _NanTrace(tracer.EvalTrace):
 _NAN_TRACE = _NanTrace(None)
 
 
-def _nan_message(
-    prim: ir.Primitive[Any], args: Sequence[arrays.Value], out: arrays.Concrete
-) -> str:
+def _nan_message(prim: ir.Primitive[Any], args: ad.Values, out: arrays.Concrete) -> str:
     at = tuple(int(k) for k in np.argwhere(np.isnan(out.numpy()))[0])
     where = f" at [{', '.join(map(str, at))}]" if at else ""
     already = [k for k, x in enumerate(args) if _holds_nan(x)]
@@ -210,7 +207,7 @@ def _nan_message(
     )
 
 
-def _holds_nan(x: arrays.Value) -> bool:
+def _holds_nan(x: Value) -> bool:
     """Whether there is a nan in an operand; one that can change is read."""
     if x.aval.accumulates and ir.is_inexact(x.dtype):
         with tracer.use_trace(tracer.EvalTrace(None)):

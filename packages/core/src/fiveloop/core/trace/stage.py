@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fiveloop.core import arrays, errors, ir, rules
+from fiveloop.core import ad, arrays, errors, ir, rules
+from fiveloop.core.arrays import Value
 from fiveloop.core.trace import leaks, tracer
 
 FlatFunction = Callable[..., Sequence[Any]]
@@ -40,12 +41,10 @@ class StageTrace(tracer.Trace):
         super().__init__(parent, fun)
         self.eqns: list[ir.Eqn] = []
         self.stand_ins: dict[int, StageTracer] = {}
-        self.stands_for: dict[int, arrays.Value] = {}
-        self._captured: dict[int, tuple[arrays.Value, arrays.Value, ir.Var]] = {}
+        self.stands_for: dict[int, Value] = {}
+        self._captured: dict[int, tuple[Value, Value, ir.Var]] = {}
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         atoms = [self.atom(arg) for arg in args]
         avals, effects = rules.abstract_eval_rules[prim]([a.aval for a in atoms], params)
         source = tracer.current_source()
@@ -56,7 +55,7 @@ class StageTrace(tracer.Trace):
         self,
         prim: ir.Primitive[Any],
         atoms: Sequence[ir.Atom],
-        avals: Sequence[ir.Aval],
+        avals: ir.Avals,
         params: Any,
         effects: ir.Effects,
         source: ir.Source | None,
@@ -66,7 +65,7 @@ class StageTrace(tracer.Trace):
         self.eqns.append(ir.Eqn(prim, atoms, outvars, params, effects, source))
         return outvars
 
-    def atom(self, x: arrays.Value) -> ir.Atom:
+    def atom(self, x: Value) -> ir.Atom:
         """A value as an operand of this jaxpr."""
         if type(x) is StageTracer and x._trace is self:
             return x.binder
@@ -74,7 +73,7 @@ class StageTrace(tracer.Trace):
             return ir.Literal(x)
         return self._capture(x)
 
-    def _capture(self, original: arrays.Value) -> ir.Var:
+    def _capture(self, original: Value) -> ir.Var:
         original.check_operand()
         x = self._stand_in(original)
         if type(x) is StageTracer and x._trace is self:
@@ -86,7 +85,7 @@ class StageTrace(tracer.Trace):
             self._captured[id(x)] = (x, _as_held(x, original), ir.Var(x.aval))
         return self._captured[id(x)][2]
 
-    def _stand_in(self, x: arrays.Value) -> arrays.Value:
+    def _stand_in(self, x: Value) -> Value:
         """What is meant by a value that a function closes over which is traced again: see `stage`."""
         trace: tracer.Trace | None = self
         while trace is not None:
@@ -96,13 +95,13 @@ class StageTrace(tracer.Trace):
         return x
 
     @property
-    def captured(self) -> tuple[list[arrays.Value], list[ir.Var]]:
+    def captured(self) -> tuple[list[Value], list[ir.Var]]:
         """The values from outside that became leading operands, and their binders."""
         found = list(self._captured.values())
         return [value for value, _, _ in found], [var for _, _, var in found]
 
     @property
-    def originals(self) -> list[arrays.Value]:
+    def originals(self) -> list[Value]:
         """The captured values as the traced function holds them: others may stand for these."""
         return [original for _, original, _ in self._captured.values()]
 
@@ -111,7 +110,7 @@ class StageTrace(tracer.Trace):
         return StageTracer(self, ir.Var(aval), tracer.ARGUMENT)
 
 
-def _as_held(x: arrays.Value, original: arrays.Value) -> arrays.Value:
+def _as_held(x: Value, original: Value) -> Value:
     """A captured value as the user's functions hold it: never an argument that stands for another value."""
     if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
         return x.owner.stands_for.get(id(x), original)
@@ -126,8 +125,8 @@ class Staged:
     """
 
     jaxpr: ir.Jaxpr
-    captured: list[arrays.Value]
-    originals: list[arrays.Value] = field(default_factory=list)
+    captured: list[Value]
+    originals: list[Value] = field(default_factory=list)
 
     def closed(self) -> ir.Jaxpr:
         """The jaxpr of a function that is known to capture nothing."""
@@ -141,10 +140,10 @@ class Staged:
 @leaks.leak_checked
 def stage(
     fun: FlatFunction,
-    avals: Sequence[ir.Aval],
+    avals: ir.Avals,
     name: str = "",
     user_fun: object = None,
-    closed: Sequence[arrays.Value] = (),
+    closed: ad.Values = (),
 ) -> Staged:
     """Trace a flat function of as many values as `avals`; it returns a flat sequence of values.
 
@@ -180,7 +179,7 @@ def stage(
 
 
 @leaks.leak_checked
-def captured_by(fun: FlatFunction, avals: Sequence[ir.Aval]) -> list[arrays.Value]:
+def captured_by(fun: FlatFunction, avals: ir.Avals) -> list[Value]:
     """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
     trace = StageTrace(tracer.current_trace(), fun)
     with suppress(Exception), tracer.running(trace):
@@ -190,7 +189,7 @@ def captured_by(fun: FlatFunction, avals: Sequence[ir.Aval]) -> list[arrays.Valu
 
 
 def stage_closed(
-    fun: FlatFunction, avals: Sequence[ir.Aval], name: str = "", hints: Sequence[str] = ()
+    fun: FlatFunction, avals: ir.Avals, name: str = "", hints: Sequence[str] = ()
 ) -> ir.Jaxpr:
     """Trace a flat function of the library's own, which closes over no tracer; `hints` name its inputs.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
+from fiveloop.core import ad
 from fiveloop.core.arrays.array import Concrete, Value
 from fiveloop.core.arrays.fixed import Fixed, setter
 from fiveloop.core.errors import (
@@ -23,13 +24,7 @@ from fiveloop.core.errors import (
 )
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
-from fiveloop.core.ir.source import (
-    Source,
-    function_source,
-    is_internal,
-    raised_at,
-    user_source,
-)
+from fiveloop.core.ir.source import Source, function_source, is_internal, raised_at, user_source
 from fiveloop.core.lower.dispatch import run_eagerly
 from fiveloop.core.rules import impl_rules
 
@@ -51,7 +46,7 @@ class Trace:
         self.fun = fun
         self.refused: ConcretizationError | None = None
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(self, prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         """Interpret one operation."""
         raise TypeError(f"{type(self).__name__} interprets nothing")
 
@@ -151,7 +146,7 @@ def check_reached(x: Value, trace: Trace | None) -> None:
 class EvalTrace(Trace):
     """The bottom: every operation runs now, on concrete values."""
 
-    def process(self, prim: Primitive[Any], args: Sequence[Value], params: Any) -> list[Value]:
+    def process(self, prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         for arg in args:
             if isinstance(arg, Tracer):
                 if not arg.owner.live:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from fiveloop.core import arrays, errors, ir, prims, rules, util
+from fiveloop.core import ad, arrays, errors, ir, prims, rules, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import stage_closed
@@ -38,7 +39,7 @@ class BatchTracer(Tracer):
     __slots__ = ("dim", "value")
 
     def __init__(
-        self, trace: Trace, value: arrays.Value, dim: int, source: ir.Source | str | None = None
+        self, trace: Trace, value: Value, dim: int, source: ir.Source | str | None = None
     ) -> None:
         super().__init__(trace, source)
         self.value = value
@@ -85,9 +86,7 @@ class BatchTrace(Trace):
         self.tag: object = self if kin is None else kin.tag
         self._split: frozenset[int] = frozenset()
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
         over = self._bound and self._bound & ir.axes_in(params)
         if prim.holds_functions:
@@ -111,7 +110,7 @@ class BatchTrace(Trace):
     def _marked(
         self,
         prim: ir.Primitive[Any],
-        args: Sequence[arrays.Value],
+        args: ad.Values,
         dims: Sequence[BatchDim],
         params: Any,
         out_dims: list[BatchDim],
@@ -131,21 +130,15 @@ class BatchTrace(Trace):
         ]
 
     def _of_no_lanes(
-        self,
-        prim: ir.Primitive[Any],
-        values: Sequence[arrays.Value],
-        dims: Sequence[BatchDim],
-        params: Any,
-    ) -> list[arrays.Value]:
+        self, prim: ir.Primitive[Any], values: ad.Values, dims: Sequence[BatchDim], params: Any
+    ) -> list[Value]:
         """The results of no lanes, whose types are all that there is to know of them."""
         pairs = zip(values, dims, strict=True)
         avals = [x.aval if d is None else x.aval.unbatched(d) for x, d in pairs]
         outs, _ = rules.abstract_eval_rules[prim](avals, params)
         return [self.wrap(prims.zeros_of(a.batched(0)), 0, current_source()) for a in outs]
 
-    def _once_a_lane(
-        self, prim: ir.Primitive[Any], values: Sequence[arrays.Value], params: Any
-    ) -> bool:
+    def _once_a_lane(self, prim: ir.Primitive[Any], values: ad.Values, params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
         if prim.creates_state or (prim.holds_functions and params.may_hold_traced):
             return True
@@ -158,7 +151,7 @@ class BatchTrace(Trace):
             if e.each_lane
         )
 
-    def pair(self, x: arrays.Value) -> tuple[arrays.Value, BatchDim]:
+    def pair(self, x: Value) -> tuple[Value, BatchDim]:
         """The value and batch axis; one that is not of this trace is the same for the whole batch."""
         if isinstance(x, BatchTracer):
             if self.knows(x.owner):
@@ -175,15 +168,13 @@ class BatchTrace(Trace):
         """Its own values, and those of its kin."""
         return owner is self or (isinstance(owner, BatchTrace) and owner.tag is self.tag)
 
-    def enter(self, values: Sequence[arrays.Value], dims: Sequence[BatchDim]) -> list[arrays.Value]:
+    def enter(self, values: ad.Values, dims: Sequence[BatchDim]) -> list[Value]:
         """The arguments of the function; mutable ones that are batched are to be reached through these alone."""
         pairs = list(zip(values, dims, strict=True))
         self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
         return [self.wrap(x, d) for x, d in pairs]
 
-    def wrap(
-        self, value: arrays.Value, dim: BatchDim, source: ir.Source | str | None = ARGUMENT
-    ) -> arrays.Value:
+    def wrap(self, value: Value, dim: BatchDim, source: ir.Source | str | None = ARGUMENT) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
         return value if dim is None else BatchTracer(self, value, dim, source)
 
@@ -192,12 +183,12 @@ class BatchTrace(Trace):
 def batch_flat(
     fun: Callable[..., Sequence[Any]],
     size: int,
-    values: Sequence[arrays.Value],
+    values: ad.Values,
     dims: Sequence[BatchDim],
     user_fun: object = None,
     axis: ir.NamedAxis | None = None,
     kin: BatchTrace | None = None,
-) -> tuple[list[arrays.Value], list[BatchDim]]:
+) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function over a batch, and their batch axes; for batch rules.
 
     What the function does over `batch_axis(size)` is done over this batch. If it calls functions of the user, which
@@ -214,10 +205,10 @@ def batch_over(
     axis: ir.NamedAxis | None,
     fun: Callable[..., Sequence[Any]],
     size: int,
-    values: Sequence[arrays.Value],
+    values: ad.Values,
     dims: Sequence[BatchDim],
     user_fun: object = None,
-) -> tuple[list[arrays.Value], list[BatchDim]]:
+) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a user's flat function over a batch that goes by `axis`, and their batch axes."""
     trace = BatchTrace(current_trace(), size, user_fun or fun, axis)
     return run_batch(trace, fun, values, dims)
@@ -226,9 +217,9 @@ def batch_over(
 def run_batch(
     trace: BatchTrace,
     fun: Callable[..., Sequence[Any]],
-    values: Sequence[arrays.Value],
+    values: ad.Values,
     dims: Sequence[BatchDim],
-) -> tuple[list[arrays.Value], list[BatchDim]]:
+) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function under a trace, which ends with it, and their batch axes."""
     args = trace.enter(values, dims)
     with running(trace):
@@ -237,7 +228,7 @@ def run_batch(
     return [x for x, _ in pairs], [d for _, d in pairs]
 
 
-def move_batch(value: arrays.Value, size: int, dim: BatchDim, target: int = 0) -> arrays.Value:
+def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value:
     """The value with its batch axis at `target`; one without is broadcast.
 
     >>> (
@@ -249,9 +240,7 @@ def move_batch(value: arrays.Value, size: int, dim: BatchDim, target: int = 0) -
     return prims.bdim_at(value, dim, size, target)
 
 
-def in_front(
-    size: int, values: Sequence[arrays.Value], dims: Sequence[BatchDim]
-) -> list[arrays.Value]:
+def in_front(size: int, values: ad.Values, dims: Sequence[BatchDim]) -> list[Value]:
     """The values with their batch axis, if they have one, in front; a Ref keeps it where it is."""
     return [
         x if d is None or x.aval.accumulates else move_batch(x, size, d)
@@ -259,7 +248,7 @@ def in_front(
     ]
 
 
-def axes_in_front(values: Sequence[arrays.Value], dims: Sequence[BatchDim]) -> tuple[int, ...]:
+def axes_in_front(values: ad.Values, dims: Sequence[BatchDim]) -> tuple[int, ...]:
     """Where the batch axis of each value is after `in_front`; 0 if it has none."""
     return tuple(d or 0 if x.aval.accumulates else 0 for x, d in zip(values, dims, strict=True))
 
@@ -298,7 +287,7 @@ def _batch_jaxpr(
     out_batched: list[bool] = []
     binds = ir.batch_axis(size) in ir.axes_of(jaxpr.effects)
 
-    def run(*args: arrays.Value) -> list[arrays.Value]:
+    def run(*args: Value) -> list[Value]:
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
         trace = BatchTrace(current_trace(), size, evaluate, binds_batch=binds)
         trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)

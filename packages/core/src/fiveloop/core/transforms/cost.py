@@ -56,7 +56,7 @@ def _cost_of_bodies(bodies: Sequence[rules.Body]) -> rules.Cost:
     )
 
 
-def _elements(avals: Sequence[ir.Aval]) -> ir.Dim:
+def _elements(avals: ir.Avals) -> ir.Dim:
     total: ir.Dim = 0
     for aval in avals:
         total = total + ir.size_of(aval.shape)

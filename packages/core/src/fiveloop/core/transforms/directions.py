@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import arrays, ir, rules
+from fiveloop.core import ad, ir, rules
+from fiveloop.core.arrays import Value
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.tracer import current_trace
 from fiveloop.core.transforms import batch, saving
@@ -19,38 +20,28 @@ from fiveloop.core.transforms.eval import run_halves
 class DirectionTrace(batch.BatchTrace):
     """Computes derivatives in many directions at once; what the directions share is theirs together."""
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         unknown = [self.pair(x)[1] is not None for x in args]
         if any(unknown) and prim in rules.split_rules and _acts(prim, args, params, unknown):
             return self._in_two(prim, args, params, unknown)
         return super().process(prim, args, params)
 
-    def _once_a_lane(
-        self, prim: ir.Primitive[Any], values: Sequence[arrays.Value], params: Any
-    ) -> bool:
+    def _once_a_lane(self, prim: ir.Primitive[Any], values: ad.Values, params: Any) -> bool:
         return prim.creates_state
 
     def _in_two(
-        self,
-        prim: ir.Primitive[Any],
-        args: Sequence[arrays.Value],
-        params: Any,
-        unknown: Sequence[bool],
-    ) -> list[arrays.Value]:
+        self, prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]
+    ) -> list[Value]:
         eqn = rules.new_eqn(prim, [ir.Var(x.aval) for x in args], params)
         inst = [not x.aval.accumulates for x in args]
         cut = rules.split_rules[prim](saving.SAVE_EVERYTHING, unknown, inst, eqn)
         return run_halves(eqn, cut, args, self.parent, self._in_all)
 
-    def _in_all(self, eqn: ir.Eqn, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def _in_all(self, eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
         return super().process(eqn.primitive, operands, eqn.params)
 
 
-def _acts(
-    prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any, unknown: Sequence[bool]
-) -> bool:
+def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]) -> bool:
     """Whether an operation does something to what the directions share."""
     if not ir.jaxprs_in(params):
         return False
@@ -64,8 +55,8 @@ def _acts(
 
 @leak_checked
 def batch_directions(
-    fun: Callable[..., Sequence[Any]], size: int, values: Sequence[arrays.Value], user_fun: object
-) -> tuple[list[arrays.Value], list[batch.BatchDim]]:
+    fun: Callable[..., Sequence[Any]], size: int, values: ad.Values, user_fun: object
+) -> tuple[list[Value], list[batch.BatchDim]]:
     """The outputs of a derivative in many directions, which lie in axis 0 of each value, and their batch axes."""
     trace = DirectionTrace(current_trace(), size, user_fun, binds_batch=True)
     return batch.run_batch(trace, fun, values, [0] * len(values))

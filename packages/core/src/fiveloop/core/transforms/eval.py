@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import arrays, ir, rules, trace
+from fiveloop.core import ad, ir, rules, trace
+from fiveloop.core.arrays import Value
 
 
-def eval_jaxpr(jaxpr: ir.Jaxpr, args: Sequence[arrays.Value]) -> list[arrays.Value]:
+def eval_jaxpr(jaxpr: ir.Jaxpr, args: ad.Values) -> list[Value]:
     """The results of a jaxpr on values; each operation is interpreted by the current trace.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x + y, x * y))(1.0, 1.0)
@@ -35,20 +36,16 @@ def interpret(jaxpr: ir.Jaxpr, args: Sequence[Any], step: ir.Step) -> list[Any]:
 
 
 def run_halves(
-    eqn: ir.Eqn,
-    cut: rules.EqnSplit,
-    args: Sequence[arrays.Value],
-    parent: trace.Trace,
-    staged: ir.Step,
-) -> list[arrays.Value]:
+    eqn: ir.Eqn, cut: rules.EqnSplit, args: ad.Values, parent: trace.Trace, staged: ir.Step
+) -> list[Value]:
     """What an equation gives that is cut in two: its known half under `parent`, the other one as `staged` says."""
-    env = ir.Environment[arrays.Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
+    env = ir.Environment[Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
     with trace.use_trace(parent):
         env.run(cut.known, bind_eqn)
     env.run(cut.staged, staged)
     return [env[v] for v in eqn.outvars]
 
 
-def bind_eqn(eqn: ir.Eqn, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
+def bind_eqn(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
     """What an equation gives under the current trace."""
     return trace.bind(eqn.primitive, *operands, params=eqn.params)

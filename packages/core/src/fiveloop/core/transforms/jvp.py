@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import arrays, ir, util
-from fiveloop.core.rules import Tangent, Zero, jvp_rules
+from fiveloop.core import ad, arrays, ir, util
+from fiveloop.core.arrays import Value
+from fiveloop.core.rules import jvp_rules
 from fiveloop.core.trace.leaks import leak_checked
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
@@ -33,8 +34,8 @@ class JvpTracer(Tracer):
     def __init__(
         self,
         trace: Trace,
-        primal: arrays.Value,
-        tangent: Tangent,
+        primal: Value,
+        tangent: ad.Tangent,
         source: ir.Source | str | None = None,
     ) -> None:
         super().__init__(trace, source)
@@ -72,7 +73,11 @@ class JvpTracer(Tracer):
     def _constant(self, what: str) -> Any:
         """The primal, of a value that has no slope; of another the number would have none, without a word."""
         known = self._known()
-        if is_concrete(known) and self.aval.differentiable and not isinstance(self.tangent, Zero):
+        if (
+            is_concrete(known)
+            and self.aval.differentiable
+            and not isinstance(self.tangent, ad.Zero)
+        ):
             self._refuse(
                 what,
                 "it would lose its derivative: if that is meant, write `stop_gradient(x)` first; else keep it an "
@@ -90,39 +95,37 @@ class JvpTrace(Trace):
 
     parent: Trace
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
         if prim.holds_functions:
             params = params.under(self)
         with use_trace(self.parent):
-            if not prim.creates_state and all(isinstance(t, Zero) for t in tangents):
+            if not prim.creates_state and all(isinstance(t, ad.Zero) for t in tangents):
                 return bind(prim, *primals, params=params)
             outs, outs_dot = jvp_rules[prim](primals, tangents, params)
         source = current_source()
         return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
-    def pair(self, x: arrays.Value) -> tuple[arrays.Value, Tangent]:
+    def pair(self, x: Value) -> tuple[Value, ad.Tangent]:
         """The primal and tangent of a value; one that is not of this trace is constant."""
         if isinstance(x, JvpTracer) and x.owner is self:
             return x.primal, x.tangent
         return x, zero_like(x)
 
     def wrap(
-        self, primal: arrays.Value, tangent: Tangent, source: ir.Source | str | None = ARGUMENT
-    ) -> arrays.Value:
+        self, primal: Value, tangent: ad.Tangent, source: ir.Source | str | None = ARGUMENT
+    ) -> Value:
         """A value of this trace; a constant stays what it is."""
-        return primal if isinstance(tangent, Zero) else JvpTracer(self, primal, tangent, source)
+        return primal if isinstance(tangent, ad.Zero) else JvpTracer(self, primal, tangent, source)
 
 
 @leak_checked
 def jvp_flat(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[arrays.Value],
-    tangents: Sequence[Tangent],
+    primals: ad.Values,
+    tangents: ad.Tangents,
     user_fun: object = None,
-) -> tuple[list[arrays.Value], list[Tangent]]:
+) -> ad.Duals:
     """The outputs of a flat function, and their tangents."""
     trace = JvpTrace(current_trace(), user_fun or fun)
     args = [trace.wrap(p, t) for p, t in zip(primals, tangents, strict=True)]
@@ -156,7 +159,7 @@ def jvp_jaxpr(
 def _jvp_jaxpr(jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
     out_nonzero: list[bool] = []
 
-    def run(*args: arrays.Value) -> list[arrays.Value]:
+    def run(*args: Value) -> list[Value]:
         primals = args[: len(nonzero)]
         dots = iter(args[len(nonzero) :])
         tangents = [
@@ -164,7 +167,7 @@ def _jvp_jaxpr(jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: util.Mask) -> tuple[ir
         ]
         outs, outs_dot = jvp_flat(lambda *xs: eval_jaxpr(jaxpr, xs), primals, tangents)
         out_nonzero[:] = [
-            (want and t.aval.differentiable) or not isinstance(t, Zero)
+            (want and t.aval.differentiable) or not isinstance(t, ad.Zero)
             for t, want in zip(outs_dot, inst, strict=True)
         ]
         return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fiveloop.core import arrays, ir, rules, trace, util
+from fiveloop.core import ad, arrays, ir, rules, trace, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.transforms import jvp, partial_eval, saving, zeros
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
@@ -21,26 +22,24 @@ class Linear:
     """A derivative at a point: `jaxpr : [*residuals, *in_dots] -> [*nonzero out_dots]`."""
 
     jaxpr: ir.Jaxpr
-    residuals: list[arrays.Value]
+    residuals: list[Value]
     out_nonzero: util.Mask
 
-    def __call__(
-        self, in_dots: Sequence[arrays.Value], outs: Sequence[ir.Aval]
-    ) -> list[rules.Tangent]:
+    def __call__(self, in_dots: ad.Values, outs: ir.Avals) -> list[ad.Tangent]:
         """The output tangents for given input tangents; `outs` are the types of all outputs."""
         dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
         return [
-            next(dots) if nz else rules.Zero(a.tangent())
+            next(dots) if nz else ad.Zero(a.tangent())
             for nz, a in zip(self.out_nonzero, outs, strict=True)
         ]
 
 
 def linearize_flat(
     fun: Callable[..., Sequence[Any]],
-    primals: Sequence[arrays.Value],
+    primals: ad.Values,
     nonzero: util.Mask,
     user_fun: object = None,
-) -> tuple[list[arrays.Value], Linear]:
+) -> tuple[list[Value], Linear]:
     """The outputs of a flat function, and its derivative in the inputs that `nonzero` marks."""
     run = _linearize_staged if trace.is_staging(trace.current_trace()) else _linearize_online
     return run(fun, primals, nonzero, user_fun or fun)
@@ -84,11 +83,8 @@ def linearize_jaxpr(
 
 
 def _linearize_staged(
-    fun: Callable[..., Sequence[Any]],
-    primals: Sequence[arrays.Value],
-    nonzero: util.Mask,
-    user_fun: object,
-) -> tuple[list[arrays.Value], Linear]:
+    fun: Callable[..., Sequence[Any]], primals: ad.Values, nonzero: util.Mask, user_fun: object
+) -> tuple[list[Value], Linear]:
     staged = trace.stage(fun, [x.aval for x in primals], user_fun=user_fun)
     # staged.jaxpr : [*captured, *primals] -> [*outs]
     mask = (False,) * len(staged.captured) + nonzero
@@ -108,9 +104,7 @@ class PartialTrace(trace.StageTrace):
         super().__init__(parent, fun)
         self.plan = saving.DEFAULT_PLAN
 
-    def process(
-        self, prim: ir.Primitive[Any], args: Sequence[arrays.Value], params: Any
-    ) -> list[arrays.Value]:
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         unknown = [isinstance(x, trace.StageTracer) and x.owner is self for x in args]
         if not any(unknown) and not getattr(params, "holds_tangent", False):
             with trace.use_trace(self.parent):
@@ -124,37 +118,34 @@ class PartialTrace(trace.StageTrace):
         self,
         rule: rules.Split,
         prim: ir.Primitive[Any],
-        args: Sequence[arrays.Value],
+        args: ad.Values,
         params: Any,
         unknown: list[bool],
-    ) -> list[arrays.Value]:
+    ) -> list[Value]:
         eqn = rules.new_eqn(
             prim, [ir.Var(x.aval) for x in args], params, source=trace.current_source()
         )
         cut = rule(self.plan, unknown, [False] * len(args), eqn)
         return run_halves(eqn, cut, args, self.parent, self._record)
 
-    def _record(self, eqn: ir.Eqn, operands: Sequence[arrays.Value]) -> list[arrays.Value]:
+    def _record(self, eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
         return super().process(eqn.primitive, operands, eqn.params)
 
 
 @trace.leak_checked
 def _linearize_online(
-    fun: Callable[..., Sequence[Any]],
-    primals: Sequence[arrays.Value],
-    nonzero: util.Mask,
-    user_fun: object,
-) -> tuple[list[arrays.Value], Linear]:
+    fun: Callable[..., Sequence[Any]], primals: ad.Values, nonzero: util.Mask, user_fun: object
+) -> tuple[list[Value], Linear]:
     tape = PartialTrace(trace.current_trace(), user_fun)
     unknowns = [tape.new_arg(x.aval.tangent()) for x in util.select_by(nonzero, primals)]
     dots = iter(unknowns)
-    tangents: list[rules.Tangent] = [
+    tangents: list[ad.Tangent] = [
         next(dots) if nz else zeros.zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
     ]
     with trace.running(tape):
         outs, outs_dot = jvp.jvp_flat(fun, primals, tangents, user_fun)
-        out_nonzero = tuple(not isinstance(t, rules.Zero) for t in outs_dot)
-        atoms = [tape.atom(arrays.as_value(t)) for t in outs_dot if not isinstance(t, rules.Zero)]
+        out_nonzero = tuple(not isinstance(t, ad.Zero) for t in outs_dot)
+        atoms = [tape.atom(arrays.as_value(t)) for t in outs_dot if not isinstance(t, ad.Zero)]
     captured, binders = tape.captured
     # linear : [*captured, *in_dots] -> [*nonzero out_dots]
     linear = ir.Jaxpr([*binders, *[u.binder for u in unknowns]], tape.eqns, atoms)

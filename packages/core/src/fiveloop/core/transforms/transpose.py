@@ -8,30 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fiveloop.core import arrays, errors, ir, rules, trace, util
+from fiveloop.core import ad, errors, ir, rules, trace, util
+from fiveloop.core.arrays import Value
 from fiveloop.core.transforms import partial_eval, replay, saving, zeros
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
 
-def is_linear(x: rules.Operand) -> bool:
+def is_linear(x: ad.Operand) -> bool:
     """Whether an operand under transposition is linear.
 
     >>> is_linear(UndefinedPrimal(ShapedArray((), np.float32))), is_linear(as_value(2.0))
     (True, False)
     """
-    return isinstance(x, (rules.UndefinedPrimal, rules.Accumulator))
+    return isinstance(x, (ad.UndefinedPrimal, ad.Accumulator))
 
 
-def passed(x: rules.Operand) -> arrays.Value | None:
+def passed(x: ad.Operand) -> Value | None:
     """What an operand under transposition passes to a program: a value, or what collects its cotangents."""
-    if isinstance(x, rules.Accumulator):
+    if isinstance(x, ad.Accumulator):
         return x.value
-    return x.into if isinstance(x, rules.UndefinedPrimal) else x
+    return x.into if isinstance(x, ad.UndefinedPrimal) else x
 
 
-def backward_pass(
-    jaxpr: ir.Jaxpr, operands: Sequence[rules.Operand], cts: Sequence[rules.Tangent]
-) -> list[rules.Tangent]:
+def backward_pass(jaxpr: ir.Jaxpr, operands: ad.Operands, cts: ad.Tangents) -> list[ad.Tangent]:
     """The cotangents of the linear operands, in order; Zero for those collected in an accumulator, or `into` something.
 
     An operand is linear if it is an `UndefinedPrimal` or an `Accumulator`; the others are values. `cts` has a value or
@@ -46,23 +45,23 @@ def backward_pass(
 
 
 class _Backward:
-    def __init__(self, jaxpr: ir.Jaxpr, operands: Sequence[rules.Operand]) -> None:
+    def __init__(self, jaxpr: ir.Jaxpr, operands: ad.Operands) -> None:
         self.jaxpr = jaxpr
         linear = [is_linear(x) for x in operands]
         self.inputs = util.select_by(linear, jaxpr.invars)
         self.linear = ir.reachable(jaxpr, self.inputs)
-        self.values = ir.Environment[arrays.Value]()
-        self.cts: dict[ir.Var, rules.Tangent] = {}
-        self.into: dict[ir.Var, arrays.Value] = {}
+        self.values = ir.Environment[Value]()
+        self.cts: dict[ir.Var, ad.Tangent] = {}
+        self.into: dict[ir.Var, Value] = {}
         for v, x in zip(jaxpr.invars, operands, strict=True):
-            if isinstance(x, rules.Accumulator):
+            if isinstance(x, ad.Accumulator):
                 self.cts[v] = x.value
-            elif not isinstance(x, rules.UndefinedPrimal):
+            elif not isinstance(x, ad.UndefinedPrimal):
                 self.values[v] = x
             elif x.into is not None:
                 self.into[v] = x.into
 
-    def run(self, cts: Sequence[rules.Tangent]) -> list[rules.Tangent]:
+    def run(self, cts: ad.Tangents) -> list[ad.Tangent]:
         forward = [eqn for eqn in self.jaxpr.eqns if not self._is_linear(eqn)]
         backward = [eqn for eqn in reversed(self.jaxpr.eqns) if self._is_linear(eqn)]
         with trace.keep_source() as set_source:
@@ -73,9 +72,9 @@ class _Backward:
                 set_source(eqn.source)
                 self._located(eqn)
         for v, target in self.into.items():
-            add_into(target, self.cts.pop(v, rules.Zero(v.aval)))
+            add_into(target, self.cts.pop(v, ad.Zero(v.aval)))
         return [
-            rules.Zero(v.aval) if v.aval.accumulates else self.cts.get(v, rules.Zero(v.aval))
+            ad.Zero(v.aval) if v.aval.accumulates else self.cts.get(v, ad.Zero(v.aval))
             for v in self.inputs
         ]
 
@@ -83,10 +82,10 @@ class _Backward:
         atoms = (*eqn.invars, *eqn.outvars)
         return not self.linear.isdisjoint(atoms)
 
-    def _add(self, atom: ir.Atom, ct: rules.Tangent | None) -> None:
+    def _add(self, atom: ir.Atom, ct: ad.Tangent | None) -> None:
         if (
             ct is None
-            or isinstance(ct, rules.Zero)
+            or isinstance(ct, ad.Zero)
             or not isinstance(atom, ir.Var)
             or atom not in self.linear
         ):
@@ -106,7 +105,7 @@ class _Backward:
         # Where no cotangent comes, none goes to what is only read.
         touched = self.cts.keys() & ir.changed_refs(eqn)
         if (
-            all(isinstance(ct, rules.Zero) for ct in cts)
+            all(isinstance(ct, ad.Zero) for ct in cts)
             and not touched
             and not replay.happens_once(eqn)
         ):
@@ -116,44 +115,41 @@ class _Backward:
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
             self._add(atom, ct)
 
-    def _take(self, v: ir.Var) -> rules.Tangent:
+    def _take(self, v: ir.Var) -> ad.Tangent:
         """The cotangent of an output, which nothing else will use; of a new Ref, what it has accumulated."""
         ct = self.cts.pop(v, None)
-        if ct is None or isinstance(ct, rules.Zero):
-            return rules.Zero(v.aval)
+        if ct is None or isinstance(ct, ad.Zero):
+            return ad.Zero(v.aval)
         accumulated = rules.type_rules(v.aval).accumulated
         return accumulated(ct) if v.aval.accumulates and accumulated is not None else ct
 
-    def _operand(self, atom: ir.Atom, eqn: ir.Eqn) -> rules.Operand:
+    def _operand(self, atom: ir.Atom, eqn: ir.Eqn) -> ad.Operand:
         if not isinstance(atom, ir.Var) or atom not in self.linear:
             return self.values.read(atom)
         if not atom.aval.accumulates:
             # A mutable value may not be given twice.
             alone = sum(a is atom for a in eqn.invars) == 1
-            return rules.UndefinedPrimal(atom.aval, self.into.get(atom) if alone else None)
+            return ad.UndefinedPrimal(atom.aval, self.into.get(atom) if alone else None)
         if atom not in self.cts:
             new = rules.type_rules(atom.aval).new_accumulator
             if new is None:
                 raise errors.CoreError(f"{atom.aval} accumulates but has no accumulator")
             self.cts[atom] = new(atom.aval)
         accumulator = self.cts[atom]
-        assert not isinstance(accumulator, rules.Zero), "unreachable: accumulators are values"
-        return rules.Accumulator(accumulator)
+        assert not isinstance(accumulator, ad.Zero), "unreachable: accumulators are values"
+        return ad.Accumulator(accumulator)
 
 
-def add_into(target: arrays.Value, ct: rules.Tangent) -> None:
+def add_into(target: Value, ct: ad.Tangent) -> None:
     """Add a cotangent to all that a mutable value holds."""
-    if not isinstance(ct, rules.Zero):
+    if not isinstance(ct, ad.Zero):
         accumulate = rules.type_rules(target.aval).accumulate
         assert accumulate is not None, "unreachable: the target can change"
         accumulate(target, ct)
 
 
 def transpose_jaxpr(
-    jaxpr: ir.Jaxpr,
-    linear: util.Mask,
-    cts_nonzero: util.Mask,
-    operands: Sequence[rules.Operand] | None = None,
+    jaxpr: ir.Jaxpr, linear: util.Mask, cts_nonzero: util.Mask, operands: ad.Operands | None = None
 ) -> tuple[ir.Jaxpr, util.Mask]:
     """The transpose as a jaxpr, and which linear value operands have a nonzero cotangent.
 
@@ -186,7 +182,7 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
             jaxpr, linear, (False,) * len(linear), saving.SAVE_EVERYTHING, ensure_out_unknown=True
         )
 
-        def run(*args: arrays.Value) -> list[arrays.Value]:
+        def run(*args: Value) -> list[Value]:
             known = [x for x, lin in zip(args, linear, strict=True) if not lin]
             return eval_jaxpr(
                 cut.staged, [*eval_jaxpr(cut.known, known), *util.select_by(cut.staged_in, args)]
@@ -197,9 +193,9 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
     return jaxpr.remember(("parted", linear), part)
 
 
-def into_aval(x: rules.Operand | None) -> ir.Aval | None:
+def into_aval(x: ad.Operand | None) -> ir.Aval | None:
     """The type of what the cotangents of an operand are added to, if there is such a thing."""
-    return x.into.aval if isinstance(x, rules.UndefinedPrimal) and x.into is not None else None
+    return x.into.aval if isinstance(x, ad.UndefinedPrimal) and x.into is not None else None
 
 
 def _transpose_jaxpr(
@@ -210,19 +206,19 @@ def _transpose_jaxpr(
     taken = [target or (a if not lin or a.accumulates else None) for a, lin, target in ins]
     nonzero: list[bool] = []
 
-    def run(*args: arrays.Value) -> list[arrays.Value]:
+    def run(*args: Value) -> list[Value]:
         values, cts = iter(args[: len(avals)]), iter(args[len(avals) :])
         operands = [
             _operand_of(a, lin, values if given else iter(()))
             for a, lin, given in zip(jaxpr.in_avals, linear, taken, strict=True)
         ]
         out_cts = [
-            next(cts) if nz else rules.Zero(a.aval)
+            next(cts) if nz else ad.Zero(a.aval)
             for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)
         ]
         in_cts = backward_pass(jaxpr, operands, out_cts)
-        nonzero[:] = [not isinstance(ct, rules.Zero) for ct in in_cts]
-        return [zeros.instantiate(ct) for ct in in_cts if not isinstance(ct, rules.Zero)]
+        nonzero[:] = [not isinstance(ct, ad.Zero) for ct in in_cts]
+        return [zeros.instantiate(ct) for ct in in_cts if not isinstance(ct, ad.Zero)]
 
     avals = [a for a in taken if a is not None]
     ct_avals = [a.strong() for a in util.select_by(cts_nonzero, jaxpr.out_avals)]
@@ -232,11 +228,11 @@ def _transpose_jaxpr(
     return made, tuple(next(flags) if lin else False for lin in linear)
 
 
-def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[arrays.Value]) -> rules.Operand:
+def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[Value]) -> ad.Operand:
     if not linear:
         return next(values)
     return (
-        rules.Accumulator(next(values))
+        ad.Accumulator(next(values))
         if aval.accumulates
-        else rules.UndefinedPrimal(aval, next(values, None))
+        else ad.UndefinedPrimal(aval, next(values, None))
     )

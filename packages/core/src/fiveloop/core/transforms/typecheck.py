@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fiveloop.core import errors, ir, rules, trace
 
 
@@ -78,7 +76,7 @@ def _check_eqn(eqn: ir.Eqn, bound: set[ir.Var]) -> None:
         )
 
 
-def _same_types(xs: Sequence[ir.Aval], ys: Sequence[ir.Aval]) -> bool:
+def _same_types(xs: ir.Avals, ys: ir.Avals) -> bool:
     return len(xs) == len(ys) and all(x.strong() is y.strong() for x, y in zip(xs, ys, strict=True))
 
 

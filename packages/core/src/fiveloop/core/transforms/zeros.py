@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import arrays, ir, rules, util
+from fiveloop.core import ad, ir, rules, util
+from fiveloop.core.arrays import Value
 
 
-def zeros_of(aval: ir.Aval) -> arrays.Value:
+def zeros_of(aval: ir.Aval) -> Value:
     """A value of the given type that is zero everywhere.
 
     >>> print(zeros_of(ShapedArray((3,), np.float32)))
@@ -16,48 +17,46 @@ def zeros_of(aval: ir.Aval) -> arrays.Value:
     return rules.type_rules(aval).zeros(aval.strong())
 
 
-def instantiate(tangent: rules.Tangent) -> arrays.Value:
+def instantiate(tangent: ad.Tangent) -> Value:
     """A symbolic zero as an array; anything else as it is.
 
     >>> print(instantiate(Zero(ShapedArray((3,), np.float32))), instantiate(as_value(2.0)))
     [0. 0. 0.] 2.0
     """
-    return zeros_of(tangent.aval) if isinstance(tangent, rules.Zero) else tangent
+    return zeros_of(tangent.aval) if isinstance(tangent, ad.Zero) else tangent
 
 
-def nonzero_mask(tangents: Sequence[rules.Tangent]) -> util.Mask:
+def nonzero_mask(tangents: ad.Tangents) -> util.Mask:
     """Which tangents are not symbolic zeros.
 
     >>> x = as_value(2.0)
     >>> nonzero_mask([x, zero_like(x)])
     (True, False)
     """
-    return tuple(not isinstance(t, rules.Zero) for t in tangents)
+    return tuple(not isinstance(t, ad.Zero) for t in tangents)
 
 
-def zero_like(x: arrays.Value) -> rules.Zero:
+def zero_like(x: Value) -> ad.Zero:
     """The symbolic zero tangent of a value.
 
     >>> zero_like(as_value(np.ones(3)))
     Zero(aval=f64[3])
     """
-    return rules.Zero(x.aval.tangent())
+    return ad.Zero(x.aval.tangent())
 
 
-def with_zeros(
-    nonzero: Sequence[bool], given: Sequence[arrays.Value], avals: Sequence[ir.Aval]
-) -> list[rules.Tangent]:
+def with_zeros(nonzero: Sequence[bool], given: ad.Values, avals: ir.Avals) -> list[ad.Tangent]:
     """The tangents of values of the types `avals`, from those that may not be zero."""
     there = iter(given)
     return [
-        next(there) if nz else rules.Zero(a.tangent()) for nz, a in zip(nonzero, avals, strict=True)
+        next(there) if nz else ad.Zero(a.tangent()) for nz, a in zip(nonzero, avals, strict=True)
     ]
 
 
-def add_tangents(x: rules.Tangent, y: rules.Tangent) -> rules.Tangent:
+def add_tangents(x: ad.Tangent, y: ad.Tangent) -> ad.Tangent:
     """The sum of two tangents or cotangents."""
-    if isinstance(x, rules.Zero):
+    if isinstance(x, ad.Zero):
         return y
-    if isinstance(y, rules.Zero):
+    if isinstance(y, ad.Zero):
         return x
     return rules.type_rules(x.aval).add(x, y)

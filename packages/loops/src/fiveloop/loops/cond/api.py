@@ -13,6 +13,7 @@ from fiveloop.core import (
     Jaxpr,
     TreeDef,
     Value,
+    ad,
     arrays,
     ir,
     prims,
@@ -231,10 +232,7 @@ class _Plan:
 
 
 def _plan(
-    what: str,
-    named: Sequence[tuple[str, Callable[..., Any]]],
-    tree: TreeDef,
-    leaves: Sequence[Value],
+    what: str, named: Sequence[tuple[str, Callable[..., Any]]], tree: TreeDef, leaves: ad.Values
 ) -> _Plan:
     branches = [_Branch(what, name, fun, tree, leaves) for name, fun in named]
     staged = [b.stage() for b in branches]
@@ -260,7 +258,7 @@ class _Branch:
     """A user's function on the operands that are values; it closes over those that are Refs."""
 
     def __init__(
-        self, what: str, name: str, fun: Callable[..., Any], tree: TreeDef, leaves: Sequence[Value]
+        self, what: str, name: str, fun: Callable[..., Any], tree: TreeDef, leaves: ad.Values
     ) -> None:
         self.what = what
         self.name = name

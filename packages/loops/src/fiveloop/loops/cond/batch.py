@@ -8,19 +8,16 @@ branch. The other ways, in which a lane runs its own branch alone, are in `lanes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.state import AbstractRef, ReadEffect, predicate
 from fiveloop.state.checks.insert import insert_for_lanes
 
 
-def cond_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
-) -> tuple[list[Value], list[int | None]]:
+def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> ad.Batched:
     """Choose once for all lanes if they choose alike, else for each."""
     if dims[0] is None:
         return _one_choice(size, operands, dims, p)
@@ -35,9 +32,7 @@ def cond_batch(
     return transforms.batch_flat(lambda *xs: transforms.eval_jaxpr(jaxpr, xs), size, operands, dims)
 
 
-def _one_choice(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
-) -> tuple[list[Value], list[int | None]]:
+def _one_choice(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> ad.Batched:
     index, *rest = operands
     batched = tuple(d is not None for d in dims[1:])
     axes = transforms.axes_in_front(rest, dims[1:])
@@ -72,9 +67,7 @@ def _all_branches(p: CondParams, batched: util.Mask) -> Jaxpr:
     return trace.stage_closed(run, [INDEX, *avals], "cond")
 
 
-def _on_condition(
-    taken: Value, branch: Jaxpr, args: Sequence[Value], batched: util.Mask
-) -> list[Value]:
+def _on_condition(taken: Value, branch: Jaxpr, args: ad.Values, batched: util.Mask) -> list[Value]:
     """A branch for one lane, to whose arguments no derivative flows if it is not taken."""
     refs = tuple(isinstance(a, AbstractRef) for a in branch.in_avals)
     # A scalar that lanes share is made one a lane by its gate; an array would cost too much.

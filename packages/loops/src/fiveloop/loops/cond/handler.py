@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fiveloop.core import Value, trace
+from fiveloop.core import Value, ad, trace
 from fiveloop.loops.primitives.cond import CondParams, cond_p
 from fiveloop.state.handlers import Handling
 
 
-def cond_handler(
-    handling: Handling, ref: Value, operands: Sequence[Value], p: CondParams
-) -> list[Value]:
+def cond_handler(handling: Handling, ref: Value, operands: ad.Values, p: CondParams) -> list[Value]:
     """Choose among branches with the Ref in front: branch : [ref, *ins] -> [*outs]."""
     index, *rest = operands
     branches = tuple(handling.thread(b) for b in p.branches)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, rules, trace, transforms, util
+from fiveloop.core import ad, trace, transforms, util
 from fiveloop.loops.primitives.cond import CondParams, cond_p
 
 
-def cond_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: CondParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def cond_jvp(primals: ad.Values, tangents: ad.Tangents, p: CondParams) -> ad.Duals:
     """Choose once, for values and those tangents that may be nonzero."""
     nonzero = transforms.nonzero_mask(tangents[1:])
     found = [transforms.jvp_jaxpr(b, nonzero)[1] for b in p.branches]
@@ -19,7 +16,7 @@ def cond_jvp(
     # branch     : [*ins]                    -> [*outs]
     # branch_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
     branches = tuple(transforms.jvp_jaxpr(b, nonzero, out_nonzero)[0] for b in p.branches)
-    dots = [t for t in tangents if not isinstance(t, rules.Zero)]
+    dots = [t for t in tangents if not isinstance(t, ad.Zero)]
     results = trace.bind(cond_p, *primals, *dots, params=replace(p, branches=branches))
     outs, outs_dot = util.split_list(results, [len(out_nonzero)])
     rest = iter(outs_dot)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.index import indexer
 from fiveloop.loops.for_loop.trace import loop_of, trace_body
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
@@ -24,9 +24,7 @@ _LARGEST_BLOCK = 128
 _FEWEST_BLOCKS = 8
 
 
-def in_groups(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
-) -> list[Value]:
+def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
     """The results of all lanes, in axis 0; lanes that take the same branch run together, a block at a time."""
     if any(b.effects for b in p.branches) or any(isinstance(x, Ref) for x in operands):
         # A Ref without an effect is one that no branch uses.
@@ -87,7 +85,7 @@ class _Groups:
         return branch, start + (step - first) * self.block_size, end
 
 
-def _running(xs: Sequence[Value]) -> list[Value]:
+def _running(xs: ad.Values) -> list[Value]:
     out = list(xs[:1])
     for x in xs[1:]:
         out.append(out[-1] + x)
@@ -114,9 +112,7 @@ def _writing(
     return (*staged, trace.stage_closed(lambda *args: [], avals, "none"))
 
 
-def in_series(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CondParams
-) -> list[Value]:
+def in_series(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
     """The results of all lanes, in axis 0; one lane after the other."""
     _check_axes(size, p)
     batched = tuple(d is not None for d in dims)
@@ -184,7 +180,7 @@ class _Story:
 
 
 def _loop(
-    steps: int, body: Any, states: Sequence[Value], story: _Story, lanes: int | None = None
+    steps: int, body: Any, states: ad.Values, story: _Story, lanes: int | None = None
 ) -> list[Value]:
     avals = [AbstractRef(x.aval) for x in states]
     traced = replace(trace_body(body, avals, body), fun=story.holds, called=story.called)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.loops.primitives.cond import CondParams
 
 
-def cond_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: CondParams) -> list[hlo.IRValue]:
+def cond_lower(ctx: Any, operands: hlo.IRValues, p: CondParams) -> list[hlo.IRValue]:
     """Write each branch in place; one of two that does nothing before one that loops.
 
     In the other order the XLA of jaxlib 0.10.2 copies what the loop changes, in every step.

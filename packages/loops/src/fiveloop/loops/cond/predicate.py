@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, trace
+from fiveloop.core import Value, ad, trace
 from fiveloop.loops.primitives.cond import CondParams, cond_p
 from fiveloop.state import predicate
 
 
 def cond_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: CondParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: CondParams
 ) -> list[Value]:
     """Choose among branches that take the condition as their first operand."""
     index, *rest = operands

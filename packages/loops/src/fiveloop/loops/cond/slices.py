@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.index.indexer import Indexer
 from fiveloop.loops.primitives.cond import CondParams
 from fiveloop.state import AbstractRef, discharge
@@ -40,7 +40,7 @@ class Waiting:
     positions: tuple[int, ...]
     value: int
 
-    def write(self, args: Sequence[Value]) -> discharge.Write:
+    def write(self, args: ad.Values) -> discharge.Write:
         """The write on the inputs of a branch."""
         index, positions = (tuple(args[k] for k in ks) for ks in (self.index, self.positions))
         return discharge.Write(
@@ -207,9 +207,7 @@ def _cell(
     return ctx.new_cell(contents, changes) if k in whole else ctx.deferred(contents, changes)
 
 
-def _inputs(
-    index: Sequence[Value], args: Sequence[Value], which: util.Mask
-) -> tuple[int, ...] | None:
+def _inputs(index: ad.Values, args: ad.Values, which: util.Mask) -> tuple[int, ...] | None:
     """The inputs that an index consists of, if it does; what a Ref holds changes, and is none."""
     position = {id(x): k for k, x in enumerate(args) if not any(which[k : k + 1])}
     found = [position.get(id(x), -1) for x in index]

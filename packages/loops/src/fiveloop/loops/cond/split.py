@@ -193,7 +193,7 @@ def fill_slots(known: Jaxpr, num_outs: int, slots: Slots, branch: int) -> Jaxpr:
 
 
 def read_slots(
-    staged: Jaxpr, slots: Slots, branch: int, at_hand: Sequence[ir.Aval], ins: Sequence[int | None]
+    staged: Jaxpr, slots: Slots, branch: int, at_hand: ir.Avals, ins: Sequence[int | None]
 ) -> Jaxpr:
     """The staged half of a branch, over the slots and everything that any branch takes besides.
 

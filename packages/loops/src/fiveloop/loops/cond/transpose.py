@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, trace, transforms, util
 from fiveloop.loops.primitives.cond import CondParams, cond_p
 
 
-def cond_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: CondParams
-) -> list[rules.Tangent | None]:
+def cond_transpose(cts: ad.Tangents, operands: ad.Operands, p: CondParams) -> ad.Cotangents:
     """Choose once, on the values, the accumulators and the nonzero cotangents."""
     index, *rest = operands
     assert isinstance(index, Value), "unreachable: an index is an integer and so never linear"
@@ -21,21 +18,17 @@ def cond_transpose(
     in_nonzero = tuple(any(masks) for masks in zip(*found, strict=True))
     branches = tuple(_transposed(b, linear, present, in_nonzero, rest) for b in p.branches)
     args = [x for x in map(transforms.passed, rest) if x is not None]
-    args += [ct for ct in cts if not isinstance(ct, rules.Zero)]
+    args += [ct for ct in cts if not isinstance(ct, ad.Zero)]
     results = iter(trace.bind(cond_p, index, *args, params=replace(p, branches=branches)))
-    in_cts: list[rules.Tangent | None] = [
-        (next(results) if nz else rules.Zero(x.aval)) if lin else None
+    in_cts: ad.Cotangents = [
+        (next(results) if nz else ad.Zero(x.aval)) if lin else None
         for x, lin, nz in zip(rest, linear, in_nonzero, strict=True)
     ]
     return [None, *in_cts]
 
 
 def _transposed(
-    branch: Jaxpr,
-    linear: util.Mask,
-    present: util.Mask,
-    wanted: util.Mask,
-    operands: Sequence[rules.Operand],
+    branch: Jaxpr, linear: util.Mask, present: util.Mask, wanted: util.Mask, operands: ad.Operands
 ) -> Jaxpr:
     """The transpose of a branch, with zeros for cotangents that only other branches give.
 

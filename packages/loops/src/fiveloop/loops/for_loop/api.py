@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, SupportsIndex, TypeVar
 
-from fiveloop.core import Tracer, Value, pytree
+from fiveloop.core import Tracer, Value, ad, pytree
 from fiveloop.core.api.flatten import check_callable, flatten_values
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import python_form
@@ -83,7 +83,7 @@ def _for_loop(
     if steps == 0:
         return pytree.tree_unflatten(tree, [common.strong(x) for x in values])  # type: ignore[no-any-return]
 
-    def flat_body(i: Value, *refs: Value) -> Sequence[Value]:
+    def flat_body(i: Value, *refs: Value) -> ad.Values:
         mark(bar)
         run_body(body, i, pytree.tree_unflatten(tree, refs))
         return []

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.loops.analysis.early_end import end_flag, until_all_are_set
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
-def for_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ForParams
-) -> tuple[list[Value], list[int | None]]:
+def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) -> ad.Batched:
     """Loop once for the whole batch.
 
     A state is each lane's own. If it is the same in all lanes it needs no batch axis: what accumulates into it does so
@@ -50,9 +48,7 @@ def _flag_of_each_lane(p: ForParams, batched: Sequence[bool], states: Sequence[b
     return k if batched[k] and states[k] else None
 
 
-def _bind_batched(
-    p: ForParams, body: Jaxpr, operands: Sequence[Value], flags: int | None
-) -> list[Value]:
+def _bind_batched(p: ForParams, body: Jaxpr, operands: ad.Values, flags: int | None) -> list[Value]:
     """The loop of all lanes; one whose lanes end early ends with the last of them."""
     p = replace(p, lanes=None if p.lanes is None else p.lanes + 1)
     if flags is None:

@@ -35,12 +35,7 @@ def for_discharge(
         invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
     )
     values = ctx.values(operands)
-    params = replace(
-        p,
-        body=body,
-        num_consts=p.num_consts + len(read),
-        end=_end(p, carried),
-    )
+    params = replace(p, body=body, num_consts=p.num_consts + len(read), end=_end(p, carried))
     outs = trace.bind(for_p, *[values[k] for k in layout], params=params)
     final = dict(zip(carried, outs[p.num_carry :], strict=True))
     for k, x in enumerate(operands):

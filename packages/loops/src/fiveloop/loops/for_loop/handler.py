@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, trace, transforms
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
 from fiveloop.state.handlers import Handling
 
 
-def for_handler(
-    handling: Handling, ref: Value, operands: Sequence[Value], p: ForParams
-) -> list[Value]:
+def for_handler(handling: Handling, ref: Value, operands: ad.Values, p: ForParams) -> list[Value]:
     """Loop with the Ref in front of the others."""
     first = p.first_ref
     key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, ir, rules, trace, transforms
+from fiveloop.core import ad, ir, trace, transforms
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
-def for_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ForParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def for_jvp(primals: ad.Values, tangents: ad.Tangents, p: ForParams) -> ad.Duals:
     """Loop once, over values and tangents."""
     p = stateful(p)
     states = is_state(p, [x.aval for x in primals])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop
 
 
-def for_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ForParams) -> list[hlo.IRValue]:
+def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValue]:
     """Whole turns in a while loop, the steps that are left after it."""
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
@@ -26,7 +25,7 @@ def for_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ForParams) -> list[h
     def number(k: int) -> hlo.IRValue:
         return hlo.constant(ctx.b, np.asarray(k, np.int32), (), INDEX.dtype)
 
-    def step(k: hlo.IRValue, carried: Sequence[hlo.IRValue]) -> list[hlo.IRValue]:
+    def step(k: hlo.IRValue, carried: hlo.IRValues) -> list[hlo.IRValue]:
         i = hlo.sub(ctx.b, number(p.nsteps - 1), k) if p.reverse else k
         return list(ctx.inline(p.body, [i, *consts, *carried]))
 
@@ -38,7 +37,7 @@ def for_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ForParams) -> list[h
         done = hlo.sub(ctx.b, number(p.nsteps - 1), mark) if p.reverse else mark
         return hlo.add(ctx.b, done, number(1))
 
-    def turn(args: Sequence[hlo.IRValue]) -> list[hlo.IRValue]:
+    def turn(args: hlo.IRValues) -> list[hlo.IRValue]:
         start, *carried = args
         if p.end is not None:
             # Else there would be no turn; so XLA needs no branch, around which it may copy what is carried.
@@ -48,7 +47,7 @@ def for_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ForParams) -> list[h
             carried = step(k, ctx.as_stored(carried) if n else carried)
         return [hlo.add(ctx.b, start, number(count)), *carried]
 
-    def more(args: Sequence[hlo.IRValue]) -> hlo.IRValue:
+    def more(args: hlo.IRValues) -> hlo.IRValue:
         is_left = hlo.compare(ctx.b, args[0], stop, "LT")
         if p.end is None:
             return is_left

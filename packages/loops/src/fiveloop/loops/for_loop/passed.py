@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fiveloop.core import Jaxpr, Value, ir, prims
+from fiveloop.core import Jaxpr, Value, ad, ir, prims
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.held import Carried, Found, Held, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams
@@ -166,11 +166,7 @@ class Passed:
         return found
 
     def read(
-        self,
-        i: Value,
-        constants: Sequence[Value],
-        arrays: Sequence[Value],
-        stacks: Mapping[ir.Var, Value],
+        self, i: Value, constants: ad.Values, arrays: ad.Values, stacks: Mapping[ir.Var, Value]
     ) -> dict[ir.Var, Value]:
         """The residuals of step `i`; `arrays` are Refs, and so are `stacks`, of what is kept of each step."""
         consts = dict(zip(self._binders, constants, strict=True))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, trace
+from fiveloop.core import Value, ad, trace
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
 from fiveloop.state import predicate
 
 
 def for_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: ForParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: ForParams
 ) -> list[Value]:
     """Loop with the condition as a constant.
 

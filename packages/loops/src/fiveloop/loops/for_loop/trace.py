@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from operator import index
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, Value, errors, ir, trace
+from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace
 from fiveloop.loops import common, names, options
 from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
@@ -81,7 +81,7 @@ class Loop:
     operands: list[Value]
     num_promoted: int
 
-    def run(self, states: Sequence[Value]) -> list[Value]:
+    def run(self, states: ad.Values) -> list[Value]:
         """The final contents of the states; one that no step writes is what it was."""
         outs = trace.bind(for_p, *self.operands, *states, params=self.params)[self.num_promoted :]
         changed = ir.mutated_positions(self.params.body.effects)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ir, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.loops.analysis.slots import sums_as_writes
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 from fiveloop.loops.record import BACKWARD
 from fiveloop.state import AbstractRef
 
 
-def for_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: ForParams
-) -> list[rules.Tangent | None]:
+def for_transpose(cts: ad.Tangents, operands: ad.Operands, p: ForParams) -> ad.Cotangents:
     """Loop once, in the other direction, over what is known and the cotangents."""
     p = stateful(p)
     out_cts = iter(cts)
@@ -54,20 +52,17 @@ def for_transpose(
         if state and not lin:
             next(results)  # what is known comes out as it went in
     in_cts = [
-        next(results) if lin and not isinstance(x, rules.Accumulator) else None
+        next(results) if lin and not isinstance(x, ad.Accumulator) else None
         for x, lin in zip(operands, linear, strict=True)
     ]
     return [
-        ct if isinstance(x, rules.UndefinedPrimal) else None
+        ct if isinstance(x, ad.UndefinedPrimal) else None
         for x, ct in zip(operands, in_cts, strict=True)
     ]
 
 
 def _starting_from_zero(
-    body_t: Jaxpr,
-    linear: Sequence[bool],
-    operands: Sequence[rules.Operand],
-    ct_of: Sequence[rules.Tangent | None],
+    body_t: Jaxpr, linear: Sequence[bool], operands: ad.Operands, ct_of: Sequence[ad.Tangent | None]
 ) -> list[ir.Var]:
     """The binders of the cotangents that are zero before the loop; they are the body's last."""
     gathered = [(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
@@ -75,7 +70,7 @@ def _starting_from_zero(
     return [
         v
         for v, (x, ct) in zip(binders, gathered, strict=True)
-        if not isinstance(x, rules.Accumulator) and (ct is None or isinstance(ct, rules.Zero))
+        if not isinstance(x, ad.Accumulator) and (ct is None or isinstance(ct, ad.Zero))
     ]
 
 
@@ -90,22 +85,22 @@ def _linear_in_body(
     return tuple(v in reached for v in binders)
 
 
-def _initial(x: rules.Operand, ct: rules.Tangent | None) -> Value:
+def _initial(x: ad.Operand, ct: ad.Tangent | None) -> Value:
     """What a cotangent's state starts from: the cotangent of the final state, or zero; or the accumulator itself."""
-    if isinstance(x, rules.Accumulator):
+    if isinstance(x, ad.Accumulator):
         return x.value
     return (
         transforms.zeros_of(x.aval)
-        if ct is None or isinstance(ct, rules.Zero)
+        if ct is None or isinstance(ct, ad.Zero)
         else transforms.instantiate(ct)
     )
 
 
-def _collected(x: rules.Operand, ct: rules.Tangent | None, written: bool) -> rules.Operand:
+def _collected(x: ad.Operand, ct: ad.Tangent | None, written: bool) -> ad.Operand:
     """In place of an operand that the loop only reads, what its cotangents are added to, if there is such a thing."""
-    into = x.into if isinstance(x, rules.UndefinedPrimal) else None
-    ends = ct is None or isinstance(ct, rules.Zero)
-    return rules.Accumulator(into) if into is not None and ends and not written else x
+    into = x.into if isinstance(x, ad.UndefinedPrimal) else None
+    ends = ct is None or isinstance(ct, ad.Zero)
+    return ad.Accumulator(into) if into is not None and ends and not written else x
 
 
 def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
@@ -121,14 +116,14 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
     def run(i: Value, *args: Value) -> list[Value]:
         known, gathered = iter(args[: len(known_avals)]), args[len(known_avals) :]
         refs = iter(gathered)
-        operands: list[rules.Operand] = [i]
+        operands: list[ad.Operand] = [i]
         for k, (aval, lin) in enumerate(zip(binders, linear, strict=True)):
             if not lin:
                 operands.append(next(known))
             else:
                 ref = next(refs)
                 operands.append(
-                    rules.UndefinedPrimal(aval, ref) if k < p.num_consts else rules.Accumulator(ref)
+                    ad.UndefinedPrimal(aval, ref) if k < p.num_consts else ad.Accumulator(ref)
                 )
         transforms.backward_pass(p.body, operands, ())
         return []

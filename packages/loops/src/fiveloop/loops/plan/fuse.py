@@ -271,9 +271,7 @@ def _with_slot(eqn: ir.Eqn, ref: ir.Var, read: ir.Eqn, slot: Slot) -> ir.Eqn:
     invars = [p.body.invars[0], *consts, *slot.fixed.values(), *rest, *new.values()]
     operands = [*eqn.invars[:first], *slot.fixed, *util.select_by(keep, eqn.invars)[first:], *new]
     params = replace(
-        p,
-        body=Jaxpr(invars, eqns, p.body.outvars, p.body.name),
-        num_consts=first + len(slot.fixed),
+        p, body=Jaxpr(invars, eqns, p.body.outvars, p.body.name), num_consts=first + len(slot.fixed)
     )
     states = is_state(p, [a.aval for a in eqn.invars])
     outs = zip(util.select_by(states, keep), eqn.outvars, strict=True)

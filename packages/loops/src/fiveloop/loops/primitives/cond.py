@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +32,7 @@ class CondParams:
 cond_p: ir.Primitive[CondParams] = ir.Primitive("cond")
 
 
-def cond_abstract_eval(avals: Sequence[ir.Aval], p: CondParams) -> tuple[list[ir.Aval], ir.Effects]:
+def cond_abstract_eval(avals: ir.Avals, p: CondParams) -> ir.Typing:
     """The types of a branch's results, weak if they are in all; the effects of any branch."""
     count = len(p.branches)
     check_params(

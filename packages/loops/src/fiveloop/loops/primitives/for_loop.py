@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -59,7 +58,7 @@ class ForParams:
 for_p: ir.Primitive[ForParams] = ir.Primitive("for")
 
 
-def for_abstract_eval(avals: Sequence[ir.Aval], p: ForParams) -> tuple[list[ir.Aval], ir.Effects]:
+def for_abstract_eval(avals: ir.Avals, p: ForParams) -> ir.Typing:
     """The final states, and the body's effects on the Refs that are operands."""
     _check(avals, p)
     states = [a for a in avals[p.first_ref :] if not isinstance(a, AbstractRef)]
@@ -73,7 +72,7 @@ def for_abstract_eval(avals: Sequence[ir.Aval], p: ForParams) -> tuple[list[ir.A
     )
 
 
-def for_typecheck(avals: Sequence[ir.Aval], p: ForParams) -> tuple[list[ir.Aval], ir.Effects]:
+def for_typecheck(avals: ir.Avals, p: ForParams) -> ir.Typing:
     """The same of params that any equation may hold."""
     common.check_params(
         "for",
@@ -97,7 +96,7 @@ def for_typecheck(avals: Sequence[ir.Aval], p: ForParams) -> tuple[list[ir.Aval]
     return for_abstract_eval(avals, p)
 
 
-def _check(avals: Sequence[ir.Aval], p: ForParams) -> None:
+def _check(avals: ir.Avals, p: ForParams) -> None:
     index, *binders = p.body.in_avals
     if len(avals) != len(binders) or index is not INDEX:
         raise TypeError(
@@ -113,7 +112,7 @@ def _check(avals: Sequence[ir.Aval], p: ForParams) -> None:
             raise TypeError(f"for: a carried value of type {given} becomes {out} in the body")
 
 
-def is_state(p: ForParams, avals: Sequence[ir.Aval]) -> list[bool]:
+def is_state(p: ForParams, avals: ir.Avals) -> list[bool]:
     """Which operands are states: values that the body has as Refs."""
     return [k >= p.first_ref and not isinstance(a, AbstractRef) for k, a in enumerate(avals)]
 

@@ -60,9 +60,7 @@ def parts(p: WhileParams, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
 while_p: ir.Primitive[WhileParams] = ir.Primitive("while")
 
 
-def while_abstract_eval(
-    avals: Sequence[ir.Aval], p: WhileParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def while_abstract_eval(avals: ir.Avals, p: WhileParams) -> ir.Typing:
     """The types of the carried values; the effects of the condition and the body."""
     most = len(avals) - p.num_carry
     is_right = is_count(p.num_consts) and p.num_consts <= most

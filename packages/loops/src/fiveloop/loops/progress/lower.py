@@ -6,7 +6,7 @@ how many the next one has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.loops.progress import api, primitive
 from fiveloop.loops.progress.bars import CLOSE, OPEN, SHOW, LoopBars
 
-States = Sequence[hlo.IRValue]
+States = hlo.IRValues
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,7 +33,7 @@ class MarkParams:
 mark_p: ir.Primitive[MarkParams] = ir.Primitive("progress")
 
 
-def mark_abstract_eval(avals: Sequence[ir.Aval], p: MarkParams) -> tuple[list[ir.Aval], ir.Effects]:
+def mark_abstract_eval(avals: ir.Avals, p: MarkParams) -> ir.Typing:
     """No results, and the effect."""
     if [a.strong() for a in avals] not in ([], [COUNT]):
         raise TypeError(f"progress: expected no operand or a number of steps, got {list(avals)}")

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Value, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.loops.progress.primitive import MarkParams, mark_abstract_eval, mark_p
 from fiveloop.state import predicate
 
 
-def mark_impl(values: Sequence[Value], p: MarkParams) -> list[Value]:
+def mark_impl(values: ad.Values, p: MarkParams) -> list[Value]:
     """Nothing: bodies that run as Python have a bar of their own."""
     return []
 
 
-def mark_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: MarkParams) -> list[hlo.IRValue]:
+def mark_lower(ctx: Any, operands: hlo.IRValues, p: MarkParams) -> list[hlo.IRValue]:
     """Nothing: the loop around it has seen it."""
     return []
 
 
-def mark_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: MarkParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def mark_jvp(primals: ad.Values, tangents: ad.Tangents, p: MarkParams) -> ad.Duals:
     """The mark of the primal loop, which may be that of the tangents as well."""
     return trace.bind(mark_p, *primals, params=p), []
 
 
-def mark_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: MarkParams
-) -> tuple[list[Value], list[int | None]]:
+def mark_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: MarkParams) -> ad.Batched:
     """One bar for all lanes, as long as the longest."""
     longest = [
         x if d is None or not size else prims.reduce_max(transforms.move_batch(x, size, d))
@@ -40,7 +35,7 @@ def mark_batch(
 
 
 def mark_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: MarkParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: MarkParams
 ) -> list[Value]:
     """The same mark: the loop runs for the lanes that it concerns."""
     return trace.bind(mark_p, *operands, params=p)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import Jaxpr, TreeDef, Value, arrays, ir, prims, pytree, transforms, util
+from fiveloop.core import Jaxpr, TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten, operands
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import branches_as_python, python_form
@@ -222,13 +222,13 @@ def traced_scan(
 class _Plan:
     """A traced scan: the types of its carry and of its stacked outputs, and the loop, if there are steps."""
 
-    carry: Sequence[ir.Aval]
-    ys: Sequence[ir.Aval]
+    carry: ir.Avals
+    ys: ir.Avals
     ys_tree: Any
     loop: Loop | None
 
 
-def _plan(step: _Step, given: Sequence[ir.Aval], x_avals: Sequence[ir.Aval], steps: int) -> _Plan:
+def _plan(step: _Step, given: ir.Avals, x_avals: ir.Avals, steps: int) -> _Plan:
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
     num_outs = len(staged.jaxpr.outvars) - step.has_end
     ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
@@ -256,12 +256,7 @@ def _state_names(step: _Step) -> list[str]:
 
 
 def _as_for_body(
-    step: _Step,
-    staged: Staged,
-    carry: Sequence[ir.Aval],
-    xs: Sequence[ir.Aval],
-    ys: Sequence[ir.Aval],
-    has_end: bool,
+    step: _Step, staged: Staged, carry: ir.Avals, xs: ir.Avals, ys: ir.Avals, has_end: bool
 ) -> TracedBody:
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
 
@@ -352,9 +347,7 @@ def _weak_as(x: Value, aval: ir.Aval) -> Value:
     return prims.convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
 
 
-def _trace(
-    step: _Step, given: Sequence[ir.Aval], x_avals: Sequence[ir.Aval]
-) -> tuple[Staged, list[ir.Aval], Any]:
+def _trace(step: _Step, given: ir.Avals, x_avals: ir.Avals) -> tuple[Staged, list[ir.Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
     avals = list(given)
     name = common.body_name(step.f)
@@ -385,7 +378,7 @@ def _as_type(x: Value, aval: ir.Aval) -> Value:
     return x if x.aval.strong() is aval.strong() else prims.convert(x, aval.dtype)
 
 
-def _steps(xs: Any, slices: Sequence[Value], length: int | None) -> int:
+def _steps(xs: Any, slices: ad.Values, length: int | None) -> int:
     sizes = lengths.leading_axes("scan", xs, slices)
     if length is not None:
         sizes["length"] = check_steps("scan: length", length)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, arrays, prims, pytree, transforms
+from fiveloop.core import Value, ad, arrays, prims, pytree, transforms
 from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
 from fiveloop.loops.common import check_values, strong
@@ -45,5 +45,5 @@ def scan_as_python(
     return pytree.tree_unflatten(carry_tree, final), pytree.tree_unflatten(ys_tree, stacked), *count
 
 
-def _stack(ys: Sequence[Value]) -> Value:
+def _stack(ys: ad.Values) -> Value:
     return prims.concatenate([prims.reshape(strong(y), (1, *y.shape)) for y in ys], 0)

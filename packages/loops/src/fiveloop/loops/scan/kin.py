@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, arrays, prims, pytree, trace
+from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import carried_refs, common
 from fiveloop.loops.carry import check_carry
@@ -115,11 +115,7 @@ def _counter_type(low: Value, high: Value) -> arrays.Typed:
 
 
 def _while_bounds(
-    low: Value,
-    high: Value,
-    body_fun: Callable[[Any, T], T],
-    init_val: T,
-    bar: Progress | None,
+    low: Value, high: Value, body_fun: Callable[[Any, T], T], init_val: T, bar: Progress | None
 ) -> T:
     """`fori_loop` with bounds that are computed: a `while`, of a value that may hold Refs."""
 
@@ -219,7 +215,7 @@ def _part(x: Value, index: Any) -> Value:
 
 
 def _in_batches(
-    f: Callable[[X], Y], leaves: Sequence[Value], tree: TreeDef, batch_size: int, how: How
+    f: Callable[[X], Y], leaves: ad.Values, tree: TreeDef, batch_size: int, how: How
 ) -> Y:
     """So many slices at a time, and those that are left over."""
     batches, rest = divmod(leaves[0].shape[0], batch_size)

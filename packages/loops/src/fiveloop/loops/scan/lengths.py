@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from fiveloop.core import Value, pytree
+from fiveloop.core import ad, pytree
 from fiveloop.loops.for_loop.trace import check_steps
 
 
-def leading_axes(what: str, xs: Any, leaves: Sequence[Value]) -> dict[str, int]:
+def leading_axes(what: str, xs: Any, leaves: ad.Values) -> dict[str, int]:
     """The length of the first axis of each leaf, by its name; one without axes is refused."""
     sizes: dict[str, int] = {}
     for x, (path, _) in zip(leaves, pytree.tree_flatten_with_path(xs)[0], strict=True):

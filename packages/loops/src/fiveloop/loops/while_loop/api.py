@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ir, pytree, trace, transforms
+from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.trace.stage import Staged
@@ -158,10 +158,10 @@ class _Plan:
     cond: Jaxpr
     body: Jaxpr
     closures: common.Closures
-    avals: Sequence[ir.Aval]
+    avals: ir.Avals
 
 
-def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[ir.Aval]) -> _Plan:
+def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: ir.Avals) -> _Plan:
     body, avals = body_fun.trace(given)
     closures = common.share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
     cond_jaxpr, body_jaxpr = closures.jaxprs
@@ -169,7 +169,7 @@ def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: Sequence[ir.Av
 
 
 def _bind(
-    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: Sequence[Value], record: Record
+    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: ad.Values, record: Record
 ) -> list[Value]:
     params = WhileParams(
         cond, body, len(closures.consts), options.current_planning().promote, record
@@ -178,7 +178,7 @@ def _bind(
 
 
 def _bind_with_pred(
-    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: Sequence[Value], record: Record
+    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: ad.Values, record: Record
 ) -> list[Value]:
     """The same for a condition that writes or calls Python: it is called before the loop and after each step.
 
@@ -188,11 +188,7 @@ def _bind_with_pred(
     """
     first, last = len(closures.consts), len(closures.consts) + len(carry)
     (pred,) = trace.bind(
-        closed_call_p,
-        *closures.consts,
-        *carry,
-        *closures.refs,
-        params=ClosedCallParams(cond),
+        closed_call_p, *closures.consts, *carry, *closures.refs, params=ClosedCallParams(cond)
     )
 
     def step(*args: Value) -> list[Value]:
@@ -215,7 +211,7 @@ class _Body:
         self.tree = tree
         self.bar = bar
 
-    def trace(self, avals: Sequence[ir.Aval]) -> tuple[Staged, list[ir.Aval]]:
+    def trace(self, avals: ir.Avals) -> tuple[Staged, list[ir.Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
         while True:
             staged = trace.stage(self._run, avals, common.body_name(self.fun), self.fun)
@@ -238,9 +234,7 @@ class _Body:
             raise changed_structure("while_loop", self.fun, self.tree, leaves, out, "val")
         return outs
 
-    def _mismatch(
-        self, given: Sequence[ir.Aval], outs: Sequence[ir.Aval], made: Sequence[str]
-    ) -> TypeError:
+    def _mismatch(self, given: ir.Avals, outs: ir.Avals, made: Sequence[str]) -> TypeError:
         paths = pytree.leaf_paths(self.tree)
         wrong = [
             f"val{path} goes in as {a} and comes out as {b}{where}"
@@ -262,7 +256,7 @@ def _grown(given: ir.Aval, out: ir.Aval) -> ir.Aval | None:
     return given if found is None or found.strong() is given.strong() else found
 
 
-def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: Sequence[ir.Aval]) -> Staged:
+def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: ir.Avals) -> Staged:
     def run(*leaves: Value) -> list[Value]:
         return [
             common.condition(

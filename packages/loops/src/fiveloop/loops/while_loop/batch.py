@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.insert import insert_for_lanes
 
 
-def while_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
-) -> tuple[list[Value], list[int | None]]:
+def while_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhileParams) -> ad.Batched:
     """Loop for as long as the condition holds, or as it holds in some lane."""
     axes = transforms.axes_in_front(operands, dims)
     batched = _batched_in_body(size, p, tuple(d is not None for d in dims), axes)
@@ -41,8 +39,8 @@ def _batched_in_body(
 
 
 def _until_all_are_done(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhileParams
+) -> ad.Batched:
     """Carry along which lanes go on.
 
     step : [going on, *consts, *carry, *refs] -> [going on, *carry]
@@ -97,9 +95,7 @@ def _masked_step(p: WhileParams) -> Jaxpr:
     )
 
 
-def _first_pred(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: WhileParams
-) -> Value:
+def _first_pred(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhileParams) -> Value:
     """Which lanes make a first step."""
     (pred,), (dim,) = transforms.batch_flat(
         lambda *xs: transforms.eval_jaxpr(p.cond, xs), size, operands, dims
@@ -108,7 +104,7 @@ def _first_pred(
 
 
 def _moved(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], batched: Sequence[bool]
+    size: int, operands: ad.Values, dims: ad.BatchAxes, batched: Sequence[bool]
 ) -> list[Value]:
     """The operands with the batch in front, also those that only a step makes different."""
     return [

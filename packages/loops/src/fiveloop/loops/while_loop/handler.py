@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, arrays, trace, transforms
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import handlers, predicate
 
 
 def while_handler(
-    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: WhileParams
+    handling: handlers.Handling, ref: Value, operands: ad.Values, p: WhileParams
 ) -> list[Value]:
     """Loop with the Ref in front of the others; a condition with the effect is asked at the end of each step."""
     if handling.concerns(p.cond):
@@ -30,7 +29,7 @@ _NONE_MADE = arrays.as_value(np.int32(0))
 
 
 def _looped(
-    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: WhileParams, counts: bool
+    handling: handlers.Handling, ref: Value, operands: ad.Values, p: WhileParams, counts: bool
 ) -> list[Value]:
     first = p.first_ref
     body = _in_place(handling.thread(p.body), first)

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from fiveloop.core import Jaxpr, Value, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, ad, trace, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 
 T = TypeVar("T")
 
 
-def while_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: WhileParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def while_jvp(primals: ad.Values, tangents: ad.Tangents, p: WhileParams) -> ad.Duals:
     """Loop once, over values and tangents; the condition is that of the values."""
     nonzero = _taken(p, _nonzero_in_body(p, transforms.nonzero_mask(tangents)))
     masks = parts(p, nonzero)

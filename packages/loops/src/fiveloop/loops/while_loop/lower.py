@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core.backend import hlo
@@ -10,24 +9,24 @@ from fiveloop.loops.primitives.while_loop import WhileParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
 
 
-def while_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: WhileParams) -> list[hlo.IRValue]:
+def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IRValue]:
     """Write condition and body in place."""
     if len(operands) != p.first_ref:
         raise TypeError("`while` has no lowering over Refs: discharge it first (`discharge_state`)")
     consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
 
-    def holds(args: Sequence[hlo.IRValue]) -> hlo.IRValue:
+    def holds(args: hlo.IRValues) -> hlo.IRValue:
         pred: hlo.IRValue = ctx.inline(p.cond, [*consts, *args])[0]
         return pred
 
-    def step(args: Sequence[hlo.IRValue]) -> list[hlo.IRValue]:
+    def step(args: hlo.IRValues) -> list[hlo.IRValue]:
         return list(ctx.inline(p.body, [*consts, *args]))
 
     bar = bar_calls(ctx, p.body)
     if bar is None:
         return hlo.while_(ctx.b, carry, holds, step)
 
-    def counted(args: Sequence[hlo.IRValue]) -> list[hlo.IRValue]:
+    def counted(args: hlo.IRValues) -> list[hlo.IRValue]:
         count, *carried = args
         return [hlo.add(ctx.b, count, bar.number(1)), *step(carried)]
 

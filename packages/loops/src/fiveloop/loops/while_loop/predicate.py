@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Value, prims, trace
+from fiveloop.core import Value, ad, prims, trace
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.state import predicate
 
 
 def while_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: WhileParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: WhileParams
 ) -> list[Value]:
     """Loop with the condition as a constant; also without Refs, or a loop run in vain might never end.
 

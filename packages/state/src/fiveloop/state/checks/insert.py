@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
 from fiveloop.core.index.indexer import Indexer, Span
 from fiveloop.core.rules import RuleTable, by_element_rules
 from fiveloop.state import discharge, primitives
@@ -22,13 +22,13 @@ KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 class Check(Protocol):
     """Binds checks of an equation's operands, before it runs."""
 
-    def __call__(self, eqn: ir.Eqn, operands: Sequence[Value], /) -> None: ...
+    def __call__(self, eqn: ir.Eqn, operands: ad.Values, /) -> None: ...
 
 
 class NanCheck(Protocol):
     """Runs an equation, and binds a check that it makes no nan."""
 
-    def __call__(self, eqn: ir.Eqn, operands: Sequence[Value], /) -> list[Value]: ...
+    def __call__(self, eqn: ir.Eqn, operands: ad.Values, /) -> list[Value]: ...
 
 
 index_check_rules: RuleTable[Check] = RuleTable(
@@ -80,7 +80,7 @@ def _marked(source: ir.Source | None, kinds: Checks) -> ir.Source | None:
     return source and source._replace(marks=source.marks | kinds)
 
 
-def _step(eqn: ir.Eqn, operands: Sequence[Value], kinds: Checks, last: bool) -> list[Value]:
+def _step(eqn: ir.Eqn, operands: ad.Values, kinds: Checks, last: bool) -> list[Value]:
     if ir.jaxprs_in(eqn.params):
         params = ir.with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds, last=last))
         return trace.bind(eqn.primitive, *operands, params=params)
@@ -104,19 +104,19 @@ def _check(eqn: ir.Eqn, holds: Value, message: str, *values: Value) -> None:
 # indices
 
 
-def _check_resolved(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
+def _check_resolved(eqn: ir.Eqn, operands: ad.Values) -> None:
     if eqn.params.size:
         window = 1 if eqn.params.window is None else eqn.params.window
         _check_index(eqn, operands[0], eqn.params.size, window, "an axis")
 
 
-def _check_read(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
+def _check_read(eqn: ir.Eqn, operands: ad.Values) -> None:
     ref, *index = operands
     for (axis, extent), i in zip(_extents(eqn.params.indexer), index, strict=True):
         _check_index(eqn, i, ref.shape[axis], extent, f"axis {axis}")
 
 
-def _check_write(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
+def _check_write(eqn: ir.Eqn, operands: ad.Values) -> None:
     ref, _, *index = operands
     _check_read(eqn, [ref, *index])
 
@@ -148,12 +148,12 @@ def _check_index(eqn: ir.Eqn, index: Value, size: Any, extent: Any, axis: str) -
 # divisions
 
 
-def _check_divisor(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
+def _check_divisor(eqn: ir.Eqn, operands: ad.Values) -> None:
     """Check the last operand: what the others are divided by, or the only one."""
     _check(eqn, operands[-1] != 0, f"`{eqn.primitive}` divides by zero")
 
 
-def _check_power(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
+def _check_power(eqn: ir.Eqn, operands: ad.Values) -> None:
     """Check that no zero is raised to a negative power."""
     base, exponent = operands
     _check(
@@ -161,7 +161,7 @@ def _check_power(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
     )
 
 
-def _check_integer_power(eqn: ir.Eqn, operands: Sequence[Value]) -> None:
+def _check_integer_power(eqn: ir.Eqn, operands: ad.Values) -> None:
     if eqn.params.y < 0:
         _check_divisor(eqn, operands)
 
@@ -176,14 +176,14 @@ division_check_rules.define(prims.integer_pow_p, _check_integer_power)
 # nans
 
 
-def _bind_without_nan(eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
+def _bind_without_nan(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
     outs = transforms.bind_eqn(eqn, operands)
     for out in outs:
         _check_nan(eqn, operands, out, in_place=eqn.primitive in by_element_rules)
     return outs
 
 
-def _check_nan(eqn: ir.Eqn, operands: Sequence[Value], out: Value, in_place: bool) -> None:
+def _check_nan(eqn: ir.Eqn, operands: ad.Values, out: Value, in_place: bool) -> None:
     """Check that a primitive makes no nan: none is in a result that is in no operand.
 
     Of one that works `in_place`, element by element, none in the same place; any other may have moved it.
@@ -199,7 +199,7 @@ def _check_nan(eqn: ir.Eqn, operands: Sequence[Value], out: Value, in_place: boo
     _check(eqn, prims.bitwise_not(made), f"`{eqn.primitive}` made a nan")
 
 
-def _accumulate(eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
+def _accumulate(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
     """Accumulate, and check that no nan is in the Ref then that was in neither it nor the value."""
     ref, x, *index = operands
     place = primitives.IndexParams(eqn.params.indexer)

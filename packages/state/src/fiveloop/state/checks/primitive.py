@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.state import handlers, predicate
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, are_deferred, report
 from fiveloop.state.checks.record import empty_record, record_aval, record_of
@@ -26,9 +25,7 @@ class CheckParams:
 check_p: ir.Primitive[CheckParams] = ir.Primitive("check")
 
 
-def check_abstract_eval(
-    avals: Sequence[ir.Aval], p: CheckParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def check_abstract_eval(avals: ir.Avals, p: CheckParams) -> ir.Typing:
     """No results; the effect says how many words the values of the message take."""
     pred, *values = avals
     shapes = [pred.shape, *[a.shape[: p.lanes] for a in values]]
@@ -40,30 +37,26 @@ def check_abstract_eval(
     return [], frozenset([kind(p.site.num_words)])
 
 
-def check_impl(operands: Sequence[Value], p: CheckParams) -> list[Value]:
+def check_impl(operands: ad.Values, p: CheckParams) -> list[Value]:
     """Raise now if something has failed; if checks are deferred, nobody looks yet."""
     if are_deferred() or not np.asarray(operands[0]).all():
         report(_record(operands, p, record_aval(p.site.num_words)))
     return []
 
 
-def check_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: CheckParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def check_jvp(primals: ad.Values, tangents: ad.Tangents, p: CheckParams) -> ad.Duals:
     """Check the values; nothing has a tangent."""
     return trace.bind(check_p, *primals, params=p), []
 
 
-def check_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: CheckParams
-) -> tuple[list[Value], list[int | None]]:
+def check_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CheckParams) -> ad.Batched:
     """Check all lanes at once."""
     moved = [transforms.move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
     return trace.bind(check_p, *moved, params=replace(p, lanes=p.lanes + 1)), []
 
 
 def check_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: CheckParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: CheckParams
 ) -> list[Value]:
     """Nothing fails where the condition does not hold."""
     holds, *values = operands
@@ -71,7 +64,7 @@ def check_predicate(
 
 
 def check_handler(
-    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: CheckParams
+    handling: handlers.Handling, ref: Value, operands: ad.Values, p: CheckParams
 ) -> list[Value]:
     """Record a failure if it is the first."""
     record = _record(operands, p, handling.aval)
@@ -80,7 +73,7 @@ def check_handler(
     return []
 
 
-def _record(operands: Sequence[Value], p: CheckParams, aval: ir.Aval) -> Value:
+def _record(operands: ad.Values, p: CheckParams, aval: ir.Aval) -> Value:
     """The record of the first lane that fails, or one that tells of nothing."""
     holds, *values = operands
     if 0 in holds.shape:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Value, arrays, ir, prims, transforms
+from fiveloop.core import Value, ad, arrays, ir, prims, transforms
 from fiveloop.state.checks.site import CheckError, CheckSite, Words, from_words, num_words, site_of
 
 DEPTH = 4
@@ -32,9 +32,7 @@ def empty_record(aval: ir.Aval) -> Value:
     return transforms.zeros_of(aval)
 
 
-def record_of(
-    site: CheckSite, lanes: Sequence[Value], values: Sequence[Value], aval: ir.Aval
-) -> Value:
+def record_of(site: CheckSite, lanes: ad.Values, values: ad.Values, aval: ir.Aval) -> Value:
     """The record of a failure at a site, in these lanes, outermost first."""
     told = [_number(lane) for lane in lanes[-DEPTH:]]
     code = arrays.Scalar(np.asarray(site.code, np.uint64)).reshape(1)

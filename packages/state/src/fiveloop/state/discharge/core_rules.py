@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import Value, ir, rules, trace, transforms, util
+from fiveloop.core import Value, ad, ir, trace, transforms, util
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule import primitive
 from fiveloop.state import primitives
@@ -95,17 +95,14 @@ class DischargedRule(primitive.Rule):
         self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(
-        self,
-        p: primitive.CustomRuleParams,
-        primals: Sequence[Value],
-        tangents: Sequence[rules.Tangent],
-    ) -> tuple[list[Value], list[rules.Tangent]]:
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
         """The rule on Refs, and then the contents of those that it changes."""
         refs = [
             trace.bind1(primitives.new_ref_p, x, params=primitives.NewRefParams()) if w else x
             for x, w in zip(primals, self.which, strict=True)
         ]
-        perturbed = any(not isinstance(t, rules.Zero) for t in tangents)
+        perturbed = any(not isinstance(t, ad.Zero) for t in tangents)
         dots = [
             _tangent_ref(t) if w and x.aval.differentiable and perturbed else t
             for x, t, w in zip(primals, tangents, self.which, strict=True)
@@ -115,14 +112,14 @@ class DischargedRule(primitive.Rule):
         contents = [trace.bind1(primitives.freeze_p, ref) for ref, _ in changed]
         ends = [
             transforms.zero_like(x)
-            if isinstance(dot, rules.Zero)
+            if isinstance(dot, ad.Zero)
             else trace.bind1(primitives.freeze_p, dot)
             for x, (_, dot) in zip(contents, changed, strict=True)
         ]
         return [*outs, *contents], [*outs_dot, *ends]
 
 
-def _tangent_ref(t: rules.Tangent) -> Value:
+def _tangent_ref(t: ad.Tangent) -> Value:
     """A Ref for a tangent: what a Ref holds may come to depend on what is differentiated."""
     return trace.bind1(
         primitives.new_ref_p,

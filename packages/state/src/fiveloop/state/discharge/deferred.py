@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fiveloop.core import Value
+from fiveloop.core import Value, ad
 from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.index.indexer import Indexer
 from fiveloop.state.discharge import overlap, phases, table
@@ -41,7 +39,7 @@ class DeferredWrites(phases.Phases):
         """The writes to a Ref that wait, if they do."""
         return list(cell.writes) if self._waits(cell) else []
 
-    def read(self, cell: table.Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+    def read(self, cell: table.Cell, indexer: Indexer, index: ad.Values) -> Value:
         """What the Ref holds at an index, waiting writes included."""
         waits = self._waits(cell) and cell.writes
         if (

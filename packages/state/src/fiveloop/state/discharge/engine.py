@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ir, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
 from fiveloop.state import primitives
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge import apart, calls, phases
@@ -87,7 +87,7 @@ class _Discharger:
         self,
         jaxpr: Jaxpr,
         which: Sequence[bool],
-        args: Sequence[Value],
+        args: ad.Values,
         counter: int | None,
         once: bool,
         unrolled: bool,
@@ -162,7 +162,7 @@ class _Discharger:
         """Whether it depends on elements read in this phase."""
         return any(self.env[v] is x for v in self.open)
 
-    def _replace(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+    def _replace(self, old: ad.Values, new: ad.Values) -> None:
         twins = {id(x): y for x, y in zip(old, new, strict=True)}
         for v in self.from_reads:
             self.env[v] = twins.get(id(self.env[v]), self.env[v])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from fiveloop.core import Value, prims
+from fiveloop.core import Value, ad, prims
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.index.indexer import Indexer, Lane, Pick, around_block
@@ -48,7 +48,7 @@ class Phases:
         self,
         index: Value | None,
         crossing: Crossing,
-        replace: Callable[[Sequence[Value], Sequence[Value]], None],
+        replace: Callable[[ad.Values, ad.Values], None],
         trace: Trace | None = None,
         *,
         once: bool = False,
@@ -75,7 +75,7 @@ class Phases:
         self._cells.append(cell)
         return cell
 
-    def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+    def read(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Value:
         """What the Ref holds at an index, waiting writes included."""
         if overlap.is_whole(indexer, cell.contents.shape):
             return self.contents(cell)
@@ -114,7 +114,7 @@ class Phases:
                 value = prims.select(_all_equal(rel, place.indexer), write.value, value)
         return value
 
-    def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
+    def write(self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value) -> None:
         """Let a write wait; outside loops it is carried out now.
 
         A block that may be outside is written where it fits: what it does not name there is written back.
@@ -141,7 +141,7 @@ class Phases:
         self._settle()
 
     def accumulate(
-        self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value, monoid: str = "add"
+        self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
     ) -> None:
         """Combine with an element: read it and write it, unless the index may name it twice."""
         combine = prims.MONOIDS[monoid].combine
@@ -270,11 +270,7 @@ class Phases:
                 self._order(opaque_index(write, cell), [write], small)
 
     def _order(
-        self,
-        index: Value,
-        writes: Sequence[Write],
-        crossing: Sequence[Value],
-        marks: Sequence[Value] = (),
+        self, index: Value, writes: Sequence[Write], crossing: ad.Values, marks: ad.Values = ()
     ) -> list[Value]:
         """Let the values and positions of the writes pass, what crosses, and marks, of which the twins are given."""
         values = [x for w in writes for x in (w.value, *w.place.positions)]
@@ -293,7 +289,7 @@ class Phases:
         return list(rest)
 
     @contextmanager
-    def holding(self, values: Sequence[Value]) -> Iterator[None]:
+    def holding(self, values: ad.Values) -> Iterator[None]:
         """Within the block these values, too, are used later; `latest` tells what has become of them."""
         before, self._held = self._held, [*self._held, *values]
         try:
@@ -311,7 +307,7 @@ class Phases:
         if self.index is None:
             self.flush()
 
-    def place(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Place:
+    def place(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Place:
         """The place of an index in a Ref, with the positions worked out once a phase.
 
         An index that was read in a phase that has ended is taken as it came out of that: else it would be read again.

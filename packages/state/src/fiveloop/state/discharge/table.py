@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fiveloop.core import Value, ir, rules
+from fiveloop.core import Value, ad, ir, rules
 from fiveloop.core.index.indexer import Indexer
 
 
@@ -51,14 +51,14 @@ class DischargeContext(Protocol):
     once: bool
     index: Value | None
 
-    def read(self, cell: Cell, indexer: Indexer, index: Sequence[Value]) -> Value:
+    def read(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Value:
         """What the Ref holds at an index."""
 
-    def write(self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value) -> None:
+    def write(self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value) -> None:
         """Replace what the Ref holds at an index."""
 
     def accumulate(
-        self, cell: Cell, indexer: Indexer, index: Sequence[Value], x: Value, monoid: str = "add"
+        self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
     ) -> None:
         """Combine with what the Ref holds at an index, by the monoid of that name."""
 
@@ -74,7 +74,7 @@ class DischargeContext(Protocol):
     def latest(self, x: Value) -> Value:
         """An operand as it is after `contents` or `peek`, which may have ended a phase."""
 
-    def holding(self, values: Sequence[Value]) -> AbstractContextManager[None]:
+    def holding(self, values: ad.Values) -> AbstractContextManager[None]:
         """Within the block these values, which a rule has computed, are used after phases that end in it."""
 
     def assign(self, cell: Cell, contents: Value) -> None:

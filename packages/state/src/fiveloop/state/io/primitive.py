@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
@@ -58,9 +57,7 @@ class CallbackParams:
 callback_p: ir.Primitive[CallbackParams] = ir.Primitive("callback")
 
 
-def callback_abstract_eval(
-    avals: Sequence[ir.Aval], p: CallbackParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def callback_abstract_eval(avals: ir.Avals, p: CallbackParams) -> ir.Typing:
     """The types announced, for all lanes; the effect that the call was said to have."""
     for k, aval in enumerate(avals):
         prims.array_aval("callback", aval, f"operand {k}")

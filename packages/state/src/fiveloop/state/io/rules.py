@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Value, errors, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, errors, prims, rules, trace, transforms
 from fiveloop.core.arrays.array import Concrete, as_value
 from fiveloop.core.backend import hlo
 from fiveloop.core.index import indexer
@@ -14,14 +13,14 @@ from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import lanes, primitive
 
 
-def callback_impl(values: Sequence[Value], p: primitive.CallbackParams) -> list[Value]:
+def callback_impl(values: ad.Values, p: primitive.CallbackParams) -> list[Value]:
     """Call it now."""
     operands = [x.numpy() for x in values if isinstance(x, Concrete)]
     return [as_value(out) for out in lanes.make_calls(p, operands)]
 
 
 def callback_lower(
-    ctx: Any, operands: Sequence[hlo.IRValue], p: primitive.CallbackParams
+    ctx: Any, operands: hlo.IRValues, p: primitive.CallbackParams
 ) -> list[hlo.IRValue]:
     """Call it from the program."""
     if p.kind == "ordered":
@@ -34,10 +33,10 @@ def callback_lower(
 
 
 def callback_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: primitive.CallbackParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+    primals: ad.Values, tangents: ad.Tangents, p: primitive.CallbackParams
+) -> ad.Duals:
     """Call it on the primals, once; it must not give anything that would have to have a tangent."""
-    given = any(not isinstance(t, rules.Zero) for t in tangents)
+    given = any(not isinstance(t, ad.Zero) for t in tangents)
     if given and any(a.differentiable for a in p.avals):
         raise TypeError(
             f"{p.call.results.what}: its results have no derivative, since `{p.call}` is called as it is, but it was "
@@ -49,8 +48,8 @@ def callback_jvp(
 
 
 def callback_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: primitive.CallbackParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.CallbackParams
+) -> ad.Batched:
     """One equation that makes the calls of all lanes."""
     moved = [
         transforms.move_batch(x, size, d) if d is not None else x
@@ -62,7 +61,7 @@ def callback_batch(
 
 
 def callback_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: primitive.CallbackParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: primitive.CallbackParams
 ) -> list[Value]:
     """A call that is made only if the condition holds, and one that it has already."""
     if p.conditional:
@@ -72,7 +71,7 @@ def callback_predicate(
 
 
 def callback_handler(
-    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: primitive.CallbackParams
+    handling: handlers.Handling, ref: Value, operands: ad.Values, p: primitive.CallbackParams
 ) -> list[Value]:
     """Take the token from the Ref, and put back the one that the call gives: so the next call comes after it."""
     whole = indexer.whole_indexer(())

@@ -9,13 +9,12 @@ rules are written for one lane, and batching comes after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms, util
 from fiveloop.core.index import indexer
 from fiveloop.state import primitives
 from fiveloop.state.predicate.follow import follow
@@ -58,7 +57,7 @@ class Guard:
 
 class PredicateRule(Protocol):
     def __call__(
-        self, pred: Value, operands: Sequence[Value], guard: Guard, p: Any, /
+        self, pred: Value, operands: ad.Values, guard: Guard, p: Any, /
     ) -> list[Value]: ...
 
 
@@ -121,7 +120,7 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
     return jaxpr.remember(key, lambda: trace.stage_closed(run, avals, jaxpr.name, hints))
 
 
-def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Guard) -> list[Value]:
+def eval_predicated(pred: Value, jaxpr: Jaxpr, args: ad.Values, guard: Guard) -> list[Value]:
     """The results of a jaxpr run on condition; they mean nothing if it does not hold.
 
     >>> def store(r, x):
@@ -135,14 +134,14 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: Sequence[Value], guard: Gua
     """
     refs, own = (set(util.select_by(mask, jaxpr.invars)) for mask in (guard.refs, guard.own))
 
-    def step(eqn: ir.Eqn, operands: Sequence[Value]) -> list[Value]:
+    def step(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
         is_ref, is_own = (tuple(a in some for a in eqn.invars) for some in (refs, own))
         return _run(pred, eqn, operands, Guard(is_ref, is_own, guard.shares))
 
     return transforms.interpret(jaxpr, args, step)
 
 
-def _run(pred: Value, eqn: ir.Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
+def _run(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:
     if not any(guard.refs) and not _matters(eqn):
         return transforms.bind_eqn(eqn, operands)
     if eqn.primitive in predicate_rules or ir.acts(eqn):
@@ -163,7 +162,7 @@ def _holds_any(jaxpr: Jaxpr) -> bool:
     return jaxpr.remember("predicate matters", lambda: any(map(_matters, jaxpr.eqns)))
 
 
-def _put_back(pred: Value, eqn: ir.Eqn, operands: Sequence[Value], guard: Guard) -> list[Value]:
+def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:
     """Run an equation that has no rule, and put back the contents of the Refs that it should not have changed."""
     changed = [operands[k] for k in sorted(ir.mutated_positions(eqn.effects)) if guard.refs[k]]
     old = [_contents(ref) for ref in changed]

@@ -8,11 +8,10 @@ compute with them instead. If there is none, nothing flows back to what is share
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiveloop.core import ArrayLike, Value, arrays, ir, prims, rules, trace, transforms
+from fiveloop.core import ArrayLike, Value, ad, arrays, ir, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.state.predicate.gate import gate, opened
 
@@ -43,39 +42,35 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     return trace.bind1(follow_p, arrays.as_value(pred), arrays.as_value(x), params=FollowParams())
 
 
-def _follow_aval(avals: Sequence[ir.Aval], p: FollowParams) -> list[ir.Aval]:
+def _follow_aval(avals: ir.Avals, p: FollowParams) -> list[ir.Aval]:
     return [avals[1]]
 
 
-def _follow_impl(values: Sequence[Value], p: FollowParams) -> list[Value]:
+def _follow_impl(values: ad.Values, p: FollowParams) -> list[Value]:
     return [values[1]]
 
 
-def _follow_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: FollowParams) -> list[hlo.IRValue]:
+def _follow_lower(ctx: Any, operands: hlo.IRValues, p: FollowParams) -> list[hlo.IRValue]:
     return [operands[1]]
 
 
-def _follow_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: FollowParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def _follow_jvp(primals: ad.Values, tangents: ad.Tangents, p: FollowParams) -> ad.Duals:
     pred, x = primals
     dot = tangents[1]
-    if p.gates and not isinstance(dot, rules.Zero):
+    if p.gates and not isinstance(dot, ad.Zero):
         dot = opened(pred, dot)
     return [trace.bind1(follow_p, pred, x, params=p)], [dot]
 
 
-def _follow_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: FollowParams
-) -> list[rules.Tangent | None]:
+def _follow_transpose(cts: ad.Tangents, operands: ad.Operands, p: FollowParams) -> ad.Cotangents:
     (ct,), pred = cts, operands[0]
     assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, opened(pred, ct) if p.gates and not isinstance(ct, rules.Zero) else ct]
+    return [None, opened(pred, ct) if p.gates and not isinstance(ct, ad.Zero) else ct]
 
 
 def _follow_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: FollowParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: FollowParams
+) -> ad.Batched:
     """Fill the lanes for which it does not hold; what is left is for a batch around this one, if there is one."""
     pred, x = operands
     if dims[0] is None:

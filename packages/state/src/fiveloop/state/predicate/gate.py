@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
 
 gate_p: ir.Primitive[ir.NoParams] = ir.Primitive("gate")
@@ -35,11 +34,11 @@ def opened(pred: Value, x: Value) -> Value:
     return prims.select(wide, x, transforms.zeros_of(x.aval))
 
 
-def _gate_aval(avals: Sequence[ir.Aval], p: ir.NoParams) -> list[ir.Aval]:
+def _gate_aval(avals: ir.Avals, p: ir.NoParams) -> list[ir.Aval]:
     return [avals[1]]
 
 
-def _gate_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ir.NoParams) -> list[hlo.IRValue]:
+def _gate_lower(ctx: Any, operands: hlo.IRValues, p: ir.NoParams) -> list[hlo.IRValue]:
     pred, x, other = operands
     if other is x:
         return [x]
@@ -48,25 +47,19 @@ def _gate_lower(ctx: Any, operands: Sequence[hlo.IRValue], p: ir.NoParams) -> li
     return [hlo.select(ctx.b, wide, x, other)]
 
 
-def _gate_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ir.NoParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def _gate_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.Duals:
     dot = tangents[1]
-    tangent = dot if isinstance(dot, rules.Zero) else opened(primals[0], dot)
+    tangent = dot if isinstance(dot, ad.Zero) else opened(primals[0], dot)
     return [trace.bind1(gate_p, *primals, params=p)], [tangent]
 
 
-def _gate_transpose(
-    cts: Sequence[rules.Tangent], operands: Sequence[rules.Operand], p: ir.NoParams
-) -> list[rules.Tangent | None]:
+def _gate_transpose(cts: ad.Tangents, operands: ad.Operands, p: ir.NoParams) -> ad.Cotangents:
     (ct,), pred = cts, operands[0]
     assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, ct if isinstance(ct, rules.Zero) else opened(pred, ct), None]
+    return [None, ct if isinstance(ct, ad.Zero) else opened(pred, ct), None]
 
 
-def _gate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ir.NoParams
-) -> tuple[list[Value], list[int | None]]:
+def _gate_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoParams) -> ad.Batched:
     pred, x, other = operands
     if dims[0] is not None or pred.ndim:
         pred = transforms.move_batch(pred, size, dims[0])

@@ -5,12 +5,11 @@ What calls a jaxpr takes the condition in front of its operands. A write writes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import Value, ir, prims, trace, transforms, util
+from fiveloop.core import Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call.primitive import closed_call_p
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
 from fiveloop.state import primitives, staged_rule
@@ -18,7 +17,7 @@ from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predic
 
 
 def call_predicate(
-    prim: ir.Primitive[Any], pred: Value, operands: Sequence[Value], guard: Guard, p: Any
+    prim: ir.Primitive[Any], pred: Value, operands: ad.Values, guard: Guard, p: Any
 ) -> list[Value]:
     """Call the jaxpr on condition; for any primitive that calls `p.jaxpr`.
 
@@ -37,14 +36,14 @@ def call_predicate(
 
 
 def custom_rule_predicate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: CustomRuleParams
+    pred: Value, operands: ad.Values, guard: Guard, p: CustomRuleParams
 ) -> list[Value]:
     """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
     if p.jaxpr is None:
         return trace.bind(custom_rule_p, *operands, params=p)
 
     def run_jvp(
-        pred: Value, staged: trace.Staged, args: Sequence[Value], nonzero: util.Mask
+        pred: Value, staged: trace.Staged, args: ad.Values, nonzero: util.Mask
     ) -> list[Value]:
         # A tangent is guarded as its value is.
         refs, own = ((*m, *util.select_by(nonzero, m)) for m in (guard.refs, guard.own))
@@ -54,16 +53,12 @@ def custom_rule_predicate(
     return staged_rule.bind_led(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
 
 
-def _get(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.IndexParams
-) -> list[Value]:
+def _get(pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams) -> list[Value]:
     out = trace.bind1(primitives.get_p, *operands, params=p)
     return [guard.read(pred, out)]
 
 
-def _swap(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.SwapParams
-) -> list[Value]:
+def _swap(pred: Value, operands: ad.Values, guard: Guard, p: primitives.SwapParams) -> list[Value]:
     ref, x, *index = operands
     old = trace.bind1(primitives.get_p, ref, *index, params=primitives.IndexParams(p.indexer))
     new = prims.select(pred, x, old)
@@ -72,7 +67,7 @@ def _swap(
 
 
 def _addupdate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.IndexParams
+    pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams
 ) -> list[Value]:
     ref, x, *index = operands
     return trace.bind(
@@ -85,7 +80,7 @@ def _addupdate(
 
 
 def _accumulate(
-    pred: Value, operands: Sequence[Value], guard: Guard, p: primitives.AccumulateParams
+    pred: Value, operands: ad.Values, guard: Guard, p: primitives.AccumulateParams
 ) -> list[Value]:
     ref, x, *index = operands
     share = prims.select(pred, x, prims.MONOIDS[p.monoid].neutral(x.aval))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value, errors, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, errors, ir, prims, rules, trace, transforms
 from fiveloop.state import discharge, effects, monoids
 from fiveloop.state.errors import not_differentiated
 from fiveloop.state.primitives import common, places
 
 
-def accumulate_abstract_eval(
-    avals: Sequence[ir.Aval], p: common.AccumulateParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def accumulate_abstract_eval(avals: ir.Avals, p: common.AccumulateParams) -> ir.Typing:
     """No result; the Ref is accumulated into by the monoid."""
     prims.check_count("accumulate", avals, 2, or_more=True)
     ref, value, *operands = avals
@@ -24,13 +22,13 @@ def accumulate_abstract_eval(
 
 
 def accumulate_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: common.AccumulateParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+    primals: ad.Values, tangents: ad.Tangents, p: common.AccumulateParams
+) -> ad.Duals:
     """The tangent of a product by the product rule, that of an extreme from whoever won."""
     ref, _, *index = primals
     ref_dot, x_dot = tangents[:2]
-    if isinstance(ref_dot, rules.Zero):
-        if not isinstance(x_dot, rules.Zero):
+    if isinstance(ref_dot, ad.Zero):
+        if not isinstance(x_dot, ad.Zero):
             raise not_differentiated("accumulate")
         trace.bind(common.accumulate_p, *primals, params=p)
         return [], []
@@ -44,16 +42,12 @@ def accumulate_jvp(
 
 
 def _product_rule(
-    primals: Sequence[Value],
-    old: Value,
-    ref_dot: Value,
-    x_dot: rules.Tangent,
-    p: common.AccumulateParams,
+    primals: ad.Values, old: Value, ref_dot: Value, x_dot: ad.Tangent, p: common.AccumulateParams
 ) -> None:
     """Each factor's tangent times all other factors; there is no division, so it is right at zeros."""
     ref, x, *index = primals
     trace.bind(common.accumulate_p, ref_dot, x, *index, params=p)
-    if isinstance(x_dot, rules.Zero):
+    if isinstance(x_dot, ad.Zero):
         return
     slope = prims.factor_of_share(old, x, _places(ref, index, p))
     trace.bind(
@@ -65,7 +59,7 @@ def _product_rule(
     )
 
 
-def _places(ref: Value, index: Sequence[Value], p: common.AccumulateParams) -> Value | None:
+def _places(ref: Value, index: ad.Values, p: common.AccumulateParams) -> Value | None:
     """For each element of the share, the number of the Ref's element it goes to; None if no two go to one."""
     if discharge.names_each_once(p.indexer):
         return None
@@ -73,7 +67,7 @@ def _places(ref: Value, index: Sequence[Value], p: common.AccumulateParams) -> V
 
 
 def _winner_rule(
-    primals: Sequence[Value], old: Value, ref_dot: Value, x_dot: Value, p: common.AccumulateParams
+    primals: ad.Values, old: Value, ref_dot: Value, x_dot: Value, p: common.AccumulateParams
 ) -> None:
     """The old tangent where the old element stays, else that of the first share that equals the new one."""
     ref, x, *index = primals
@@ -97,13 +91,13 @@ def _winner_rule(
 
 
 def accumulate_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    cts: ad.Tangents,
+    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
     p: common.AccumulateParams,
-) -> list[rules.Tangent | None]:
+) -> ad.Cotangents:
     """A product by what is known is linear in the Ref: its cotangent is multiplied, too."""
     ref, x, *index = operands
-    if p.monoid != "mul" or isinstance(x, rules.UndefinedPrimal):
+    if p.monoid != "mul" or isinstance(x, ad.UndefinedPrimal):
         raise errors.RuleError(
             f"`accumulate` by {p.monoid!r} has no transpose here: it is not linear; differentiate it first "
             "(`jvp`, `linearize`)"
@@ -113,8 +107,8 @@ def accumulate_transpose(
 
 
 def accumulate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: common.AccumulateParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.AccumulateParams
+) -> ad.Batched:
     """Accumulate each lane's share; into a Ref that is not batched, those of all lanes."""
     params, shares = common.batched_shares(size, operands, dims, p, prims.MONOIDS[p.monoid])
     trace.bind(common.accumulate_p, *shares, params=params)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value, ir, prims, rules, trace
+from fiveloop.core import Value, ad, ir, prims, rules, trace
 from fiveloop.state import discharge, effects, errors
 from fiveloop.state.primitives import common
 
 
-def addupdate_abstract_eval(
-    avals: Sequence[ir.Aval], p: common.IndexParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def addupdate_abstract_eval(avals: ir.Avals, p: common.IndexParams) -> ir.Typing:
     """No result; the Ref is accumulated into."""
     ref, value, *operands = avals
     element = common.element_aval(ref, p.indexer)
@@ -20,36 +18,34 @@ def addupdate_abstract_eval(
     return [], frozenset([effects.AccumEffect(0)])
 
 
-def addupdate_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: common.IndexParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def addupdate_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexParams) -> ad.Duals:
     """Add the tangent to the tangent Ref at the same place."""
     _, _, *index = primals
     ref_dot, x_dot = tangents[:2]
-    if isinstance(ref_dot, rules.Zero) and not isinstance(x_dot, rules.Zero):
+    if isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
         raise errors.not_differentiated("addupdate")
     trace.bind(common.addupdate_p, *primals, params=p)
-    if not isinstance(ref_dot, rules.Zero) and not isinstance(x_dot, rules.Zero):
+    if not isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
         trace.bind(common.addupdate_p, ref_dot, x_dot, *index, params=p)
     return [], []
 
 
 def addupdate_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    cts: ad.Tangents,
+    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
     p: common.IndexParams,
-) -> list[rules.Tangent | None]:
+) -> ad.Cotangents:
     """The cotangent of what was added is the accumulator's element."""
     ref, x, *index = operands
-    x_bar: rules.Tangent | None = None
-    if isinstance(x, rules.UndefinedPrimal):
+    x_bar: ad.Tangent | None = None
+    if isinstance(x, ad.UndefinedPrimal):
         x_bar = trace.bind1(common.get_p, common.accumulator(ref), *index, params=p)  # type: ignore[arg-type]  # an index is not linear
     return [None, x_bar, *[None] * len(index)]
 
 
 def addupdate_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: common.IndexParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.IndexParams
+) -> ad.Batched:
     """Add each lane's share; into a Ref that is not batched, the sum of all shares."""
     params, shares = common.batched_shares(size, operands, dims, p, prims.MONOIDS["add"])
     trace.bind(common.addupdate_p, *shares, params=params)

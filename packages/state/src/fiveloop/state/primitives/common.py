@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fiveloop.core import Value, ir, prims, rules, transforms
+from fiveloop.core import Value, ad, ir, prims, transforms
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index.indexer import Indexer
 from fiveloop.state.avals import AbstractRef
@@ -48,7 +47,7 @@ def element_aval(ref: ir.Aval, indexer: Indexer) -> ir.ShapedArray:
     return ir.ShapedArray(indexer.result_shape, ref.dtype)
 
 
-def check_index(what: str, ref: ir.Aval, operands: Sequence[ir.Aval], indexer: Indexer) -> None:
+def check_index(what: str, ref: ir.Aval, operands: ir.Avals, indexer: Indexer) -> None:
     """Raise TypeError if an index does not fit a Ref or its operands."""
     if len(indexer.entries) != len(ref.shape):
         raise TypeError(
@@ -73,7 +72,7 @@ def check_value(what: str, value: ir.Aval, element: ir.Aval) -> None:
 
 
 def batched_index(
-    p: P, operands: Sequence[Value], dims: Sequence[int | None], ref_dim: int | None, size: int
+    p: P, operands: ad.Values, dims: ad.BatchAxes, ref_dim: int | None, size: int
 ) -> tuple[P, list[Value]]:
     """The index for the whole batch; what it reads or writes has the batch in axis 0."""
     indexer, moved = indexing.batch_indexer(p.indexer, operands, dims, ref_dim, size)
@@ -81,7 +80,7 @@ def batched_index(
 
 
 def batched_shares(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: P, monoid: prims.Monoid
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: P, monoid: prims.Monoid
 ) -> tuple[P, list[Value]]:
     """What all lanes accumulate, each its own share; into a Ref that is not batched, all shares combined."""
     ref, x, *index = operands
@@ -96,7 +95,7 @@ def batched_shares(
 
 def accumulator(ref: object) -> Value:
     """The accumulator that stands for a linear Ref under transposition."""
-    assert isinstance(ref, rules.Accumulator), (
+    assert isinstance(ref, ad.Accumulator), (
         "unreachable: a linear Ref is transposed through its accumulator"
     )
     return ref.value

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.state import discharge, effects
 from fiveloop.state.primitives import common
 
 
-def get_abstract_eval(
-    avals: Sequence[ir.Aval], p: common.IndexParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def get_abstract_eval(avals: ir.Avals, p: common.IndexParams) -> ir.Typing:
     """The element's type; the Ref is read."""
     prims.check_count("get", avals, 1, or_more=True)
     ref, *operands = avals
@@ -20,34 +18,32 @@ def get_abstract_eval(
     return [element], frozenset([effects.ReadEffect(0)])
 
 
-def get_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: common.IndexParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def get_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexParams) -> ad.Duals:
     """Read the tangent Ref at the same place."""
     _, *operands = primals
     out = trace.bind1(common.get_p, *primals, params=p)
     ref_dot = tangents[0]
-    if isinstance(ref_dot, rules.Zero):
+    if isinstance(ref_dot, ad.Zero):
         return [out], [transforms.zero_like(out)]
     return [out], [trace.bind1(common.get_p, ref_dot, *operands, params=p)]
 
 
 def get_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    cts: ad.Tangents,
+    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
     p: common.IndexParams,
-) -> list[rules.Tangent | None]:
+) -> ad.Cotangents:
     """Add the cotangent into the accumulator at the same place."""
     ref, *index = operands
     (ct,) = cts
-    if not isinstance(ct, rules.Zero):
+    if not isinstance(ct, ad.Zero):
         trace.bind(common.addupdate_p, common.accumulator(ref), ct, *index, params=p)  # type: ignore[arg-type]  # an index is not linear
     return [None] * len(operands)
 
 
 def get_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: common.IndexParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.IndexParams
+) -> ad.Batched:
     """Read each lane at its own index, from its own array if the Ref is batched."""
     ref, *index = operands
     batched, moved = common.batched_index(p, index, dims[1:], dims[0], size)

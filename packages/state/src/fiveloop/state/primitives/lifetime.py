@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.index import indexer
 from fiveloop.state import discharge, effects, refs
 from fiveloop.state.avals import AbstractRef
@@ -24,9 +24,7 @@ new_ref_p: ir.Primitive[NewRefParams] = ir.Primitive("new_ref", creates_state=Tr
 freeze_p: ir.Primitive[ir.NoParams] = ir.Primitive("freeze")
 
 
-def new_ref_abstract_eval(
-    avals: Sequence[ir.Aval], p: NewRefParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def new_ref_abstract_eval(avals: ir.Avals, p: NewRefParams) -> ir.Typing:
     """A Ref of the operand's type."""
     prims.check_count("new_ref", avals, 1)
     (x,) = avals
@@ -37,14 +35,12 @@ def new_ref_abstract_eval(
     return [AbstractRef(x, p.differentiable)], ir.NO_EFFECTS
 
 
-def new_ref_impl(values: Sequence[Value], p: NewRefParams) -> list[Value]:
+def new_ref_impl(values: ad.Values, p: NewRefParams) -> list[Value]:
     """A Ref that shares the operand's buffer until it is written."""
     return [refs.EagerRef(values[0], p.differentiable)]
 
 
-def new_ref_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: NewRefParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def new_ref_jvp(primals: ad.Values, tangents: ad.Tangents, p: NewRefParams) -> ad.Duals:
     """A Ref for the tangent, even if it is zero now: another may be written later."""
     # For whoever differentiates the derivative, a tangent is a value like any other.
     ref = trace.bind1(new_ref_p, *primals, params=replace(p, holds_tangent=False))
@@ -58,17 +54,17 @@ def new_ref_jvp(
 
 
 def new_ref_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    cts: ad.Tangents,
+    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
     p: NewRefParams,
-) -> list[rules.Tangent | None]:
+) -> ad.Cotangents:
     """What the Ref's accumulator has gathered is the cotangent of what it was made from."""
-    return [cts[0] if isinstance(operands[0], rules.UndefinedPrimal) else None]
+    return [cts[0] if isinstance(operands[0], ad.UndefinedPrimal) else None]
 
 
 def new_ref_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: NewRefParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: NewRefParams
+) -> ad.Batched:
     """A Ref with a batch axis, even if all lanes start alike: each may be written its own value later."""
     (x,), (dim,) = operands, dims
     full = transforms.move_batch(x, size, dim)
@@ -84,9 +80,7 @@ def new_ref_discharge(
     return [ctx.new_cell(x)]
 
 
-def freeze_abstract_eval(
-    avals: Sequence[ir.Aval], p: ir.NoParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def freeze_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
     """The type of what the Ref holds; the Ref is read."""
     prims.check_count("freeze", avals, 1)
     (ref,) = avals
@@ -95,40 +89,36 @@ def freeze_abstract_eval(
     return [ref.inner], frozenset([effects.ReadEffect(0)])
 
 
-def freeze_impl(values: Sequence[Value], p: ir.NoParams) -> list[Value]:
+def freeze_impl(values: ad.Values, p: ir.NoParams) -> list[Value]:
     """The array that the Ref holds; using the Ref afterwards is an error."""
     (ref,) = values
     assert isinstance(ref, refs.EagerRef), "unreachable: a concrete Ref"
     return [ref.end()]
 
 
-def freeze_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ir.NoParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def freeze_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.Duals:
     """Freeze both Refs."""
     out = trace.bind1(freeze_p, *primals)
     return [out], [
         transforms.zero_like(out)
-        if isinstance(tangents[0], rules.Zero)
+        if isinstance(tangents[0], ad.Zero)
         else trace.bind1(freeze_p, tangents[0])
     ]
 
 
 def freeze_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    cts: ad.Tangents,
+    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
     p: ir.NoParams,
-) -> list[rules.Tangent | None]:
+) -> ad.Cotangents:
     """Add the cotangent into the Ref's accumulator."""
     (ct,), acc = cts, accumulator(operands[0])
-    if not isinstance(ct, rules.Zero):
+    if not isinstance(ct, ad.Zero):
         trace.bind(addupdate_p, acc, ct, params=IndexParams(indexer.whole_indexer(acc.aval.shape)))
     return [None]
 
 
-def freeze_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ir.NoParams
-) -> tuple[list[Value], list[int | None]]:
+def freeze_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoParams) -> ad.Batched:
     """Freeze the batched Ref."""
     return trace.bind(freeze_p, *operands), list(dims)
 

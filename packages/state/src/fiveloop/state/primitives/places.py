@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Value, arrays, ir, prims
+from fiveloop.core import Value, ad, arrays, ir, prims
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index.indexer import At, Indexer, Lane, Pick, Span, is_dynamic
 
 _Label = tuple[str, int]
 
 
-def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: Sequence[Value]) -> Value:
+def element_numbers(shape: tuple[int, ...], indexer: Indexer, index: ad.Values) -> Value:
     """For each element of what the index selects, its number among those of an array of this shape, in C order.
 
     It is -1 for what lies outside, of an index that drops.

@@ -7,14 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.state import discharge, effects, errors
 from fiveloop.state.primitives import common, lifetime
 
 
-def swap_abstract_eval(
-    avals: Sequence[ir.Aval], p: common.SwapParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def swap_abstract_eval(avals: ir.Avals, p: common.SwapParams) -> ir.Typing:
     """The old element's type, if it is wanted; the Ref is written."""
     prims.check_count("swap", avals, 2, or_more=True)
     ref, value, *operands = avals
@@ -26,16 +24,14 @@ def swap_abstract_eval(
     return [], frozenset([effects.WriteEffect(0)])
 
 
-def swap_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: common.SwapParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def swap_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.SwapParams) -> ad.Duals:
     """Swap the tangent into the tangent Ref at the same place."""
     _, _, *index = primals
     ref_dot, x_dot = tangents[:2]
-    if isinstance(ref_dot, rules.Zero) and not isinstance(x_dot, rules.Zero):
+    if isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
         raise errors.not_differentiated("swap")
     outs = trace.bind(common.swap_p, *primals, params=p)
-    if isinstance(ref_dot, rules.Zero):
+    if isinstance(ref_dot, ad.Zero):
         return outs, [transforms.zero_like(out) for out in outs]
     return outs, list(
         trace.bind(common.swap_p, ref_dot, transforms.instantiate(x_dot), *index, params=p)
@@ -43,16 +39,16 @@ def swap_jvp(
 
 
 def swap_transpose(
-    cts: Sequence[rules.Tangent],
-    operands: Sequence[Value | rules.UndefinedPrimal | rules.Accumulator],
+    cts: ad.Tangents,
+    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
     p: common.SwapParams,
-) -> list[rules.Tangent | None]:
+) -> ad.Cotangents:
     """Swap the cotangent of the old element into the accumulator; out comes that of the new one."""
     ref, x, *index = operands
     acc = common.accumulator(ref)
     element = common.element_aval(acc.aval, p.indexer)
-    ct = cts[0] if p.returns_old else rules.Zero(element)
-    wanted = isinstance(x, rules.UndefinedPrimal)
+    ct = cts[0] if p.returns_old else ad.Zero(element)
+    wanted = isinstance(x, ad.UndefinedPrimal)
     places: list[Value] = [i for i in index if isinstance(i, Value)]  # an index is not linear
     if discharge.names_each_once(p.indexer):
         outs = trace.bind(
@@ -64,13 +60,13 @@ def swap_transpose(
         )
     else:
         outs = [_last_writers(acc, places, p)] if wanted else []
-        _write(acc, transforms.instantiate(rules.Zero(element)), places, p)
-        if not isinstance(ct, rules.Zero):
+        _write(acc, transforms.instantiate(ad.Zero(element)), places, p)
+        if not isinstance(ct, ad.Zero):
             trace.bind(common.addupdate_p, acc, ct, *places, params=common.IndexParams(p.indexer))
     return [None, outs[0] if wanted else None, *[None] * len(index)]
 
 
-def _last_writers(acc: Value, places: Sequence[Value], p: common.SwapParams) -> Value:
+def _last_writers(acc: Value, places: ad.Values, p: common.SwapParams) -> Value:
     """What the accumulator holds, for those that wrote an element last; zero for those that were overwritten."""
     read = common.IndexParams(p.indexer)
     cts = trace.bind1(common.get_p, acc, *places, params=read)
@@ -100,13 +96,13 @@ def _new_board(ref: Value) -> Value:
     )
 
 
-def _write(ref: Value, x: Value, places: Sequence[Value], p: common.SwapParams) -> None:
+def _write(ref: Value, x: Value, places: ad.Values, p: common.SwapParams) -> None:
     trace.bind(common.swap_p, ref, x, *places, params=replace(p, returns_old=False))
 
 
 def swap_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: common.SwapParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.SwapParams
+) -> ad.Batched:
     """Swap each lane's element in its own array; a Ref that is not batched cannot hold a batch of values."""
     ref, x, *index = operands
     ref_dim, x_dim, *index_dims = dims

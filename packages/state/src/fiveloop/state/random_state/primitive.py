@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import Value, ir, prims, rules, trace, transforms
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.index import indexer
 from fiveloop.core.keys import fold_in, split
 from fiveloop.state import discharge, predicate, primitives
@@ -38,9 +38,7 @@ class KeyEffect(ir.PositionalEffect):
 next_key_p: ir.Primitive[ir.NoParams] = ir.Primitive("next_key")
 
 
-def next_key_abstract_eval(
-    avals: Sequence[ir.Aval], p: ir.NoParams
-) -> tuple[list[ir.Aval], ir.Effects]:
+def next_key_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
     """A key; the Ref is counted up."""
     ref, *condition = avals
     if ref is not AbstractRef(STATE) or condition not in ([], [predicate.PREDICATE]):
@@ -51,17 +49,15 @@ def next_key_abstract_eval(
     return [KEY], frozenset([KeyEffect(0)])
 
 
-def next_key_jvp(
-    primals: Sequence[Value], tangents: Sequence[rules.Tangent], p: ir.NoParams
-) -> tuple[list[Value], list[rules.Tangent]]:
+def next_key_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.Duals:
     """A key has no tangent."""
     key = trace.bind1(next_key_p, *primals)
     return [key], [transforms.zero_like(key)]
 
 
 def next_key_batch(
-    size: int, operands: Sequence[Value], dims: Sequence[int | None], p: ir.NoParams
-) -> tuple[list[Value], list[int | None]]:
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoParams
+) -> ad.Batched:
     """Split the next key among lanes that share the Ref; let lanes with Refs of their own take each its next."""
     (ref, *condition), (dim, *condition_dim) = operands, dims
     if dim is None:
@@ -103,7 +99,7 @@ def next_key_discharge(
 
 
 def next_key_predicate(
-    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: ir.NoParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: ir.NoParams
 ) -> list[Value]:
     """Count up where the condition holds."""
     ref, *condition = operands

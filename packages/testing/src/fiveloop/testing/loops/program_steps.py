@@ -50,12 +50,7 @@ def draw_how(draw: Draw) -> How:
 
 def _for(nsteps: int, body: Callable[..., None], state: Sequence[Any], how: How) -> Any:
     return for_loop(
-        nsteps,
-        body,
-        list(state),
-        reverse=how.reverse,
-        unroll=how.unroll,
-        progress=how.progress,
+        nsteps, body, list(state), reverse=how.reverse, unroll=how.unroll, progress=how.progress
     )
 
 

@@ -51,9 +51,7 @@ for _name in ("iadd", "isub", "imul"):
     _run = _changed(getattr(operator, _name))
     define_operation(f"masked {_name}", _run, _run)
 define_operation(
-    "masked max",
-    lambda ref, index, x: api.accumulate(ref, index, x, "max"),
-    _changed(np.maximum),
+    "masked max", lambda ref, index, x: api.accumulate(ref, index, x, "max"), _changed(np.maximum)
 )
 _NAMES = ("write", "iadd", "isub", "imul", "max")
 

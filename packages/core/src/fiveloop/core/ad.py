@@ -1,0 +1,54 @@
+"""What rules take and give besides single values: zeros, linear operands, and the names of these types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fiveloop.core.arrays.array import Value
+from fiveloop.core.ir.avals import Aval
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """A tangent or cotangent that is zero, of the given type, without an array."""
+
+    aval: Aval
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedPrimal:
+    """A linear operand of an equation under transposition: only its type is known.
+
+    A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches.
+    """
+
+    aval: Aval
+    into: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A linear operand of an accumulating type under transposition: what collects its cotangents."""
+
+    value: Value
+
+    @property
+    def aval(self) -> Aval:
+        return self.value.aval
+
+
+Tangent: TypeAlias = Value | Zero
+Operand: TypeAlias = Value | UndefinedPrimal | Accumulator
+
+# What rules take ...
+Values: TypeAlias = Sequence[Value]
+Tangents: TypeAlias = Sequence[Tangent]
+Operands: TypeAlias = Sequence[Operand]
+BatchAxes: TypeAlias = Sequence[int | None]
+
+# ... and give: results and tangents; results and their batch axes; a cotangent or None for each operand.
+Duals: TypeAlias = tuple[list[Value], list[Tangent]]
+Batched: TypeAlias = tuple[list[Value], list[int | None]]
+Cotangents: TypeAlias = list[Tangent | None]
