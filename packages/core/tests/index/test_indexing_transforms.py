@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fiveloop.core.index.ops  # noqa: F401  # gives arrays their methods
+from fiveloop.core.ad import UndefinedPrimal
 from fiveloop.core.arrays.array import Value, device_put
 from fiveloop.core.index.access import batch_indexer, put, put_add, take
 from fiveloop.core.index.indexer import DynamicSpan, ds
@@ -17,7 +18,6 @@ from fiveloop.core.index.parse import normalize
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate
-from fiveloop.core.ad import UndefinedPrimal
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.transforms.batch import batch_flat
 from fiveloop.core.transforms.jvp import jvp_flat
