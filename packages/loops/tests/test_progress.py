@@ -204,6 +204,16 @@ def test_lanes_of_different_lengths_share_a_bar_as_long_as_the_longest(drawn: li
     assert ends(drawn)[1:] == [(None, 9, 3)]
 
 
+def test_the_bar_of_a_gradient_counts_the_steps_taken(drawn: list[Drawn]) -> None:
+    def total(a: Any) -> Any:
+        step = lambda c, _: (a * c, c)
+        end, ys, _ = scan(step, 1.0, length=9, until=lambda c: c > 5, progress=True)
+        return end + ys.sum()
+
+    jit(grad(total))(2.0)
+    assert ends(drawn) == [(None, 9, 3)]
+
+
 def test_loops_in_loops_have_a_bar_each_time_they_run(drawn: list[Drawn]) -> None:
     def outer(i: Any, c: Any) -> Any:
         return fori_loop(0, 4, lambda j, c: c + i * j, c, progress="inner")

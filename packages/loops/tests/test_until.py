@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fiveloop.numpy as fnp
 import fiveloop.state as st
-from fiveloop.core import disable_jit, grad, jit, jvp, vmap
+from fiveloop.core import custom_vjp, disable_jit, grad, jit, jvp, value_and_grad, vmap
 from fiveloop.core.ir.source import function_source
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan
+from fiveloop.remat import checkpoint
+from fiveloop.state import debug_callback
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.misuse import assert_misuse
 
@@ -118,6 +121,77 @@ def test_few_steps_of_few_lanes(length: int, lanes: int) -> None:
     assert ys.shape == (lanes, length)
     np.testing.assert_array_equal(np.asarray(steps), np.full(lanes, length))
     np.testing.assert_array_equal(np.asarray(final), np.full(lanes, 9.0**length))
+
+
+def counted_sine(ran: list[int]) -> Callable[[Any], Any]:
+    """A sine whose derivative tells that it runs, going backward."""
+
+    def backward(x: Any, ct: Any) -> Any:
+        debug_callback(lambda: ran.append(1))
+        return (ct * fnp.cos(x),)
+
+    sine: Callable[[Any], Any] = custom_vjp(fnp.sin)
+    sine.defvjp(lambda x: (fnp.sin(x), x), backward)  # type: ignore[attr-defined]  # the function has it
+    return sine
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("start", "taken"), [(0.1, 3), (3.0, 1), (-100.0, 7)])
+def test_the_way_back_begins_at_the_last_step_taken(
+    start: float, taken: int, reverse: bool
+) -> None:
+    ran: list[int] = []
+    sine = counted_sine(ran)
+
+    def total(x: Any) -> Any:
+        step = lambda x, _: (x + fnp.abs(sine(x)) + 0.7, x)
+        end, ys, steps = scan(step, x, length=7, until=lambda x: x > 3.0, reverse=reverse)
+        return end + ys.sum(), steps
+
+    (_, steps), _ = jit(value_and_grad(total, has_aux=True))(start)
+    assert int(steps) == len(ran) == taken
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "form",
+    [
+        grad,
+        lambda f: grad(grad(f)),
+        lambda f: lambda a: jvp(grad(f), (a,), (1.0,))[1],
+    ],
+)
+def test_derivatives_are_those_of_as_many_steps(form: Callable[[Any], Any], reverse: bool) -> None:
+    def ends(a: Any) -> Any:
+        x, ys, _ = powers(a, reverse=reverse)
+        return x * (ys[1:] * ys[:-1]).sum()
+
+    def goes_on(steps: int) -> Callable[[Any], Any]:
+        def run(a: Any) -> Any:
+            x, ys = scan(lambda x, _: (a * x, x * x), 1.0, length=steps, reverse=reverse)
+            return x * (ys[1:] * ys[:-1]).sum()
+
+        return run
+
+    bases = np.array([2.0, 1.1])
+    want = [float(form(goes_on(int(powers(a)[2])))(a)) for a in bases]
+    np.testing.assert_allclose([float(jit(form(ends))(a)) for a in bases], want, rtol=1e-10)
+    np.testing.assert_allclose(np.asarray(vmap(form(ends))(bases)), want, rtol=1e-10)
+    lanes = form(lambda each: vmap(ends)(each).sum()) if form is grad else vmap(form(ends))
+    np.testing.assert_allclose(np.asarray(jit(lanes)(bases)), want, rtol=1e-10)
+
+
+def test_a_checkpointed_step_that_ends_early_runs_again_as_often() -> None:
+    ran: list[int] = []
+    sine = counted_sine(ran)
+
+    def total(x: Any) -> Any:
+        step = lambda x, _: (x + fnp.abs(sine(x)) + 0.7, None)
+        return scan(step, x, length=7, until=lambda x: x > 3.0)[0]
+
+    got = jit(grad(checkpoint(total)))(0.1)
+    assert len(ran) == 3
+    np.testing.assert_allclose(float(got), float(grad(total)(0.1)), rtol=1e-6)
 
 
 def test_a_batch_that_ends_early_is_explained_by_the_names_of_its_operands() -> None:

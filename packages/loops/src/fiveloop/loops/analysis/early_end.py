@@ -36,6 +36,10 @@ def without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
 
     body, step : [i, *consts, *refs] -> []
     """
+    return body.remember("without end", lambda: _without_end(body))
+
+
+def _without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
     flag = end_flag(body)
     if flag is None:
         return None

@@ -103,7 +103,7 @@ def _report(found: _Found, program: InPlace | None) -> report.LoopReport:
         within=found.within,
         role=record.part,
         steps=p.nsteps if is_for else None,
-        may_end=not is_for or p.end is not None,
+        may_end=not is_for or p.end is not None or bool(p.counted),
         reverse=is_for and p.reverse,
         unroll=max(p.unroll, 1) if is_for else 1,
         operands=record.operands,

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.loops.analysis.early_end import end_flag, until_all_are_set
-from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
+from fiveloop.loops.primitives import cond
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state, stateful
 
 
 def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) -> ad.Batched:
@@ -18,6 +19,8 @@ def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) 
     without one is a Ref that the lanes share.
     """
     p = stateful(p)
+    if p.counted and dims[0] is not None:
+        p, operands, dims = _as_many_as_most(p, operands, dims)
     states = is_state(p, [x.aval for x in operands])
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
@@ -37,6 +40,34 @@ def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) 
     ]
     outs = _bind_batched(p, body, moved, _flag_of_each_lane(p, batched, states))
     return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]
+
+
+def _as_many_as_most(
+    p: ForParams, operands: Sequence[Value], dims: Sequence[int | None]
+) -> tuple[ForParams, Sequence[Value], Sequence[int | None]]:
+    """The loop that takes the steps of the lane that has most, of which each lane takes its own.
+
+    body : [i, most, count, *consts, *refs] -> []
+    """
+    most = prims.reduce_max(operands[0])
+    body = p.body.remember(("own count", p.counted, p.nsteps), lambda: _of_own_count(p))
+    p = replace(p, body=body, num_consts=p.num_consts + 1)
+    return p, [most, *operands], [None, *dims]
+
+
+def _of_own_count(p: ForParams) -> Jaxpr:
+    """The step as a branch that is taken if it is one of a lane's own."""
+    skip = trace.stage_closed(lambda *args: [], p.body.in_avals, "ended")
+
+    def run(i: Value, most: Value, count: Value, *args: Value) -> list[Value]:
+        mine = i < count if p.counted == "lowest" else i >= p.nsteps - count
+        ended = prims.convert(prims.bitwise_not(mine), INDEX.dtype)
+        params = cond.CondParams((p.body, skip))
+        return trace.bind(cond.cond_p, ended, i, count, *args, params=params)
+
+    i, *avals = p.body.in_avals
+    hints = ["", "steps of all lanes", *p.body.hints[1:]]
+    return trace.stage_closed(run, [i, INDEX, *avals], p.body.name, hints)
 
 
 def _flag_of_each_lane(p: ForParams, batched: Sequence[bool], states: Sequence[bool]) -> int | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, trace, transforms
-from fiveloop.loops.primitives.for_loop import ForParams, for_p
+from fiveloop.loops.primitives.for_loop import ForParams, for_p, step_number
 from fiveloop.state.handlers import Handling
 
 
 def for_handler(handling: Handling, ref: Value, operands: ad.Values, p: ForParams) -> list[Value]:
     """Loop with the Ref in front of the others."""
     first = p.first_ref
-    key = ("handled", handling, first, p.reverse and p.nsteps, p.lanes)
+    key = ("handled", handling, first, p.reverse, p.nsteps, p.counted, p.lanes)
     body = p.body.remember(key, lambda: _handled(handling, p))
     operands = [*operands[:first], ref, *operands[first:]]
     return trace.bind(for_p, *operands, params=replace(p, body=body))
@@ -33,7 +33,7 @@ def _handled(handling: Handling, p: ForParams) -> Jaxpr:
         step = lambda: transforms.eval_jaxpr(threaded, [ref, *ins])
         if p.lanes is not None:
             return handling.effect.in_lane(ref, i, p.lanes, step)
-        return handling.effect.in_step(ref, p.nsteps - 1 - i if p.reverse else i, step)
+        return handling.effect.in_step(ref, step_number(p, i, args[1]), step)
 
     ref, *binders = threaded.invars
     binders = [*binders[:at], ref, *binders[at:]]

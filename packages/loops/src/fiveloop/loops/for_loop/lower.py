@@ -8,61 +8,119 @@ import numpy as np
 
 from fiveloop.core.backend import hlo
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
-from fiveloop.loops.progress.lower import bar_calls, shown_loop
+from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
 
 
 def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValue]:
-    """Whole turns in a while loop, the steps that are left after it."""
+    """Whole turns in a while loop, and the steps that are left after it: in a loop as well if they are counted."""
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
-    consts, carry = list(operands[: p.num_consts]), list(operands[p.num_consts :])
-    count = max(p.unroll, 1)
-    turns, left = divmod(p.nsteps, count)
+    steps = _Steps(ctx, p, operands[: p.num_consts])
+    carry = list(operands[p.num_consts :])
     bar = bar_calls(ctx, p.body)
+    turn = max(p.unroll, 1)
+    if p.counted:
+        return steps.counted(carry, turn, bar)
+    turns, left = divmod(p.nsteps, turn)
     if turns == 1 and bar is None:
         turns, left = 0, p.nsteps
-
-    def number(k: int) -> hlo.IRValue:
-        return hlo.constant(ctx.b, np.asarray(k, np.int32), (), INDEX.dtype)
-
-    def step(k: hlo.IRValue, carried: hlo.IRValues) -> list[hlo.IRValue]:
-        i = hlo.sub(ctx.b, number(p.nsteps - 1), k) if p.reverse else k
-        return list(ctx.inline(p.body, [i, *consts, *carried]))
-
-    def number_of(start: hlo.IRValue, n: int) -> hlo.IRValue:
-        """The number of step `n` of a turn; it waits for what the step before it has read, if that tells when."""
-        mark = ctx.last_mark
-        if mark is None:
-            return hlo.add(ctx.b, start, number(n))
-        done = hlo.sub(ctx.b, number(p.nsteps - 1), mark) if p.reverse else mark
-        return hlo.add(ctx.b, done, number(1))
-
-    def turn(args: hlo.IRValues) -> list[hlo.IRValue]:
-        start, *carried = args
-        if p.end is not None:
-            # Else there would be no turn; so XLA needs no branch, around which it may copy what is carried.
-            carried[p.end] = hlo.constant(ctx.b, np.asarray(False), (), np.dtype(np.bool_))
-        for n in range(count):
-            k = number_of(start, n) if n else start
-            carried = step(k, ctx.as_stored(carried) if n else carried)
-        return [hlo.add(ctx.b, start, number(count)), *carried]
-
-    def more(args: hlo.IRValues) -> hlo.IRValue:
-        is_left = hlo.compare(ctx.b, args[0], stop, "LT")
-        if p.end is None:
-            return is_left
-        return hlo.and_(ctx.b, is_left, hlo.not_(ctx.b, args[1 + p.end]))
-
     if turns:
-        stop = number(turns * count)
+        stop = steps.number(turns * turn)
         with ctx.region():
-            state = [number(0), *carry]
-            if bar is None:
-                _, *carry = hlo.while_(ctx.b, state, more, turn)
-            else:
-                # Of a loop that has ended early, those that are left do nothing.
-                after = left if p.end is None else 0
-                _, *carry = shown_loop(bar, number(p.nsteps), state, more, turn, after)
+            state = [steps.number(0), *carry]
+            # Of a loop that has ended early, the steps that are left do nothing.
+            _, *carry = steps.run(state, stop, turn, bar, left if p.end is None else 0)
     for n in range(left):
-        carry = step(number(turns * count + n), ctx.as_stored(carry) if n else carry)
+        k = steps.number(turns * turn + n)
+        carry = steps.step(k, ctx.as_stored(carry) if n else carry)
     return carry
+
+
+class _Steps:
+    """The steps of a loop, numbered from 0 in the order in which they run."""
+
+    def __init__(self, ctx: Any, p: ForParams, consts: hlo.IRValues) -> None:
+        self.ctx, self.b, self.p = ctx, ctx.b, p
+        self.consts = list(consts)
+        self.late = self._late() if p.starts_late else None
+
+    def number(self, k: int) -> hlo.IRValue:
+        """A constant."""
+        return hlo.constant(self.b, np.asarray(k, np.int32), (), INDEX.dtype)
+
+    def count(self) -> hlo.IRValue:
+        """How many steps there are."""
+        most = self.number(self.p.nsteps)
+        return hlo.min(self.b, self.consts[0], most) if self.p.counted else most
+
+    def _late(self) -> hlo.IRValue:
+        """The counter of the first step, if that is computed."""
+        if self.p.reverse:
+            return hlo.sub(self.b, self.count(), self.number(1))
+        return hlo.sub(self.b, self.number(self.p.nsteps), self.count())
+
+    def counter(self, k: hlo.IRValue) -> hlo.IRValue:
+        """The loop's counter in step `k`; if that goes down, also the step in which it is `k`."""
+        if self.p.reverse:
+            return hlo.sub(self.b, self.late or self.number(self.p.nsteps - 1), k)
+        return hlo.add(self.b, self.late, k) if self.late else k
+
+    def step(self, k: hlo.IRValue, carried: hlo.IRValues) -> list[hlo.IRValue]:
+        """What step `k` carries on."""
+        return list(self.ctx.inline(self.p.body, [self.counter(k), *self.consts, *carried]))
+
+    def number_of(self, start: hlo.IRValue, n: int) -> hlo.IRValue:
+        """The number of step `n` of a turn; it waits for what the step before it has read, if that tells when."""
+        mark = self.ctx.last_mark
+        if mark is None:
+            return hlo.add(self.b, start, self.number(n))
+        if self.p.reverse:
+            mark = self.counter(mark)
+        elif self.late:
+            mark = hlo.sub(self.b, mark, self.late)
+        return hlo.add(self.b, mark, self.number(1))
+
+    def turn(self, args: hlo.IRValues, count: int) -> list[hlo.IRValue]:
+        """So many steps, from that on whose number comes first."""
+        start, *carried = args
+        if self.p.end is not None:
+            # Else there would be no turn; so XLA needs no branch, around which it may copy what is carried.
+            carried[self.p.end] = hlo.constant(self.b, np.asarray(False), (), np.dtype(np.bool_))
+        for n in range(count):
+            k = self.number_of(start, n) if n else start
+            carried = self.step(k, self.ctx.as_stored(carried) if n else carried)
+        return [hlo.add(self.b, start, self.number(count)), *carried]
+
+    def run(
+        self,
+        state: list[hlo.IRValue],
+        stop: hlo.IRValue,
+        count: int,
+        bar: BarCalls | None,
+        left: int = 0,
+    ) -> list[hlo.IRValue]:
+        """Turns of so many steps up to the step `stop`; `left` come after the loop."""
+        end = self.p.end
+
+        def more(args: hlo.IRValues) -> hlo.IRValue:
+            is_left = hlo.compare(self.b, args[0], stop, "LT")
+            if end is None:
+                return is_left
+            return hlo.and_(self.b, is_left, hlo.not_(self.b, args[1 + end]))
+
+        turn = lambda args: self.turn(args, count)
+        if bar is None:
+            return list(hlo.while_(self.b, state, more, turn))
+        return shown_loop(bar, self.count(), state, more, turn, left)
+
+    def counted(
+        self, carry: list[hlo.IRValue], count: int, bar: BarCalls | None
+    ) -> list[hlo.IRValue]:
+        """As many steps as are counted: whole turns, and a loop of those that are left."""
+        with self.ctx.region():
+            state, stop = [self.number(0), *carry], self.count()
+            if count > 1 and bar is None:
+                size = self.number(count)
+                whole = hlo.mul(self.b, hlo.div(self.b, stop, size), size)
+                state = self.run(state, whole, count, None)
+            return self.run(state, stop, 1, bar)[1:]

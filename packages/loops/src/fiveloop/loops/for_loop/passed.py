@@ -166,9 +166,17 @@ class Passed:
         return found
 
     def read(
-        self, i: Value, constants: ad.Values, arrays: ad.Values, stacks: Mapping[ir.Var, Value]
+        self,
+        i: Value,
+        constants: ad.Values,
+        arrays: ad.Values,
+        stacks: Mapping[ir.Var, Value],
+        first: Value | int,
     ) -> dict[ir.Var, Value]:
-        """The residuals of step `i`; `arrays` are Refs, and so are `stacks`, of what is kept of each step."""
+        """The residuals of step `i`; `arrays` are Refs, and so are `stacks`, of what is kept of each step.
+
+        `first` is the number of the first step.
+        """
         consts = dict(zip(self._binders, constants, strict=True))
         refs = dict(zip(self._sources, arrays, strict=True))
 
@@ -183,11 +191,7 @@ class Passed:
         found.update({v: part.of(wholes[part.whole]) for v, part in self.parts.items()})
         if self.before:
             last = self.p.nsteps - 1
-            first, k = (
-                (last, prims.minimum(i + 1, last))
-                if self.p.reverse
-                else (0, prims.maximum(i - 1, 0))
-            )
+            k = prims.minimum(i + 1, last) if self.p.reverse else prims.maximum(i - 1, 0)
             is_first = prims.equal(i, first)
             for v, carried in self.before.items():
                 start = consts[self.p.body.invars[1 + carried.operand]]

@@ -16,10 +16,11 @@ def for_predicate(
 
     p.body     : [i, *consts, *rest]       -> [*carry]
     predicated : [pred, i, *consts, *rest] -> [*carry]
-    body       : [i, pred, *consts, *rest] -> [*carry]
+    body       : [i, *consts, pred, *rest] -> [*carry]
     """
     made = predicate.predicated(p.body, guard.after(1))
+    num = p.num_consts
     holds, i, *rest = made.invars
-    body = made.replace(invars=[i, holds, *rest])
-    params = replace(p, body=body, num_consts=p.num_consts + 1)
-    return trace.bind(for_p, pred, *operands, params=params)
+    body = made.replace(invars=[i, *rest[:num], holds, *rest[num:]])
+    params = replace(p, body=body, num_consts=num + 1)
+    return trace.bind(for_p, *operands[:num], pred, *operands[num:], params=params)

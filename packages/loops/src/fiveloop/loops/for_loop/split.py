@@ -11,20 +11,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
-from fiveloop.loops.analysis import accesses, bounds
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
+from fiveloop.loops.analysis import accesses, bounds, early_end
 from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn
 from fiveloop.loops.for_loop.passed import Passed
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state, stateful
+from fiveloop.loops.primitives.for_loop import (
+    INDEX,
+    ForParams,
+    first_step,
+    for_p,
+    is_state,
+    stateful,
+    step_number,
+)
 from fiveloop.loops.record import KNOWN, LINEAR, Record, Saved, shown_type
 from fiveloop.state import AbstractRef
+
+TAKEN = "steps taken"
 
 
 def for_split(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
+    if eqn.params.counted and unknown[0]:
+        return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     here = _planned(plan, unknown, inst, eqn)
     snapshots = with_snapshots(eqn, unknown, inst)
     there = here if snapshots is None else _planned(plan, unknown, inst, snapshots.eqn)
@@ -42,10 +56,28 @@ def for_split(
 def _planned(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> _Loop:
-    """The loop under the plan, or saved plainly if that keeps less."""
+    """The loop under the plan; one that ends early by its steps alone, if when it does is known."""
     p = stateful(eqn.params)
-    plain = _Loop(eqn, p, plan.plainly(), inst)
-    chosen = _Loop(eqn, p, plan.at_boundary(transforms.body_work(p.body)), inst)
+    ends = early_end.without_end(p.body)
+    if ends is not None:
+        step, flag = ends
+        found = _cheapest(plan, unknown, inst, eqn, replace(p, body=step), flag)
+        if found.is_known(flag, unknown):
+            return found
+    return _cheapest(plan, unknown, inst, eqn, p)
+
+
+def _cheapest(
+    plan: transforms.SavingPlan,
+    unknown: Sequence[bool],
+    inst: Sequence[bool],
+    eqn: ir.Eqn,
+    p: ForParams,
+    flag: int | None = None,
+) -> _Loop:
+    """The loop under the plan, or saved plainly if that keeps less."""
+    plain = _Loop(eqn, p, plan.plainly(), inst, flag)
+    chosen = _Loop(eqn, p, plan.at_boundary(transforms.body_work(p.body)), inst, flag)
     is_plain = chosen.plan == plain.plan or chosen.keeps_more(plain, tuple(unknown))
     return plain if is_plain else chosen
 
@@ -60,9 +92,21 @@ class _Residuals:
 
 
 class _Loop:
+    """A loop that is cut in two. One that ends early has its step for a body, and the position of its `flag` there.
+
+    How many steps it has taken is then a residual: the staged loop takes as many.
+    """
+
     def __init__(
-        self, eqn: ir.Eqn, p: ForParams, plan: transforms.SavingPlan, inst: Sequence[bool]
+        self,
+        eqn: ir.Eqn,
+        p: ForParams,
+        plan: transforms.SavingPlan,
+        inst: Sequence[bool],
+        flag: int | None = None,
     ) -> None:
+        self.flag = flag
+        self.count: ir.Atom | None = eqn.invars[0] if p.counted else None
         self.eqn = eqn
         self.p = p
         self.plan = plan
@@ -85,6 +129,10 @@ class _Loop:
         out_unknown = tuple(u for u, state in zip(unknown_ops, self.states, strict=True) if state)
         known = [*hoisted, *arrays.before, *known, *arrays.after]
         return rules.EqnSplit(known, [staged], out_unknown)
+
+    def is_known(self, flag: int, unknown: Sequence[bool]) -> bool:
+        """Whether an input of the body is known in all steps."""
+        return not self._split_body(tuple(unknown)).unknown_in[flag]
 
     def _split_body(self, unknown: util.Mask) -> transforms.Split:
         """Split the body; where that keeps less, with the stack of what is carried in place of two.
@@ -208,8 +256,10 @@ class _Loop:
     ) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """The known loop, and the stacks of residuals, one slot a step, that it fills.
 
-        cut.known : [i, *known consts, *known refs]            -> [*residuals]
-        body      : [i, *known consts, *known refs, *stacks]   -> []
+        cut.known : [i, *known consts, *known refs]                     -> [*residuals]
+        body      : [i, *known consts, *known refs, *stacks, *count]    -> []
+
+        A loop that ends early counts its steps.
         """
         known, stacked = [not u for u in unknown], residuals.stacked
         num_consts = sum(known[: self.p.num_consts])
@@ -218,26 +268,38 @@ class _Loop:
         core = core.replace(eqns=ir.prune(core.eqns, core.outvars))
 
         def run(*args: Value) -> list[Value]:
-            for ref, x in zip(
-                args[num_ins:], transforms.eval_jaxpr(core, args[:num_ins]), strict=True
-            ):
-                ref[args[0]] = x
+            i, refs = args[0], args[num_ins:]
+            outs = transforms.eval_jaxpr(core, args[:num_ins])
+            for ref, x in zip(refs[: len(stacked)], outs, strict=True):
+                ref[i] = x
+            for ref in refs[len(stacked) :]:
+                ref[...] = 1 + step_number(self.p, i, i)
             return []
 
+        none = [] if self.flag is None else [ir.Literal(arrays.Scalar(np.asarray(0, np.int32)))]
         stack_avals = [self._stack_aval(v.aval) for v in stacked]
-        avals = [*core.in_avals, *map(AbstractRef, stack_avals)]
-        hints = [*core.hints, *["residual"] * len(stacked)]
+        new_avals = [*stack_avals, *[x.aval for x in none]]
+        avals = [*core.in_avals, *map(AbstractRef, new_avals)]
+        hints = [*core.hints, *["residual"] * len(stacked), *[TAKEN] * len(none)]
         body = trace.stage_closed(run, avals, self.p.body.name, hints)
         body = bounds.keep_in_range(body, self.p.nsteps)
+        if self.flag is not None:
+            body = early_end.until_set(body, sum([True, *known][: self.flag]))
         empties = [zeros_eqn(a) for a in stack_avals]
-        operands = [*util.select_by(known, self.eqn.invars), *[e.outvars[0] for e in empties]]
-        stacks = [ir.Var(a) for a in stack_avals]
+        operands = [
+            *util.select_by(known, self.eqn.invars),
+            *[e.outvars[0] for e in empties],
+            *none,
+        ]
+        results = [ir.Var(a) for a in new_avals]
+        stacks, counted = util.split_list(results, [len(stacked)])
+        self.count = next(iter(counted), self.count)
         outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
         record = self._known_record(core, residuals)
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,
-            rules.new_eqn(for_p, operands, params, [*outs, *stacks], self.eqn.source),
+            rules.new_eqn(for_p, operands, params, [*outs, *results], self.eqn.source),
         ], stacks
 
     def _known_record(self, core: Jaxpr, residuals: _Residuals) -> Record:
@@ -272,7 +334,7 @@ class _Loop:
         """The staged loop.
 
         cut.staged : [*residuals, *ins that it takes]                       -> []
-        body       : [i, *invariant, *consts to pass on with, *consts that it takes,
+        body       : [i, *count, *invariant, *consts to pass on with, *consts that it takes,
                       *stacks, *states passed on, *refs that it takes]      -> []
         """
         taken = cut.staged_in[1:]
@@ -280,14 +342,16 @@ class _Loop:
         constants = passed.constants
         first = self.p.num_consts
         num_consts = sum(taken[:first])
-        sizes = [len(invariant), len(constants), num_consts, len(stacks), len(arrays)]
+        count = [] if self.count is None else [self.count]
+        sizes = [len(count), len(invariant), len(constants), num_consts, len(stacks), len(arrays)]
 
         def run(i: Value, *args: Value) -> list[Value]:
-            fixed, given, consts, slots, states, refs = util.split_list(args, sizes)
+            counts, fixed, given, consts, slots, states, refs = util.split_list(args, sizes)
+            start = first_step(self.p, counts[0] if counts else i)
             kept = dict(zip(residuals.stacked, slots, strict=True))
             saved = {v: ref[i] for v, ref in kept.items()}
             saved.update(zip(residuals.invariant, fixed, strict=True))
-            saved.update(passed.read(i, given, states, kept))
+            saved.update(passed.read(i, given, states, kept, start))
             counter = [i] if cut.staged_in[0] else []
             values = [saved[v] for v in cut.residuals]
             return transforms.eval_jaxpr(cut.staged, [*values, *counter, *consts, *refs])
@@ -295,21 +359,29 @@ class _Loop:
         binders = [v.aval for v in util.select_by(taken, self.p.body.invars[1:])]
         hints = util.select_by(taken, self.p.body.hints[1:])
         given, held = ([self.p.body.hints[1 + k] for k in ks] for ks in passed.operands)
-        names = [*["residual of all steps"] * len(invariant), *given, *hints[:num_consts]]
+        names = [*[TAKEN] * len(count), *["residual of all steps"] * len(invariant)]
+        names += [*given, *hints[:num_consts]]
         names += [*["residual"] * len(stacks), *held, *hints[num_consts:]]
-        value_avals = [a.aval.strong() for a in [*invariant, *constants]]
+        value_avals = [a.aval.strong() for a in [*count, *invariant, *constants]]
         refs = [AbstractRef(a.aval.strong()) for a in [*stacks, *arrays]]
         avals = [INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
         body = trace.stage_closed(run, avals, self.p.body.name, ["", *names])
         atoms = util.select_by(taken, self.eqn.invars)
-        before = [*invariant, *constants, *atoms[:num_consts]]
+        before = [*count, *invariant, *constants, *atoms[:num_consts]]
         operands = [*before, *stacks, *arrays, *atoms[num_consts:]]
         outs: list[ir.Var] = [ir.Var(a.aval.strong()) for a in [*stacks, *arrays]]
         for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
             if take and state and out is not None:
                 outs.append(out if unk else ir.Var(out.aval))
         record = self._staged_record(invariant)
-        params = replace(self.p, body=body, num_consts=len(before), record=record)
+        which = "" if self.count is None else "highest" if self.p.reverse else "lowest"
+        params = replace(
+            self.p,
+            body=body,
+            num_consts=len(before),
+            counted=self.p.counted or which,
+            record=record,
+        )
         return rules.new_eqn(for_p, operands, params, outs, self.eqn.source)
 
     def _stack_aval(self, aval: ir.Aval) -> ir.Aval:

@@ -32,8 +32,9 @@ def carry(eqn: ir.Eqn) -> record.Planned:
     if p.num_carry or p.nsteps < 2:
         return record.Planned(eqn)
     ends = early_end.without_end(p.body)
-    if ends is not None:
-        told = _told(eqn, ChainFinder(replace(p, body=ends[0])), True) if p.record.tells else []
+    if ends is not None or p.starts_late:
+        step = replace(p, body=ends[0]) if ends is not None else p
+        told = _told(eqn, ChainFinder(step), True) if p.record.tells else []
         return record.Planned(eqn, told=told)
     finder = ChainFinder(p)
     told = _told(eqn, finder, False) if p.record.tells else []

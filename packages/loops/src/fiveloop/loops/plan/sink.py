@@ -45,7 +45,7 @@ def sink(eqn: ir.Eqn, around: Around = ALONE) -> Planned:
 
 def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
     """The products of the first sum that is worth it; `told` is given why others are not."""
-    if eqn.params.num_carry:
+    if eqn.params.num_carry or eqn.params.counted:
         return None
     body: Jaxpr = eqn.params.body
     others: list[Decision] = []

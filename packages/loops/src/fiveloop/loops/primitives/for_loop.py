@@ -12,6 +12,7 @@ from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.state import AbstractRef
 
 INDEX = ir.ShapedArray((), np.int32)
+WHICH = ("", "lowest", "highest")
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,12 @@ class ForParams:
 
     The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents
     before the loop, and its contents after the loop are a result. Carried values are there after discharge.
-    `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the
-    loop may end. `off` are the names of the planning steps that are off; `record` tells what the others did, if that
-    is asked for. `lanes` is not None if the steps are the lanes of a batch, which run one after the other: it says
-    in how many batches the loop has been put since.
+
+    `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the loop may
+    end. If the loop is `counted`, its first constant says how many steps it takes, of at most `nsteps`: the steps with
+    the "lowest" numbers, or with the "highest". `off` are the names of the planning steps that are off; `record` tells
+    what the others did, if that is asked for. `lanes` is not None if the steps are the lanes of a batch, which run one
+    after the other: it says in how many batches the loop has been put since.
     """
 
     nsteps: int
@@ -36,6 +39,7 @@ class ForParams:
     reverse: bool = False
     unroll: int = options.AUTO
     end: int | None = None
+    counted: str = ""
     off: tuple[str, ...] = ()
     record: Record = field(default=EMPTY, compare=False)
     lanes: int | None = None
@@ -43,6 +47,11 @@ class ForParams:
     @property
     def num_carry(self) -> int:
         return len(self.body.outvars)
+
+    @property
+    def starts_late(self) -> bool:
+        """Whether the number of the first step is computed."""
+        return self.counted == ("lowest" if self.reverse else "highest")
 
     @property
     def first_ref(self) -> int:
@@ -86,6 +95,7 @@ def for_typecheck(avals: ir.Avals, p: ForParams) -> ir.Typing:
             p.end in [None, *range(p.num_carry)],
             "None or the number of a carried value",
         ),
+        ("counted", p.counted, p.counted in WHICH, f"one of {WHICH}"),
         (
             "lanes",
             p.lanes,
@@ -101,6 +111,10 @@ def _check(avals: ir.Avals, p: ForParams) -> None:
     if len(avals) != len(binders) or index is not INDEX:
         raise TypeError(
             f"for: expected operands for {binders} after the counter {INDEX}, got {list(avals)}"
+        )
+    if p.counted and not (p.num_consts and binders[0].strong() is INDEX):
+        raise TypeError(
+            f"for: the first constant of a counted loop must be of type {INDEX}, got {binders[:1]}"
         )
     for k, (given, binder) in enumerate(zip(avals, binders, strict=True)):
         is_state = k >= p.first_ref and not isinstance(given, AbstractRef)
@@ -147,6 +161,21 @@ def _stateful_body(p: ForParams) -> Jaxpr:
         p.body.name,
         p.body.hints,
     )
+
+
+def first_step(p: ForParams, count: Value) -> Value | int:
+    """The number of the first step that the loop takes; `count` is how many it takes, if it is counted."""
+    if p.starts_late:
+        return count - 1 if p.reverse else p.nsteps - count
+    return p.nsteps - 1 if p.reverse else 0
+
+
+def step_number(p: ForParams, i: Value, count: Value) -> Value:
+    """How many steps come before the one in which the counter is `i`; `count` as for `first_step`."""
+    first = first_step(p, count)
+    if p.reverse:
+        return first - i
+    return i - first if p.starts_late else i
 
 
 def holds_loop(jaxpr: Jaxpr) -> bool:

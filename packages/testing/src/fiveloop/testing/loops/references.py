@@ -26,6 +26,9 @@ def _for(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
     # A value among the last operands is the contents of a Ref of the loop's own.
     refs = [x if isinstance(x, Cell) else Cell(np.array(x)) for x in given]
     steps = range(p.nsteps)
+    if p.counted:
+        count = min(int(consts[0]), p.nsteps)
+        steps = steps[:count] if p.counted == "lowest" else steps[p.nsteps - count :]
     for i in reversed(steps) if p.reverse else steps:
         carry = run(p.body, [np.asarray(i, np.int32), *consts, *carry, *refs])
     states = [ref.array for ref, x in zip(refs, given, strict=True) if not isinstance(x, Cell)]
