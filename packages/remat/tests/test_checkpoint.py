@@ -240,6 +240,16 @@ def test_the_recomputation_stays_apart_when_lowered() -> None:
 
     text = jit(both).lower(X).as_text()
     assert "optimization_barrier" in text
+
+    def mixed(x: Any) -> Any:
+        y, pull = vjp(checkpoint(chain, prevent_cse=False), x)
+        return y, pull(x)
+
+    merged = jit(mixed).lower(X).as_text()
+    assert "optimization_barrier" not in merged
+    np.testing.assert_allclose(jit(mixed)(X)[1][0], jit(both)(X)[1][0], rtol=1e-6)
+    with pytest.raises(TypeError, match="prevent_cse"):
+        checkpoint(chain, prevent_cse=1)  # type: ignore[call-overload]
     assert "optimization_barrier" not in jit(checkpoint(chain)).lower(X).as_text()
 
 

@@ -120,12 +120,12 @@ def test_control_flow_within_a_checkpoint() -> None:
     [
         (
             ("atention", "mlp"),
-            "checkpoint of labelled: the policy saves values named 'atention', and the names in labelled are: "
+            "checkpoint of labelled: the policy names 'atention', and the names in labelled are: "
             "'attention', 'mlp'; did you mean 'attention'?",
         ),
         (
             ("other",),
-            "checkpoint of labelled: the policy saves values named 'other', and the names in labelled are: "
+            "checkpoint of labelled: the policy names 'other', and the names in labelled are: "
             "'attention', 'mlp'; label a value: `checkpoint_name(x, 'other')`",
         ),
         (("attention", "mlp"), None),

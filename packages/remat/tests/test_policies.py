@@ -22,7 +22,7 @@ from fiveloop.core import (
     stop_gradient,
     vmap,
 )
-from fiveloop.core.extend import Eqn, SavingPlan, jaxprs_in, linearize_jaxpr, split, typecheck
+from fiveloop.core.extend import SavingPlan, jaxprs_in, linearize_jaxpr, split, typecheck
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.dot import matmul
@@ -56,16 +56,18 @@ def beside_arguments(policy: Policy | None) -> set[tuple[str, str]]:
 DOT, BATCHED_DOT = ("f32[3,5]", "result of dot_general"), ("f32[2,3,3]", "result of dot_general")
 
 
-def sines(eqn: Eqn) -> bool:
+def sines(eqn: policies.Candidate) -> bool:
     return eqn.primitive.name == "sin"
 
 
-def cosines(eqn: Eqn) -> Verdict:
+def cosines(eqn: policies.Candidate) -> Verdict:
     return SAVE if eqn.primitive.name == "cos" else RECOMPUTE
 
 
 EXP = ("f32[2,3,3]", "result of exp")
 MUCH_AGAIN = MinimumCut(memory_cost=100.0)
+
+HIDDEN_AND_COS = {("f32[3,5]", "named 'hidden'"), ("f32[3,5]", "result of cos")}
 
 CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
     "default": (None, set()),
@@ -83,6 +85,57 @@ CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
     "names": (policies.save_only_these_names("hidden"), {("f32[3,5]", "named 'hidden'")}),
     "other names": (policies.save_only_these_names("other"), set()),
     "a function to a verdict": (cosines, {("f32[3,5]", "result of cos")}),
+    "a function of a primitive": (
+        lambda prim, *avals, **params: prim.name == "cos",
+        {("f32[3,5]", "result of cos")},
+    ),
+    "dimensions of a contraction": (
+        lambda prim, *_, **params: (
+            prim.name == "dot_general" and not params["dimension_numbers"][1][0]
+        ),
+        {DOT},
+    ),
+    "no opinion": (lambda eqn: None, set()),
+    "offloaded products": (policies.offload_dot_with_no_batch_dims("device", "pinned_host"), {DOT}),
+    "offloaded names": (
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["other"], names_which_can_be_offloaded=["hidden"]
+        ),
+        {("f32[3,5]", "named 'hidden'")},
+    ),
+    "any name but": (policies.save_any_names_but_these("other"), {("f32[3,5]", "named 'hidden'")}),
+    "any name but this": (policies.save_any_names_but_these("hidden"), set()),
+    "anything but a name": (
+        policies.save_anything_except_these_names("hidden"),
+        {("f32[3,5]", "result of cos"), ("f32[2,3,3]", "result of exp")},
+    ),
+    "either": (policies.save_only_these_names("hidden") | cosines, HIDDEN_AND_COS),
+    "either, a function first": (
+        cosines | policies.save_only_these_names("hidden"),
+        HIDDEN_AND_COS,
+    ),
+    "from both": (
+        policies.save_from_both_policies(policies.save_only_these_names("hidden"), cosines),
+        HIDDEN_AND_COS,
+    ),
+    "both": (policies.dots_saveable & policies.dots_with_no_batch_dims_saveable, {DOT}),
+    "all but": (~policies.dots_saveable & cosines, {("f32[3,5]", "result of cos")}),
+    "the first": (
+        policies.first_of(policies.save_any_names_but_these("hidden"), policies.dots_saveable),
+        {DOT, BATCHED_DOT},
+    ),
+    "by size": (
+        lambda eqn: eqn.bytes == 60 and eqn.primitive.name != "name",
+        {("f32[3,5]", "result of cos"), ("f32[3,5]", "result of sin")},
+    ),
+    "by work": (
+        lambda eqn: eqn.flops >= 10 * eqn.bytes // 4,
+        {("f32[3,5]", "result of cos"), EXP},
+    ),
+    "by types": (
+        lambda eqn: eqn.in_avals != eqn.out_avals and eqn.out_avals[0].ndim == 2,
+        {DOT},
+    ),
 }
 
 
@@ -99,6 +152,71 @@ def test_a_policy_reaches_into_calls(wrap: Any) -> None:
     dots = checkpoint(f, policy=policies.dots_saveable)
     assert shown(saved_residuals(dots, W, X)) == {*ARGUMENTS, DOT}
     assert shown(saved_residuals(checkpoint(f), W, X)) == ARGUMENTS
+
+
+def test_what_a_policy_sees_of_an_equation() -> None:
+    seen: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+
+    def look(eqn: Any) -> None:
+        seen[eqn.primitive.name, eqn.path] = eqn.names
+        assert eqn.bytes == sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in eqn.out_avals)
+        assert eqn.source is None or eqn.source.file
+
+    def f(x: Any) -> Any:
+        y = checkpoint_name(checkpoint_name(ew.exp(x), "inner"), "outer")
+        return closed_call(
+            lambda: closed_call(lambda: sp.cos(checkpoint_name(sp.tanh(y), "deep")))()
+        )()
+
+    saved_residuals(checkpoint(f, policy=look), X)
+    assert seen["exp", ("checkpoint",)] == ("inner", "outer")
+    assert seen["tanh", ("checkpoint", "closed_call", "closed_call")] == ("deep",)
+    assert seen["cos", ("checkpoint", "closed_call", "closed_call")] == ()
+
+
+@pytest.mark.parametrize("answer", [3, "save", SAVE.kind, (), policies.Offload])
+def test_an_answer_that_is_no_verdict(answer: Any) -> None:
+    with pytest.raises(TypeError, match="a checkpoint policy must return a Verdict") as raised:
+        grad(lambda x: checkpoint(lambda y: sp.sin(sp.sin(y)), policy=lambda eqn: answer)(x))(1.0)
+    assert repr(answer) in str(raised.value)
+    assert "test_policies.py" in str(raised.value)
+
+
+def test_names_in_composed_policies_are_checked(caplog: pytest.LogCaptureFixture) -> None:
+    misspelt = policies.save_only_these_names("hiden")
+    policy = policies.first_of(~(misspelt | policies.dots_saveable), policies.everything_saveable)
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        saved_residuals(checkpoint(layer, policy=policy), W, X)
+    (record,) = caplog.records
+    assert "the policy names 'hiden'" in record.getMessage()
+    assert "did you mean 'hidden'?" in record.getMessage()
+
+
+def test_a_name_cannot_be_both_saved_and_offloaded() -> None:
+    with pytest.raises(ValueError, match="these are given as both: 'a'"):
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["a", "b"], names_which_can_be_offloaded=["a"]
+        )
+    with pytest.raises(TypeError, match="must be a sequence of names, got the string 'ab'"):
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved="ab", names_which_can_be_offloaded=[]
+        )
+    with pytest.raises(TypeError, match="the name of a memory"):
+        policies.offload_dot_with_no_batch_dims(offload_dst=3)  # type: ignore[arg-type]
+
+
+def test_composed_policies_are_values() -> None:
+    def composed() -> Any:
+        return (
+            ~(policies.dots_saveable | policies.save_only_these_names("a")) & policies.minimum_cut
+        )
+
+    assert composed() == composed()
+    assert hash(composed()) == hash(composed())
+    assert composed().weighs
+    assert not (policies.dots_saveable | policies.everything_saveable).weighs
+    with pytest.raises(TypeError):
+        policies.dots_saveable | 3
 
 
 def test_within_another_checkpoint_both_policies_must_save() -> None:
@@ -235,7 +353,7 @@ def test_a_policy_is_obeyed_for_results_of_calls(call: Any) -> None:
     )
 
 
-def is_product(eqn: Eqn) -> bool:
+def is_product(eqn: policies.Candidate) -> bool:
     return eqn.primitive.name == "dot_general"
 
 

@@ -31,6 +31,7 @@ from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.reduce import reduce_max
 from fiveloop.core.primitives.running import cumsum
 from fiveloop.core.primitives.sort import sort
+from fiveloop.core.transforms import Candidate
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut, work_of
 from fiveloop.testing.core.oracle import run_jaxpr
 
@@ -117,7 +118,7 @@ def test_light_calls_are_done_again() -> None:
 
 
 def test_verdicts_of_a_policy_bind_the_cut() -> None:
-    def saves_sines(eqn: Eqn) -> Any:
+    def saves_sines(eqn: Candidate) -> Any:
         return SAVE if eqn.primitive.name == "sin" else AGAIN(eqn)
 
     found = cut_of(lambda x, t: ew.exp(sp.sin(x)) * t + sp.sin(x) * t, X, X, policy=saves_sines)
@@ -199,7 +200,7 @@ def test_no_other_choice_costs_less(seed: int) -> None:
     price = float(rng.choice([0.5, 2.0, 8.0]))
     wanted = [e.outvars[0] for e in jaxpr.eqns if rng.integers(0, 2)]
     policy = MinimumCut(memory_cost=price, share=1.0)
-    known = [Known(eqn, policy(eqn)) for eqn in jaxpr.eqns]
+    known = [Known(eqn, policy(Candidate(eqn))) for eqn in jaxpr.eqns]
     light = [e for e in jaxpr.eqns if e.primitive.name != "cumsum"]
     found = minimum_cut(known, wanted, set(), body_work(jaxpr))
     assert found <= set(light)
@@ -239,11 +240,11 @@ def test_huge_values_do_not_overflow() -> None:
     assert found.sources == (("input", 0),)
 
 
-def counting() -> tuple[Policy, list[Eqn]]:
+def counting() -> tuple[Policy, list[Candidate]]:
     """A policy that notes what it is asked."""
-    asked: list[Eqn] = []
+    asked: list[Candidate] = []
 
-    def policy(eqn: Eqn) -> Weigh:
+    def policy(eqn: Candidate) -> Weigh:
         asked.append(eqn)
         return Weigh(memory_cost=100.0)
 

@@ -25,7 +25,6 @@ from fiveloop.core import (
 from fiveloop.core.extend import (
     SAVE_EVERYTHING,
     SAVE_NOTHING,
-    Eqn,
     SavingPlan,
     Split,
     linearize_jaxpr,
@@ -35,6 +34,7 @@ from fiveloop.core.extend import (
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import broadcast_in_dim
+from fiveloop.core.transforms import Candidate
 from fiveloop.testing.core.oracle import run_jaxpr
 
 X = np.array([0.4, -0.7, 1.1])
@@ -184,7 +184,7 @@ def test_what_is_repeated_is_spread_again_and_not_kept() -> None:
 
 
 def test_a_chain_is_done_again_from_what_is_saved() -> None:
-    def policy(eqn: Eqn) -> Verdict:
+    def policy(eqn: Candidate) -> Verdict:
         return SAVE if eqn.primitive.name == "sin" else RECOMPUTE
 
     fun = lambda x, y: ew.exp(sp.cos(sp.sin(x))) * y

@@ -79,7 +79,7 @@ from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile
 from .trace.same_function import forget_traces
 from .trace.tracer import Tracer, is_concrete
 from .transforms.cost import jaxpr_cost
-from .transforms.saving import EverythingSaveable, MinimumCut, NothingSaveable, Policy
+from .transforms.policies import EverythingSaveable, MinimumCut, NothingSaveable, Policy
 from .version import __version__
 from .util import show_public_names as _show_public_names
 

@@ -233,6 +233,7 @@ by_element_rules: RuleTable[bool] = RuleTable(
     "by_element", default="no, elements may depend on others"
 )
 view_rules: RuleTable[bool] = RuleTable("view", default="no, elements are computed")
+label_rules: RuleTable[Callable[[Any], str]] = RuleTable("label", default="none")
 
 NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")
 
@@ -253,12 +254,14 @@ def define(
     bodies: Bodies | None = None,
     by_element: bool | None = None,
     view: bool | None = None,
+    label: Callable[[P], str] | None = None,
 ) -> None:
     """Fill a primitive's row. The required cells have no default, so that none is forgotten.
 
     A cell is a rule, or a `Refusal` that says why there is none. RuleError if the primitive has a row already.
     `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. So is
     `view`: it only picks, repeats or rearranges elements, so that it costs less to do again than to keep its result.
+    `label` makes the result the operand itself under a name, which policies of checkpoints know.
 
     >>> twice_p = Primitive("twice")
     >>> define(
@@ -288,6 +291,7 @@ def define(
         (bodies_rules, bodies),
         (by_element_rules, by_element),
         (view_rules, view),
+        (label_rules, label),
     ]
     for table, cell in optional:
         if cell is not None:

@@ -11,8 +11,9 @@ from fiveloop.core import Jaxpr, ad, extend, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
+from fiveloop.core.primitives import check
 from fiveloop.remat.name import labels_first, tell_of_unknown
-from fiveloop.remat.policies import SaveOnlyTheseNames, both_save, nothing_saveable
+from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable
 from fiveloop.remat.residuals import made_by
 from fiveloop.state import discharge, handlers, predicate
 
@@ -34,12 +35,14 @@ class Origin(extend.Label):
 class CheckpointParams:
     """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
 
-    `recomputes` marks the half that computes again what was not saved.
+    `recomputes` marks the half that computes again what was not saved; XLA may merge that with the first computation
+    unless `prevent_cse`.
     """
 
     jaxpr: Jaxpr
     policy: transforms.Policy
     origin: Origin
+    prevent_cse: bool = True
     recomputes: bool = False
 
 
@@ -51,6 +54,7 @@ def checkpoint(
     fun: Callable[P, R],
     *,
     policy: transforms.Policy | None = None,
+    prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[P, R]: ...
@@ -60,6 +64,7 @@ def checkpoint(
 def checkpoint(
     *,
     policy: transforms.Policy | None = None,
+    prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
@@ -70,6 +75,7 @@ def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
     policy: transforms.Policy | None = None,
+    prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[..., Any]:
@@ -78,9 +84,10 @@ def checkpoint(
     Values and derivatives are those of `fun`. Without a policy nothing but the arguments is saved. A policy is one
     of `fiveloop.remat.policies`, or any function from an equation to whether its results are saved; it reaches into
     calls, loops and branches. Within another checkpoint only what both policies save is saved. Static arguments are
-    hashable Python values that the function may depend on, as in `jit`. Without a function it is a decorator:
-    `@checkpoint(policy=...)`. A name in `save_only_these_names` that labels nothing in `fun` is told by a warning of
-    the logger "fiveloop.remat".
+    hashable Python values that the function may depend on, as in `jit`. With `prevent_cse=False` XLA may merge what is
+    computed again with the first computation, which undoes the checkpoint where both are in one body. Without a
+    function it is a decorator: `@checkpoint(policy=...)`. A name in a policy that labels nothing in `fun` is told by a
+    warning of the logger "fiveloop.remat".
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad
@@ -89,14 +96,17 @@ def checkpoint(
     """
     if fun is None:
         how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-        return partial(checkpoint, policy=policy, **how)
+        return partial(checkpoint, policy=policy, prevent_cse=prevent_cse, **how)
     extend.check_callable("checkpoint", fun)
-    chosen = nothing_saveable if policy is None else policy
-    if not callable(chosen):
-        raise TypeError(f"checkpoint: policy must be callable on an equation, got {policy!r}")
+    chosen = nothing_saveable if policy is None else as_policy("checkpoint: policy", policy)
+    apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
     if static_argnums != () or static_argnames != ():
         return arguments.with_static(
-            "checkpoint", fun, static_argnums, static_argnames, partial(checkpoint, policy=policy)
+            "checkpoint",
+            fun,
+            static_argnums,
+            static_argnames,
+            partial(checkpoint, policy=chosen, prevent_cse=apart),
         )
 
     naming = flatten.argument_naming("checkpoint", fun)
@@ -110,9 +120,8 @@ def checkpoint(
         values, tree = flatten_arguments((args, kwargs), naming)
         staged, flat = staging.stage_call(fun, values, tree)
         refuse_closed_over(naming, staged.captured, values, tree)
-        if isinstance(chosen, SaveOnlyTheseNames):
-            tell_of_unknown(chosen.names, staged.jaxpr, flatten.function_name(fun))
-        params = CheckpointParams(staged.jaxpr, chosen, Origin(flatten.function_name(fun)))
+        tell_of_unknown(names_in(chosen), staged.jaxpr, flatten.function_name(fun))
+        params = CheckpointParams(staged.jaxpr, chosen, Origin(flatten.function_name(fun)), apart)
         return flat.unflatten(extend.bind(checkpoint_p, *staged.captured, *values, params=params))
 
     return checkpointed
@@ -128,7 +137,7 @@ def checkpoint_lower(
     """
     if not p.recomputes:
         ctx.note_computed(p.origin)
-    elif ctx.is_computed(p.origin) and operands:
+    elif p.prevent_cse and ctx.is_computed(p.origin) and operands:
         operands = extend.hlo.optimization_barrier(ctx.b, operands)
     return list(ctx.inline(p.jaxpr, operands))
 
@@ -142,7 +151,7 @@ def checkpoint_split(
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
-    inner = extend.SavingPlan(both_save(p.policy, plan.policy)).at_boundary(
+    inner = extend.SavingPlan(both_save(p.policy, plan.policy), path=plan.path).at_boundary(
         transforms.body_work(p.jaxpr)
     )
     again = gives_again(plan, eqn)

@@ -78,6 +78,7 @@ rules.define(
     batch=name_batch,
     transpose=name_transpose,
     cost=lambda avals, p: rules.Cost(0, 0, again=True),
+    label=lambda p: p.name,
 )
 
 
@@ -115,7 +116,7 @@ def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
         )
         shown = ", ".join(map(repr, known)) or "none"
         _warn_once(
-            f"checkpoint of {fun}: the policy saves values named {name!r}, and the names in {fun} are: {shown}; {hint}"
+            f"checkpoint of {fun}: the policy names {name!r}, and the names in {fun} are: {shown}; {hint}"
             f"{errors.at_source(trace.current_source())}"
         )
 

@@ -1,29 +1,54 @@
 """Policies: what a checkpoint saves. A policy judges one equation; it is a value, equal to its like.
 
-A policy may also be any function from an equation to a bool (save?) or a Verdict; it is then known by identity.
+A policy may also be any function of an equation, known by identity. The equation has `primitive`, `params`,
+`in_avals`, `out_avals`, `names` (labels of its results), `path` (the primitives around it), `bytes`, `flops` and
+`source`. The answer is a verdict (`SAVE`, `RECOMPUTE`, `Offload()`, `PREFER_SAVE`, `PREFER_RECOMPUTE`), a bool (save?),
+or None: no opinion, which recomputes. A function of the form `(primitive, *avals, **params)` is taken, too.
+
+Policies compose: `p | q` saves what either saves, `p & q` what both save, `~p` what `p` does not, and `first_of(p, q)`
+follows the first that has an opinion. Policies that select have none of what they do not select.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
-from fiveloop.core import ir, prims, rules, trace, transforms, util
-from fiveloop.remat.name import name_p
+from fiveloop.core import prims, rules, trace, transforms, util
+from fiveloop.core.rules import RECOMPUTE, SAVE, Offload
+from fiveloop.core.transforms import Candidate
 
 __all__ = [
-    "BothSave",
-    "DotsSaveable",
-    "SaveOnlyTheseNames",
-    "both_save",
+    "Candidate",
+    "Offload",
+    "PREFER_RECOMPUTE",
+    "PREFER_SAVE",
+    "RECOMPUTE",
+    "SAVE",
+    "checkpoint_dots",
+    "checkpoint_dots_with_no_batch_dims",
     "dots_saveable",
     "dots_with_no_batch_dims_saveable",
     "everything_saveable",
+    "first_of",
     "minimum_cut",
     "nothing_saveable",
+    "offload_dot_with_no_batch_dims",
+    "save_and_offload_only_these_names",
+    "save_any_names_but_these",
+    "save_anything_except_these_names",
+    "save_from_both_policies",
     "save_only_these_names",
 ]
 util.show_public_names(globals())
+
+PREFER_SAVE = rules.Weigh(memory_cost=1.0, share=0.5)
+"""A verdict: save, unless an operation or two make the value again."""
+
+PREFER_RECOMPUTE = rules.Weigh(memory_cost=1e4, share=1e4)
+"""A verdict: compute again what can be made from what is saved without a contraction, reduction, sort or loop."""
 
 everything_saveable = transforms.EverythingSaveable()
 """Save whatever the backward pass uses, and compute nothing again; in a loop too, where that is not the default."""
@@ -39,74 +64,226 @@ minimum_cut = transforms.MinimumCut()
 
 
 @dataclass(frozen=True)
-class DotsSaveable:
-    """Save the results of contractions; those with batch dimensions only if `batched`."""
+class DotsSaveable(transforms.Composable):
+    """Save the results of contractions by a verdict; those with batch dimensions only if `batched`."""
 
     batched: bool = True
-    weighs: ClassVar[bool] = False
+    verdict: rules.Verdict = SAVE
 
-    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
+    def __call__(self, eqn: Candidate) -> rules.Verdict | None:
         is_dot = eqn.primitive is prims.dot_general_p and (self.batched or not eqn.params.batch[0])
-        return rules.SAVE if is_dot else rules.RECOMPUTE
+        return self.verdict if is_dot else None
 
 
-dots_saveable = DotsSaveable()
+dots_saveable = checkpoint_dots = DotsSaveable()
 """Save the results of matrix products, and compute the rest again."""
 
-dots_with_no_batch_dims_saveable = DotsSaveable(batched=False)
+dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = DotsSaveable(batched=False)
 """Save the results of matrix products without batch dimensions: those with weights, not those of attention."""
 
 
+@trace.boundary
+def offload_dot_with_no_batch_dims(
+    offload_src: str = "device", offload_dst: str = "pinned_host"
+) -> DotsSaveable:
+    """A policy that keeps the results of matrix products without batch dimensions in another memory.
+
+    >>> offload_dot_with_no_batch_dims() | save_only_these_names("attention") == dots_saveable
+    False
+    """
+    return DotsSaveable(batched=False, verdict=_offload(offload_src, offload_dst))
+
+
 @dataclass(frozen=True)
-class SaveOnlyTheseNames:
-    """Save the values labelled by `checkpoint_name` with one of the names."""
+class TheseNames(transforms.Composable):
+    """Treat the values labelled by `checkpoint_name` with one of the names by a verdict."""
 
     names: frozenset[str]
-    weighs: ClassVar[bool] = False
+    verdict: rules.Verdict = SAVE
 
     def __repr__(self) -> str:
-        names = ", ".join(map(repr, sorted(self.names)))
-        return f"{type(self).__name__}(names=frozenset({{{names}}}))"
+        verdict = "" if self.verdict == SAVE else f", verdict={self.verdict!r}"
+        return f"{type(self).__name__}(names={_shown(self.names)}{verdict})"
 
-    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
-        return (
-            rules.SAVE
-            if eqn.primitive is name_p and eqn.params.name in self.names
-            else rules.RECOMPUTE
-        )
+    def __call__(self, eqn: Candidate) -> rules.Verdict | None:
+        return None if self.names.isdisjoint(eqn.names) else self.verdict
+
+
+@dataclass(frozen=True)
+class OtherNames(transforms.Composable):
+    """Save the values that `checkpoint_name` labels, but for those with one of the names."""
+
+    names: frozenset[str]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(names={_shown(self.names)})"
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict | None:
+        if not self.names.isdisjoint(eqn.names):
+            return RECOMPUTE
+        return SAVE if eqn.names else None
+
+
+def _shown(names: frozenset[str]) -> str:
+    return f"frozenset({{{', '.join(map(repr, sorted(names)))}}})"
 
 
 @trace.boundary
-def save_only_these_names(*names: str) -> SaveOnlyTheseNames:
+def save_only_these_names(*names: str) -> TheseNames:
     """A policy that saves the values labelled with these names, and nothing else.
 
     >>> save_only_these_names("attention")
-    SaveOnlyTheseNames(names=frozenset({'attention'}))
+    TheseNames(names=frozenset({'attention'}))
     """
+    return TheseNames(_names("save_only_these_names", "names", names))
+
+
+@trace.boundary
+def save_any_names_but_these(*names: str) -> OtherNames:
+    """A policy that saves the values that have a label, but for those with one of these names; nothing else.
+
+    >>> save_any_names_but_these("attention")
+    OtherNames(names=frozenset({'attention'}))
+    """
+    return OtherNames(_names("save_any_names_but_these", "names", names))
+
+
+@trace.boundary
+def save_anything_except_these_names(*names: str) -> transforms.Composable:
+    """A policy that saves all that the backward pass uses, but for the values labelled with these names.
+
+    >>> from fiveloop.core import grad
+    >>> from fiveloop.remat import checkpoint, checkpoint_name, saved_residuals
+    >>> import fiveloop.numpy as fnp
+    >>> def f(x):
+    ...     return fnp.exp(checkpoint_name(fnp.exp(x), "inner"))
+    >>> [
+    ...     r.origin
+    ...     for r in saved_residuals(
+    ...         checkpoint(f, policy=save_anything_except_these_names("inner")), 1.0
+    ...     )
+    ... ]
+    ['argument `x`', 'result of exp']
+    """
+    named = TheseNames(_names("save_anything_except_these_names", "names", names), RECOMPUTE)
+    return transforms.FirstOf((named, everything_saveable))
+
+
+@trace.boundary
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str = "device",
+    offload_dst: str = "pinned_host",
+) -> transforms.Composable:
+    """A policy that saves the values labelled with some names, and keeps those labelled with others in another memory.
+
+    >>> policy = save_and_offload_only_these_names(
+    ...     names_which_can_be_saved=["carry"], names_which_can_be_offloaded=["hidden"]
+    ... )
+    """
+    where = "save_and_offload_only_these_names"
+    saved = _names(where, "names_which_can_be_saved", names_which_can_be_saved)
+    moved = _names(where, "names_which_can_be_offloaded", names_which_can_be_offloaded)
+    if saved & moved:
+        both = ", ".join(map(repr, sorted(saved & moved)))
+        raise ValueError(
+            f"{where}: a name can be saved or offloaded, and these are given as both: {both}"
+        )
+    return TheseNames(saved) | TheseNames(moved, _offload(offload_src, offload_dst))
+
+
+@trace.boundary
+def save_from_both_policies(
+    policy_1: transforms.Policy, policy_2: transforms.Policy
+) -> transforms.Composable:
+    """`policy_1 | policy_2`: save what one of them saves.
+
+    >>> save_from_both_policies(dots_saveable, save_only_these_names("a")) == (
+    ...     dots_saveable | save_only_these_names("a")
+    ... )
+    True
+    """
+    where = "save_from_both_policies"
+    return transforms.AnyOf(
+        (as_policy(f"{where}: policy_1", policy_1), as_policy(f"{where}: policy_2", policy_2))
+    )
+
+
+@trace.boundary
+def first_of(*policies: transforms.Policy) -> transforms.Composable:
+    """A policy that follows, for each equation, the first of the policies that has an opinion of it.
+
+    >>> policy = first_of(save_only_these_names("attention"), nothing_saveable)
+    """
+    return transforms.FirstOf(tuple(as_policy("first_of: a policy", p) for p in policies))
+
+
+def _offload(src: Any, dst: Any) -> Offload:
+    for name, memory in (("offload_src", src), ("offload_dst", dst)):
+        if not isinstance(memory, str):
+            raise TypeError(
+                f"{name} must be the name of a memory, such as 'pinned_host', got {memory!r}"
+            )
+    return Offload(src=src, dst=dst)
+
+
+def _names(where: str, argument: str, names: Sequence[str]) -> frozenset[str]:
+    if isinstance(names, str):
+        raise TypeError(
+            f"{where}: {argument} must be a sequence of names, got the string {names!r}"
+        )
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"save_only_these_names: expected names as strings, got {name!r}")
-    return SaveOnlyTheseNames(frozenset(names))
+            raise TypeError(f"{where}: expected names as strings, got {name!r}")
+    return frozenset(names)
+
+
+_OF_THE_PEER: dict[str, Any] = {"SaveableType": SAVE, "RecomputeType": RECOMPUTE}
+"""Answers of the peer's own types, by the name of the type."""
 
 
 @dataclass(frozen=True)
-class BothSave:
-    """What is saved inside a checkpoint within another: what both policies save."""
+class OfPrimitive(transforms.Composable):
+    """A policy written as a function `(primitive, *avals, **params)`, with the types of the operands."""
 
-    inner: transforms.Policy
-    outer: transforms.Policy
+    fun: Callable[..., Any]
 
-    @property
-    def weighs(self) -> bool:
-        """Whether something is left to a cut."""
-        return transforms.may_weigh(self.inner)
+    def __call__(self, eqn: Candidate) -> Any:
+        answer = self.fun(eqn.primitive, *eqn.in_avals, **_params(eqn))
+        if type(answer).__name__ == "Offloadable":
+            return Offload(src=answer.src, dst=answer.dst)
+        return _OF_THE_PEER.get(type(answer).__name__, answer)
 
-    def __call__(self, eqn: ir.Eqn) -> rules.Verdict:
-        verdicts = [policy(eqn) for policy in (self.inner, self.outer)]
-        if not all(v.saves if isinstance(v, rules.Verdict) else v for v in verdicts):
-            return rules.RECOMPUTE
-        inner = verdicts[0]
-        return inner if isinstance(inner, rules.Weigh) else rules.SAVE
+
+def _params(eqn: Candidate) -> dict[str, Any]:
+    """The params of an equation by name; a contraction tells its dimensions as the peer does, too."""
+    p = eqn.params
+    found = {f.name: getattr(p, f.name) for f in fields(p)} if is_dataclass(p) else {}
+    if eqn.primitive is prims.dot_general_p:
+        found["dimension_numbers"] = (p.contract, p.batch)
+    return found
+
+
+def as_policy(where: str, policy: transforms.Policy) -> transforms.Policy:
+    """A policy that judges candidates; TypeError if it cannot be called."""
+    if not callable(policy):
+        raise TypeError(f"{where} must be callable on an equation, got {policy!r}")
+    if isinstance(policy, transforms.Composable):
+        return policy
+    try:
+        kinds = [p.kind for p in inspect.signature(policy).parameters.values()]
+    except (TypeError, ValueError):
+        kinds = []
+    return OfPrimitive(policy) if inspect.Parameter.VAR_POSITIONAL in kinds else policy
+
+
+def names_in(policy: Any) -> frozenset[str]:
+    """The names that a policy speaks of."""
+    inner = [*getattr(policy, "policies", ()), *filter(None, [getattr(policy, "policy", None)])]
+    own = policy.names if isinstance(policy, TheseNames | OtherNames) else frozenset[str]()
+    return own.union(*map(names_in, inner))
 
 
 def both_save(inner: transforms.Policy, outer: transforms.Policy) -> transforms.Policy:
@@ -115,4 +292,4 @@ def both_save(inner: transforms.Policy, outer: transforms.Policy) -> transforms.
         outer, transforms.EverythingSaveable | transforms.MinimumCut
     ):
         return inner
-    return BothSave(inner, outer)
+    return transforms.AllOf((inner, outer))

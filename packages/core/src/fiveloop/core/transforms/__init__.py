@@ -21,16 +21,21 @@ from .jvp import JvpTracer, jvp_flat, jvp_jaxpr
 from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
 from .partial_eval import Split, split
 from .replay import happens_once, replayed
-from .residuals import body_work
-from .saving import (
+from .policies import (
+    AllOf,
+    Answer,
+    AnyOf,
+    Candidate,
+    Complement,
+    Composable,
     EverythingSaveable,
+    FirstOf,
     MinimumCut,
     NothingSaveable,
     Policy,
-    SAVE_EVERYTHING,
-    SavingPlan,
-    may_weigh,
 )
+from .residuals import body_work
+from .saving import Labels, SAVE_EVERYTHING, SavingPlan, labels_of
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck
 from .zeros import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of

@@ -127,6 +127,7 @@ class _Splitter:
         self.kept_out = ir.used_vars(util.select_by(kept_out, jaxpr.outvars))
         self.kept: set[ir.Var] = set()
         self.mutated = ir.mutated(jaxpr)
+        self.labels = saving.labels_of(jaxpr)
         self.lost = self._lost_refs()
         self.unknown: set[ir.Var] = set()
         self.forced: set[ir.Var] = set()
@@ -197,9 +198,13 @@ class _Splitter:
         bodies = rules.bodies_rules[eqn.primitive](eqn.params)
         once = not any(b.role == "loop" for b in bodies)
         refs = any(a.aval.accumulates for a in eqn.invars)
-        return (
-            once and not refs and not self.plan.verdict(eqn).saves and self.plan.saves_within(eqn)
-        )
+        return once and not refs and not self._saves(eqn) and self._saves_within(eqn)
+
+    def _saves(self, eqn: ir.Eqn) -> bool:
+        return self.plan.verdict(eqn, self.labels).saves
+
+    def _saves_within(self, eqn: ir.Eqn) -> bool:
+        return self.plan.saves_within(eqn, self.labels)
 
     def _cut(self, rule: rules.Split, unknown: Sequence[bool], eqn: ir.Eqn) -> rules.EqnSplit:
         inst = [
@@ -211,12 +216,12 @@ class _Splitter:
     def _plan_for(self, eqn: ir.Eqn) -> saving.SavingPlan:
         """The plan for an equation that is cut in two, which says what is kept of it in any case."""
         kept = tuple(v in self.kept_out for v in eqn.outvars)
-        return replace(self.plan, kept_out=kept) if any(kept) else self.plan
+        return replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
         kept = self.kept_out.intersection(eqn.outvars) - self.unknown
-        if kept and self.plan.verdict(eqn).saves:
+        if kept and self._saves(eqn):
             self.kept |= kept
             self.at_hand |= kept
 
@@ -238,7 +243,7 @@ class _Splitter:
         made = {v for known in again for v in known.outvars}
         used = {v for e in cut.staged for v in ir.used_vars(e.invars)}
         saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
-        return not saves and not any(map(self.plan.saves_within, replay.replayed(eqn) or [eqn]))
+        return not saves and not any(map(self._saves_within, replay.replayed(eqn) or [eqn]))
 
     def _may_run_again(self, eqn: ir.Eqn) -> bool:
         if (
@@ -252,7 +257,7 @@ class _Splitter:
             return True
         if not self.lost.isdisjoint(self._refs_to_run(eqn)):
             return False
-        return not self.plan.saves_within(eqn)
+        return not self._saves_within(eqn)
 
     def _is_the_same_later(self, v: ir.Var) -> bool:
         """Whether the staged half has this input, and a Ref still holds what it held."""
@@ -339,7 +344,7 @@ class _Splitter:
         wanted = [v for v in util.dedupe(needed) if not v.aval.accumulates]
         stay = set(ir.prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         known = [
-            Known(eqn, self.plan.verdict(eqn), bool(step.again), eqn not in stay)
+            Known(eqn, self.plan.verdict(eqn, self.labels), bool(step.again), eqn not in stay)
             for step in self.steps
             for eqn in step.again or step.known
         ]

@@ -14,6 +14,7 @@ from fiveloop.remat import (
     dots_saveable,
     everything_saveable,
     nothing_saveable,
+    policies,
     save_only_these_names,
 )
 from fiveloop.testing.core.program_steps import Apply, draw_call_of
@@ -25,6 +26,9 @@ POLICIES: dict[str, Policy] = {
     "dots": dots_saveable,
     "cut": MinimumCut(memory_cost=100.0, share=10.0),
     "names": save_only_these_names("kept"),
+    "other names": policies.save_anything_except_these_names("kept") & ~dots_saveable,
+    "offloaded": policies.offload_dot_with_no_batch_dims()
+    | policies.save_any_names_but_these("other"),
     "every other": lambda eqn: len(eqn.primitive.name) % 2 == 0,
 }
 

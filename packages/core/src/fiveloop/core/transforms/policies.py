@@ -1,0 +1,239 @@
+"""Policies: what a derivative saves. A policy judges one equation at a time, and may be any callable.
+
+Those defined here are values, equal to their like, so that what was planned under one is found again under its equal.
+They compose: `p | q` saves what either saves, `p & q` what both save, and `~p` what `p` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from fiveloop.core import errors, ir, prims, rules
+from fiveloop.core.transforms.cost import equation_cost
+
+MEMORY_COST = 12.0
+"""What a byte kept costs, in operations: it is written to memory that is touched for the first time, and read once.
+
+Measured on a CPU: an element of four bytes takes about a nanosecond on its way there and back, the time of ten
+additions. Five times that is paid, because the memory itself is what a long loop runs out of.
+"""
+
+COMPUTE_COST = 1.0
+"""What an operation done again costs: the unit."""
+
+SHARE = 0.5
+"""How much of what a body does one chain of equations that is done again may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An equation whose results could be saved, as a policy sees it.
+
+    `names` are the labels of its results (`checkpoint_name`), `path` the primitives of the loops, branches and calls
+    around it, the outermost first.
+    """
+
+    eqn: ir.Eqn
+    names: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+
+    @property
+    def primitive(self) -> ir.Primitive[Any]:
+        """What is computed; `primitive.name` is its name in a printed jaxpr."""
+        return self.eqn.primitive
+
+    @property
+    def params(self) -> Any:
+        """The equation's parameters."""
+        return self.eqn.params
+
+    @property
+    def in_avals(self) -> tuple[ir.Aval, ...]:
+        """The types of the operands."""
+        return tuple(a.aval for a in self.eqn.invars)
+
+    @property
+    def out_avals(self) -> tuple[ir.Aval, ...]:
+        """The types of the results."""
+        return tuple(v.aval for v in self.eqn.outvars)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the results, each time the equation runs."""
+        return int(prims.bytes_of([a for a in self.out_avals if not a.accumulates]))
+
+    @property
+    def flops(self) -> int:
+        """An estimate of the operations, each time the equation runs."""
+        return equation_cost(self.eqn).flops
+
+    @property
+    def source(self) -> ir.Source | None:
+        """The line of the program that made the equation, if known."""
+        return self.eqn.source
+
+
+Answer: TypeAlias = rules.Verdict | bool | None
+Policy: TypeAlias = Callable[[Candidate], Answer]
+
+
+def answer_of(policy: Policy, candidate: Candidate) -> rules.Verdict | None:
+    """The verdict of a policy on an equation; None if it has no opinion."""
+    answer = policy(candidate)
+    if answer is None or isinstance(answer, rules.Verdict):
+        return answer
+    if isinstance(answer, bool | np.bool_):
+        return rules.SAVE if answer else rules.RECOMPUTE
+    raise TypeError(
+        f"a checkpoint policy must return a Verdict (SAVE, RECOMPUTE, Offload(), Weigh()), a bool or None; {policy!r} "
+        f"returned {answer!r} for an equation of `{candidate.primitive}`{errors.at_source(candidate.source)}"
+    )
+
+
+class Composable:
+    """A policy with the operators `|`, `&` and `~`."""
+
+    weighs: ClassVar[bool] = False
+
+    def __call__(self, eqn: Candidate) -> Answer:
+        """The verdict on an equation; None if the policy has no opinion of it."""
+        raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def __or__(self, other: object) -> Composable:
+        return AnyOf((self, other)) if callable(other) else NotImplemented
+
+    def __ror__(self, other: object) -> Composable:
+        return AnyOf((other, self)) if callable(other) else NotImplemented
+
+    def __and__(self, other: object) -> Composable:
+        return AllOf((self, other)) if callable(other) else NotImplemented
+
+    def __rand__(self, other: object) -> Composable:
+        return AllOf((other, self)) if callable(other) else NotImplemented
+
+    def __invert__(self) -> Composable:
+        return Complement(self)
+
+
+@dataclass(frozen=True)
+class EverythingSaveable(Composable):
+    """Save whatever the staged half uses."""
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict:
+        return rules.SAVE
+
+
+@dataclass(frozen=True)
+class NothingSaveable(Composable):
+    """Save nothing but the arguments; recompute the rest."""
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict:
+        return rules.RECOMPUTE
+
+
+@dataclass(frozen=True)
+class MinimumCut(Composable):
+    """Save what makes bytes kept and operations done again cost least together.
+
+    It may save an operand in place of several results, and do light equations again: those whose `cost` says so,
+    which no contraction, reduction, sort, gather or loop is. A chain of them may cost at most `share` of what the
+    body does. Never does it keep more bytes than saving everything would.
+
+    >>> MinimumCut() == MinimumCut(memory_cost=12.0)
+    True
+    """
+
+    memory_cost: float = MEMORY_COST
+    compute_cost: float = COMPUTE_COST
+    share: float = SHARE
+    weighs: ClassVar[bool] = True
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict:
+        return rules.Weigh(
+            memory_cost=self.memory_cost, compute_cost=self.compute_cost, share=self.share
+        )
+
+
+def may_weigh(policy: Policy) -> bool:
+    """Whether a policy may leave something to a cut; one that never does may say so by `weighs = False`."""
+    return bool(getattr(policy, "weighs", True))
+
+
+def _strength(verdict: rules.Verdict | None) -> int:
+    """How much a verdict is for saving: on the device most, in another memory less, as a preference still less."""
+    if verdict is None or not verdict.saves:
+        return 0
+    return 1 if isinstance(verdict, rules.Weigh) else 2 if isinstance(verdict, rules.Offload) else 3
+
+
+@dataclass(frozen=True)
+class _Several(Composable):
+    """A policy made of others."""
+
+    policies: tuple[Policy, ...]
+
+    @property
+    def weighs(self) -> bool:  # type: ignore[override]
+        """Whether one of them may leave something to a cut."""
+        return any(map(may_weigh, self.policies))
+
+    def answers(self, eqn: Candidate) -> list[rules.Verdict | None]:
+        """What each of them says."""
+        return [answer_of(p, eqn) for p in self.policies]
+
+
+@dataclass(frozen=True)
+class AnyOf(_Several):
+    """`p | q`: save what one of the policies saves; where one offloads and another saves, save on the device."""
+
+    def __call__(self, eqn: Candidate) -> Answer:
+        return max(self.answers(eqn), key=_strength)
+
+
+@dataclass(frozen=True)
+class AllOf(_Several):
+    """`p & q`: save what all of the policies save; where one offloads and another saves, offload."""
+
+    def __call__(self, eqn: Candidate) -> Answer:
+        return min(self.answers(eqn), key=_strength)
+
+
+@dataclass(frozen=True)
+class FirstOf(_Several):
+    """The verdict of the first policy that has an opinion of an equation."""
+
+    def __call__(self, eqn: Candidate) -> Answer:
+        return next((a for a in self.answers(eqn) if a is not None), None)
+
+
+@dataclass(frozen=True)
+class Complement(Composable):
+    """`~p`: save what the policy recomputes, recompute what it saves or offloads; a preference stays one."""
+
+    policy: Policy
+
+    @property
+    def weighs(self) -> bool:  # type: ignore[override]
+        """Whether the policy may leave something to a cut."""
+        return may_weigh(self.policy)
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict:
+        answer = answer_of(self.policy, eqn)
+        if isinstance(answer, rules.Weigh):
+            return answer
+        return rules.SAVE if answer is None or not answer.saves else rules.RECOMPUTE
+
+
+@dataclass(frozen=True)
+class Plainly(Composable):
+    """Another policy, but for what it leaves to a cut: that is saved."""
+
+    policy: Policy
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict | None:
+        answer = answer_of(self.policy, eqn)
+        return rules.SAVE if isinstance(answer, rules.Weigh) else answer
