@@ -427,7 +427,9 @@ def docs(session: nox.Session) -> None:
 
 
 WITH_TORCH = ("loops",)  # benchmarks that have torch as a peer
+WITH_EQUINOX = ("while",)
 TORCH = "torch==2.13.0"  # one version, of which a CPU build that pip is told of is taken
+EQUINOX = "equinox==0.13.8"
 ANY_STATUS = range(256)
 
 
@@ -439,6 +441,8 @@ def run_benchmark(session: nox.Session, version: str) -> None:
     session.install(f"jax{version}", f"jaxlib{version}", *LIBRARIES)
     if set(WITH_TORCH) & set(session.posargs):
         session.install(TORCH, success_codes=ANY_STATUS, silent=True)
+    if set(WITH_EQUINOX) & set(session.posargs):
+        session.install(EQUINOX, f"jax{version}", f"jaxlib{version}")
     session.run("python", "benchmarks/run.py", *session.posargs, env=source_env())
 
 

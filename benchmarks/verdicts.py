@@ -18,6 +18,7 @@ class Growth:
     sizes: tuple[int, ...]
     run: float | None
     temp_bytes: float | None
+    staging: float | None
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ def growths(case: Case, rows: Sequence[Row]) -> list[Growth]:
         # Noise only adds to a time, so the least is the better witness of how it grows.
         run = growth_exponent(steps, [row.run.least for row in ran if row.run is not None])
         space = growth_exponent(steps, [row.metric("temp_bytes") or 0.0 for row in ran])
-        found.append(Growth(case.name, contender.name, tuple(row.size for row in ran), run, space))
+        staging = growth_exponent(steps, [row.metric("staging") or 0.0 for row in ran])
+        sizes = tuple(row.size for row in ran)
+        found.append(Growth(case.name, contender.name, sizes, run, space, staging))
     return found
 
 
@@ -103,7 +106,7 @@ def growth_finding(case: Case, limit: GrowthLimit, rows: Sequence[Row]) -> Findi
     """Our exponent for one metric."""
     name = case.ours.name
     mine = next((g for g in growths(case, rows) if g.contender == name), None)
-    value = None if mine is None else (mine.run if limit.metric == "run" else mine.temp_bytes)
+    value: float | None = None if mine is None else getattr(mine, limit.metric)
     what = f"growth exponent of {limit.metric}"
     if value is None:
         return Finding(case.name, what, limit.row, "not measured", f"{limit.at_most:g}", None)

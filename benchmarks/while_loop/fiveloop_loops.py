@@ -1,0 +1,98 @@
+"""The loops as fiveloop writes them."""
+
+from functools import partial
+from typing import Any
+
+import fiveloop.numpy as fnp
+from benchmarks.model import Program
+from benchmarks.while_loop import steps
+from benchmarks.while_loop.inputs import Arrays
+from benchmarks.while_loop.programs import Data, Library, program
+from fiveloop import core, state
+from fiveloop.loops import for_loop, scan, while_loop
+
+LIBRARY = Library(core.value_and_grad, core.vmap, fnp.sum)
+
+
+def open_ended(loop: str, data: Data, **options: Any) -> Any:
+    """As many steps as the state asks for."""
+
+    def body(val: Any) -> Any:
+        i, x = val
+        return i + 1, steps.STEPS[loop](fnp, data["p"], x)
+
+    start = (fnp.zeros((), data["limit"].dtype), data["x"])
+    return while_loop(lambda val: val[0] < data["limit"], body, start, **options)[1]
+
+
+def counted(loop: str, data: Data, count: int, **options: Any) -> Any:
+    """The same, as many steps as are known before."""
+    step = steps.STEPS[loop]
+    body = lambda x, _: (step(fnp, data["p"], x), None)
+    return scan(body, data["x"], None, length=count, **options)[0]
+
+
+def chase(data: Data, **options: Any) -> Any:
+    """Follow links through an array, and write at each place."""
+    x, links = data["x"], data["links"]
+    y = state.new_ref(fnp.zeros_like(x))
+
+    def body(val: Any) -> Any:
+        i, h = val
+        h = fnp.tanh(data["p"] * h + x[i])
+        y[i] = h
+        return links[i], h
+
+    start = body((fnp.zeros((), links.dtype), fnp.zeros((), x.dtype)))
+    while_loop(lambda val: val[0] != 0, body, start, **options)
+    return y[...]
+
+
+def heap(data: Data, **options: Any) -> Any:
+    """Push numbers on a heap one after the other."""
+    x = data["x"]
+
+    def push(n: Any, tree: Any) -> None:
+        def is_above(i: Any) -> Any:
+            return (i > 0) & (tree[i] < tree[(i - 1) // 2])
+
+        def swap(i: Any) -> Any:
+            above = (i - 1) // 2
+            tree[i], tree[above] = tree[above], tree[i]
+            return above
+
+        tree[n] = x[n]
+        while_loop(is_above, swap, n, **options)
+
+    return for_loop(x.shape[0], push, fnp.zeros_like(x))
+
+
+LOOPS = {"chase": chase, "heap": heap}
+
+
+def bounds(bound: str, size: int, steps: int | None, saved: int | None) -> tuple[int, Arrays]:
+    """How many steps a loop takes, and the option that bounds the memory of its gradient.
+
+    The size is the number of steps, unless that is given; else it is the number of saved states.
+    """
+    count = steps or size
+    options = {"checkpoints": {"checkpoints": saved or size}, "max_steps": {"max_steps": count}}
+    return count, options.get(bound, {})
+
+
+def build(
+    loop: str,
+    transform: str,
+    size: int,
+    bound: str = "",
+    steps: int | None = None,
+    saved: int | None = None,
+    known: bool = False,
+) -> Program:
+    """One transform of one loop."""
+    count, options = bounds(bound, size, steps, saved)
+    if known:
+        run: Any = partial(counted, loop, count=count, **options)
+    else:
+        run = partial(LOOPS.get(loop, partial(open_ended, loop)), **options)
+    return program(LIBRARY, run, loop, transform, count)
