@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
-from logging import getLogger
 from typing import Any, TypeVar
 
 from fiveloop.core import Jaxpr, Value, ad, arrays, errors, ir, pytree, rules, trace
+from fiveloop.core.backend import lazy
 
 T = TypeVar("T")
 
@@ -108,7 +107,7 @@ def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
     """Warn, once for each function, of names in a policy that label nothing in it."""
     known = sorted(labels_in(jaxpr))
     for name in sorted(names.difference(known)):
-        near = get_close_matches(name, known, n=1)
+        near = lazy.difflib().get_close_matches(name, known, n=1)
         hint = (
             f"did you mean {near[0]!r}?"
             if near
@@ -123,7 +122,7 @@ def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
 
 @lru_cache(maxsize=4096)
 def _warn_once(message: str) -> None:
-    getLogger("fiveloop.remat").warning(message)
+    lazy.logging().getLogger("fiveloop.remat").warning(message)
 
 
 def _labels_first(jaxpr: Jaxpr) -> Jaxpr:

@@ -23,6 +23,18 @@ def hashlib() -> ModuleType:
 
 
 @cache
+def difflib() -> ModuleType:
+    """The standard library's search for similar names, for errors."""
+    return import_module("difflib")
+
+
+@cache
+def logging() -> ModuleType:
+    """The standard library's logs."""
+    return import_module("logging")
+
+
+@cache
 def csgraph() -> ModuleType:
     """SciPy's graph algorithms, the maximum flow among them; 0.27 s to import."""
     return import_module("scipy.sparse.csgraph")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from types import CodeType
 from typing import Any, Literal
 
 from fiveloop.core import ir, rules
+from fiveloop.core.backend import lazy
 
 Status = Literal["rule", "fact", "default", "refused", "blank"]
 
@@ -104,7 +104,7 @@ def row(name: str) -> Row:
     """
     known = {prim.name: prim for prim in rules.abstract_eval_rules}
     if name not in known:
-        close = ", ".join(difflib.get_close_matches(name, known))
+        close = ", ".join(lazy.difflib().get_close_matches(name, known))
         advice = f"those most like it: {close}" if close else "`matrix()` shows them all"
         raise ValueError(
             f"row: expected the name of a primitive that has been defined, got {name!r}; {advice}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from inspect import unwrap
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 _PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn", "testing")
-_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
+_STDLIB = os.path.dirname(os.__file__) + "/"
 # The namespace lies in several folders where packages run from their sources.
 _INTERNAL = tuple(
     f"{root}/{name}/" for root in sys.modules["fiveloop"].__path__ for name in _PORTIONS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from fiveloop.core import ad, errors, ir
 from fiveloop.core.arrays import Value
+from fiveloop.core.backend import lazy
 from fiveloop.core.trace import settings, tracer
 
 
@@ -81,7 +81,7 @@ def _unbound(name: Hashable, bound: Sequence[tuple[Hashable, ir.NamedAxis]]) -> 
             f"where it is made: `vmap(..., axis_name={name!r})`"
         )
     shown = ", ".join(f"{known!r} of size {axis.size}" for known, axis in dict.fromkeys(bound))
-    near = get_close_matches(str(name), [str(known) for known, _ in bound], n=1)
+    near = lazy.difflib().get_close_matches(str(name), [str(known) for known, _ in bound], n=1)
     hint = (
         f"did you mean {near[0]!r}?"
         if near

@@ -6,10 +6,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+
+from fiveloop.core.backend import lazy
 
 R = TypeVar("R")
 
@@ -105,8 +106,9 @@ def made_once(place: Hashable, given: Sequence[np.ndarray[Any, Any]], call: Call
 
 
 def _digest(arrays: Sequence[np.ndarray[Any, Any]]) -> bytes:
-    whole = blake2b()
+    whole = lazy.hashlib().blake2b()
     for x in arrays:
         whole.update(f"{x.shape}{x.dtype}".encode())
         whole.update(np.ascontiguousarray(x).tobytes())
-    return whole.digest()
+    digest: bytes = whole.digest()
+    return digest

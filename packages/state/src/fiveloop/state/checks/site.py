@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import errors, ir
+from fiveloop.core.backend import lazy
 from fiveloop.state.formatting import ArrayFormatter
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -40,7 +40,7 @@ class CheckSite:
     def code(self) -> int:
         """A number that no other site has; not zero, which says that nothing has failed."""
         text = repr((self.message, self.avals, self.names, self.source)).encode()
-        code = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
+        code = int.from_bytes(lazy.hashlib().blake2b(text, digest_size=8).digest(), "little") or 1
         _sites[code] = self
         return code
 

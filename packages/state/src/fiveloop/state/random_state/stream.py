@@ -32,7 +32,8 @@ class KeyStream:
     def __init__(self, seed: ArrayLike) -> None:
         given = arrays.as_value(seed, "KeyStream: seed")
         key = as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
-        self.state = api.new_ref(prims.concatenate([key, _COUNTED], 0))
+        counted = arrays.as_value(np.zeros(1, np.uint32))
+        self.state = api.new_ref(prims.concatenate([key, counted], 0))
 
     def key(self) -> Value:
         """The next key."""
@@ -77,9 +78,6 @@ def _of_state(state: refs.Ref) -> KeyStream:
     stream.state = state
     return stream
 
-
-_COUNTED = arrays.as_value(np.zeros(1, np.uint32))
-"""No key has been given yet."""
 
 pytree.register_node(
     KeyStream, lambda stream: ((stream.state,), None), lambda _, state: _of_state(*state), ["state"]
