@@ -31,14 +31,14 @@ def check(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> None:
         assert stacked_bytes(jaxpr, nonzero, plan) <= plain, plan
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(programs(with_checkpoints(LOOP_KINDS)).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
     check(s.jaxpr, float_inputs(s))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(programs(LOOP_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)

@@ -245,7 +245,7 @@ def test_renaming_reaches_bodies(place: str) -> None:
 # random programs of one lane
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(programs(with_collectives(with_checkpoints(LOOP_KINDS))).map(read_all))
 def test_random_programs(program: Program) -> None:
     s = lane_sample(program)

@@ -50,7 +50,7 @@ def check_law_passes(s: Sample) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=25)
+@settings(max_examples=13)
 @given(programs(EVERYTHING).map(read_all))
 def test_all_laws(program: Program) -> None:
     s = program.sample()
@@ -60,7 +60,7 @@ def test_all_laws(program: Program) -> None:
     check_law_passes(s)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(programs(with_noise(EVERYTHING)))
 def test_programs_with_noise(program: Program) -> None:
     s = program.sample()
@@ -70,7 +70,7 @@ def test_programs_with_noise(program: Program) -> None:
     check_law_passes(s)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(programs(with_checks(EVERYTHING)).map(read_all))
 def test_programs_with_checks(program: Program) -> None:
     s = program.sample()
@@ -84,7 +84,7 @@ def test_programs_with_checks(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=25)
+@settings(max_examples=13)
 @given(programs(EVERYTHING, refs=True))
 def test_all_laws_on_refs(program: Program) -> None:
     s = with_refs(program)
@@ -96,7 +96,7 @@ def test_all_laws_on_refs(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(programs(with_transforms(EVERYTHING)).map(read_all))
 def test_programs_that_transform_blocks(program: Program) -> None:
     s = program.sample()
@@ -106,7 +106,7 @@ def test_programs_that_transform_blocks(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     programs(EVERYTHING).map(read_all),
     st.lists(st.sampled_from(sorted(TRANSFORMS)), min_size=2, max_size=2),
@@ -116,7 +116,7 @@ def test_chains_of_transforms(program: Program, names: list[str]) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(programs(WHILE_KINDS, refs=True))
 def test_while_loops(program: Program) -> None:
     s = with_refs(program)

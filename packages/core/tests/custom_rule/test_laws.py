@@ -119,7 +119,7 @@ def test_three_deep(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(programs(with_custom_rules(CORE_KINDS)))
 def test_random_programs(program: Program) -> None:
     s = program.sample()

@@ -13,7 +13,7 @@ from fiveloop.testing.core.programs import Program, programs
 
 
 @pytest.mark.oracle
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(programs(with_collectives(CORE_KINDS)))
 def test_programs_of_lanes(program: Program) -> None:
     s = lane_sample(program)

@@ -11,7 +11,7 @@ from fiveloop.testing.core.programs import Program, programs
 
 
 @pytest.mark.oracle
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(programs(CORE_KINDS))
 def test_transformed_programs(program: Program) -> None:
     s = program.sample()

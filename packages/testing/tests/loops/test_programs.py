@@ -28,7 +28,7 @@ from fiveloop.testing.state.program_steps import read_all, with_refs
 
 
 @pytest.mark.oracle
-@settings(max_examples=24)
+@settings(max_examples=12)
 @given(programs(LOOP_KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -38,7 +38,7 @@ def test_refs_made_inside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(programs(LOOP_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
@@ -49,7 +49,7 @@ def test_refs_from_outside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(programs(with_progress(LOOP_KINDS), refs=True))
 def test_loops_that_show_their_progress(program: Program) -> None:
     s = with_refs(program)
@@ -84,7 +84,7 @@ def test_compiled_programs_that_show_their_progress(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=24)
+@settings(max_examples=12)
 @given(programs(CARRIED_KINDS).map(read_all), st.integers(0, 100))
 def test_carried_arrays(program: Program, seed: int) -> None:
     s = program.sample()
@@ -95,7 +95,7 @@ def test_carried_arrays(program: Program, seed: int) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=16)
+@settings(max_examples=8)
 @given(programs(with_planned(LOOP_KINDS), refs=True))
 def test_loops_planned_otherwise_than_those_around_them(program: Program) -> None:
     s = with_refs(program)
@@ -106,7 +106,7 @@ def test_loops_planned_otherwise_than_those_around_them(program: Program) -> Non
 
 
 @pytest.mark.oracle
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(programs(CARRIED_KINDS).map(read_all))
 def test_laws_of_carried_arrays(program: Program) -> None:
     s = program.sample()

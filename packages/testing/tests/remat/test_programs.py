@@ -20,7 +20,7 @@ KINDS = with_checkpoints(STATE_KINDS)
 
 
 @pytest.mark.oracle
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(programs(KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -30,7 +30,7 @@ def test_refs_made_inside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(programs(KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)

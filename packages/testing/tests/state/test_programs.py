@@ -17,7 +17,7 @@ from fiveloop.testing.state.program_steps import STATE_KINDS, read_all, with_fol
 
 
 @pytest.mark.oracle
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(programs(STATE_KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -27,7 +27,7 @@ def test_refs_made_inside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(programs(STATE_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
@@ -38,7 +38,7 @@ def test_refs_from_outside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(programs(with_followed(STATE_KINDS), refs=True))
 def test_lanes_that_follow_each_other(program: Program) -> None:
     s = with_refs(program)
