@@ -151,12 +151,12 @@ def installed_env() -> dict[str, str | None]:
     return {"PYTHONPATH": None, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def run_pytest(session: nox.Session, jaxlib: str, *selected: str) -> None:
+def run_pytest(session: nox.Session, jaxlib: str, *selected: str, **env: str) -> None:
     """Run what is selected of the suite on the sources, or what the arguments select instead."""
     session.install(jaxlib, *LIBRARIES, *TEST_TOOLS)
     # Two processes pay off for the whole suite only: a few tests start faster alone.
     args = session.posargs or (*PARALLEL, *selected)
-    session.run("python", "-m", "pytest", *args, env=source_env())
+    session.run("python", "-m", "pytest", *args, env={**source_env(), **env})
 
 
 def run_pytest_newest(session: nox.Session, *selected: str) -> None:
@@ -224,7 +224,10 @@ def train(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests on the sources with the oldest jaxlib allowed; arguments go to pytest."""
     # `docs` runs the documents' code.
-    run_pytest(session, f"jaxlib=={OLDEST_JAXLIB}", "--ignore=tests/test_docs_code.py")
+    # Small programs take longer to compile than to run; on the newest jaxlib machine code is optimised as users have it.
+    quick = os.environ.get("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    jaxlib = f"jaxlib=={OLDEST_JAXLIB}"
+    run_pytest(session, jaxlib, "--ignore=tests/test_docs_code.py", XLA_FLAGS=quick)
 
 
 @nox.session(name="tests-newest", python=newest_python() or False)
