@@ -224,7 +224,7 @@ def train(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests on the sources with the oldest jaxlib allowed; arguments go to pytest."""
     # `docs` runs the documents' code.
-    # Small programs take longer to compile than to run; on the newest jaxlib machine code is optimised as users have it.
+    # Small programs take longer to compile than to run. On the newest jaxlib they are optimised as users have them.
     quick = os.environ.get("XLA_FLAGS", "--xla_backend_optimization_level=0")
     jaxlib = f"jaxlib=={OLDEST_JAXLIB}"
     run_pytest(session, jaxlib, "--ignore=tests/test_docs_code.py", XLA_FLAGS=quick)
