@@ -235,6 +235,14 @@ by_element_rules: RuleTable[bool] = RuleTable(
 view_rules: RuleTable[bool] = RuleTable("view", default="no, elements are computed")
 label_rules: RuleTable[Callable[[Any], str]] = RuleTable("label", default="none")
 
+
+def plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[Body]:
+    """The bodies of an equation that does nothing but run them; none of any other."""
+    rule = bodies_rules.find(prim)
+    bodies = rule(params) if rule else []
+    return bodies if all(b.plain for b in bodies) else []
+
+
 NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")
 
 

@@ -15,7 +15,7 @@ from fiveloop.core.primitives import check
 from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable
 from fiveloop.remat.residuals import made_by
-from fiveloop.state import discharge, handlers, predicate
+from fiveloop.state import discharge
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,5 +203,3 @@ extend.define(
     bodies=checkpoint_bodies,
 )
 discharge.define_discharge(checkpoint_p, partial(discharge.call_discharge, checkpoint_p))
-handlers.define_handler(checkpoint_p, partial(handlers.call_handler, checkpoint_p))
-predicate.define_predicate(checkpoint_p, partial(predicate.call_predicate, checkpoint_p))

@@ -4,10 +4,16 @@ from .discharge.core_rules import call_discharge
 from .discharge.engine import discharge_eqn, discharge_jaxpr, holds_state, jaxpr_holds_state
 from .discharge.table import Cell, DischargeContext, define_discharge, discharge_rules
 from .handlers import HandledEffect, Handling, call_handler, define_handler, thread_effect
-from .predicate.engine import PREDICATE, Guard, define_predicate, eval_predicated, predicated
+from .predicate.engine import (
+    PREDICATE,
+    Guard,
+    call_predicate,
+    define_predicate,
+    eval_predicated,
+    predicated,
+)
 from .predicate.follow import follow
 from .predicate.gate import gate
-from .predicate.rules import call_predicate
 
 __all__ = [
     "Cell",

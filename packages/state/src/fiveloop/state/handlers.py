@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
-from fiveloop.core.closed_call.primitive import closed_call_p
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
-from fiveloop.state import primitives, staged_rule
+from fiveloop.state import lead, primitives
 from fiveloop.state.avals import AbstractRef
 
 
@@ -81,7 +79,9 @@ class HandlerRule(Protocol):
 
 
 handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(
-    "handler", default="it has no handled effect", by="define_handler(prim, rule)"
+    "handler",
+    default="thread the Ref through its bodies, if it only runs them",
+    by="define_handler(prim, rule)",
 )
 
 
@@ -89,7 +89,7 @@ def define_handler(prim: ir.Primitive[Any], rule: HandlerRule) -> None:
     """Say what a primitive with a handled effect does with the effect's Ref, once; it gives the results.
 
     A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
-    the Ref on to them: `call_handler` does so for any that calls `p.jaxpr`.
+    the Ref on to them, as `call_handler` does; without a rule, one whose bodies are all `plain` does so, too.
 
     >>> class Count(HandledEffect):
     ...     pass
@@ -131,9 +131,11 @@ def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: ir.Aval) -> J
 def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
     def run(ref: Value, *args: Value) -> list[Value]:
         def step(eqn: ir.Eqn, operands: ad.Values) -> ad.Values:
-            if handling.concerns(eqn):
-                return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
-            return transforms.bind_eqn(eqn, operands)
+            if not handling.concerns(eqn):
+                return transforms.bind_eqn(eqn, operands)
+            if eqn.primitive not in handler_rules and rules.plain_bodies(eqn.primitive, eqn.params):
+                return call_handler(eqn.primitive, handling, ref, operands, eqn.params)
+            return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)
 
         return transforms.interpret(jaxpr, args, step)
 
@@ -180,7 +182,7 @@ passes.register_pass(
 def call_handler(
     prim: ir.Primitive[Any], handling: Handling, ref: Value, operands: ad.Values, p: Any
 ) -> list[Value]:
-    """Call the jaxpr with the Ref as its first operand; for any primitive that calls `p.jaxpr`.
+    """Run the bodies with the Ref as one more operand; for any primitive that only runs its bodies.
 
     As a cell: `define_handler(prim, partial(call_handler, prim))`.
 
@@ -193,7 +195,7 @@ def call_handler(
     fiveloop.state.checks.site.CheckError: not positive
       at ...
     """
-    return trace.bind(prim, ref, *operands, params=replace(p, jaxpr=handling.thread(p.jaxpr)))
+    return lead.bind_led(prim, ref, operands, p, handling.thread)
 
 
 def custom_rule_handler(
@@ -207,8 +209,7 @@ def custom_rule_handler(
     ) -> list[Value]:
         return transforms.eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
 
-    return staged_rule.bind_led(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
+    return lead.bind_led_rule(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
 
 
-define_handler(closed_call_p, partial(call_handler, closed_call_p))
 define_handler(custom_rule_p, custom_rule_handler)

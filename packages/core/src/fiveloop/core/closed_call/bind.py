@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import ad, ir, trace, util
@@ -44,7 +44,7 @@ def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
 
 
 def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Value]:
-    """Bind a primitive that calls `p.jaxpr`; results that are at hand outside do not pass through it.
+    """Bind a primitive that calls its jaxprs; of one, results that are at hand outside do not pass through it.
 
     So a derivative keeps them once, and never as the result of a call. A call of which nothing is left is none.
 
@@ -57,14 +57,15 @@ def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Valu
             in (d,) }
       in (a, b) }
     """
-    found = _forwarding(p.jaxpr)
-    if found.jaxpr is p.jaxpr or [x.aval for x in operands] != p.jaxpr.in_avals:
+    jaxpr, *others = ir.jaxprs_in(p)
+    found = _forwarding(jaxpr)
+    if found.jaxpr is jaxpr or others or [x.aval for x in operands] != jaxpr.in_avals:
         return trace.bind(prim, *operands, params=p)
     for x in operands:
         trace.check_live(x)  # also one that is only handed on
     computed: list[Value] = []
     if found.jaxpr.outvars or found.jaxpr.effects:
-        computed = trace.bind(prim, *operands, params=replace(p, jaxpr=found.jaxpr))
+        computed = trace.bind(prim, *operands, params=ir.with_jaxprs(p, lambda _: found.jaxpr))
     return found.results(operands, computed)
 
 

@@ -116,7 +116,7 @@ class BatchTrace(Trace):
         out_dims: list[BatchDim],
     ) -> list[BatchDim]:
         """The batch axes of results, those marked along which all lanes hold the same."""
-        if not _plain_bodies(prim, params):
+        if not rules.plain_bodies(prim, params):
             # What goes over the axis is known from the batch rule, and what functions give when they have run.
             if prim.holds_functions or self._batch_axis in ir.axes_in(params):
                 return out_dims
@@ -334,7 +334,7 @@ def _differing(size: int, eqn: ir.Eqn, found: set[ir.Var]) -> Collection[ir.Var]
 
     None if all of them do as soon as an operand does.
     """
-    bodies = _plain_bodies(eqn.primitive, eqn.params)
+    bodies = rules.plain_bodies(eqn.primitive, eqn.params)
     if bodies:
         return _differing_after(size, eqn, bodies, tuple(a in found for a in eqn.invars))
     if any(e.lanes_differ for e in eqn.effects):
@@ -354,13 +354,6 @@ def _over_axis(
     # one : [*operands] -> [*results]
     one = ir.Jaxpr(ins, [eqn], eqn.outvars)
     return util.select_by(batch_jaxpr(one, size, tuple(v in found for v in ins))[1], eqn.outvars)
-
-
-def _plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[rules.Body]:
-    """The bodies of an equation that does nothing but run them; none of any other."""
-    rule = rules.bodies_rules.find(prim)
-    bodies = rule(params) if rule else []
-    return bodies if all(b.plain for b in bodies) else []
 
 
 def _differing_after(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core.closed_call.batch import call_batch
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.state import AbstractRef, ReadEffect, predicate
@@ -20,7 +21,7 @@ from fiveloop.state.checks.insert import insert_for_lanes
 def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> ad.Batched:
     """Choose once for all lanes if they choose alike, else for each."""
     if dims[0] is None:
-        return _one_choice(size, operands, dims, p)
+        return call_batch(cond_p, size, operands, dims, p)
     p = replace(p, branches=tuple(map(insert_for_lanes, p.branches)))
     if p.vmap != "select" and size:
         run = in_groups if p.vmap == "group" else in_series
@@ -30,21 +31,6 @@ def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams
     key = ("all branches", p, batched)
     jaxpr = p.branches[0].remember(key, lambda: _all_branches(p, batched))
     return transforms.batch_flat(lambda *xs: transforms.eval_jaxpr(jaxpr, xs), size, operands, dims)
-
-
-def _one_choice(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> ad.Batched:
-    index, *rest = operands
-    batched = tuple(d is not None for d in dims[1:])
-    axes = transforms.axes_in_front(rest, dims[1:])
-    found = [transforms.batch_jaxpr(b, size, batched, axes=axes)[1] for b in p.branches]
-    out_batched = tuple(any(masks) for masks in zip(*found, strict=True))
-    # branch : [*ins] -> [*outs], batched in axis 0
-    branches = tuple(
-        transforms.batch_jaxpr(b, size, batched, out_batched, axes=axes)[0] for b in p.branches
-    )
-    moved = transforms.in_front(size, rest, dims[1:])
-    outs = trace.bind(cond_p, index, *moved, params=replace(p, branches=branches))
-    return outs, [0 if b else None for b in out_batched]
 
 
 def _all_branches(p: CondParams, batched: util.Mask) -> Jaxpr:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from fiveloop.core.closed_call.dce import call_dce
+from fiveloop.core.closed_call.jvp import call_jvp
+from fiveloop.core.closed_call.transpose import call_transpose
 from fiveloop.core.rules import Body, define
-from fiveloop.loops.cond import dce, discharge, handler, jvp, lower, predicate, split, transpose
+from fiveloop.loops.cond import discharge, lower, split
 from fiveloop.loops.cond.batch import cond_batch
 from fiveloop.loops.primitives.cond import CondParams, cond_abstract_eval, cond_p
 from fiveloop.state.discharge.table import define_discharge
-from fiveloop.state.handlers import define_handler
-from fiveloop.state.predicate.engine import define_predicate
 
 
 def cond_bodies(p: CondParams) -> list[Body]:
@@ -20,13 +23,11 @@ define(
     cond_p,
     abstract_eval=cond_abstract_eval,
     lower=lower.cond_lower,
-    jvp=jvp.cond_jvp,
+    jvp=partial(call_jvp, cond_p),
     batch=cond_batch,
-    transpose=transpose.cond_transpose,
+    transpose=partial(call_transpose, cond_p),
     split=split.cond_split,
-    dce=dce.cond_dce,
+    dce=call_dce,
     bodies=cond_bodies,
 )
 define_discharge(cond_p, discharge.cond_discharge)
-define_handler(cond_p, handler.cond_handler)
-define_predicate(cond_p, predicate.cond_predicate)

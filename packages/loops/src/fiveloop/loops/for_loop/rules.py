@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from fiveloop.core.rules import Body, define
-from fiveloop.loops.for_loop import batch, dce, handler, jvp, lower, predicate, split, transpose
+from fiveloop.loops.for_loop import batch, dce, handler, jvp, lower, split, transpose
 from fiveloop.loops.for_loop.discharge import for_discharge
 from fiveloop.loops.primitives.for_loop import ForParams, for_abstract_eval, for_p, for_typecheck
 from fiveloop.state import discharge, handlers
-from fiveloop.state.predicate.engine import define_predicate
 
 
 def for_bodies(p: ForParams) -> list[Body]:
@@ -29,4 +28,3 @@ define(
 )
 discharge.define_discharge(for_p, for_discharge)
 handlers.define_handler(for_p, handler.for_handler)
-define_predicate(for_p, predicate.for_predicate)

@@ -58,6 +58,12 @@ class ForParams:
         """The position of the first Ref among the operands."""
         return self.num_consts + self.num_carry
 
+    def place_of(self, aval: ir.Aval) -> tuple[int, ForParams]:
+        """Where one more operand goes, and the params with it: a Ref before the Refs, a value after the constants."""
+        if isinstance(aval, AbstractRef):
+            return self.first_ref, self
+        return self.num_consts, replace(self, num_consts=self.num_consts + 1)
+
     @property
     def names(self) -> list[str]:
         """The names of the operands."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, arrays, trace, transforms
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
-from fiveloop.state import handlers, predicate
+from fiveloop.state import handlers, lead, predicate
 
 
 def while_handler(
@@ -32,10 +32,10 @@ def _looped(
     handling: handlers.Handling, ref: Value, operands: ad.Values, p: WhileParams, counts: bool
 ) -> list[Value]:
     first = p.first_ref
-    body = _in_place(handling.thread(p.body), first)
+    body = lead.lead_at(handling.thread(p.body), first)
     if counts:
         body = body.remember(("in steps", handling, p), lambda: _in_steps(handling, p, body))
-    params = replace(p, cond=_in_place(handling.thread(p.cond), first), body=body)
+    params = replace(p, cond=lead.lead_at(handling.thread(p.cond), first), body=body)
     return trace.bind(while_p, *operands[:first], ref, *operands[first:], params=params)
 
 
@@ -73,12 +73,6 @@ def _make_counting(p: WhileParams) -> WhileParams:
 
     cond = trace.stage_closed(holds, binders, p.cond.name)
     return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name))
-
-
-def _in_place(threaded: Jaxpr, first: int) -> Jaxpr:
-    """The Ref where the loop has its Refs: [ref, *consts, *carry, *refs] to [*consts, *carry, ref, *refs]."""
-    ref, *rest = threaded.invars
-    return threaded.replace(invars=[*rest[:first], ref, *rest[first:]])
 
 
 def _asking_last(p: WhileParams) -> WhileParams:

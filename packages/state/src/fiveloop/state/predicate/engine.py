@@ -16,7 +16,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms, util
 from fiveloop.core.index import indexer
-from fiveloop.state import primitives
+from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.follow import follow
 from fiveloop.state.predicate.gate import gate
 
@@ -48,6 +48,11 @@ class Guard:
         none = (False,) * count
         return Guard(none + self.refs, none + self.own, self.shares)
 
+    def of(self, body: Jaxpr, operands: ad.Values) -> Guard:
+        """The guard of what a body takes, whose last binders stand for an equation's last operands."""
+        more = len(body.invars) - len(operands)
+        return self.without(-more) if more < 0 else self.after(more)
+
     def read(self, pred: Value, x: Value) -> Value:
         """What is read from the first operand, if the condition holds."""
         if self.shares and self.refs[0]:
@@ -63,7 +68,7 @@ class PredicateRule(Protocol):
 
 predicate_rules: rules.RuleTable[PredicateRule] = rules.RuleTable(
     "predicate",
-    default="run, and put back the contents of the Refs that it changed",
+    default="run its bodies on condition, if it only runs them; else run, and put back what it changed",
     by="define_predicate(prim, rule)",
 )
 _always: set[ir.Primitive[Any]] = set()
@@ -144,9 +149,34 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: ad.Values, guard: Guard) ->
 def _run(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:
     if not any(guard.refs) and not _matters(eqn):
         return transforms.bind_eqn(eqn, operands)
+    if eqn.primitive not in predicate_rules and rules.plain_bodies(eqn.primitive, eqn.params):
+        return call_predicate(eqn.primitive, pred, operands, guard, eqn.params)
     if eqn.primitive in predicate_rules or ir.acts(eqn):
         return predicate_rules[eqn.primitive](pred, operands, guard, eqn.params)
     return _put_back(pred, eqn, operands, guard)
+
+
+def call_predicate(
+    prim: ir.Primitive[Any], pred: Value, operands: ad.Values, guard: Guard, p: Any
+) -> list[Value]:
+    """Run the bodies on condition; for any primitive that only runs its bodies.
+
+    The condition is one more operand. As a cell: `define_predicate(prim, partial(call_predicate, prim))`.
+
+    >>> def store(r, x):
+    ...     r[...] = x
+    >>> p, r = ClosedCallParams(make_jaxpr(store)(new_ref(0.0), 1.0)), new_ref(0.0)
+    >>> guard = Guard(refs=(True, False), own=(True, False))
+    >>> for pred, x in [(True, 5.0), (False, 7.0)]:
+    ...     outs = call_predicate(closed_call_p, as_value(pred), [r, as_value(x)], guard, p)
+    >>> r[...].item()
+    5.0
+    """
+
+    def led(body: Jaxpr) -> Jaxpr:
+        return predicated(body, guard.of(body, operands))
+
+    return lead.bind_led(prim, pred, operands, p, led)
 
 
 def _matters(eqn: ir.Eqn) -> bool:

@@ -1,38 +1,16 @@
 """The predicate cells of core's and of state's primitives.
 
-What calls a jaxpr takes the condition in front of its operands. A write writes what was there if it does not hold.
+A write writes what was there if it does not hold.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-from fiveloop.core import Value, ad, ir, prims, trace, transforms, util
-from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core import Value, ad, prims, trace, transforms, util
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
-from fiveloop.state import primitives, staged_rule
+from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predicated, predicated
-
-
-def call_predicate(
-    prim: ir.Primitive[Any], pred: Value, operands: ad.Values, guard: Guard, p: Any
-) -> list[Value]:
-    """Call the jaxpr on condition; for any primitive that calls `p.jaxpr`.
-
-    The condition becomes the first operand. As a cell: `define_predicate(prim, partial(call_predicate, prim))`.
-
-    >>> def store(r, x):
-    ...     r[...] = x
-    >>> p, r = ClosedCallParams(make_jaxpr(store)(new_ref(0.0), 1.0)), new_ref(0.0)
-    >>> guard = Guard(refs=(True, False), own=(True, False))
-    >>> for pred, x in [(True, 5.0), (False, 7.0)]:
-    ...     outs = call_predicate(closed_call_p, as_value(pred), [r, as_value(x)], guard, p)
-    >>> r[...].item()
-    5.0
-    """
-    return trace.bind(prim, pred, *operands, params=replace(p, jaxpr=predicated(p.jaxpr, guard)))
 
 
 def custom_rule_predicate(
@@ -50,7 +28,7 @@ def custom_rule_predicate(
         inner = replace(guard, refs=refs, own=own).after(len(staged.captured))
         return eval_predicated(pred, staged.jaxpr, args, inner)
 
-    return staged_rule.bind_led(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
+    return lead.bind_led_rule(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
 
 
 def _get(pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams) -> list[Value]:
@@ -87,7 +65,6 @@ def _accumulate(
     return trace.bind(primitives.accumulate_p, ref, share, *index, params=p)
 
 
-define_predicate(closed_call_p, partial(call_predicate, closed_call_p))
 define_predicate(custom_rule_p, custom_rule_predicate)
 define_predicate(primitives.get_p, _get)
 define_predicate(primitives.swap_p, _swap)

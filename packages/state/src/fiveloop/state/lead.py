@@ -1,13 +1,47 @@
-"""Custom rules of equations with one more operand in front, which a form of the rule's derivative takes, too."""
+"""Equations with one more operand, which their bodies take, too: the Ref of an effect, or a condition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ad, trace, util
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, util
+from fiveloop.core.closed_call.bodies import num_choosing
 from fiveloop.core.custom_rule import masked, primitive
+
+Led = Callable[[Jaxpr], Jaxpr]
+"""From a body, `[*ins] -> [*outs]`, to one that takes the operand in front: `[lead, *ins] -> [*outs]`."""
+
+
+def bind_led(
+    prim: ir.Primitive[Any], lead: Value, operands: ad.Values, p: Any, led: Led
+) -> list[Value]:
+    """Bind a primitive that only runs its bodies with one more operand, which all of them take.
+
+    It comes before the operands that the bodies take, or where the params say with `place_of`.
+    """
+    at, params = max(0, num_choosing(p, operands)), p
+    if hasattr(p, "place_of"):
+        at, params = p.place_of(lead.aval)
+
+    def body(jaxpr: Jaxpr) -> Jaxpr:
+        return lead_at(led(jaxpr), at + len(jaxpr.invars) - len(operands))
+
+    params = ir.with_jaxprs(params, body)
+    return trace.bind(prim, *operands[:at], lead, *operands[at:], params=params)
+
+
+def lead_at(jaxpr: Jaxpr, at: int) -> Jaxpr:
+    """The jaxpr with its first binder further back.
+
+    jaxpr   : [lead, *ins]                -> [*outs]
+    lead_at : [*ins[:at], lead, *ins[at:]] -> [*outs]
+    """
+    lead, *ins = jaxpr.invars
+    return jaxpr.replace(invars=[*ins[:at], lead, *ins[at:]]) if at else jaxpr
+
 
 RunJvp = Callable[[Value, trace.Staged, ad.Values, util.Mask], list[Value]]
 """Run a staged derivative, with the operand in front, the jaxpr's other operands, and which tangents are not zero.
@@ -46,7 +80,7 @@ class LedRule(primitive.Rule):
         return [None, *primitive.rule_transpose(self.inner, cts, operands[1:])]
 
 
-def bind_led(
+def bind_led_rule(
     p: primitive.CustomRuleParams, lead: Value, operands: ad.Values, jaxpr: Jaxpr, run_jvp: RunJvp
 ) -> list[Value]:
     """The equation with one more operand in front, which its jaxpr takes, and its derivative."""
