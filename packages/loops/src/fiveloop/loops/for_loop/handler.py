@@ -26,6 +26,7 @@ def _handled(handling: Handling, p: ForParams) -> Jaxpr:
         step = lambda: transforms.eval_jaxpr(threaded, [ref, i, *args])
         if p.lanes is not None:
             return handling.effect.in_lane(ref, i, p.lanes, step)
-        return handling.effect.in_step(ref, step_number(p, i, args[0]), step)
+        count = args[0] if p.counted else i
+        return handling.effect.in_step(ref, step_number(p, i, count), step)
 
     return trace.stage_closed(run, threaded.in_avals, p.body.name, threaded.hints)
