@@ -163,14 +163,25 @@ CONSTRUCTS: dict[str, Function] = {
 def test_what_the_lanes_share_needs_no_axis(construct: str, kind: str) -> None:
     """Its value and its derivative are those of the same program on the whole array."""
     within = CONSTRUCTS[construct]
-    for of_lane, of_all in COLLECTIVES.values():
-        shared = vmap(within(KINDS[kind](of_lane)), out_axes=None, axis_name="i")
-        assert_close(shared(X), within(of_all)(fnp.asarray(X)))
+
+    def both(f: Function, x: Any) -> Any:
+        """The value and the derivative of a function."""
         if construct == "while":
-            found = jit(lambda x, f: jvp(f, (x,), (WEIGHTS,))[1], static_argnums=1)(X, shared)
-            assert_close(found, jvp(within(of_all), (X,), (WEIGHTS,))[1])
-        else:
-            assert_close(grad(shared)(X), grad(within(of_all))(X))
+            return jvp(f, (x,), (WEIGHTS,))
+        return f(x), grad(f)(x)
+
+    def of_lanes_and_of_all(x: Any) -> Any:
+        return [
+            (
+                both(vmap(within(KINDS[kind](of_lane)), out_axes=None, axis_name="i"), x),
+                both(within(of_all), x),
+            )
+            for of_lane, of_all in COLLECTIVES.values()
+        ]
+
+    for found, want in jit(of_lanes_and_of_all)(X):
+        for x, y in zip(found, want, strict=True):
+            assert_close(x, y)
 
 
 @pytest.mark.parametrize("kind", KINDS)
