@@ -35,18 +35,6 @@ def logging() -> ModuleType:
 
 
 @cache
-def csgraph() -> ModuleType:
-    """SciPy's graph algorithms, the maximum flow among them; 0.27 s to import."""
-    return import_module("scipy.sparse.csgraph")
-
-
-@cache
-def scipy_sparse() -> ModuleType:
-    """SciPy's sparse matrices, which `csgraph` takes."""
-    return import_module("scipy.sparse")
-
-
-@cache
 def scipy_special() -> ModuleType:
     """SciPy's special functions."""
     return import_module("scipy.special")

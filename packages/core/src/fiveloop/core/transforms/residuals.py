@@ -21,17 +21,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
-import numpy as np
-
 from fiveloop.core import ir, prims, rules
-from fiveloop.core.backend.lazy import csgraph, scipy_sparse
+from fiveloop.core.transforms import flow
 from fiveloop.core.transforms.cost import equation_cost
 
-INFINITE = 2**30
-"""A capacity above the sum of all finite ones. SciPy's are int32: with a finite flow added it must not overflow."""
-
 FINITE_SUM = 2**29
-"""What the finite capacities are scaled to add up to."""
+"""What the finite capacities are scaled to add up to, as whole numbers: sums of these are exact."""
+
+INFINITE = 2 * FINITE_SUM
+"""A capacity above the sum of all finite ones."""
 
 SOURCE, SINK = "source", "sink"
 _Place: TypeAlias = ir.Var | ir.Eqn | str
@@ -229,21 +227,10 @@ class _Network:
         triples: list[tuple[_Place, _Place, float]]
         triples = [(SOURCE, end, c) for end, c in self.supply.items()]
         triples += [(start, end, c) for start, out in self.edges.items() for end, c in out.items()]
-        places = dict.fromkeys([SOURCE, SINK, *[p for a, b, _ in triples for p in (a, b)]])
-        numbers = {place: k for k, place in enumerate(places)}
         total = sum(c for _, _, c in triples if c < inf)
         scale = FINITE_SUM / max(total, 1.0)
-        whole = [INFINITE if c == inf else round(c * scale) for _, _, c in triples]
-        ends = [numbers[a] for a, _, _ in triples], [numbers[b] for _, b, _ in triples]
-        matrix = scipy_sparse().csr_matrix(
-            (np.asarray(whole, np.int32), ends), shape=(len(places),) * 2, dtype=np.int32
-        )
-        flow = csgraph().maximum_flow(matrix, numbers[SOURCE], numbers[SINK]).flow
-        left = (matrix - flow).T.tocsr()
-        left.eliminate_zeros()
-        side = csgraph().breadth_first_order(left, numbers[SINK], return_predecessors=False)
-        by_number = list(places)
-        return {by_number[k] for k in side.tolist()}
+        whole = [(a, b, INFINITE if c == inf else round(c * scale)) for a, b, c in triples]
+        return flow.reaching_the_sink(whole, SOURCE, SINK)
 
 
 def _network(
