@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -445,7 +445,17 @@ class Array(Concrete):
         return str(self.numpy())
 
 
-call.register_array_class(Array)
+def _wrapped(buffers: Sequence[client.Buffer]) -> list[Array]:
+    """An array for each buffer; `Array(buffer)` takes half as long again, for its call of Python."""
+    out = [_new(Array) for _ in buffers]
+    for x, buffer in zip(out, buffers, strict=True):
+        x._a = buffer
+        x._note = None
+    return out
+
+
+_new = object.__new__
+call.register_array_class(Array, wrap_all=_wrapped)
 
 
 class Scalar(Concrete):

@@ -58,29 +58,23 @@ class FastFunction(Protocol):
 
 
 class _Out:
-    """Stands in C++ for the user's output: its auxiliary data is the user's output structure."""
+    """Stands in C++ for one array of the user's result."""
 
-    __slots__ = ("leaves", "tree")
+    __slots__ = ("leaves",)
 
-    def __init__(self, tree: TreeDef, leaves: Sequence[Buffer]) -> None:
+    def __init__(self, leaf: object) -> None:
+        self.leaves = (leaf,)
+
+
+class _OutTaking:
+    """Stands for the whole result, its structure being auxiliary data, where something else takes what follows it."""
+
+    __slots__ = ("leaves", "take", "tree")
+
+    def __init__(self, tree: TreeDef, leaves: Sequence[int], take: Take) -> None:
         self.tree = tree
         self.leaves = leaves
-
-
-class _OutTaking(_Out):
-    """The same with results behind the user's, which something else takes."""
-
-    __slots__ = ("take",)
-
-    def __init__(self, tree: TreeDef, leaves: Sequence[Buffer], take: Take) -> None:
-        super().__init__(tree, leaves)
         self.take = take
-
-
-class _OutOne(_Out):
-    """The same for a single array, which needs no unflattening."""
-
-    __slots__ = ()
 
 
 OpenAll: TypeAlias = Callable[[Sequence[Any]], list[Buffer]]
@@ -111,11 +105,8 @@ def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None =
     wrap = wrap_all if wrap_all is not None else lambda bufs: [cls(buf) for buf in bufs]
     _array.cls, _array.open_all, _array.wrap_all = cls, _opener(slot), wrap
     CALL.register_dataclass_node(cls, [slot], [])
-    CALL.register_node(
-        _Out, lambda out: (out.leaves, out.tree), lambda tree, leaves: tree.unflatten(wrap(leaves))
-    )
+    CALL.register_node(_Out, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
     CALL.register_node(_OutTaking, lambda out: (out.leaves, (out.tree, out.take)), _take_and_build)
-    CALL.register_node(_OutOne, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
 
 
 def _take_and_build(aux: tuple[TreeDef, Take], leaves: Sequence[Buffer]) -> Any:
@@ -158,11 +149,11 @@ def make_fast(
     takes: all, if it is not given. The program's results are the leaves of `out_treedef`, and
     after them those that `take` gets.
     """
-    outs = list(range(len(executable.out_avals)))
+    outs = range(len(executable.out_avals))
     if take is not None:
-        node: _Out = _OutTaking(out_treedef, outs, take)
+        node: Any = _OutTaking(out_treedef, outs, take)
     else:
-        node = (_OutOne if out_treedef == LEAF else _Out)(out_treedef, outs)
+        node = out_treedef.unflatten(map(_Out, outs))
     return _fast(executable, num_leaves, CALL.flatten(node)[1], out_treedef, consts, kept, take)
 
 
