@@ -450,6 +450,13 @@ def run_benchmark(session: nox.Session, version: str) -> None:
 
 
 @nox.session
+def beside(session: nox.Session) -> None:
+    """Run fiveloop and jax in one process, in either order, with and without 64 bits."""
+    session.install(f"jax=={OLDEST_JAXLIB}", f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES)
+    session.run("python", "benchmarks/beside_jax.py", env=source_env())
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure beside the peers on the oldest jaxlib; arguments go to `benchmarks/run.py`."""
     run_benchmark(session, f"=={OLDEST_JAXLIB}")

@@ -63,6 +63,23 @@ def at_source(source: object | None) -> str:
     return f"{_AT}{source}" if source is not None else ""
 
 
+def masked_array(what: str, source: str | None) -> TypeError:
+    """The error for a NumPy array some of whose elements are masked out."""
+    return TypeError(
+        f"{what} must be an array whose elements are all there, got a masked array of NumPy; fill it first, "
+        f"`x.filled(value)`, or pass `x.data` and `x.mask`{at_source(source)}"
+    )
+
+
+def tracer_of_jax(what: str, x: object, source: str | None) -> TracerError:
+    """The error for a value that a transform of jax is tracing."""
+    return TracerError(
+        f"{what} must be a value of fiveloop, got {x!r}, which a transform of jax is tracing; use fiveloop's "
+        "`jit`, `grad` and `vmap` around functions of fiveloop, or call them from jax by `jax.pure_callback`"
+        f"{at_source(source)}"
+    )
+
+
 def no_array(what: str, x: object, source: object | None) -> TypeError:
     """What is neither an array nor a number."""
     advice = ""

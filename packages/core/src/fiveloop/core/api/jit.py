@@ -19,16 +19,23 @@ from typing import (
 )
 
 from fiveloop.core import ad, arrays, ir, pytree
-from fiveloop.core.api import arguments, flat_function, flatten, staging
+from fiveloop.core.api import arguments, flat_function, flatten, numpy_arguments, staging
+from fiveloop.core.api.numpy_arguments import NumpyCall
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.static import exact, inexact
 from fiveloop.core.arrays import Value
-from fiveloop.core.backend.call import DictCall, Retargetable, fast_function, make_fast
+from fiveloop.core.backend.call import (
+    MANY_LEAVES,
+    DictCall,
+    Retargetable,
+    fast_function,
+    make_fast,
+)
 from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
 from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
 from fiveloop.core.trace.axes import trace_context
-from fiveloop.core.trace.boundary import boundary, guarded
+from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.leaks import checks_leaks
 from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
 from fiveloop.core.trace.same_function import traced_once
@@ -40,8 +47,6 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 S = TypeVar("S")
 R = TypeVar("R")
-MANY_LEAVES = 8
-"""From this many leaves on, a dictionary on types is faster than the C++ path (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +89,11 @@ class JitFunction(Retargetable, Generic[P, R]):
             SPECIAL.note_donation()
         self._static = static
         self._entries: dict[Any, _Entry] = {}
-        self._many = DictCall(self._miss, static.nums, static.names)
+        self._many = DictCall(self._miss_of_arrays, static.nums, static.names)
         # Nothing stands between the user and C++, so the boundary is where C++ asks.
         slow, first = guarded(self._call_slowly), guarded(self._first)
         self._fast = fast_function(self._name, slow, first, static.nums, static.names)
+        self._numpy = NumpyCall(self._name, guarded(self._miss), slow, static)
         self._best: Callable[..., Any] = self._fast
         SPECIAL.listen(self)
 
@@ -141,6 +147,7 @@ class JitFunction(Retargetable, Generic[P, R]):
                 return best(*given, **named)
             except (TypeError, ValueError, RuntimeError) as error:
                 guarded(self._tell)(error, args, kwargs)
+                pass_out(error)
                 raise
 
         return call
@@ -184,7 +191,8 @@ class JitFunction(Retargetable, Generic[P, R]):
         """Forget all programs."""
         self._entries.clear()
         self._fast._clear_cache()
-        self._many = DictCall(self._miss, self._static.nums, self._static.names)
+        self._many = DictCall(self._miss_of_arrays, self._static.nums, self._static.names)
+        self._numpy.clear()
         self._take(self._fast)
 
     def _in_mode(self, *args: Any, **kwargs: Any) -> Any:
@@ -211,11 +219,30 @@ class JitFunction(Retargetable, Generic[P, R]):
         return self._miss(*args, **kwargs)[0]
 
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
-        result, fast = self._miss(*args, **kwargs)
+        result, fast = self._miss_of_arrays(*args, **kwargs)
         if fast is not None and len(fast.in_shardings) >= MANY_LEAVES:
-            self._take(guarded(self._many))
+            self._take_for_arrays(guarded(self._many))
             return result, None, True
         return result, fast, False
+
+    def _take_for_arrays(self, best: Callable[..., Any]) -> None:
+        if self._best is self._numpy.run:
+            self._numpy.call_arrays(best)
+        else:
+            self._take(best)
+
+    def _miss_of_arrays(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The same where later calls go fast only with arrays; who gives NumPy's or numbers gets a way for these."""
+        result, fast = self._miss(*args, **kwargs)
+        if fast is None:
+            return result, None
+        leaves = pytree.tree_leaves(self._static.others(args, kwargs))
+        if all(type(x) is arrays.Array for x in leaves):
+            return result, fast
+        if self._best is not self._numpy.run and all(map(numpy_arguments.takes, leaves)):
+            self._numpy.call_arrays(self._best)
+            self._take(self._numpy.run)
+        return result, None
 
     def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         args, kwargs = self._static.changed(inexact, args, kwargs)
@@ -228,18 +255,10 @@ class JitFunction(Retargetable, Generic[P, R]):
             return entry.flat.unflatten(outs), None
         program = compiled(staged.jaxpr, entry.donated)
         result = entry.flat.unflatten(self._run(program, operands))
-        leaves = pytree.tree_flatten(self._static.others(args, kwargs))[0]
-        if (
-            entry.uses_context or entry.flat.makes_refs
-        ):  # the fast path knows the arguments alone, and arrays
+        # The fast ways know the arguments alone, and no values that can change.
+        if entry.uses_context or entry.flat.makes_refs or staged.captured or program.needs_python:
             return result, None
-        if (
-            staged.captured
-            or program.needs_python
-            or not all(type(x) is arrays.Array for x in leaves)
-        ):
-            return result, None
-        return result, self._fast_path(program, entry, len(leaves))
+        return result, self._fast_path(program, entry, len(values))
 
     def _run(self, program: Compiled, operands: ad.Values) -> list[Value]:
         """Run a program, which may call Python, which may call this function; C++ knows no such calls."""

@@ -78,6 +78,11 @@ def exact(x: Any) -> Any:
     return x if type(x) in _AS_IS else Exact(x)
 
 
+def exactly(x: Any) -> Exact:
+    """A static argument as such, whatever it is."""
+    return x if type(x) is Exact else Exact(x)
+
+
 def inexact(x: Any) -> Any:
     """Undo `exact`."""
     return x.value if type(x) is Exact else x

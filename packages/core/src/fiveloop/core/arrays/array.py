@@ -406,20 +406,19 @@ class Array(Concrete):
         return self._a.aval  # type: ignore[no-any-return]  # the buffer gives back the aval that it was made with
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        try:
-            return client.to_numpy(self._a)
-        except errors.DonatedError as error:
-            errors.add_source(error, ir.user_source())
-            raise
+        return self._contents(client.to_numpy)  # type: ignore[no-any-return]  # what the function gives
 
     def block_until_ready(self) -> Array:
         """Wait until the elements have been computed, and raise what went wrong."""
+        self._contents(client.wait_for)
+        return self
+
+    def _contents(self, read: Callable[[client.Buffer], Any]) -> Any:
         try:
-            client.wait_for(self._a)
+            return read(self._a)
         except errors.DonatedError as error:
             errors.add_source(error, ir.user_source())
             raise
-        return self
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return client.to_dlpack(self._a)
@@ -557,13 +556,11 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
     if isinstance(x, (bool, int, float, complex)):
         return python_scalar(x, "" if what == _UNNAMED else what)
     if isinstance(x, (np.ndarray, np.generic)):
+        if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+            raise errors.masked_array(what, ir.user_source())
         return _from_numpy(np.asarray(x), what)
     if any(c.__name__ == "Tracer" and c.__module__.startswith("jax.") for c in type(x).__mro__):
-        raise errors.TracerError(
-            f"{what} must be a value of fiveloop, got {x!r}, which a transform of jax is tracing; use fiveloop's "
-            "`jit`, `grad` and `vmap` around functions of fiveloop, or call them from jax by `jax.pure_callback`"
-            f"{errors.at_source(ir.user_source())}"
-        )
+        raise errors.tracer_of_jax(what, x, ir.user_source())
     if isinstance(x, HasJaxArray):
         return as_value(x.__jax_array__(), what)
     if hasattr(x, "__array__"):

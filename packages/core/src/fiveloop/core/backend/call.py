@@ -278,6 +278,12 @@ def _install_hooks() -> None:
         xla.jax_jit.set_post_hook_state(_hooks[2])
 
 
+def reads_numbers_wide() -> bool:
+    """Whether C++ makes 64 bits of Python's numbers in this thread: only where jax has been told to."""
+    config = sys.modules.get("jax._src.config")
+    return config is not None and bool(config.enable_x64.value)
+
+
 _Entry: TypeAlias = tuple[
     Callable[[Any], Any], list[Any], list[Buffer], list[bool] | None, TreeDef, Take | None
 ]

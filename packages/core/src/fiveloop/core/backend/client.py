@@ -160,20 +160,21 @@ def put(x: np.ndarray, aval: AvalLike, *, owned: bool = False) -> Buffer:
         raise ValueError(f"put: expected an array of shape {aval.shape}, got {array.shape}")
     if array.dtype != aval.dtype or not array.dtype.isnative:
         array = array.astype(aval.dtype)
+    if not owned:
+        return put_copy(array, aval)
     client = default_client()
-    semantics = xla.HostBufferSemantics
-    return xla.batched_device_put(
-        aval,
-        client.sharding,
-        [array],
-        [client.device],
-        committed=True,
-        force_copy=not owned,
-        host_buffer_semantics=(
-            semantics.ZERO_COPY if owned else semantics.IMMUTABLE_ONLY_DURING_CALL
-        ),
-        enable_x64=True,
-    )
+    return _put(aval, client.sharding, [array], [client.device], True, False, _SHARED, True)
+
+
+def put_copy(array: np.ndarray, aval: AvalLike) -> Buffer:
+    """Copy to the device a NumPy array that is known to have the aval's shape and native dtype."""
+    client = _clients[0] if _clients else default_client()
+    return _put(aval, client.sharding, [array], [client.device], True, True, _COPIED, True)
+
+
+_put = xla.batched_device_put
+_SHARED = xla.HostBufferSemantics.ZERO_COPY
+_COPIED = xla.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 def rewrap(buf: Buffer, aval: AvalLike) -> Buffer:

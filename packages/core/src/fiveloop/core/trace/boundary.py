@@ -61,13 +61,18 @@ def guarded(fun: Callable[P, R]) -> Callable[P, R]:
         try:
             return fun(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, _MISUSE):
-                locate(error)
-            hide_frames(error)
+            pass_out(error)
             # A bare `raise` adds no frame for this function.
             raise
 
     return call
+
+
+def pass_out(error: Exception) -> None:
+    """Make an error ready to leave the library: with the user's line, and without frames of the library."""
+    if isinstance(error, _MISUSE):
+        locate(error)
+    hide_frames(error)
 
 
 def hide_frames(error: BaseException) -> None:
