@@ -63,7 +63,7 @@ def at_source(source: object | None) -> str:
     return f"{_AT}{source}" if source is not None else ""
 
 
-def masked_array(what: str, source: str | None) -> TypeError:
+def masked_array(what: str, source: object) -> TypeError:
     """The error for a NumPy array some of whose elements are masked out."""
     return TypeError(
         f"{what} must be an array whose elements are all there, got a masked array of NumPy; fill it first, "
@@ -71,7 +71,7 @@ def masked_array(what: str, source: str | None) -> TypeError:
     )
 
 
-def tracer_of_jax(what: str, x: object, source: str | None) -> TracerError:
+def tracer_of_jax(what: str, x: object, source: object) -> TracerError:
     """The error for a value that a transform of jax is tracing."""
     return TracerError(
         f"{what} must be a value of fiveloop, got {x!r}, which a transform of jax is tracing; use fiveloop's "

@@ -79,23 +79,23 @@ class Value(array_methods.Methods):
         return self.aval.weak_type
 
     def __len__(self) -> int:
-        if not self.aval.shape:
-            raise TypeError(
-                f"len: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
-            )
+        self._require_axes("len")
         return self.aval.shape[0]
 
     def __iter__(self) -> Iterator[Value]:
-        if not self.aval.shape:
-            raise TypeError(
-                f"iter: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
-            )
+        self._require_axes("iter")
         if self.aval.accumulates:
             raise TypeError(
                 f"iter: expected an array, got {self.aval}; go over what it holds, `for row in ref[...]`, or over its "
                 f"parts, `for i in range(len(ref)): ref.at[i]`{errors.at_source(ir.user_source())}"
             )
         return iter(OPS["unstack"](self))
+
+    def _require_axes(self, what: str) -> None:
+        if not self.aval.shape:
+            raise TypeError(
+                f"{what}: expected a value with axes, got {self.aval}{errors.at_source(ir.user_source())}"
+            )
 
     def __getitem__(self, index: Any) -> Value:
         return rules.type_rules(self.aval).getitem(self, index)  # type: ignore[no-any-return]
@@ -446,14 +446,14 @@ class Array(Concrete):
 
 def _wrapped(buffers: Sequence[client.Buffer]) -> list[Array]:
     """An array for each buffer; `Array(buffer)` takes half as long again, for its call of Python."""
-    out = [_new(Array) for _ in buffers]
+    new = object.__new__
+    out = [new(Array) for _ in buffers]
     for x, buffer in zip(out, buffers, strict=True):
         x._a = buffer
         x._note = None
     return out
 
 
-_new = object.__new__
 call.register_array_class(Array, wrap_all=_wrapped)
 
 
@@ -556,7 +556,7 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
     if isinstance(x, (bool, int, float, complex)):
         return python_scalar(x, "" if what == _UNNAMED else what)
     if isinstance(x, (np.ndarray, np.generic)):
-        if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        if hasattr(x, "mask"):
             raise errors.masked_array(what, ir.user_source())
         return _from_numpy(np.asarray(x), what)
     if any(c.__name__ == "Tracer" and c.__module__.startswith("jax.") for c in type(x).__mro__):
