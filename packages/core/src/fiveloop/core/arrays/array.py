@@ -427,7 +427,7 @@ class Array(Concrete):
         return client.dlpack_device(self._a)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (np.array(self.numpy()), self.weak_type)
+        return device_put, (np.array(self.numpy()), self.weak_type)
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
@@ -500,10 +500,6 @@ class Scalar(Concrete):
 
     def __str__(self) -> str:
         return str(self.host.item())
-
-
-def _unpickle(host: np.ndarray[Any, Any], weak_type: bool) -> Array:
-    return device_put(host, weak_type)
 
 
 def device_put(x: np.ndarray[Any, Any], weak_type: bool = False) -> Array:
