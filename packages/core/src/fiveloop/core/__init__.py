@@ -8,6 +8,7 @@ from .index import ops as _index_ops
 from .operators import methods as _methods
 from .operators import frames as _operator_frames
 from .operators import operators as _operators
+from .operators import of_arrays as _of_arrays
 from .operators import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
 from . import extend as _extend

@@ -63,6 +63,7 @@ from .rules import (
     pure,
     type_rules,
 )
+from .trace.fused import fused
 from .trace.stage import stage, stage_closed
 from .trace.tracer import bind, bind1
 from .transforms.batch import batch_jaxpr, move_batch
@@ -150,6 +151,7 @@ __all__ = [
     "effects_at",
     "eval_jaxpr",
     "format_jaxpr",
+    "fused",
     "hlo",
     "instantiate",
     "iota",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
 
 
+@fused
 def add(x: ArrayLike, y: ArrayLike) -> Value:
     """The sum `x + y`.
 
@@ -17,6 +21,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.add(x, y)
 
 
+@fused
 def subtract(x: ArrayLike, y: ArrayLike) -> Value:
     """The difference `x - y`.
 
@@ -26,6 +31,7 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.sub(x, y)
 
 
+@fused
 def multiply(x: ArrayLike, y: ArrayLike) -> Value:
     """The product `x * y`.
 
@@ -35,6 +41,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.mul(x, y)
 
 
+@fused
 def divide(x: ArrayLike, y: ArrayLike) -> Value:
     """The quotient `x / y` as floating point numbers.
 
@@ -46,6 +53,7 @@ def divide(x: ArrayLike, y: ArrayLike) -> Value:
     return op.true_divide(x, y)
 
 
+@fused
 def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
     """The greatest integer not above the quotient: `x // y`.
 
@@ -55,6 +63,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
     return op.floor_divide(x, y)
 
 
+@fused
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
     """What floor division leaves, with the sign of `y`: `x % y`; 0 of integers over 0.
 
@@ -64,6 +73,7 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Value:
     return op.remainder(x, y)
 
 
+@fused
 def fmod(x: ArrayLike, y: ArrayLike) -> Value:
     """What division towards zero leaves, with the sign of `x`; 0 of integers over 0.
 
@@ -73,6 +83,7 @@ def fmod(x: ArrayLike, y: ArrayLike) -> Value:
     return op.fmod(x, y)
 
 
+@fused
 def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     """The pair `(x // y, x % y)`.
 
@@ -82,6 +93,7 @@ def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     return (op.floor_divide(x, y), op.remainder(x, y))
 
 
+@partial(fused, numbers="static")
 def power(x: ArrayLike, y: ArrayLike) -> Value:
     """`x` to the power of `y`; a Python integer as exponent multiplies repeatedly.
 
@@ -91,6 +103,7 @@ def power(x: ArrayLike, y: ArrayLike) -> Value:
     return op.power(x, y)
 
 
+@fused
 def float_power(x: ArrayLike, y: ArrayLike) -> Value:
     """`x` to the power of `y`, as floating point numbers.
 
@@ -102,6 +115,7 @@ def float_power(x: ArrayLike, y: ArrayLike) -> Value:
     return op.power(*prims.promote("float_power", x, y, inexact=True))
 
 
+@fused
 def maximum(x: ArrayLike, y: ArrayLike) -> Value:
     """The greater of each pair of elements; NaN if either is.
 
@@ -111,6 +125,7 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Value:
     return complex_order.maximum(x, y)
 
 
+@fused
 def minimum(x: ArrayLike, y: ArrayLike) -> Value:
     """The lesser of each pair of elements; NaN if either is.
 
@@ -120,6 +135,7 @@ def minimum(x: ArrayLike, y: ArrayLike) -> Value:
     return complex_order.minimum(x, y)
 
 
+@fused
 def fmax(x: ArrayLike, y: ArrayLike) -> Value:
     """The greater of each pair of elements; if one is NaN, the other.
 
@@ -132,6 +148,7 @@ def fmax(x: ArrayLike, y: ArrayLike) -> Value:
     )
 
 
+@fused
 def fmin(x: ArrayLike, y: ArrayLike) -> Value:
     """The lesser of each pair of elements; if one is NaN, the other.
 
@@ -144,6 +161,7 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Value:
     )
 
 
+@fused
 def negative(x: ArrayLike) -> Value:
     """Each element negated.
 
@@ -153,6 +171,7 @@ def negative(x: ArrayLike) -> Value:
     return prims.neg(x)
 
 
+@fused
 def positive(x: ArrayLike) -> Value:
     """Each element as it is.
 
@@ -162,6 +181,7 @@ def positive(x: ArrayLike) -> Value:
     return prims.operand("positive", "x", x)
 
 
+@fused
 def abs(x: ArrayLike) -> Value:
     """The absolute value of each element; a real number for complex ones.
 
@@ -171,6 +191,7 @@ def abs(x: ArrayLike) -> Value:
     return prims.abs(x)
 
 
+@fused
 def fabs(x: ArrayLike) -> Value:
     """The absolute value of each real number, as a floating point number.
 
@@ -185,6 +206,7 @@ def fabs(x: ArrayLike) -> Value:
     return prims.abs(value)
 
 
+@fused
 def sign(x: ArrayLike) -> Value:
     """-1, 0 or 1 as each element is negative, zero or positive, in the same dtype.
 
@@ -194,6 +216,7 @@ def sign(x: ArrayLike) -> Value:
     return prims.sign(x)
 
 
+@fused
 def copysign(x: ArrayLike, y: ArrayLike) -> Value:
     """The absolute value of `x` with the sign of `y`.
 
@@ -207,6 +230,7 @@ def copysign(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.select(signbit(b), prims.neg(size), size)
 
 
+@fused
 def signbit(x: ArrayLike) -> Value:
     """Whether the sign of each element is minus; that of `-0.0` is.
 
@@ -220,6 +244,7 @@ def signbit(x: ArrayLike) -> Value:
     return prims.less(prims.bitcast_convert(value, bits), 0)
 
 
+@fused
 def heaviside(x: ArrayLike, y: ArrayLike) -> Value:
     """0 where `x` is negative, `y` where it is zero, 1 where it is positive.
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
+from fiveloop.core.extend import fused
 
 Nested = Sequence[Any]
 _NUMBERS = (bool, int, float, complex)
@@ -265,6 +266,7 @@ def _scalar(x: float, dtype: np.dtype[Any]) -> arrays.Scalar:
     return arrays.Scalar(np.asarray(x, dtype))
 
 
+@fused
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,
@@ -295,6 +297,7 @@ def linspace(
     return prims.convert(out, kind if dtype is None else dtype)
 
 
+@fused
 def logspace(
     start: ArrayLike,
     stop: ArrayLike,
@@ -316,6 +319,7 @@ def logspace(
     return out if wanted is None else prims.convert(out, wanted)
 
 
+@fused
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Value:
     """A matrix of `n` rows and `m` columns with ones on the `k`-th diagonal and zeros elsewhere.
 
@@ -337,6 +341,7 @@ def identity(n: int, dtype: Any = np.float32) -> Value:
     return eye(n, dtype=dtype)
 
 
+@fused
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Value:
     """A matrix with ones at and below the `k`-th diagonal and zeros above.
 
@@ -349,6 +354,7 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = np.float32) -> Va
     return prims.convert(prims.greater_equal(prims.add(rows, k), columns), dtype)
 
 
+@fused
 def tril(x: ArrayLike, k: int = 0) -> Value:
     """The matrices of the last two axes with zeros above the `k`-th diagonal.
 
@@ -363,6 +369,7 @@ def tril(x: ArrayLike, k: int = 0) -> Value:
     )
 
 
+@fused
 def triu(x: ArrayLike, k: int = 0) -> Value:
     """The matrices of the last two axes with zeros below the `k`-th diagonal.
 

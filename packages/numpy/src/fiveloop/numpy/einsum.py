@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, ir, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import operators as op
 from fiveloop.numpy.linear import diagonal
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
+@fused
 def einsum(subscripts: str, /, *xs: ArrayLike, preferred_element_type: Any = None) -> Value:
     """Products of arrays summed over labelled axes, as `subscripts` say: "ij,jk->ik", "...i->...".
 

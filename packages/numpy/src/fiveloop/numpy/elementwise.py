@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
 
 
+@fused
 def exp(x: ArrayLike) -> Value:
     """`e` to the power of each element.
 
@@ -21,6 +24,7 @@ def exp(x: ArrayLike) -> Value:
     return prims.exp(x)
 
 
+@fused
 def exp2(x: ArrayLike) -> Value:
     """2 to the power of each element.
 
@@ -32,6 +36,7 @@ def exp2(x: ArrayLike) -> Value:
     return prims.exp(prims.mul(_inexact("exp2", x), math.log(2.0)))
 
 
+@fused
 def expm1(x: ArrayLike) -> Value:
     """`exp(x) - 1`, exact for small elements too.
 
@@ -43,6 +48,7 @@ def expm1(x: ArrayLike) -> Value:
     return prims.expm1(x)
 
 
+@fused
 def log(x: ArrayLike) -> Value:
     """The natural logarithm of each element; NaN for negative ones.
 
@@ -54,6 +60,7 @@ def log(x: ArrayLike) -> Value:
     return prims.log(x)
 
 
+@fused
 def log2(x: ArrayLike) -> Value:
     """The logarithm to base 2 of each element.
 
@@ -72,6 +79,7 @@ def _scaled(x: Value, factor: float) -> Value:
     return prims.complex(prims.mul(prims.real(x), factor), prims.mul(prims.imag(x), factor))
 
 
+@fused
 def log10(x: ArrayLike) -> Value:
     """The logarithm to base 10 of each element.
 
@@ -83,6 +91,7 @@ def log10(x: ArrayLike) -> Value:
     return _scaled(prims.log(x), 1 / math.log(10.0))
 
 
+@fused
 def log1p(x: ArrayLike) -> Value:
     """`log(1 + x)`, exact for small elements too.
 
@@ -94,6 +103,7 @@ def log1p(x: ArrayLike) -> Value:
     return prims.log1p(x)
 
 
+@fused
 def sqrt(x: ArrayLike) -> Value:
     """The square root of each element; NaN for negative real ones.
 
@@ -105,6 +115,7 @@ def sqrt(x: ArrayLike) -> Value:
     return prims.sqrt(x)
 
 
+@fused
 def cbrt(x: ArrayLike) -> Value:
     """The real cube root of each element.
 
@@ -116,6 +127,7 @@ def cbrt(x: ArrayLike) -> Value:
     return prims.cbrt(x)
 
 
+@fused
 def square(x: ArrayLike) -> Value:
     """Each element times itself, in the same dtype.
 
@@ -125,6 +137,7 @@ def square(x: ArrayLike) -> Value:
     return op.square(x)
 
 
+@fused
 def reciprocal(x: ArrayLike) -> Value:
     """One over each element.
 
@@ -136,6 +149,7 @@ def reciprocal(x: ArrayLike) -> Value:
     return prims.reciprocal(x)
 
 
+@fused
 def sin(x: ArrayLike) -> Value:
     """The sine of each element, in radians.
 
@@ -147,6 +161,7 @@ def sin(x: ArrayLike) -> Value:
     return prims.sin(x)
 
 
+@fused
 def cos(x: ArrayLike) -> Value:
     """The cosine of each element, in radians.
 
@@ -158,6 +173,7 @@ def cos(x: ArrayLike) -> Value:
     return prims.cos(x)
 
 
+@fused
 def tan(x: ArrayLike) -> Value:
     """The tangent of each element, in radians.
 
@@ -169,6 +185,7 @@ def tan(x: ArrayLike) -> Value:
     return prims.tan(x)
 
 
+@fused
 def arcsin(x: ArrayLike) -> Value:
     """The angle whose sine is each element, in `[-pi/2, pi/2]`.
 
@@ -180,6 +197,7 @@ def arcsin(x: ArrayLike) -> Value:
     return prims.asin(x)
 
 
+@fused
 def arccos(x: ArrayLike) -> Value:
     """The angle whose cosine is each element, in `[0, pi]`.
 
@@ -191,6 +209,7 @@ def arccos(x: ArrayLike) -> Value:
     return prims.acos(x)
 
 
+@fused
 def arctan(x: ArrayLike) -> Value:
     """The angle whose tangent is each element, in `[-pi/2, pi/2]`.
 
@@ -202,6 +221,7 @@ def arctan(x: ArrayLike) -> Value:
     return prims.atan(x)
 
 
+@fused
 def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
     """The angle of the point `(x, y)` in `(-pi, pi]`; the arguments broadcast.
 
@@ -213,6 +233,7 @@ def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
     return prims.atan2(y, x)
 
 
+@fused
 def sinh(x: ArrayLike) -> Value:
     """The hyperbolic sine of each element.
 
@@ -224,6 +245,7 @@ def sinh(x: ArrayLike) -> Value:
     return prims.sinh(x)
 
 
+@fused
 def cosh(x: ArrayLike) -> Value:
     """The hyperbolic cosine of each element.
 
@@ -235,6 +257,7 @@ def cosh(x: ArrayLike) -> Value:
     return prims.cosh(x)
 
 
+@fused
 def tanh(x: ArrayLike) -> Value:
     """The hyperbolic tangent of each element.
 
@@ -246,6 +269,7 @@ def tanh(x: ArrayLike) -> Value:
     return prims.tanh(x)
 
 
+@fused
 def arcsinh(x: ArrayLike) -> Value:
     """The inverse hyperbolic sine of each element.
 
@@ -257,6 +281,7 @@ def arcsinh(x: ArrayLike) -> Value:
     return prims.asinh(x)
 
 
+@fused
 def arccosh(x: ArrayLike) -> Value:
     """The inverse hyperbolic cosine of each element, from 1 on.
 
@@ -268,6 +293,7 @@ def arccosh(x: ArrayLike) -> Value:
     return prims.acosh(x)
 
 
+@fused
 def arctanh(x: ArrayLike) -> Value:
     """The inverse hyperbolic tangent of each element, in `(-1, 1)`.
 
@@ -279,6 +305,7 @@ def arctanh(x: ArrayLike) -> Value:
     return prims.atanh(x)
 
 
+@fused
 def hypot(x: ArrayLike, y: ArrayLike) -> Value:
     """The length of the vector `(x, y)`, without overflow on the way; the arguments broadcast.
 
@@ -296,6 +323,7 @@ def hypot(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.select(infinite, math.inf, out)
 
 
+@fused
 def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
     """`log(exp(x) + exp(y))`, without overflow on the way; the arguments broadcast.
 
@@ -313,6 +341,7 @@ def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.select(prims.is_nan(apart), top, out)
 
 
+@fused
 def deg2rad(x: ArrayLike) -> Value:
     """Degrees as radians.
 
@@ -324,6 +353,7 @@ def deg2rad(x: ArrayLike) -> Value:
     return prims.mul(_inexact("deg2rad", x), math.pi / 180)
 
 
+@fused
 def rad2deg(x: ArrayLike) -> Value:
     """Radians as degrees.
 
@@ -335,6 +365,7 @@ def rad2deg(x: ArrayLike) -> Value:
     return prims.mul(_inexact("rad2deg", x), 180 / math.pi)
 
 
+@fused
 def sinc(x: ArrayLike) -> Value:
     """`sin(pi x) / (pi x)`, and 1 at zero.
 
@@ -348,6 +379,7 @@ def sinc(x: ArrayLike) -> Value:
     return prims.select(prims.equal(value, 0), 1, prims.div(prims.sin(safe), safe))
 
 
+@fused
 def floor(x: ArrayLike) -> Value:
     """The greatest integer that is not above each element, in the same dtype.
 
@@ -357,6 +389,7 @@ def floor(x: ArrayLike) -> Value:
     return prims.floor(x)
 
 
+@fused
 def ceil(x: ArrayLike) -> Value:
     """The least integer that is not below each element, in the same dtype.
 
@@ -366,6 +399,7 @@ def ceil(x: ArrayLike) -> Value:
     return prims.ceil(x)
 
 
+@fused
 def trunc(x: ArrayLike) -> Value:
     """Each element without its fraction, in the same dtype.
 
@@ -378,6 +412,7 @@ def trunc(x: ArrayLike) -> Value:
     return prims.select(prims.less(value, 0), prims.ceil(value), prims.floor(value))
 
 
+@fused
 def rint(x: ArrayLike) -> Value:
     """The nearest integer to each element, a half to the even one.
 
@@ -389,6 +424,7 @@ def rint(x: ArrayLike) -> Value:
     return me.round(_inexact("rint", x))
 
 
+@fused
 def round(x: ArrayLike, decimals: int = 0) -> Value:
     """Each element rounded to `decimals` places, a half to the even digit, in the same dtype.
 
@@ -398,6 +434,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Value:
     return me.round(x, decimals)
 
 
+@partial(fused, numbers="operands")
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
     """Each element held between `min` and `max`, which broadcast; None is no bound.
 
@@ -407,6 +444,7 @@ def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = Non
     return me.clip(x, min, max)
 
 
+@fused
 def real(x: ArrayLike) -> Value:
     """The real part of each element.
 
@@ -416,6 +454,7 @@ def real(x: ArrayLike) -> Value:
     return prims.real(x)
 
 
+@fused
 def imag(x: ArrayLike) -> Value:
     """The imaginary part of each element; zeros for real arrays.
 
@@ -425,6 +464,7 @@ def imag(x: ArrayLike) -> Value:
     return prims.imag(x)
 
 
+@fused
 def conj(x: ArrayLike) -> Value:
     """Each element with its imaginary part negated.
 
@@ -434,6 +474,7 @@ def conj(x: ArrayLike) -> Value:
     return prims.conj(x)
 
 
+@fused
 def angle(x: ArrayLike) -> Value:
     """The angle of each complex element in `(-pi, pi]`.
 
@@ -446,6 +487,7 @@ def angle(x: ArrayLike) -> Value:
     return prims.atan2(imag(value), real(value))
 
 
+@fused
 def nan_to_num(
     x: ArrayLike,
     copy: bool = True,

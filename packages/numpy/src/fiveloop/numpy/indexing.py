@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, prims, trace
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
@@ -18,6 +20,7 @@ from fiveloop.numpy.creation import asarray
 def where(condition: ArrayLike) -> tuple[Value, ...]: ...
 @overload
 def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Value: ...
+@partial(fused, numbers="operands")
 def where(condition: ArrayLike, x: Any = None, y: Any = None) -> Value | tuple[Value, ...]:
     """Elements of `x` where the condition holds, of `y` elsewhere; all three broadcast.
 
@@ -33,6 +36,7 @@ def where(condition: ArrayLike, x: Any = None, y: Any = None) -> Value | tuple[V
     return prims.select(prims.to_condition(prims.operand("where", "condition", condition)), x, y)
 
 
+@fused
 def select(
     conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], default: ArrayLike = 0
 ) -> Value:
@@ -51,6 +55,7 @@ def select(
     return out
 
 
+@fused
 def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
     """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped.
 
@@ -60,6 +65,7 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
     return me.take(x, indices, axis)
 
 
+@fused
 def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
     """For each place of `indices` the element of `x` at that index along an axis; other axes broadcast.
 
@@ -74,6 +80,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
     return prims.gather(value, index, params)
 
 
+@fused
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int = -1) -> Value:
     """`x` with values written at the places that `take_along_axis` reads; `values` broadcast to them.
 
@@ -150,6 +157,7 @@ def argwhere(x: ArrayLike) -> Value:
     return found if prims.operand("argwhere", "x", x).ndim else found[:, :0]
 
 
+@fused
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left") -> Value:
     """Where each of `v` belongs in the ascending vector `a`, as int32: before its equals, or after.
 
@@ -187,6 +195,7 @@ def _not_after(x: Value, y: Value) -> Value:
     return prims.bitwise_or(complex_order.less_equal(x, y), prims.is_nan(y))
 
 
+@fused
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
     """The number of the bin that each element falls into; `bins` are edges in ascending or descending order.
 
@@ -203,6 +212,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
     )
 
 
+@fused
 def bincount(
     x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None
 ) -> Value:
@@ -257,6 +267,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Value, Value
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
 
 
+@fused
 def unravel_index(indices: ArrayLike, shape: Sequence[int]) -> tuple[Value, ...]:
     """The index along each axis of the elements that a flat index names; negative ones count from the end.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import ArrayLike, Value, util
+from fiveloop.core import ArrayLike, Value, extend, util
 from fiveloop.core.operators import methods as me
 from fiveloop.numpy.linear import cross, matmul, norm, outer, tensordot, vecdot
 from fiveloop.numpy.manipulation import matrix_transpose
@@ -21,6 +21,7 @@ __all__ = [
 util.show_public_names(globals())
 
 
+@extend.fused
 def diagonal(x: ArrayLike, *, offset: int = 0) -> Value:
     """The `offset`-th diagonals of the matrices in the last two axes; `fnp.diagonal` takes the first two.
 
@@ -30,6 +31,7 @@ def diagonal(x: ArrayLike, *, offset: int = 0) -> Value:
     return me.diagonal(x, offset, -2, -1)
 
 
+@extend.fused
 def trace(x: ArrayLike, *, offset: int = 0) -> Value:
     """The sums of the `offset`-th diagonals of the matrices in the last two axes; `fnp.trace` takes the first two.
 

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, ir, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
 
 
+@fused
 def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: Any = None) -> Value:
     """The matrix product of the last two axes; those before broadcast. A vector is a row, or a column.
 
@@ -23,6 +25,7 @@ def matmul(x: ArrayLike, y: ArrayLike, *, preferred_element_type: Any = None) ->
     return prims.matmul(x, y, preferred_element_type)
 
 
+@fused
 def dot(x: ArrayLike, y: ArrayLike) -> Value:
     """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector).
 
@@ -32,6 +35,7 @@ def dot(x: ArrayLike, y: ArrayLike) -> Value:
     return me.dot(x, y)
 
 
+@fused
 def vdot(x: ArrayLike, y: ArrayLike) -> Value:
     """The sum of the products of all elements; those of a complex `x` conjugated.
 
@@ -43,6 +47,7 @@ def vdot(x: ArrayLike, y: ArrayLike) -> Value:
     return dot(prims.reshape(a, (-1,)), prims.reshape(b, (-1,)))
 
 
+@fused
 def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     """The sum of products along an axis of two arrays that broadcast; those of a complex `x` conjugated.
 
@@ -59,6 +64,7 @@ def vecdot(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     return op.sum(prims.mul(prims.move_axis(a, at, -1), prims.move_axis(b, to, -1)), -1)
 
 
+@fused
 def inner(x: ArrayLike, y: ArrayLike) -> Value:
     """Products summed over the last axes of both.
 
@@ -71,6 +77,7 @@ def inner(x: ArrayLike, y: ArrayLike) -> Value:
     return me.contract("inner", a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 
+@fused
 def outer(x: ArrayLike, y: ArrayLike) -> Value:
     """The product of each element of `x` with each of `y`, as a matrix.
 
@@ -82,6 +89,7 @@ def outer(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.mul(prims.reshape(a, (-1, 1)), prims.reshape(b, (1, -1)))
 
 
+@fused
 def tensordot(x: ArrayLike, y: ArrayLike, axes: int | Sequence[Any] = 2) -> Value:
     """Products summed over pairs of axes: the last of `x` and first of `y`, so many; or two lists of them.
 
@@ -100,6 +108,7 @@ def tensordot(x: ArrayLike, y: ArrayLike, axes: int | Sequence[Any] = 2) -> Valu
     return me.contract("tensordot", a, b, left, right)
 
 
+@fused
 def kron(x: ArrayLike, y: ArrayLike) -> Value:
     """The Kronecker product: each element of `x` times all of `y`.
 
@@ -117,6 +126,7 @@ def kron(x: ArrayLike, y: ArrayLike) -> Value:
     )
 
 
+@fused
 def cross(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     """The cross product of vectors of three components along an axis.
 
@@ -135,6 +145,7 @@ def cross(x: ArrayLike, y: ArrayLike, *, axis: int = -1) -> Value:
     return prims.move_axis(prims.stack(parts), 0, axis)
 
 
+@fused
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The elements with equal indices along two axes, `offset` apart; they become the last axis.
 
@@ -144,6 +155,7 @@ def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> V
     return me.diagonal(x, offset, axis1, axis2)
 
 
+@fused
 def diag(x: ArrayLike, k: int = 0) -> Value:
     """The matrix with a vector on its `k`-th diagonal, or the `k`-th diagonal of a matrix.
 
@@ -166,6 +178,7 @@ def diag(x: ArrayLike, k: int = 0) -> Value:
     )
 
 
+@fused
 def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The sum of a diagonal of two axes.
 
@@ -175,6 +188,7 @@ def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Valu
     return me.trace(x, offset, axis1, axis2)
 
 
+@fused
 def norm(
     x: ArrayLike,
     ord: float | Literal["fro"] | None = None,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from fiveloop.core import ArrayLike, Value, arrays, ir, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
 
 
+@fused
 def equal(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether elements are equal; NaN equals nothing.
 
@@ -18,6 +20,7 @@ def equal(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.equal(x, y)
 
 
+@fused
 def not_equal(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether elements differ.
 
@@ -27,6 +30,7 @@ def not_equal(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.not_equal(x, y)
 
 
+@fused
 def less(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether elements of `x` are below those of `y`.
 
@@ -36,6 +40,7 @@ def less(x: ArrayLike, y: ArrayLike) -> Value:
     return complex_order.less(x, y)
 
 
+@fused
 def less_equal(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether elements of `x` are not above those of `y`.
 
@@ -45,6 +50,7 @@ def less_equal(x: ArrayLike, y: ArrayLike) -> Value:
     return complex_order.less_equal(x, y)
 
 
+@fused
 def greater(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether elements of `x` are above those of `y`.
 
@@ -54,6 +60,7 @@ def greater(x: ArrayLike, y: ArrayLike) -> Value:
     return complex_order.greater(x, y)
 
 
+@fused
 def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether elements of `x` are not below those of `y`.
 
@@ -63,6 +70,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
     return complex_order.greater_equal(x, y)
 
 
+@fused
 def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether both elements are true; a number is if it is not zero.
 
@@ -72,6 +80,7 @@ def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.bitwise_and(_truth("logical_and", x), _truth("logical_and", y))
 
 
+@fused
 def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether either element is true; a number is if it is not zero.
 
@@ -81,6 +90,7 @@ def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.bitwise_or(_truth("logical_or", x), _truth("logical_or", y))
 
 
+@fused
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether exactly one element is true; a number is if it is not zero.
 
@@ -90,6 +100,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.bitwise_xor(_truth("logical_xor", x), _truth("logical_xor", y))
 
 
+@fused
 def logical_not(x: ArrayLike) -> Value:
     """Whether each element is false; a number is if it is zero.
 
@@ -99,6 +110,7 @@ def logical_not(x: ArrayLike) -> Value:
     return prims.bitwise_not(_truth("logical_not", x))
 
 
+@fused
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits that both integers have.
 
@@ -108,6 +120,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.bitwise_and(x, y)
 
 
+@fused
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits that either integer has.
 
@@ -117,6 +130,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.bitwise_or(x, y)
 
 
+@fused
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits that exactly one integer has.
 
@@ -126,6 +140,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Value:
     return prims.bitwise_xor(x, y)
 
 
+@fused
 def bitwise_invert(x: ArrayLike) -> Value:
     """All bits of each integer turned round.
 
@@ -135,6 +150,7 @@ def bitwise_invert(x: ArrayLike) -> Value:
     return prims.bitwise_not(x)
 
 
+@fused
 def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits of `x` moved up by `y` places.
 
@@ -144,6 +160,7 @@ def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
     return op.left_shift(x, y)
 
 
+@fused
 def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits of `x` moved down by `y` places; the sign stays.
 
@@ -153,6 +170,7 @@ def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
     return op.right_shift(x, y)
 
 
+@fused
 def isnan(x: ArrayLike) -> Value:
     """Whether each element is NaN.
 
@@ -163,6 +181,7 @@ def isnan(x: ArrayLike) -> Value:
     return prims.is_nan(value)
 
 
+@fused
 def isinf(x: ArrayLike) -> Value:
     """Whether each element is infinite.
 
@@ -177,6 +196,7 @@ def isinf(x: ArrayLike) -> Value:
     return prims.equal(prims.abs(value), math.inf)
 
 
+@fused
 def isfinite(x: ArrayLike) -> Value:
     """Whether each element is neither infinite nor NaN.
 
@@ -193,6 +213,7 @@ def isfinite(x: ArrayLike) -> Value:
     )
 
 
+@fused
 def isclose(
     x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Value:
@@ -209,6 +230,7 @@ def isclose(
     return prims.bitwise_or(out, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else out
 
 
+@fused
 def allclose(
     x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Value:
@@ -220,6 +242,7 @@ def allclose(
     return op.all(isclose(x, y, rtol, atol, equal_nan))
 
 
+@fused
 def array_equal(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether two arrays have one shape and equal elements, as one bool without axes.
 
@@ -230,6 +253,7 @@ def array_equal(x: ArrayLike, y: ArrayLike) -> Value:
     return op.all(prims.equal(a, b)) if a.shape == b.shape else arrays.as_value(False)
 
 
+@fused
 def array_equiv(x: ArrayLike, y: ArrayLike) -> Value:
     """Whether two arrays broadcast to each other and are equal then, as one bool without axes.
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
 
 Axes = int | Sequence[int]
 
 
+@fused
 def reshape(x: ArrayLike, shape: Any) -> Value:
     """The same elements, in row-major order, in another shape; one size may be -1.
 
@@ -24,6 +26,7 @@ def reshape(x: ArrayLike, shape: Any) -> Value:
     return prims.reshape(x, shape)
 
 
+@fused
 def ravel(x: ArrayLike) -> Value:
     """All elements along one axis.
 
@@ -33,6 +36,7 @@ def ravel(x: ArrayLike) -> Value:
     return prims.reshape(x, (-1,))
 
 
+@fused
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Value:
     """The axes in another order, or reversed.
 
@@ -42,6 +46,7 @@ def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Value:
     return prims.transpose(x, axes)
 
 
+@fused
 def permute_dims(x: ArrayLike, axes: Sequence[int]) -> Value:
     """The axes in another order.
 
@@ -51,6 +56,7 @@ def permute_dims(x: ArrayLike, axes: Sequence[int]) -> Value:
     return prims.transpose(x, axes)
 
 
+@fused
 def matrix_transpose(x: ArrayLike) -> Value:
     """The last two axes swapped.
 
@@ -60,6 +66,7 @@ def matrix_transpose(x: ArrayLike) -> Value:
     return op.matrix_transpose(x)
 
 
+@fused
 def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
     """Two axes exchanged.
 
@@ -69,6 +76,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
     return me.swapaxes(x, axis1, axis2)
 
 
+@fused
 def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Value:
     """Axes moved to other places; the rest keep their order.
 
@@ -89,6 +97,7 @@ def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Value:
     )
 
 
+@fused
 def expand_dims(x: ArrayLike, axis: Axes) -> Value:
     """New axes of size 1, at these places of the result.
 
@@ -98,6 +107,7 @@ def expand_dims(x: ArrayLike, axis: Axes) -> Value:
     return prims.expand_dims(x, axis)
 
 
+@fused
 def squeeze(x: ArrayLike, axis: Axes | None = None) -> Value:
     """Axes of size 1 taken away: these, or all. ValueError for an axis of another size.
 
@@ -107,6 +117,7 @@ def squeeze(x: ArrayLike, axis: Axes | None = None) -> Value:
     return prims.squeeze(x, axis)
 
 
+@fused
 def atleast_1d(x: ArrayLike) -> Value:
     """`x` with at least one axis.
 
@@ -117,6 +128,7 @@ def atleast_1d(x: ArrayLike) -> Value:
     return value if value.ndim else prims.reshape(value, (1,))
 
 
+@fused
 def atleast_2d(x: ArrayLike) -> Value:
     """`x` with at least two axes; a vector becomes a row.
 
@@ -127,6 +139,7 @@ def atleast_2d(x: ArrayLike) -> Value:
     return value if value.ndim > 1 else prims.expand_dims(value, 0)
 
 
+@fused
 def atleast_3d(x: ArrayLike) -> Value:
     """`x` with at least three axes; a matrix gets its new axis last.
 
@@ -137,6 +150,7 @@ def atleast_3d(x: ArrayLike) -> Value:
     return value if value.ndim > 2 else prims.expand_dims(value, 2)
 
 
+@fused
 def broadcast_to(x: ArrayLike, shape: Any) -> Value:
     """`x` repeated to a shape; new axes come in front. ValueError if it does not fit.
 
@@ -147,6 +161,7 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Value:
     return prims.broadcast_to(x, shape)
 
 
+@fused
 def broadcast_arrays(*xs: ArrayLike) -> list[Value]:
     """Arrays repeated to their common shape.
 
@@ -167,6 +182,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return prims.common_shape("broadcast_shapes", [tuple(s) for s in shapes])
 
 
+@fused
 def concatenate(xs: Sequence[ArrayLike], axis: int | None = 0) -> Value:
     """Arrays joined end to end along an axis, brought to one dtype; flattened first if `axis` is None.
 
@@ -178,6 +194,7 @@ def concatenate(xs: Sequence[ArrayLike], axis: int | None = 0) -> Value:
     return prims.concatenate(xs, axis)
 
 
+@fused
 def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays of one shape joined along a new axis.
 
@@ -188,6 +205,7 @@ def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     return prims.stack(xs, axis)
 
 
+@fused
 def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Value, ...]:
     """The slices along an axis, which they lose.
 
@@ -198,6 +216,7 @@ def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Value, ...]:
     return tuple(prims.move_axis(value, prims.canonical_axis("unstack", axis, value.ndim), 0))
 
 
+@fused
 def hstack(xs: Sequence[ArrayLike]) -> Value:
     """Arrays joined along their second axis; vectors along their first.
 
@@ -208,6 +227,7 @@ def hstack(xs: Sequence[ArrayLike]) -> Value:
     return prims.concatenate(values, 0 if values[0].ndim == 1 else 1)
 
 
+@fused
 def vstack(xs: Sequence[ArrayLike]) -> Value:
     """Arrays joined along their first axis; vectors are rows.
 
@@ -218,6 +238,7 @@ def vstack(xs: Sequence[ArrayLike]) -> Value:
     return prims.concatenate([atleast_2d(x) for x in _alike("vstack", xs)], 0)
 
 
+@fused
 def column_stack(xs: Sequence[ArrayLike]) -> Value:
     """Vectors as the columns of a matrix; matrices side by side.
 
@@ -238,6 +259,7 @@ def _alike(fun: str, xs: Sequence[ArrayLike]) -> list[Value]:
     return prims.promote(fun, *xs)
 
 
+@fused
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Value]:
     """Consecutive parts along an axis: equal ones of a number, or those between the given places.
 
@@ -258,6 +280,7 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0)
     return array_split(value, indices_or_sections, at)
 
 
+@fused
 def array_split(
     x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0
 ) -> list[Value]:
@@ -282,6 +305,7 @@ def array_split(
     return [value[(*lead, slice(a, max(a, b)))] for a, b in pairwise(edges)]
 
 
+@fused
 def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
     """The opposite order along axes, or along all.
 
@@ -292,6 +316,7 @@ def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
     return prims.reverse(value, prims.canonical_axes("flip", axis, value.ndim))
 
 
+@fused
 def fliplr(x: ArrayLike) -> Value:
     """The opposite order along the second axis.
 
@@ -301,6 +326,7 @@ def fliplr(x: ArrayLike) -> Value:
     return prims.reverse(x, 1)
 
 
+@fused
 def flipud(x: ArrayLike) -> Value:
     """The opposite order along the first axis.
 
@@ -310,6 +336,7 @@ def flipud(x: ArrayLike) -> Value:
     return prims.reverse(x, 0)
 
 
+@fused
 def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
     """A quarter turn, `k` times, in the plane of two axes, from the first towards the second.
 
@@ -330,6 +357,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
             return prims.reverse(swapaxes(value, i, j), j)
 
 
+@fused
 def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = None) -> Value:
     """Elements moved along axes by `shift` places, those at the end to the front; all axes as one if None.
 
@@ -371,6 +399,7 @@ def _rolled(x: Value, by: ArrayLike, at: int) -> Value:
     return x[(*lead, op.remainder(prims.sub(prims.iota(np.int32, size), shift), size))]
 
 
+@fused
 def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
     """`x` repeated as a whole: `reps` times along each axis, new axes in front.
 
@@ -390,6 +419,7 @@ def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
     return prims.reshape(value, [n * d for n, d in zip(counts, shape, strict=True)])
 
 
+@fused
 def repeat(
     x: ArrayLike, repeats: int | Sequence[int] | np.ndarray, axis: int | None = None
 ) -> Value:
@@ -401,6 +431,7 @@ def repeat(
     return me.repeat(x, repeats, axis)
 
 
+@fused
 def pad(
     x: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_values: ArrayLike = 0
 ) -> Value:
@@ -439,6 +470,7 @@ def pad(
     return value
 
 
+@fused
 def astype(x: ArrayLike, dtype: Any) -> Value:
     """The same elements in another dtype; to bool, whether they differ from zero.
 
@@ -448,6 +480,7 @@ def astype(x: ArrayLike, dtype: Any) -> Value:
     return op.astype(x, dtype)
 
 
+@fused
 def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Value:
     """`x` with `values` joined to its end along an axis; both flattened if that is None.
 

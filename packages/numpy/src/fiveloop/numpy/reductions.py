@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
 
 Axis = int | Sequence[int] | None
 
 
+@fused
 def sum(
     x: ArrayLike,
     axis: Axis = None,
@@ -32,6 +34,7 @@ def sum(
     return op.sum(_masked("sum", x, where, 0), axis, dtype=dtype, keepdims=keepdims)
 
 
+@fused
 def prod(
     x: ArrayLike,
     axis: Axis = None,
@@ -53,6 +56,7 @@ def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: float) -> 
     return value if where is None else prims.select(where, value, neutral)
 
 
+@fused
 def mean(
     x: ArrayLike,
     axis: Axis = None,
@@ -80,6 +84,7 @@ def mean(
     )
 
 
+@fused
 def var(
     x: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Value:
@@ -91,6 +96,7 @@ def var(
     return me.var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
 
 
+@fused
 def std(
     x: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Value:
@@ -102,6 +108,7 @@ def std(
     return me.std(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
 
 
+@fused
 def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The greatest element over axes, or over all; NaN if there is one. Equals share the derivative.
 
@@ -111,6 +118,7 @@ def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return op.max(x, axis, keepdims=keepdims)
 
 
+@fused
 def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The least element over axes, or over all; NaN if there is one. Equals share the derivative.
 
@@ -120,6 +128,7 @@ def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return op.min(x, axis, keepdims=keepdims)
 
 
+@fused
 def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The greatest element less the least.
 
@@ -129,6 +138,7 @@ def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return prims.sub(op.max(x, axis, keepdims=keepdims), op.min(x, axis, keepdims=keepdims))
 
 
+@fused
 def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """Whether all elements over axes are true; a number is if it is not zero.
 
@@ -138,6 +148,7 @@ def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return op.all(prims.to_condition(prims.operand("all", "x", x)), axis, keepdims=keepdims)
 
 
+@fused
 def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """Whether any element over axes is true; a number is if it is not zero.
 
@@ -147,6 +158,7 @@ def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return op.any(prims.to_condition(prims.operand("any", "x", x)), axis, keepdims=keepdims)
 
 
+@fused
 def count_nonzero(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """How many elements over axes are not zero, as int32.
 
@@ -157,6 +169,7 @@ def count_nonzero(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) ->
     return op.sum(held, axis, dtype=np.int32, keepdims=keepdims)
 
 
+@fused
 def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the greatest element along an axis, the first of equals, as int32; of all if None.
 
@@ -166,6 +179,7 @@ def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
     return op.argmax_method(x, axis, keepdims=keepdims)
 
 
+@fused
 def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the least element along an axis, the first of equals, as int32; of all if None.
 
@@ -175,6 +189,7 @@ def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
     return op.argmin_method(x, axis, keepdims=keepdims)
 
 
+@fused
 def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -> Value:
     """The mean with weights, which have the shape of `x`, or of its one axis that is averaged.
 
@@ -191,6 +206,7 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -
     return prims.convert(prims.div(op.sum(prims.mul(value, w), axes), op.sum(w, axes)), kind)
 
 
+@fused
 def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The middle element along an axis, or of all; the mean of the two middle ones of an even number.
 
@@ -200,6 +216,7 @@ def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
     return _quantile("median", x, 0.5, axis, keepdims, "linear")
 
 
+@fused
 def quantile(
     x: ArrayLike,
     q: float,
@@ -255,6 +272,7 @@ def _quantile(
     return op.keep_axes(out, shape, axes) if keepdims else out
 
 
+@fused
 def percentile(x: ArrayLike, q: float, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The value below which `q` percent of the elements along an axis lie.
 
@@ -264,6 +282,7 @@ def percentile(x: ArrayLike, q: float, axis: int | None = None, *, keepdims: boo
     return _quantile("percentile", x, q, axis, keepdims, "linear")
 
 
+@fused
 def nansum(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The sum over axes of the elements that are not NaN.
 
@@ -274,6 +293,7 @@ def nansum(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return sum(value, axis, keepdims=keepdims, where=prims.equal(value, value))
 
 
+@fused
 def nanmean(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The mean over axes of the elements that are not NaN.
 
@@ -284,6 +304,7 @@ def nanmean(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value
     return mean(value, axis, keepdims=keepdims, where=prims.equal(value, value))
 
 
+@fused
 def nanmax(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The greatest element over axes that is not NaN.
 
@@ -293,6 +314,7 @@ def nanmax(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     return _nan_extremum("nanmax", op.max, -math.inf, x, axis, keepdims)
 
 
+@fused
 def nanmin(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
     """The least element over axes that is not NaN.
 
@@ -313,6 +335,7 @@ def _nan_extremum(
     return prims.select(op.all(missing, axis, keepdims=keepdims), math.nan, out)
 
 
+@fused
 def cumsum(
     x: ArrayLike, axis: int | None = None, dtype: Any = None, *, reverse: bool = False
 ) -> Value:
@@ -324,6 +347,7 @@ def cumsum(
     return me.cumsum(x, axis, dtype=dtype, reverse=reverse)
 
 
+@fused
 def cumprod(
     x: ArrayLike, axis: int | None = None, dtype: Any = None, *, reverse: bool = False
 ) -> Value:
@@ -335,6 +359,7 @@ def cumprod(
     return me.cumprod(x, axis, dtype=dtype, reverse=reverse)
 
 
+@fused
 def cumulative_sum(
     x: ArrayLike, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Value:
@@ -348,6 +373,7 @@ def cumulative_sum(
     return _cumulative("cumulative_sum", me.cumsum, x, axis, dtype, 0 if include_initial else None)
 
 
+@fused
 def cumulative_prod(
     x: ArrayLike, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Value:
@@ -378,6 +404,7 @@ def _cumulative(
     return prims.pad(out, prims.convert(first, out.dtype), before, [0] * out.ndim)
 
 
+@fused
 def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
     """The greatest element up to each place along an axis; of all, flattened, if that is None.
 
@@ -388,6 +415,7 @@ def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
     return prims.cummax(value, at, reverse)
 
 
+@fused
 def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
     """The least element up to each place along an axis; of all, flattened, if that is None.
 
@@ -398,6 +426,7 @@ def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
     return prims.cummin(value, at, reverse)
 
 
+@fused
 def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
     """The difference of each element and the one before it along an axis, `n` times over.
 
@@ -414,6 +443,7 @@ def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
     return value
 
 
+@fused
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Value:
     """The integral of `y` along an axis by the trapezoidal rule, at the points `x` or every `dx`.
 

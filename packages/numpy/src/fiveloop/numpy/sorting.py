@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from fiveloop.core import ArrayLike, Value, prims
+from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.numpy.indexing import take_along_axis
 
 
+@fused
 def sort(
     x: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False
 ) -> Value:
@@ -21,6 +23,7 @@ def sort(
     return me.sort(x, axis, stable=stable, descending=descending)
 
 
+@fused
 def argsort(
     x: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False
 ) -> Value:
@@ -32,6 +35,7 @@ def argsort(
     return me.argsort(x, axis, stable=stable, descending=descending)
 
 
+@fused
 def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
     """The indices, as int32, that order by the last key, its equals by the one before it, and so on.
 
@@ -46,6 +50,7 @@ def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
     return prims.sort_together([*values[::-1], numbers], at, num_keys=len(values))[-1]
 
 
+@fused
 def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
     """The `k` greatest elements along an axis, in descending order, and their indices; the first of equals.
 

@@ -25,6 +25,7 @@ from .promotion import (
     host_scalar,
     is_python_number,
     join,
+    partner,
     python_number,
     python_typed,
     real_dtype,

@@ -195,7 +195,7 @@ class Methods:
         return METHODS["repeat"](self, repeats, axis)
 
     def take(
-        self, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+        self, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str = "raise"
     ) -> Value:
         """The elements at indices along an axis, or of all, flattened; indices are as in `x[i]`."""
         _no_out("take", out)
@@ -222,7 +222,9 @@ class Methods:
         """The indices that put the elements in order along an axis."""
         return METHODS["argsort"](self, axis, stable=stable, descending=descending)
 
-    def clip(self, min: Any = None, max: Any = None, out: None = None) -> Value:
+    def clip(
+        self, min: ArrayLike | None = None, max: ArrayLike | None = None, out: None = None
+    ) -> Value:
         """Each element held between `min` and `max`; None is no bound."""
         _no_out("clip", out)
         return METHODS["clip"](self, min, max)
@@ -232,7 +234,7 @@ class Methods:
         _no_out("round", out)
         return METHODS["round"](self, decimals)
 
-    def dot(self, other: Any) -> Value:
+    def dot(self, other: ArrayLike) -> Value:
         """Products summed over the last axis and the last but one of `other`."""
         return METHODS["dot"](self, other)
 

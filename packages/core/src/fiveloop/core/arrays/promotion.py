@@ -116,6 +116,17 @@ def join(types: tuple[Typed, ...]) -> Typed:
     return Typed(wide, not strong)
 
 
+@lru_cache(maxsize=4096)
+def partner(aval: ir.Aval, kind: Any) -> Typed | None:
+    """The type of a Python number of a kind beside an array that keeps its own type, if it does."""
+    if kind not in (bool, int, float, complex) or aval.weak_type:
+        return None
+    if not isinstance(aval, ir.ShapedArray) or dtype_kind(aval.dtype) == "b":
+        return None
+    kept = Typed(aval.dtype)
+    return kept if join((kept, python_typed(kind(0)))) == kept else None
+
+
 def result_dtype(dtypes: Iterable[Any]) -> DType:
     """The dtype that arrays of these dtypes are brought to.
 

@@ -34,7 +34,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str,
             f"{name}: expected no `{next(iter(kwargs))}` where an array is fiveloop's; use `astype` or `where` of "
             "fiveloop.numpy on the result"
         )
-    return FUNCTIONS[ufunc](*inputs)
+    return FUSED[ufunc](*inputs)
 
 
 def _into(
@@ -153,5 +153,10 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.arctanh: prims.atanh,
 }
 """NumPy's functions by the operation of core of the same meaning."""
+
+FUSED = {
+    ufunc: trace.fused(f, numbers="static" if f is op.power else None)
+    for ufunc, f in FUNCTIONS.items()
+}
 
 arrays.OPS["ufunc"] = apply

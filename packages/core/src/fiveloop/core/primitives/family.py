@@ -64,28 +64,17 @@ def apply_binary(
             if isinstance(y, Value):
                 if x.aval is y.aval:
                     return trace.bind1(prim, x, y)
-            elif (typed := partner(x.aval, kind_of(y))) is not None:
+            elif (typed := arrays.partner(x.aval, kind_of(y))) is not None:
                 return trace.bind1(
                     prim, x, arrays.python_number(y, typed, f"{prim.name}: argument `y`")
                 )
-        elif isinstance(y, Value) and (typed := partner(y.aval, kind_of(x))) is not None:
+        elif isinstance(y, Value) and (typed := arrays.partner(y.aval, kind_of(x))) is not None:
             return trace.bind1(
                 prim, arrays.python_number(x, typed, f"{prim.name}: argument `x`"), y
             )
     return trace.bind1(
         prim, *same_shapes(prim.name, convert.promote(prim.name, x, y, inexact=inexact))
     )
-
-
-@lru_cache(maxsize=4096)
-def partner(aval: ir.Aval, kind: Any) -> arrays.Typed | None:
-    """The type of a Python number of a kind beside an array that keeps its own type, if it does."""
-    if kind not in (bool, int, float, complex) or aval.weak_type:
-        return None
-    if not isinstance(aval, ir.ShapedArray) or arrays.dtype_kind(aval.dtype) == "b":
-        return None
-    kept = arrays.Typed(aval.dtype)
-    return kept if arrays.join((kept, arrays.python_typed(kind(0)))) == kept else None
 
 
 def same_shapes(fun: str, xs: ad.Values) -> list[Value]:

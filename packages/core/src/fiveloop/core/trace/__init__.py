@@ -2,6 +2,7 @@
 
 from .axes import AxisScope, axis_scope, find_axis, new_axis
 from .boundary import boundary, guarded, hide_frames
+from .fused import fused
 from .leaks import leak_checked
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
 from .replay import made_once, note_change

@@ -151,7 +151,7 @@ class EvalTrace(Trace):
             if isinstance(arg, Tracer):
                 if not arg.owner.live:
                     raise escaped(arg)
-                beneath = arg.owner.decides and not _current.now
+                beneath = arg.owner.decides and not current.now
                 raise out_of_reach(arg) if beneath else _not_now(arg, prim)
         impl = impl_rules.find(prim)
         return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
@@ -173,23 +173,23 @@ class _Current(threading.local):
     ended: list[weakref.ref[Trace]] | None = None
 
 
-_current = _Current()
+current = _Current()
 
 
 def current_trace() -> Trace:
     """The trace that interprets operations now."""
-    return _current.trace
+    return current.trace
 
 
 def current_source() -> Source | None:
     """The user's line that an operation comes from: of the equation that is being interpreted, or of the call."""
-    return _current.source or _called_from()
+    return current.source or _called_from()
 
 
 def _called_from() -> Source | None:
-    if _current.within is None:
+    if current.within is None:
         return user_source()
-    frame, outer = _current.within
+    frame, outer = current.within
     own = user_source(frame)
     return outer if own is None else own._replace(marks=outer.marks)
 
@@ -201,26 +201,26 @@ def users_lines() -> Iterator[None]:
     While an equation is interpreted they come from its line. Where its rule is the user's, the line within the rule
     says more; a rule of the library's has none, and leaves it at that.
     """
-    outer, within = _current.source, _current.within
+    outer, within = current.source, current.within
     if outer is not None:
-        _current.source, _current.within = None, (sys._getframe(), outer)
+        current.source, current.within = None, (sys._getframe(), outer)
     try:
         yield
     except MISUSE as error:
         locate(error)
         raise
     finally:
-        _current.source, _current.within = outer, within
+        current.source, current.within = outer, within
 
 
 def note_context() -> None:
     """Note that what is being traced depends on its context, not on its arguments alone."""
-    _current.context_uses += 1
+    current.context_uses += 1
 
 
 def context_uses() -> int:
     """How often the context has been asked for something: if more often after a trace, the trace depends on it."""
-    return _current.context_uses
+    return current.context_uses
 
 
 def locate(error: Exception) -> None:
@@ -234,16 +234,16 @@ def locate(error: Exception) -> None:
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
     if innermost is not None and is_internal(innermost.tb_frame.f_code):
-        add_source(error, _current.source or raised_at(error) or current_source())
+        add_source(error, current.source or raised_at(error) or current_source())
 
 
 @contextmanager
 def keep_source() -> Iterator[Callable[[Source | None], None]]:
     """Within the block, the function given sets the line that operations are said to come from."""
-    previous = _current.source
+    previous = current.source
 
     def set_source(source: Source | None) -> None:
-        _current.source = source or previous
+        current.source = source or previous
 
     try:
         yield set_source
@@ -251,28 +251,28 @@ def keep_source() -> Iterator[Callable[[Source | None], None]]:
         locate(error)
         raise
     finally:
-        _current.source = previous
+        current.source = previous
 
 
 @contextmanager
 def use_trace(trace: Trace) -> Iterator[None]:
     """Interpret operations by `trace` within the block."""
-    previous, _current.trace = _current.trace, trace
+    previous, current.trace = current.trace, trace
     try:
         yield
     finally:
-        _current.trace = previous
+        current.trace = previous
 
 
 @contextmanager
 def running_now(bottom: Trace) -> Iterator[None]:
     """Let operations run now within the block, because the user asks for it: errors say so."""
-    before, _current.now = _current.now, True
+    before, current.now = current.now, True
     try:
         with use_trace(bottom):
             yield
     finally:
-        _current.now = before
+        current.now = before
 
 
 @contextmanager
@@ -291,8 +291,8 @@ def running(trace: Trace) -> Iterator[None]:
         finally:
             trace.live = False
             trace.refused = None
-            if _current.ended is not None:
-                _current.ended.append(weakref.ref(trace))
+            if current.ended is not None:
+                current.ended.append(weakref.ref(trace))
 
 
 def _explain(error: Exception, refused: ConcretizationError | None) -> None:
@@ -313,12 +313,12 @@ def _tell_recursion(error: RecursionError, trace: Trace) -> None:
 
 def ended_traces() -> list[weakref.ref[Trace]] | None:
     """The traces that have ended, if the leak checker is on."""
-    return _current.ended
+    return current.ended
 
 
 def note_ended(traces: list[weakref.ref[Trace]] | None) -> None:
     """Let traces that end be added to a list from now on, or to none."""
-    _current.ended = traces
+    current.ended = traces
 
 
 def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Value]:
@@ -332,7 +332,7 @@ def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Va
     9.0
     """
     try:
-        return _current.trace.process(prim, args, params)
+        return current.trace.process(prim, args, params)
     except MISUSE as error:
         locate(error)
         raise
@@ -347,7 +347,7 @@ def bind1(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> Value:
     (4.0, 2.0)
     """
     try:
-        return _current.trace.process(prim, args, params)[0]
+        return current.trace.process(prim, args, params)[0]
     except MISUSE as error:
         locate(error)
         raise
@@ -355,7 +355,7 @@ def bind1(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> Value:
 
 def is_eager() -> bool:
     """Whether operations run now, because nothing is being traced."""
-    return _current.trace is EVAL
+    return current.trace is EVAL
 
 
 def is_concrete(x: Value) -> bool:

@@ -1,0 +1,273 @@
+"""Fused calls: outside of traces a public function of arrays is one program, and a call of it is one call of XLA.
+
+Op by op, a function would cost a call for each of its primitives, and the Python around them. A fused function is
+traced once for each types of its operands; what remains of a call is a look-up in a table. Everything else is left to
+the function itself: traced values, Refs, modes and settings, NumPy's arrays, and whatever fails, so that errors are
+its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from functools import wraps
+from itertools import compress
+from typing import Any, Literal, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from fiveloop.core import arrays, ir, pytree, util
+from fiveloop.core.backend.client import Buffer
+from fiveloop.core.lower.dispatch import Compiled, shared_program
+from fiveloop.core.trace.modes import SPECIAL
+from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace.tracer import EVAL, current
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Numbers = Literal["operands", "static"]
+Build = Callable[[Sequence[Buffer]], Any]
+Program = tuple[Callable[[list[Buffer]], Any], list[Any], Build | None]
+"""What runs on buffers, what takes the results from that, and what makes of them more than one array."""
+
+LIMIT = 1024
+"""How many programs a function keeps."""
+VARIANTS = 16
+"""How many of them differ in static arguments alone: where these change at each call, no more are compiled."""
+_NUMBERS = (bool, int, float, complex)
+_lock = threading.Lock()
+
+
+def _keep(table: dict[Hashable, Any], key: Hashable, item: Any) -> Any:
+    """Put an item into a table that other threads read, and that forgets its oldest item when it is full."""
+    with _lock:
+        if len(table) >= LIMIT:
+            del table[next(iter(table))]
+        table[key] = item
+    return item
+
+
+class _Programs:
+    """The programs of a function, by the types of its operands and its static arguments; False where there is none."""
+
+    def __init__(self, fun: Callable[..., Any], numbers: Numbers | None) -> None:
+        self.fun = fun
+        self.table: dict[Hashable, Program | Literal[False]] = {}
+        self._variants: dict[Hashable, int] = {}
+        code, types = fun.__code__, fun.__annotations__
+        self._names = code.co_varnames[: code.co_argcount]
+        operands = {name for name, kind in types.items() if "ArrayLike" in str(kind)}
+        takes_two = len(self._names) == 2 and operands == {*self._names}
+        self.promotes = takes_two if numbers is None else numbers == "operands"
+        self.makes_arrays = not operands
+        self._never_numbers = operands if numbers is None else set()
+        util.FORGET.extend([self.table.clear, self._variants.clear])
+
+    def make(
+        self, key: Hashable, args: Sequence[Any], kwargs: dict[str, Any], like: ir.Aval | None
+    ) -> Any:
+        """The program for arguments that have not been met before; numbers are as `_key` takes them."""
+        args = [_as_array(x, like) for x in args]
+        kwargs = {name: _as_array(x, like) for name, x in kwargs.items()}
+        named = [*zip(self._names, args, strict=False), *kwargs.items()]
+        if any(name in self._never_numbers and isinstance(x, _NUMBERS) for name, x in named):
+            return False  # it may be another one at each call
+        kind = _kind(key)
+        count = self._variants.get(kind, 0)
+        if count == VARIANTS:
+            return False
+        _keep(self._variants, kind, count + 1)
+        program: Program | Literal[False] = False
+        with suppress(Exception):  # the function itself says what is wrong, or may look at elements
+            program = _program(self.fun, args, kwargs)
+        return _keep(self.table, key, program)
+
+
+def _program(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Program | Literal[False]:
+    leaves, tree = pytree.tree_flatten((tuple(args), tuple(kwargs.values())))
+    places = [k for k, x in enumerate(leaves) if type(x) is arrays.Array]
+    out_trees: list[pytree.TreeDef] = []
+
+    def flat(*operands: arrays.Value) -> list[Any]:
+        given = dict(enumerate(leaves)) | dict(zip(places, operands, strict=True))
+        positional, values = tree.unflatten(given.values())
+        result = fun(*positional, **dict(zip(kwargs, values, strict=True)))
+        outs, out_tree = pytree.tree_flatten(result)
+        out_trees.append(out_tree)
+        return outs
+
+    jaxpr = stage_closed(flat, [leaves[k].aval for k in places], fun.__name__)
+    computed = {v for eqn in jaxpr.eqns for v in eqn.outvars}
+    # An argument that is handed on, or a constant, needs no program.
+    if not jaxpr.outvars or jaxpr.effects or not computed.issuperset(jaxpr.outvars):
+        return False
+    return _callable(shared_program(jaxpr), out_trees[0])
+
+
+def _callable(program: Compiled, out_tree: pytree.TreeDef) -> Program | Literal[False]:
+    if program.needs_python or program.returning:
+        return False
+    executable, consts, kept = program.executable, program.consts, program.kept
+    execute = executable.raw.execute_sharded
+
+    def with_consts(buffers: list[Buffer]) -> Any:
+        return execute([*consts, *compress(buffers, kept)])
+
+    def build(outs: Sequence[Buffer]) -> Any:
+        return out_tree.unflatten(map(arrays.Array, outs))
+
+    run = execute if not consts and all(kept) else with_consts
+    return run, executable.handlers, None if out_tree == pytree.LEAF else build
+
+
+def _key(
+    args: Sequence[Any], kwargs: dict[str, Any], buffers: list[Buffer], like: ir.Aval | None = None
+) -> Hashable | None:
+    """The types of the arrays, which go into `buffers`, and all other arguments; None if some cannot be compared.
+
+    Python numbers are arrays, too, of the dtype of `like`, if that is given.
+    """
+    key: list[Hashable] = [*kwargs]
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(x)
+        buffer = x._a if kind is arrays.Array else None
+        if like is not None and kind in _NUMBERS:
+            buffer = _number(like, x)
+        if buffer is not None:
+            buffers.append(buffer)
+            key.append(buffer.aval)
+        elif kind in util.PLAIN:
+            key.append((kind, x))
+        elif (part := _part(x, buffers)) is not None:
+            key.append(part)
+        else:
+            return None
+    return key[0] if len(key) == 1 else tuple(key)
+
+
+def _part(x: Any, buffers: list[Buffer]) -> Hashable | None:
+    """The type of an array, or the class and the value of another argument, which tell 1, 1.0 and True apart."""
+    kind = type(x)
+    if kind is tuple or kind is list:
+        parts = _key(x, {}, buffers)
+        return None if parts is None else (kind, len(x), parts)
+    if isinstance(x, (arrays.Value, np.ndarray)):
+        return None
+    found = util.exact_key(x, lambda item: _key([item], {}, buffers))
+    if found is not None:
+        return found
+    is_dtype = isinstance(x, (type, np.dtype)) or isinstance(getattr(x, "dtype", None), np.dtype)
+    return (kind, x) if is_dtype else None
+
+
+def _kind(key: Any) -> Hashable:
+    """A key without the values of static arguments."""
+    if not isinstance(key, tuple):
+        return key  # type: ignore[no-any-return]  # a type, or a name
+    if key and isinstance(key[0], type):
+        return (*key[:2], _kind(key[2])) if key[0] in (tuple, list) else key[0]
+    return tuple(map(_kind, key))
+
+
+_numbers: dict[Hashable, Buffer] = {}
+util.FORGET.append(_numbers.clear)
+
+
+def _number(aval: ir.Aval, x: Any) -> Buffer | None:
+    """A Python number on the device in the dtype of an array that it stands beside, if the array keeps its dtype."""
+    kind = type(x)
+    if kind not in _NUMBERS:
+        return None
+    key = (aval, kind, x or str(x))  # 0.0 and -0.0 are equal
+    found = _numbers.get(key)
+    return found if found is not None else _new_number(key, aval, x)
+
+
+def _new_number(key: Hashable, aval: ir.Aval, x: Any) -> Buffer | None:
+    kind: Any = type(x)
+    typed = arrays.partner(aval, kind)
+    if typed is None and arrays.python_typed(x) == (aval.dtype, aval.weak_type):
+        typed = arrays.python_typed(x)  # both are weak
+    if typed is not None:
+        with suppress(TypeError, OverflowError):
+            host = arrays.host_scalar(x, typed, "a number")
+            return _keep(_numbers, key, arrays.to_array(host).buffer)
+    return None
+
+
+def _as_array(x: Any, like: ir.Aval | None) -> Any:
+    """A Python number as an array like another one, if it can be that; all else as it is."""
+    buffer = None if like is None else _number(like, x)
+    return x if buffer is None else arrays.Array(buffer)
+
+
+def _like(args: Sequence[Any]) -> ir.Aval | None:
+    """The type of the arrays among arguments, masks aside, if they are of one dtype."""
+    found: ir.Aval | None = None
+    for x in args:
+        if type(x) is arrays.Array and (aval := x._a.aval).dtype != np.bool_:
+            if found is not None and aval.dtype != found.dtype:
+                return None
+            if found is None or found.weak_type:
+                found = aval
+    return found
+
+
+def fused(
+    fun: Callable[P, R],
+    *,
+    numbers: Numbers | None = None,
+    otherwise: Callable[..., Any] | None = None,
+) -> Callable[P, R]:
+    """The function, whose calls on arrays outside of traces run as one program; other calls go to `otherwise`.
+
+    Arrays are its operands, alone or in lists and tuples, and everything else is static. `numbers` says what Python
+    numbers in place of arrays are: "operands", where all operands are promoted together, as those of a function of two
+    arrays are unless something else is said; or "static". With them in place of arrays other functions are not fused.
+
+    >>> calls = []
+    >>> double = fused(lambda x: calls.append(x) or x * 2.0)
+    >>> x = to_array(as_value(np.ones(2)))
+    >>> print(double(x), double(x), calls)
+    [2. 2.] [2. 2.] [Traced<f64[2]>]
+    """
+    programs = _Programs(fun, numbers)
+    call = _call(programs, otherwise or fun)
+    return cast(Callable[P, R], wraps(fun)(call))
+
+
+def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    find, wrap, promotes = programs.table.get, arrays.Array, programs.promotes
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current.trace is not EVAL or SPECIAL.count:
+            return otherwise(*args, **kwargs)
+        count, like = 0 if kwargs else len(args), None
+        # The common cases first: one array, or two.
+        if count == 1 and type(args[0]) is wrap:
+            buffers = [args[0]._a]
+            key = buffers[0].aval
+        elif count == 2 and type(args[0]) is type(args[1]) is wrap:
+            a, b = buffers = [args[0]._a, args[1]._a]
+            key = (a.aval, b.aval)
+        else:
+            buffers, like = [], _like(args) if promotes else None
+            key = _key(args, kwargs, buffers, like)
+            if key is None or not (buffers or programs.makes_arrays):
+                return otherwise(*args, **kwargs)
+        program = find(key)
+        if program is None:
+            program = programs.make(key, args, kwargs, like)
+        if program:
+            run, handlers, build = program
+            try:
+                outs = run(buffers).consume_with_handlers(handlers)
+                return wrap(outs[0]) if build is None else build(outs)
+            except Exception:  # the function itself says what is wrong
+                return otherwise(*args, **kwargs)
+        return otherwise(*args, **kwargs)
+
+    return call
