@@ -46,8 +46,8 @@ LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("carried_refs", "carry", "common", "names", "options", "record", "schedules"),
     ("primitives", "progress", "how"),
     ("analysis",),
-    ("for_loop", "while_loop", "cond", "scan", "accumulate", "associative"),
-    ("plan",),
+    ("for_loop", "while_loop", "cond", "replay", "scan", "accumulate", "associative"),
+    ("machine", "plan"),
     ("explain",),
 )
 

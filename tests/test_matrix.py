@@ -42,7 +42,7 @@ REFUSALS: dict[tuple[str, str], str] = {
     ("freeze", "lower"): DISCHARGE,
     ("callback", "transpose"): "call it where values are computed",
     ("progress", "transpose"): "it belongs to the loop that computes values",
-    ("while", "transpose"): "use `for_loop`, `scan` or `fori_loop`",
+    ("replay", "lower"): "run the passes first",
 }
 """Every refusal there is, by primitive and column, with a part of its reason."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import RuleError, closed_call, grad, jit, jvp, linearize, make_jaxpr, vmap
+from fiveloop.core import closed_call, grad, jit, jvp, linearize, make_jaxpr, vmap
 from fiveloop.loops import cond, for_loop, while_loop
 from fiveloop.state import freeze, new_ref
 from fiveloop.testing.core import laws
@@ -127,13 +127,6 @@ def test_linearize_of_a_loop_on_refs_writes_once() -> None:
     np.testing.assert_array_equal(np.asarray(out), np.asarray(f(2.0)))
     np.testing.assert_array_equal(np.asarray(lin(1.0)), [1.0, 2.0, 3.0, 0.0])
     np.testing.assert_array_equal(np.asarray(lin(2.0)), [2.0, 4.0, 6.0, 0.0])
-
-
-def test_reverse_mode_says_what_to_use() -> None:
-    with pytest.raises(RuleError, match="use `for_loop`, `scan` or `fori_loop`"):
-        grad(lambda x: grow(x)[0])(3.0)
-    with pytest.raises(RuleError, match="`while` has no transpose"):
-        jit(grad(lambda x: grow(x)[0]))(3.0)
 
 
 def test_reverse_mode_past_a_loop() -> None:

@@ -10,6 +10,7 @@ from .progress import rules as _progress_row
 from . import for_loop as _for_loop_row
 from . import cond as _cond_row
 from . import while_loop as _while_loop_row
+from . import replay as _replay_row
 from .for_loop.api import for_loop as for_loop
 from .primitives.for_loop import ForParams as ForParams
 from .primitives.for_loop import for_p as for_p
@@ -20,6 +21,7 @@ from .cond.api import cond as cond
 from .cond.api import switch as switch
 from .primitives.cond import CondParams as CondParams
 from .primitives.cond import cond_p as cond_p
+from . import machine as _machine
 from . import plan as _plan
 from .options import Planning as Planning
 from .options import planning as planning

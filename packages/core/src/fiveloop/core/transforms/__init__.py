@@ -14,7 +14,7 @@ from .batch import (
     move_batch,
 )
 from .cost import equation_cost, jaxpr_cost
-from .dce import dce
+from .dce import dce, smaller
 from .directions import batch_directions
 from .eval import bind_eqn, eval_jaxpr, interpret
 from .jvp import JvpTracer, jvp_flat, jvp_jaxpr
@@ -35,7 +35,7 @@ from .policies import (
     Policy,
 )
 from .residuals import body_work
-from .saving import Labels, SAVE_EVERYTHING, SavingPlan, labels_of
+from .saving import DEFAULT_PLAN, Labels, SAVE_EVERYTHING, SavingPlan, labels_of
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck
 from .zeros import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of

@@ -38,13 +38,13 @@ passes.register_pass(passes.Pass("dce", after=("rules",), applies=lambda jaxpr: 
 
 def _dce(jaxpr: ir.Jaxpr, used_outs: util.Mask, keep_ins: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
     outs = util.select_by(used_outs, jaxpr.outvars)
-    eqns, used = ir.needed(jaxpr.eqns, outs, _smaller)
+    eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, keep_ins, strict=True))
     return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
 
 
-def _smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
-    """What is left of an equation of which those results are used."""
+def smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
+    """What is left of an equation of which the results in `used` are used, if anything."""
     wanted = [v in used for v in eqn.outvars]
     rule = rules.dce_rules.find(eqn.primitive)
     if rule is not None:

@@ -40,7 +40,7 @@ def for_loop(
     all its derivatives.
 
     `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
-    and has no reverse mode; `unroll` does not apply to it.
+    and `unroll` does not apply to it.
 
     With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is, also from within a compiled
     function.

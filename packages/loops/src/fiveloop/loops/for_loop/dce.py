@@ -24,7 +24,7 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
         v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
     ]
     body = drop_dead_writes(p.body, p.nsteps, unwanted, reverse=p.reverse)
-    body = _needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
+    body = needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = {a for e in body.eqns for a in ir.used_vars(e.invars)}
     kept = [
         v in touched or (w and state) or (k == 0 and bool(p.counted))
@@ -43,9 +43,10 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
     return kept, rules.new_eqn(for_p, util.select_by(kept, eqn.invars), params, outvars, eqn.source)
 
 
-def _needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
+def needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
     """The body without writes to Refs whose contents neither a result nor a kept equation needs."""
-    refs = {v for v in body.invars if v.aval.accumulates}
+    made = [v for eqn in body.eqns for v in eqn.outvars]
+    refs = {v for v in [*body.invars, *made] if v.aval.accumulates}
     needed = set(wanted)
     while True:
         kept = _walk_back(body, needed, refs)
@@ -63,6 +64,8 @@ def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.E
         changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects)) & refs
         outside = ir.acts(eqn) or (ir.must_stay(eqn) and not changed)
         if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
-            kept.append(eqn)
-            used |= ir.used_vars(eqn.invars)
+            left = transforms.smaller(eqn, used)
+            assert left is not None, "unreachable: there is a use of it"
+            kept.append(left)
+            used |= ir.used_vars(left.invars)
     return kept[::-1]

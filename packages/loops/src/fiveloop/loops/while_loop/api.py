@@ -37,7 +37,7 @@ class Written:
         self, funs: Sequence[object], tree: TreeDef, closures: common.Closures, body: Jaxpr
     ) -> Record:
         """The record of the loop, if it is asked for; the inputs of the body get names."""
-        if not options.current_planning().tell:
+        if not self.call or not options.current_planning().tell:
             return EMPTY
         holding = [self.held, *funs] if self.held is not None else funs
         first, last = (names.closure_names(holding, xs) for xs in (closures.consts, closures.refs))
@@ -52,7 +52,8 @@ AS_WHILE = Written(
     lambda tree: [f"val{path}" for path in pytree.leaf_paths(tree)],
     "`scan(until=)` has one and may end early",
 )
-
+UNTOLD = Written("", lambda tree: (), "")
+"""A loop that the library makes for itself."""
 
 T = TypeVar("T")
 
@@ -85,8 +86,8 @@ def while_loop(
     write Refs, closed over or part of the value: those go in and come out as they are. Under `vmap` the loop runs
     until the last lane is done; a lane that is done keeps its value, and changes no Ref.
 
-    Forward mode works; reverse mode needs a number of steps that is known while tracing: use `for_loop`, `scan`
-    or `fori_loop`. With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
+    Forward and reverse mode work, in any order. Reverse mode saves a few states, and computes the others again from
+    them. With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
 
     Raises TypeError if `cond_fun` gives no bool scalar, or if `body_fun` changes a type, with the leaf's path
     and both types.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ad, arrays, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, arrays, ir, trace, transforms
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import handlers, lead, predicate
 
@@ -21,7 +22,7 @@ def while_handler(
         return while_handler(handling, ref, operands, _asking_last(p))[1:]
     if handling.counts_steps:
         operands = [*operands[: p.num_consts], _NONE_MADE, *operands[p.num_consts :]]
-        return _looped(handling, ref, operands, _counting(p), counts=True)[1:]
+        return _looped(handling, ref, operands, counting(p, _NONE_MADE.dtype), counts=True)[1:]
     return _looped(handling, ref, operands, p, counts=False)
 
 
@@ -49,30 +50,31 @@ def _in_steps(handling: handlers.Handling, p: WhileParams, body: Jaxpr) -> Jaxpr
     return trace.stage_closed(run, body.in_avals, body.name)
 
 
-def _counting(p: WhileParams) -> WhileParams:
-    """The loop that carries how many steps it has made.
+def counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
+    """The loop that carries how many steps it has made, as its first value.
 
     cond, body : [*consts, made, *carry, *refs] -> [holds], [made, *carry]
     """
-    return p.body.remember(("counting", p), lambda: _make_counting(p))
+    return p.body.remember(("counting", p, dtype), lambda: _make_counting(p, dtype))
 
 
-def _make_counting(p: WhileParams) -> WhileParams:
+def _make_counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
     num = p.num_consts
     avals = p.body.in_avals
-    binders = [*avals[:num], _NONE_MADE.aval, *avals[num:]]
+    binders = [*avals[:num], ir.ShapedArray((), dtype), *avals[num:]]
 
     def holds(*args: Value) -> list[Value]:
         return transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])
 
     def step(*args: Value) -> list[Value]:
         return [
-            args[num] + np.int32(1),
+            args[num] + 1,
             *transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]]),
         ]
 
-    cond = trace.stage_closed(holds, binders, p.cond.name)
-    return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name))
+    hints = [*p.body.hints[:num], "steps", *p.body.hints[num:]]
+    cond = trace.stage_closed(holds, binders, p.cond.name, hints)
+    return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name, hints))
 
 
 def _asking_last(p: WhileParams) -> WhileParams:

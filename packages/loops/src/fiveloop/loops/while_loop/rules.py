@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fiveloop.core.rules import Body, Refusal, define
+from fiveloop.core.rules import Body, define
 from fiveloop.loops.primitives.while_loop import WhileParams, while_abstract_eval, while_p
-from fiveloop.loops.while_loop import batch, dce, handler, jvp, lower, split
+from fiveloop.loops.while_loop import batch, dce, handler, jvp, lower, split, transpose
 from fiveloop.loops.while_loop.discharge import while_discharge
 from fiveloop.loops.while_loop.predicate import while_predicate
 from fiveloop.state import discharge, handlers, predicate
@@ -24,12 +24,7 @@ define(
     lower=lower.while_lower,
     jvp=jvp.while_jvp,
     batch=batch.while_batch,
-    transpose=Refusal(
-        "how many steps it makes is not known before it runs, so what they compute cannot be kept for the way "
-        "back. It stands for a `while_loop`, or for a `fori_loop` or `for_loop` whose bounds are traced; use "
-        "`for_loop`, `scan` or `fori_loop` with bounds that are Python numbers (`scan(until=)` ends early), or "
-        "forward mode (`jvp`)"
-    ),
+    transpose=transpose.while_transpose,
     split=split.while_split,
     dce=dce.while_dce,
     bodies=while_bodies,

@@ -1,20 +1,25 @@
-"""Partial evaluation: a loop of what is known, and the whole loop again for what is not.
+"""Partial evaluation: a loop of what is known, which counts its steps, and as many steps of the whole for the rest.
 
-How many steps there will be is not known, so nothing is kept from step to step: the staged half computes the
-known values anew, on copies of the Refs as they were.
+Nothing is kept of a step: the staged half is a `replay`, which begins where the loop began.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, arrays, errors, ir, rules, trace, transforms, util
+from fiveloop.core.index import indexer
 from fiveloop.loops.analysis.accesses import read_whole
+from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR
+from fiveloop.loops.replay.dce import replay_dce
 from fiveloop.loops.while_loop.dce import while_dce
-from fiveloop.state import primitives
+from fiveloop.loops.while_loop.handler import counting
+from fiveloop.state import AbstractRef, primitives
 
 
 def while_split(
@@ -28,29 +33,125 @@ def while_split(
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     cut, cond = found
     known = [not u for u in cut.unknown_in]
-    consts, carry, _ = parts(p, known)
-    # cut.known : [*known consts, *known carry, *known refs] -> [*known carry, *residuals]
-    num_outs = sum(carry)
-    used = [k < num_outs for k in range(len(cut.known.outvars))]
-    body, _ = transforms.dce(cut.known, used)
-    record = p.record.moved(KNOWN)
-    params = replace(p, cond=cond, body=body, num_consts=sum(consts), record=record)
-    outs = util.select_by(carry, eqn.outvars)
-    known_eqn = rules.new_eqn(
-        eqn.primitive, util.select_by(known, eqn.invars), params, outs, eqn.source
-    )
+    carry = parts(p, known)[1]
+    known_eqn, count = _known(eqn, cut.known, cond, known)
     acts = transforms.happens_once(known_eqn)
     if acts and transforms.happens_once(cut.staged):
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
-    copies = _copies(eqn, p, known, inst)
-    operands = [copies[a][1].outvars[0] if a in copies else a for a in eqn.invars]
     outvars = [ir.Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
-    again = replace(p, record=p.record.moved(LINEAR))
-    staged = rules.new_eqn(eqn.primitive, operands, again, outvars, eqn.source)
-    if acts:
-        staged = _again(staged, known=carry)
-    reads, refs = [c[0] for c in copies.values()], [c[1] for c in copies.values()]
-    return rules.EqnSplit([*reads, known_eqn], [*refs, staged], tuple(not k for k in carry))
+    whole = eqn.replace(outvars=outvars)
+    again = _again(whole, known=carry) if acts else whole
+    staged = _Staged(again, count, late=set(util.select_by(cut.unknown_in, eqn.invars)))
+    at_hand = {a for a, i in zip(eqn.invars, inst, strict=True) if i}
+    staged.make(at_hand, [v in eqn.outvars for v in again.outvars])
+    return rules.EqnSplit([*staged.reads, known_eqn], staged.eqns, tuple(not k for k in carry))
+
+
+def _known(eqn: ir.Eqn, half: Jaxpr, cond: Jaxpr, known: Sequence[bool]) -> tuple[ir.Eqn, ir.Var]:
+    """The loop of what is known, and the number of its steps.
+
+    half : [*known consts, *known carry, *known refs] -> [*known carry, *residuals]
+    """
+    p: WhileParams = eqn.params
+    consts, carry, _ = parts(p, known)
+    body, _ = transforms.dce(half, [k < sum(carry) for k in range(len(half.outvars))])
+    record = p.record.moved(KNOWN)
+    params = counting(
+        replace(p, cond=cond, body=body, num_consts=sum(consts), record=record), np.dtype(np.int64)
+    )
+    operands: list[ir.Atom] = util.select_by(known, eqn.invars)
+    operands.insert(sum(consts), ir.Literal(arrays.as_value(np.int64(0))))
+    count = ir.Var(COUNT)
+    outvars = [count, *util.select_by(carry, eqn.outvars)]
+    return rules.new_eqn(eqn.primitive, operands, params, outvars, eqn.source), count
+
+
+@dataclass(slots=True)
+class _Staged:
+    """The steps again, for what is not known: `reads` come before the loop, `eqns` are the staged half.
+
+    The Refs that the loop works on are states of the replay: read before it, and those of the `late` ones that it
+    changes written after it.
+    """
+
+    loop: ir.Eqn
+    count: ir.Var
+    late: set[ir.Atom]
+    reads: list[ir.Eqn] = field(default_factory=list)
+    eqns: list[ir.Eqn] = field(default_factory=list)
+
+    def make(self, at_hand: set[ir.Atom], wanted: Sequence[bool]) -> None:
+        """Write the equations down."""
+        p: WhileParams = self.loop.params
+        consts, carry, refs = parts(p, self.loop.invars)
+        changed = ir.changed_refs(self.loop)
+        held = {ref: self._contents(ref, at_hand - changed) for ref in refs}
+        read, written = [r for r in refs if r not in changed], [r for r in refs if r in changed]
+        operands = [
+            self.count,
+            *consts,
+            *[held[r] for r in read],
+            *carry,
+            *[held[r] for r in written],
+        ]
+        outs = [*self.loop.outvars, *[ir.Var(held[r].aval) for r in written]]
+        params = _replayed(p, tuple(r in changed for r in refs))
+        whole = rules.new_eqn(replay_p, operands, params, outs, self.loop.source)
+        late = [r in self.late for r in written]
+        smaller = replay_dce([*wanted, *late], whole)[1]
+        if smaller is None:
+            return
+        self.eqns.append(smaller)
+        final = zip(written, outs[len(carry) :], late, strict=True)
+        self.eqns += [_written(ref, x, self.loop.source) for ref, x, is_late in final if is_late]
+
+    def _contents(self, ref: ir.Atom, at_hand: set[ir.Atom]) -> ir.Var:
+        """What a Ref holds before the loop; if it is known and not at hand later, it is kept."""
+        read = read_whole(ref, source=self.loop.source)
+        later = ref in self.late or ref in at_hand
+        (self.eqns if later else self.reads).append(read)
+        return read.outvars[0]
+
+
+def _written(ref: ir.Atom, x: ir.Var, source: ir.Source | None) -> ir.Eqn:
+    """An equation that replaces all that a Ref holds."""
+    whole = primitives.SwapParams(indexer.whole_indexer(ref.aval.shape), returns_old=False)
+    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
+
+
+def _replayed(p: WhileParams, changed: util.Mask) -> ReplayParams:
+    """The steps of a `while` as those of a replay."""
+
+    def made() -> ReplayParams:
+        forward = _counted_body(p, changed)
+        backward = Jaxpr(forward.invars, (), (), p.body.name)
+        num_consts = p.num_consts + len(changed) - sum(changed)
+        return ReplayParams(forward, backward, num_consts, record=p.record.moved(LINEAR))
+
+    return p.body.remember(("replayed", p.num_consts, changed), made)
+
+
+def _counted_body(p: WhileParams, changed: util.Mask) -> Jaxpr:
+    """The body with its carried values as states.
+
+    p.body : [*consts, *carry, *refs]                              -> [*carry]
+    made   : [k, *consts, *refs read, *carried refs, *refs written] -> []
+    """
+    consts, carry, refs = parts(p, p.body.invars)
+    read, written = util.partition(changed, refs)
+    binders = [*consts, *read, *carry, *written]
+
+    def run(k: Value, *args: Value) -> list[Value]:
+        given = dict(zip(binders, args, strict=True))
+        states = [given[v] for v in carry]
+        values = {v: ref[...] for v, ref in zip(carry, states, strict=True)}
+        outs = transforms.eval_jaxpr(p.body, [values.get(v, given[v]) for v in p.body.invars])
+        for ref, out in zip(states, outs, strict=True):
+            ref[...] = out
+        return []
+
+    avals = [AbstractRef(v.aval) if v in carry else v.aval for v in binders]
+    return trace.stage_closed(run, [COUNT, *avals], p.body.name, ["", *[v.hint for v in binders]])
 
 
 def _again(eqn: ir.Eqn, known: Sequence[bool]) -> ir.Eqn:
@@ -89,23 +190,3 @@ def _split_body(
             only_pred = [k == 0 for k in range(len(test.known.outvars))]
             return cut, transforms.dce(test.known, only_pred)[0]
         unknown = grown
-
-
-def _copies(
-    eqn: ir.Eqn, p: WhileParams, known: Sequence[bool], inst: Sequence[bool]
-) -> dict[ir.Atom, tuple[ir.Eqn, ir.Eqn]]:
-    """For known Refs: a read of all that one holds, and a new Ref of that.
-
-    None is needed for one that is at hand in the staged half and that the loop only reads.
-    """
-    found: dict[ir.Atom, tuple[ir.Eqn, ir.Eqn]] = {}
-    changed = ir.mutated_positions(p.body.effects)
-    for k in range(p.first_ref, len(eqn.invars)):
-        if known[k] and (k in changed or not inst[k]):
-            ref = eqn.invars[k]
-            read = read_whole(ref, source=eqn.source)
-            copy = rules.new_eqn(
-                primitives.new_ref_p, read.outvars, primitives.NewRefParams(), source=eqn.source
-            )
-            found[ref] = (read, copy)
-    return found

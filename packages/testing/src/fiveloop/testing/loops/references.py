@@ -53,6 +53,22 @@ def _while(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
     raise OracleError(f"a while loop has not ended after {MOST_STEPS} steps")
 
 
+def _replay(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
+    """Every state of the way forward is kept for the way back."""
+    count, *given = values
+    refs = [v.aval.accumulates for v in p.backward.invars[1:]]
+    cells = [Cell(np.array(x)) if r else x for x, r in zip(given, refs, strict=True)]
+    consts, forward, backward = p.parts(cells)
+    before = []
+    for k in range(int(count)):
+        before.append([Cell(x.array.copy()) for x in forward])
+        run(p.forward, [np.asarray(k), *consts, *forward])
+    for k in reversed(range(int(count))):
+        run(p.backward, [np.asarray(k), *consts, *before[k], *backward])
+    return [x.array for x in (*forward, *backward)]
+
+
+define_nested_reference("replay", _replay)
 define_reference("progress", lambda values, p: [])
 define_nested_reference("cond", _cond)
 define_nested_reference("while", _while)

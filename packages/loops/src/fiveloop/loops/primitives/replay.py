@@ -1,0 +1,114 @@
+"""The primitive: a loop of a number of steps that is known when it begins, and the way back over its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, ir, util
+from fiveloop.loops import common
+from fiveloop.loops.record import EMPTY, Record, names_of
+from fiveloop.state import AbstractRef
+
+T = TypeVar("T")
+COUNT = ir.ShapedArray((), np.int64)
+"""The type of the number of steps, and of the number of one."""
+
+
+@dataclass(frozen=True)
+class ReplayParams:
+    """A loop of `forward`, and then a loop of `backward` over the same steps from the last to the first.
+
+    forward  : [k, *consts, *forward states]                    -> []
+    backward : [k, *consts, *forward states, *backward states]  -> []
+    operands : [n, *consts, *forward states, *backward states]
+    results  : [*final forward states, *final backward states]
+
+    All operands are values. The states are Refs to the bodies, and so may constants be, which no step changes. Step
+    `k` of the way back sees the forward states as they were before step `k` of the way forward, and does not change
+    them; it is linear in the backward states. `slots` of the forward states are saved at a time, from which the others
+    are computed again; if None, as many as a default amount of memory holds.
+    """
+
+    forward: Jaxpr
+    backward: Jaxpr
+    num_consts: int
+    slots: int | None = None
+    record: Record = field(default=EMPTY, compare=False)
+
+    @property
+    def num_forward(self) -> int:
+        return len(self.forward.invars) - 1 - self.num_consts
+
+    @property
+    def num_backward(self) -> int:
+        return len(self.backward.invars) - len(self.forward.invars)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the operands after the number of steps."""
+        return names_of(self.backward.invars[1:])
+
+    def parts(self, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+        """What belongs to the constants, to the forward states and to the backward states."""
+        consts, forward, backward = util.split_list(xs, [self.num_consts, self.num_forward])
+        return consts, forward, backward
+
+
+replay_p: ir.Primitive[ReplayParams] = ir.Primitive("replay")
+
+
+def replay_abstract_eval(
+    avals: Sequence[ir.Aval], p: ReplayParams
+) -> tuple[list[ir.Aval], ir.Effects]:
+    """The types of the states; the effects of the bodies that are on no Ref."""
+    _check(avals, p)
+    _, forward, backward = p.parts(avals[1:])
+    effects = [e for e in p.forward.effects | p.backward.effects if not _is_positional(e)]
+    return [a.strong() for a in (*forward, *backward)], frozenset(effects)
+
+
+def replay_typecheck(avals: Sequence[ir.Aval], p: ReplayParams) -> tuple[list[ir.Aval], ir.Effects]:
+    """The same of params that any equation may hold."""
+    is_slots = p.slots is None or (common.is_count(p.slots) and p.slots > 0)
+    common.check_params(
+        "replay",
+        ("num_consts", p.num_consts, common.is_count(p.num_consts), "an integer of at least 0"),
+        ("slots", p.slots, is_slots, "None or an integer of at least 1"),
+    )
+    return replay_abstract_eval(avals, p)
+
+
+def _is_positional(effect: ir.Effect) -> bool:
+    return isinstance(effect, ir.PositionalEffect)
+
+
+def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
+    num = len(p.forward.invars)
+    binders = p.backward.in_avals
+    if p.forward.in_avals != binders[:num]:
+        raise TypeError("replay: the binders of `forward` must be the first ones of `backward`")
+    if len(avals) != len(binders) or binders[0] is not COUNT or avals[0].strong() is not COUNT:
+        raise TypeError(f"replay: expected operands for {binders}, got {list(avals)}")
+    for k, (given, binder) in enumerate(zip(avals, binders, strict=True)):
+        held = binder.inner if isinstance(binder, AbstractRef) else binder.strong()
+        if given.strong() is not held:
+            raise TypeError(f"replay: operand {k} of type {given} does not fit the body's {binder}")
+        if k > p.num_consts and not isinstance(binder, AbstractRef):
+            raise TypeError(f"replay: state {k} must be a Ref to the bodies, got {binder}")
+    first = 1 + p.num_consts
+    changed = [
+        *[k for k in ir.mutated_positions(p.forward.effects) if k < first],
+        *[k for k in ir.mutated_positions(p.backward.effects) if k < num],
+    ]
+    if changed:
+        raise TypeError(f"replay: operand {min(changed)} must only be read by the body")
+
+
+def without_backward(p: ReplayParams) -> ReplayParams:
+    """The loop forward alone."""
+    empty = ir.Jaxpr(p.forward.invars, (), (), p.forward.name)
+    return replace(p, backward=p.forward.remember("no backward", lambda: empty))

@@ -1,0 +1,3 @@
+"""`replay`: a counted loop and the way back over its steps; list this folder to read its row."""
+
+from . import rules as rules

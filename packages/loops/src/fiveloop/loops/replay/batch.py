@@ -1,0 +1,77 @@
+"""Batching: one loop for all lanes, as long as the longest; a lane that is done changes nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
+from fiveloop.state import predicate
+
+
+def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayParams) -> ad.Batched:
+    """Go both ways once for the whole batch; the states are saved for all lanes together."""
+    if dims[0] is not None:
+        longest = prims.reduce_max(operands[0])
+        return replay_batch(size, [longest, *operands], [None, *dims], _masked(p))
+    n, *values = transforms.in_front(size, operands, dims)
+    batched = _batched(size, p, [d is not None for d in dims[1:]])
+    own = (*[False] * (1 + p.num_consts), *[True] * (p.num_forward + p.num_backward))
+
+    def over_lanes(body: Jaxpr) -> Jaxpr:
+        num = len(body.invars)
+        return transforms.batch_jaxpr(body, size, (False, *batched[: num - 1]), own=own[:num])[0]
+
+    moved = [
+        transforms.move_batch(x, size, None) if b and d is None else x
+        for x, d, b in zip(values, dims[1:], batched, strict=True)
+    ]
+    params = replace(p, forward=over_lanes(p.forward), backward=over_lanes(p.backward))
+    outs = trace.bind(replay_p, n, *moved, params=params)
+    return outs, [0 if b else None for b in batched[p.num_consts :]]
+
+
+def _batched(size: int, p: ReplayParams, given: Sequence[bool]) -> util.Mask:
+    """Which operands after the number of steps are batched in some step."""
+
+    def reached(body: Jaxpr, mask: Sequence[bool], fixed: Collection[ir.Var]) -> util.Mask:
+        binders = body.invars[1:]
+        found = transforms.batched_vars(body, size, util.select_by(mask, binders), fixed)
+        return tuple(v in found for v in binders)
+
+    consts, ahead, back = p.parts(given)
+    forward = reached(p.forward, [*consts, *ahead], p.forward.invars[1 : 1 + p.num_consts])
+    return reached(p.backward, [*forward, *back], p.backward.invars[1 : len(p.forward.invars)])
+
+
+def _masked(p: ReplayParams) -> ReplayParams:
+    """The loop of one lane among others: its own number of steps is its first constant."""
+    return replace(
+        p,
+        forward=_masked_body(p.forward, p.num_consts),
+        backward=_masked_body(p.backward, p.num_consts),
+        num_consts=p.num_consts + 1,
+    )
+
+
+def _masked_body(body: Jaxpr, num_consts: int) -> Jaxpr:
+    """A body that changes nothing in a step that the lane does not make.
+
+    body   : [k, *consts, *states]     -> []
+    masked : [k, n, *consts, *states]  -> []
+    """
+    first = 1 + num_consts
+    own = tuple(k >= first for k in range(len(body.invars)))
+    guard = predicate.Guard(own, own)
+
+    def run(k: Value, n: Value, *rest: Value) -> list[Value]:
+        return predicate.eval_predicated(k < n, body, [k, *rest], guard)
+
+    def made() -> Jaxpr:
+        avals, hints = body.in_avals, body.hints
+        return trace.stage_closed(
+            run, [COUNT, COUNT, *avals[1:]], body.name, ["", "steps of the lane", *hints[1:]]
+        )
+
+    return body.remember(("masked", num_consts), made)

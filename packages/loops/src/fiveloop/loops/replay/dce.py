@@ -1,0 +1,71 @@
+"""Dead code: both ways without the states, writes and constants that no result needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fiveloop.core import Jaxpr, ir, rules, util
+from fiveloop.loops.for_loop.dce import needed_body
+from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+
+
+def replay_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
+    """The operands still used, and the smaller equation; None if nothing is left of it."""
+    p: ReplayParams = eqn.params
+    if not any(used) and not ir.must_stay(eqn):
+        return [False] * len(eqn.invars), None
+    ahead, back = util.split_list(used, [p.num_forward])
+    smaller, kept = needed(p, ahead, back)
+    outvars = util.select_by(kept[p.num_consts :], eqn.outvars)
+    if not outvars and not smaller.forward.eqns and not smaller.backward.eqns:
+        return [False] * len(eqn.invars), None
+    mask = [True, *kept]
+    invars = util.select_by(mask, eqn.invars)
+    return mask, rules.new_eqn(replay_p, invars, smaller, outvars, eqn.source)
+
+
+def needed(
+    p: ReplayParams, ahead: Sequence[bool], back: Sequence[bool]
+) -> tuple[ReplayParams, util.Mask]:
+    """What some final states, forward and backward, are computed by; and which operands that takes."""
+    num = len(p.forward.invars)
+    backward = needed_body(p.backward, util.select_by(back, p.backward.invars[num:]))
+    seen = touched(backward)
+    binders = backward.invars[1 + p.num_consts : num]
+    wanted = [w or v in seen for w, v in zip(ahead, binders, strict=True)]
+    forward = needed_body(p.forward, util.select_by(wanted, p.forward.invars[1 + p.num_consts :]))
+    kept = tuple(
+        used or want
+        for used, want in zip(
+            _used(forward, backward), [*[False] * p.num_consts, *wanted, *back], strict=True
+        )
+    )
+    smaller = replace(
+        p,
+        forward=_on(forward, kept),
+        backward=_on(backward, kept),
+        num_consts=sum(kept[: p.num_consts]),
+        record=p.record.keeping(kept),
+    )
+    return smaller, kept
+
+
+def touched(body: Jaxpr) -> set[ir.Var]:
+    """The variables that some equation of a body uses."""
+    return {v for eqn in body.eqns for v in ir.used_vars(eqn.invars)}
+
+
+def _used(forward: Jaxpr, backward: Jaxpr) -> list[bool]:
+    """Which operands some equation of either body uses."""
+    ahead, back = touched(forward), touched(backward)
+    used = [v in back for v in backward.invars[1:]]
+    for k, v in enumerate(forward.invars[1:]):
+        used[k] = used[k] or v in ahead
+    return used
+
+
+def _on(body: Jaxpr, kept: Sequence[bool]) -> Jaxpr:
+    """The body with only those binders that stand for the operands kept."""
+    k, *binders = body.invars
+    return body.replace(invars=[k, *util.select_by(kept[: len(binders)], binders)])

@@ -1,0 +1,49 @@
+"""Everything fiveloop knows about `replay`. Read the row here, then the cell you need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core import Value, prims, rules, trace, transforms
+from fiveloop.loops.primitives import replay
+from fiveloop.loops.replay import batch, dce, jvp, split, transpose
+from fiveloop.state import discharge, predicate
+
+
+def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
+    """The steps forward and back; how often they run is not known."""
+    return [rules.Body(p.forward, "loop"), rules.Body(p.backward, "loop")]
+
+
+def replay_discharge(
+    ctx: discharge.DischargeContext,
+    operands: Sequence[Value | discharge.Cell],
+    p: replay.ReplayParams,
+) -> list[Value]:
+    """The same: the Refs of its bodies are its own, until the pass `replay` makes loops of it."""
+    return trace.bind(replay.replay_p, *ctx.values(operands), params=p)
+
+
+def replay_predicate(
+    pred: Value, operands: Sequence[Value], guard: predicate.Guard, p: replay.ReplayParams
+) -> list[Value]:
+    """No step if the condition does not hold."""
+    n, *rest = operands
+    steps = prims.select(pred, n, transforms.zeros_of(n.aval))
+    return trace.bind(replay.replay_p, steps, *rest, params=p)
+
+
+rules.define(
+    replay.replay_p,
+    abstract_eval=replay.replay_abstract_eval,
+    typecheck=replay.replay_typecheck,
+    lower=rules.Refusal("the pass `replay` makes loops of it: run the passes first"),
+    jvp=jvp.replay_jvp,
+    batch=batch.replay_batch,
+    transpose=transpose.replay_transpose,
+    split=split.replay_split,
+    dce=dce.replay_dce,
+    bodies=replay_bodies,
+)
+discharge.define_discharge(replay.replay_p, replay_discharge)
+predicate.define_predicate(replay.replay_p, replay_predicate, always=True)

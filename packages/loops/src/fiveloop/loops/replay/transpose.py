@@ -1,0 +1,189 @@
+"""Transposition: cotangents of the forward states go backward, those of the backward states go forward.
+
+With the known states s, c and the linear ones a, b a step is
+
+    forward   s' = f(s)            a' = A(s) a + E(s) w
+    backward  c = C(s) c'          b = B(s) b' + D(s, c') a + H(s, c') w
+
+where w are linear constants. For cotangents u of a and v of b the same steps are
+
+    forward   s' = f(s)            v' = B(s)^T v
+    backward  c = C(s) c'          u = A(s)^T u' + D(s, c')^T v      w_bar += E(s)^T u' + H(s, c')^T v
+
+so that the transpose of a replay is a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
+from fiveloop.loops.for_loop.dce import needed_body
+from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
+from fiveloop.loops.record import BACKWARD
+from fiveloop.loops.replay.dce import touched
+from fiveloop.loops.replay.split import cut, known_step, unknown_states
+from fiveloop.state import AbstractRef, api, discharge
+
+
+def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -> ad.Cotangents:
+    """Go both ways over what is known and the cotangents."""
+    n, *rest = operands
+    assert isinstance(n, Value), "unreachable: a number of steps is never linear"
+    linear = unknown_states(p, [transforms.is_linear(x) for x in rest])
+    forward, backward = p.backward.remember(
+        ("transposed", p.forward, p.num_consts, linear), lambda: _Steps(p, linear).bodies()
+    )
+    parts = zip(p.parts(linear), p.parts(rest), strict=True)
+    (consts, w), (s, a), (c, b) = [util.partition(mask, xs) for mask, xs in parts]
+    given = iter(cts)
+    u, v = [
+        [ct for lin, ct in zip(mask, given, strict=False) if lin] for mask in p.parts(linear)[1:]
+    ]
+    states = [*s, *_real(v, b), *c, *_real(u, a), *[transforms.zeros_of(x.aval) for x in w]]
+    params = replace(
+        p,
+        forward=forward,
+        backward=backward,
+        num_consts=len(consts),
+        record=p.record.moved(BACKWARD),
+    )
+    results = trace.bind(replay_p, n, *consts, *states, params=params)  # type: ignore[arg-type]  # these are known
+    sizes = [len(s), len(v), len(c), len(u)]
+    _, b_cts, _, a_cts, w_cts = util.split_list(results, sizes)
+    found = iter([*w_cts, *a_cts, *b_cts])
+    in_cts = [next(found) if lin else None for lin in linear]
+    pairs = zip(in_cts, rest, strict=True)
+    return [None, *[ct if transforms.is_linear(x) else None for ct, x in pairs]]
+
+
+def _real(cts: ad.Tangents, xs: ad.Operands) -> list[Value]:
+    """The cotangents of states, as values."""
+    return [
+        transforms.zeros_of(x.aval) if isinstance(ct, ad.Zero) else ct
+        for ct, x in zip(cts, xs, strict=True)
+    ]
+
+
+class _Steps:
+    """The steps of a transposed replay: `linear` says which operands after the number of steps are linear."""
+
+    def __init__(self, p: ReplayParams, linear: util.Mask) -> None:
+        self.p = p
+        self.linear = linear
+        self.masks = p.parts(linear)
+        parts = zip(self.masks, p.parts(p.backward.invars[1:]), strict=True)
+        (consts, w), (s, a), (c, b) = [util.partition(mask, xs) for mask, xs in parts]
+        self.layout = [consts, s, *[list(map(_as_ref, xs)) for xs in (b, c, a, w)]]
+
+    def bodies(self) -> tuple[Jaxpr, Jaxpr]:
+        """The bodies forward and backward.
+
+        forward  : [k, *consts, *s, *v]                  -> []
+        backward : [k, *consts, *s, *v, *c, *u, *w_bar]  -> []
+        """
+        return self._staged(self._ahead, 3), self._staged(self._back, 6)
+
+    def _staged(self, run: Callable[..., None], num_parts: int) -> Jaxpr:
+        """The jaxpr of a step on the first few parts of the layout."""
+        layout = self.layout[:num_parts]
+
+        def flat(k: Value, *args: Value) -> list[Value]:
+            run(k, *util.split_list(args, [len(xs) for xs in layout[:-1]]))
+            return []
+
+        binders = [v for part in layout for v in part]
+        avals = [COUNT, *[v.aval for v in binders]]
+        return trace.stage_closed(
+            flat, avals, self.p.forward.name, ["", *[v.hint for v in binders]]
+        )
+
+    def _back(
+        self,
+        k: Value,
+        consts: list[Value],
+        s: list[Value],
+        v: list[Value],
+        c: list[Value],
+        u: list[Value],
+        w_bar: list[Value],
+    ) -> None:
+        """u = A(s)^T u' + D(s, c')^T v and c = C(s) c'; what the constants gather."""
+        given = self._constants(consts, w_bar)
+        forward, mine = self._without_writes(s)
+        _step_back(forward, [k, *given, *self._states(1, mine, u)])
+        ahead, back = self._states(1, s, u), self._states(2, c, list(map(_copy, v)))
+        _step_back(self.p.backward, [k, *given, *ahead, *back])
+
+    def _ahead(self, k: Value, consts: list[Value], s: list[Value], v: list[Value]) -> None:
+        """v' = B(s)^T v, and then s' = f(s)."""
+        if v:
+            moved = self._staged(self._moved, 4)
+            num = 1 + len(consts) + len(s) + len(v)
+            binders = moved.invars[:num]
+            needs = needed_body(moved, binders[num - len(v) :])
+            assert touched(needs).isdisjoint(moved.invars[num:]), (
+                "unreachable: a way back is linear in its states as a whole"
+            )
+            transforms.eval_jaxpr(needs.replace(invars=binders), [k, *consts, *s, *v])
+        forward = known_step(self.p.forward, self.linear[: len(self.p.forward.invars) - 1])
+        transforms.eval_jaxpr(forward, [k, *consts, *s])
+
+    def _moved(
+        self, k: Value, consts: list[Value], s: list[Value], v: list[Value], c: list[Value]
+    ) -> None:
+        """v' = B(s)^T v: a step of the way back for a = 0 and w = 0, transposed."""
+        zeros = [
+            [transforms.zeros_of(x.aval) for x in util.select_by(mask, xs)]
+            for mask, xs in zip(self.masks, self.p.parts(self.p.backward.invars[1:]), strict=True)
+        ]
+        given = util.merge(self.masks[0], consts, zeros[0])
+        ahead = util.merge(self.masks[1], s, zeros[1])
+        _step_back(self.p.backward, [k, *given, *ahead, *self._states(2, c, v)])
+
+    def _without_writes(self, s: list[Value]) -> tuple[Jaxpr, list[Value]]:
+        """The step forward on values of the known states that it changes, so that these stay as they are."""
+        body = self.p.forward
+        changed = ir.mutated(body)
+        known = [v for v, lin in zip(body.invars[1:], self.linear, strict=False) if not lin]
+        which = tuple(v in changed and v in known for v in body.invars)
+        nothing = (False,) * len(which)
+        states = known[len(known) - len(s) :]
+        mine = [x[...] if v in changed else x for v, x in zip(states, s, strict=True)]
+        return discharge.discharge_jaxpr(body, which, nothing), mine
+
+    def _constants(self, consts: list[Value], w_bar: list[Value]) -> list[ad.Operand]:
+        """The constants, with what gathers the cotangents of the linear ones."""
+        binders = self.p.forward.invars[1 : 1 + self.p.num_consts]
+        _, linear = util.partition(self.masks[0], binders)
+        gathering = [
+            ad.Accumulator(x) if v.aval.accumulates else ad.UndefinedPrimal(v.aval, x)
+            for v, x in zip(linear, w_bar, strict=True)
+        ]
+        return util.merge(self.masks[0], consts, gathering)
+
+    def _states(self, part: int, known: list[Value], cts: list[Value]) -> list[ad.Operand]:
+        """The states of a way, with the cotangents of the linear ones."""
+        return util.merge(self.masks[part], known, list(map(ad.Accumulator, cts)))
+
+
+def _step_back(body: Jaxpr, operands: ad.Operands) -> None:
+    """A step transposed: what is known is computed first, and what is linear in it backward."""
+    linear = tuple(map(transforms.is_linear, operands))
+    halves = cut(body, linear[1:])
+    known, _ = util.partition(linear, operands)
+    residuals = transforms.eval_jaxpr(halves.known, known)  # type: ignore[arg-type]  # they are values
+    transforms.backward_pass(
+        halves.staged, [*residuals, *util.select_by(halves.staged_in, operands)], ()
+    )
+
+
+def _as_ref(v: ir.Var) -> ir.Var:
+    """A binder for the cotangent of what a binder stands for, or for a state."""
+    return v if isinstance(v.aval, AbstractRef) else ir.Var(AbstractRef(v.aval), v.hint)
+
+
+def _copy(ref: Value) -> Value:
+    """A Ref of the same contents."""
+    return api.new_ref(ref[...])
