@@ -20,6 +20,7 @@ LANES = np.array([0.1, 0.5, 1.0, 3.0, 200.0])
 W = np.random.default_rng(0).normal(size=(4, 4)) * 0.5
 V = np.linspace(0.2, 0.9, 4)
 Step = Callable[[Any], Any]
+Many = Callable[[Any, Step, Any], Any]
 
 
 def steps(n: Any, step: Step, x: Any) -> Any:
@@ -93,7 +94,7 @@ def until_a_ref_says(loop: bool) -> Callable[[Any], Any]:
 
 def nested(loop: bool) -> Callable[[Any], Any]:
     """A `while` and a `for` in a `while`, and a branch."""
-    many = steps if loop else written_out
+    many: Many = steps if loop else written_out
 
     def power(z: Any, x: Any) -> Any:
         if not loop:
@@ -116,10 +117,10 @@ def nested(loop: bool) -> Callable[[Any], Any]:
 
 def deep(loop: bool) -> Callable[[Any], Any]:
     """A loop in a loop in a loop."""
-    many = steps if loop else written_out
+    many: Many = steps if loop else written_out
 
     def f(x: Any) -> Any:
-        inner = lambda b: many(2, lambda c: fnp.sin(c) * x, b)
+        inner: Step = lambda b: many(2, lambda c: fnp.sin(c) * x, b)
         return many(2, lambda a: many(2, lambda b: inner(b) + a, a), x)
 
     return f
@@ -161,14 +162,13 @@ def newton(loop: bool) -> Callable[[Any], Any]:
     return by_loop if loop else by_hand
 
 
+def waves(many: Many, n: int) -> Step:
+    """So many sines."""
+    return lambda x: many(n, lambda y: fnp.sin(y) * 1.3 * x, x)
+
+
 PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    **{
-        f"{n} steps": (
-            lambda x, n=n: steps(n, lambda y: fnp.sin(y) * 1.3 * x, x),
-            lambda x, n=n: written_out(n, lambda y: fnp.sin(y) * 1.3 * x, x),
-        )
-        for n in (0, 1, 2, 20)
-    },
+    **{f"{n} steps": (waves(steps, n), waves(written_out, n)) for n in (0, 1, 2, 20)},
     "until it is large": (grow, grow_written_out),
     "Refs": (with_refs(True), with_refs(False)),
     "a condition on a Ref": (until_a_ref_says(True), until_a_ref_says(False)),
