@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from char_transformer.__main__ import main
 
+from fiveloop.core import disable_compilation_cache, enable_compilation_cache
+
 SMALL = "--layers 1 --width 16 --heads 2 --context 16 --batch 4 --steps 5 --characters 12".split()
 
 
@@ -13,11 +15,15 @@ def test_a_small_run_prints_and_writes_its_results_and_its_seed_decides_the_curv
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = []
-    for run, seed in (("one", "3"), ("same", "3"), ("other", "4")):
-        out = tmp_path / run
-        main([*SMALL, "--seed", seed, "--no-policies", "--prompt", "Some", "--out", str(out)])
-        records.append(json.loads((out / "run.json").read_text(encoding="utf-8")))
-        assert (out / "run.png").stat().st_size > 10_000
+    enable_compilation_cache(tmp_path / "programs")
+    try:
+        for run, seed in (("one", "3"), ("same", "3"), ("other", "4")):
+            out = tmp_path / run
+            main([*SMALL, "--seed", seed, "--no-policies", "--prompt", "Some", "--out", str(out)])
+            records.append(json.loads((out / "run.json").read_text(encoding="utf-8")))
+            assert (out / "run.png").stat().st_size > 10_000
+    finally:
+        disable_compilation_cache()
     printed = capsys.readouterr().out
     assert "5-gram" in printed
     assert "sample:\nSome" in printed
