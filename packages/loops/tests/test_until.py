@@ -168,7 +168,8 @@ def test_derivatives_are_those_of_as_many_steps(form: Callable[[Any], Any], reve
 
     def goes_on(steps: int) -> Callable[[Any], Any]:
         def run(a: Any) -> Any:
-            x, ys = scan(lambda x, _: (a * x, x * x), 1.0, length=steps, reverse=reverse)
+            out: Any = scan(lambda x, _: (a * x, x * x), 1.0, length=steps, reverse=reverse)
+            x, ys = out
             return x * (ys[1:] * ys[:-1]).sum()
 
         return run

@@ -13,9 +13,11 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import carried_refs, common, names, options
 from fiveloop.loops.carry import changed_structure
+from fiveloop.loops.for_loop.trace import Loop, check_steps
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.record import EMPTY, Called, Decision, Record
+from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
 
 STEP = "plan"
@@ -64,11 +66,12 @@ def _while_as_python(
     init_val: Any,
     bar: Progress | None,
     written: Written = AS_WHILE,
+    max_steps: int | None = None,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
     if trace.branches_as_python():
-        return while_as_python(cond_fun, body_fun, init_val, bar)
-    return traced_while(cond_fun, body_fun, init_val, bar, written)
+        return while_as_python(cond_fun, body_fun, init_val, bar, max_steps)
+    return traced_while(cond_fun, body_fun, init_val, bar, written, max_steps)
 
 
 @trace.boundary
@@ -77,6 +80,7 @@ def while_loop(
     body_fun: Callable[[T], T],
     init_val: T,
     *,
+    max_steps: int | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
@@ -87,27 +91,35 @@ def while_loop(
     until the last lane is done; a lane that is done keeps its value, and changes no Ref.
 
     Forward and reverse mode work, in any order. Reverse mode saves a few states, and computes the others again from
-    them. With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
+    them. With `max_steps` the loop stops after so many steps at the latest; if the condition still holds then, the
+    logger `fiveloop` warns, and where the program is checked (`checked`, `checkify`) that is an error. Reverse mode
+    keeps then what it needs of each step, in room for `max_steps` steps.
+
+    With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
 
     Raises TypeError if `cond_fun` gives no bool scalar, or if `body_fun` changes a type, with the leaf's path
-    and both types.
+    and both types; ValueError if `max_steps` is negative.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)
+    >>> from fiveloop.core import grad
+    >>> grad(lambda x: while_loop(lambda x: x < 100, lambda x: x * x, x, max_steps=10))(2.0)
+    Array(1024., dtype=float32, weak_type=True)
     """
     flatten.check_callable("while_loop: cond_fun", cond_fun)
     flatten.check_callable("while_loop: body_fun", body_fun)
     bar = as_progress("while_loop", progress)
+    most = None if max_steps is None else check_steps("while_loop: max_steps", max_steps)
     refs = carried_refs.carried_refs("while_loop: val", init_val)
     if refs is None:
-        return while_of(cond_fun, body_fun, init_val, bar)
+        return while_of(cond_fun, body_fun, init_val, bar, max_steps=most)
     given = refs.step(body_fun, 0)
 
     @wraps(body_fun)
     def step(val: Any) -> Any:
         return refs.kept(given(val), body_fun)
 
-    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar)
+    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar, max_steps=most)
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
@@ -118,9 +130,10 @@ def while_of(
     init_val: T,
     bar: Progress | None,
     written: Written = AS_WHILE,
+    max_steps: int | None = None,
 ) -> T:
     """As `while_loop`, of a value without Refs; `written` is how the user has written it."""
-    return traced_while(cond_fun, body_fun, init_val, bar, written)
+    return traced_while(cond_fun, body_fun, init_val, bar, written, max_steps)
 
 
 def traced_while(
@@ -129,20 +142,24 @@ def traced_while(
     init_val: T,
     bar: Progress | None,
     written: Written = AS_WHILE,
+    max_steps: int | None = None,
 ) -> T:
     """The same as one loop, traced."""
     init, tree = flatten.flatten_values(init_val, "while_loop: init_val")
     given = tuple([x.aval for x in init])
     plan = trace.traced_once(
-        (written.call, tree, given, bar),
+        (written.call, tree, given, bar, max_steps),
         [cond_fun, body_fun],
-        lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given),
+        lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given, max_steps, written),
     )
     carry = [common.as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
-    acts = any(not effect.droppable for effect in plan.cond.effects)
-    bind_loop = _bind_with_pred if acts else _bind
-    record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
-    outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
+    if max_steps is not None:
+        outs = bounded.run_bounded(plan.loop, plan.cond, plan.closures, carry, max_steps)
+    else:
+        acts = any(not effect.droppable for effect in plan.cond.effects)
+        bind_loop = _bind_with_pred if acts else _bind
+        record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
+        outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
     first = len(plan.closures.consts)
     handed = enumerate(common.handed_through(plan.body), first)
     outs = [
@@ -154,19 +171,36 @@ def traced_while(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A traced loop: `cond` and `body` : [*consts, *carry, *refs], and the types of the carry."""
+    """A traced loop: `cond` and `body` : [*consts, *carry, *refs], and the types of the carry.
+
+    `loop` is what takes its place if it has a bound, and is not bounded by zero.
+    """
 
     cond: Jaxpr
     body: Jaxpr
     closures: common.Closures
     avals: ir.Avals
+    loop: Loop | None
 
 
-def _plan(cond_fun: Callable[[Any], Any], body_fun: _Body, given: ir.Avals) -> _Plan:
+def _plan(
+    cond_fun: Callable[[Any], Any],
+    body_fun: _Body,
+    given: ir.Avals,
+    max_steps: int | None,
+    written: Written,
+) -> _Plan:
     body, avals = body_fun.trace(given)
     closures = common.share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
     cond_jaxpr, body_jaxpr = closures.jaxprs
-    return _Plan(cond_jaxpr, common.with_results(body_jaxpr, avals), closures, avals)
+    body_jaxpr = common.with_results(body_jaxpr, avals)
+    loop = None
+    if max_steps:
+        names = written.carry(body_fun.tree)
+        loop = bounded.bounded_loop(
+            cond_jaxpr, body_jaxpr, closures, max_steps, body_fun.fun, names
+        )
+    return _Plan(cond_jaxpr, body_jaxpr, closures, avals, loop)
 
 
 def _bind(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import getLogger
 from typing import Any, ClassVar
 
 from fiveloop.core import Value, arrays, prims
@@ -62,6 +63,18 @@ def _placing(
 @dataclass(frozen=True)
 class InsertedCheckEffect(CheckEffect):
     """A check that no user has written: of an index, a divisor or a result."""
+
+
+@dataclass(frozen=True)
+class WarningEffect(CheckEffect):
+    """A check that logs a warning if it fails; where a program is checked, it is a check as any other."""
+
+    @classmethod
+    def at_return(cls, contents: Value) -> None:
+        """Log the message."""
+        error = error_in(_words(contents))
+        if error is not None:
+            getLogger("fiveloop").warning(str(error))
 
 
 class DeferredChecks:

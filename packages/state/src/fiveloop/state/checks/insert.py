@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
@@ -84,6 +85,9 @@ def _step(eqn: ir.Eqn, operands: ad.Values, kinds: Checks, last: bool) -> list[V
     if ir.jaxprs_in(eqn.params):
         params = ir.with_jaxprs(eqn.params, lambda inner: insert_checks(inner, kinds, last=last))
         return trace.bind(eqn.primitive, *operands, params=params)
+    if eqn.primitive is check_p and eqn.params.warns:
+        params = replace(eqn.params, warns=False, inserted=True)
+        return trace.bind(check_p, *operands, params=params)
     if eqn.source is not None:
         kinds = kinds - eqn.source.marks
     for kind, rules in (("index", index_check_rules), ("div", division_check_rules)):

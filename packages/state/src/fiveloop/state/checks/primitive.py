@@ -8,18 +8,34 @@ import numpy as np
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.state import handlers, predicate
-from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect, are_deferred, report
+from fiveloop.state.checks.effect import (
+    CheckEffect,
+    InsertedCheckEffect,
+    WarningEffect,
+    are_deferred,
+)
 from fiveloop.state.checks.record import empty_record, record_aval, record_of
 from fiveloop.state.checks.site import CheckSite
 
 
 @dataclass(frozen=True)
 class CheckParams:
-    """Where the check stands, how many leading axes of its operands are lanes, and whether the library wrote it."""
+    """Where the check stands, how many leading axes of its operands are lanes, and whether the library wrote it.
+
+    One that `warns` logs a warning if it fails, and raises only where the library inserts checks.
+    """
 
     site: CheckSite
     lanes: int = 0
     inserted: bool = False
+    warns: bool = False
+
+    @property
+    def effect(self) -> type[CheckEffect]:
+        """The kind of its effect."""
+        if self.warns:
+            return WarningEffect
+        return InsertedCheckEffect if self.inserted else CheckEffect
 
 
 check_p: ir.Primitive[CheckParams] = ir.Primitive("check")
@@ -33,14 +49,13 @@ def check_abstract_eval(avals: ir.Avals, p: CheckParams) -> ir.Typing:
         raise TypeError(
             f"check: expected a bool for each of the lanes in the first {p.lanes} axes, got {list(avals)}"
         )
-    kind = InsertedCheckEffect if p.inserted else CheckEffect
-    return [], frozenset([kind(p.site.num_words)])
+    return [], frozenset([p.effect(p.site.num_words)])
 
 
 def check_impl(operands: ad.Values, p: CheckParams) -> list[Value]:
-    """Raise now if something has failed; if checks are deferred, nobody looks yet."""
+    """Raise, or warn, now if something has failed; if checks are deferred, nobody looks yet."""
     if are_deferred() or not np.asarray(operands[0]).all():
-        report(_record(operands, p, record_aval(p.site.num_words)))
+        p.effect.at_return(_record(operands, p, record_aval(p.site.num_words)))
     return []
 
 

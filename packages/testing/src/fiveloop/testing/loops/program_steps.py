@@ -188,12 +188,13 @@ def draw_branch(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 
 @dataclass(frozen=True)
 class While:
-    """A while loop that counts up to a run-time integer, with one float carried."""
+    """A while loop that counts up to a run-time integer, with one float carried; it may have a bound that is larger."""
 
     integer: int
     carry: Use
     block: Block
     how: How
+    bound: int | None = None
 
     def run(self, env: Env) -> None:
         """Append the carried float."""
@@ -205,7 +206,8 @@ class While:
             inner.floats.append(carry)
             return env.fit(self.block.run(inner)[0], tuple(init.shape))
 
-        env.floats.append(env.ops["while_loop"](env.ints[self.integer], step, init, self.how))
+        limit = env.ints[self.integer]
+        env.floats.append(env.ops["while_loop"](limit, step, init, self.how, self.bound))
 
 
 def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
@@ -220,17 +222,28 @@ def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     return While(integer, carry, block, How(reverse=False, unroll=1))
 
 
-def _while(limit: Any, step: Callable[..., Any], init: Any, how: How) -> Any:
+def draw_bounded(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """The same with a bound, which makes it differentiable in both modes."""
+    step = draw_while(draw, scope, kinds)
+    assert isinstance(step, While)
+    return replace(step, bound=8)
+
+
+def _while(
+    limit: Any, step: Callable[..., Any], init: Any, how: How, bound: int | None = None
+) -> Any:
     def body(state: Any) -> Any:
         i, x = state
         return i + 1, step(i, x)
 
     start = np.int32(0)
     more = lambda state: state[0] < limit
-    return while_loop(more, body, (start, init), progress=how.progress)[1]
+    return while_loop(more, body, (start, init), max_steps=bound, progress=how.progress)[1]
 
 
-def _twin_while(limit: Any, step: Callable[..., Any], init: Any, how: How) -> Any:
+def _twin_while(
+    limit: Any, step: Callable[..., Any], init: Any, how: How, bound: int | None = None
+) -> Any:
     x = init
     for i in range(int(limit)):
         x = step(np.asarray(i, np.int32), x)
@@ -280,7 +293,9 @@ define_operation(
 define_operation("switch", switch, lambda i, fs, x: fs[max(0, min(int(i), len(fs) - 1))](x))
 define_operation("while_loop", _while, _twin_while)
 
-LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried))
+LOOP_KINDS = STATE_KINDS.plus(
+    nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried, draw_bounded)
+)
 """Loops and branches that are differentiable in both modes."""
 CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_following, draw_scan))
 """Mostly loops that carry an array by value, for planning."""
