@@ -46,6 +46,7 @@ LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("carried_refs", "carry", "common", "names", "options", "record", "schedules"),
     ("primitives", "progress", "how"),
     ("analysis",),
+    ("tracing",),
     ("for_loop", "while_loop", "cond", "replay", "scan", "accumulate", "associative"),
     ("machine", "plan"),
     ("explain",),

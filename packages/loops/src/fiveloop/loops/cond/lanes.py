@@ -15,9 +15,9 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.index import indexer
-from fiveloop.loops.for_loop.trace import loop_of, trace_body
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.record import Called
+from fiveloop.loops.tracing import loop_of, trace_body
 from fiveloop.state import AbstractRef, Ref, WriteEffect, api, predicate
 
 _LARGEST_BLOCK = 128

@@ -12,9 +12,9 @@ from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.loops import carried_refs, common
 from fiveloop.loops.for_loop.forms import counted_loop, for_loop_as_python, run_body
-from fiveloop.loops.for_loop.trace import Loop, check_steps, loop_of, trace_body
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
+from fiveloop.loops.tracing import Loop, check_steps, loop_of, trace_body
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")

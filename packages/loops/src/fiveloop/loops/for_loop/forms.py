@@ -12,10 +12,10 @@ from fiveloop.core import Value, ir, prims, pytree
 from fiveloop.core.api.flatten import call_user, flatten_values
 from fiveloop.core.trace.tracer import Tracer
 from fiveloop.loops.carry import counters
-from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, mark
 from fiveloop.loops.progress.bars import shown
+from fiveloop.loops.tracing import check_steps
 from fiveloop.loops.while_loop.api import Written, while_of
 from fiveloop.state import Ref, api
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, ir, transforms, util
 from fiveloop.core.trace.tracer import is_eager
-from fiveloop.loops.for_loop.trace import BODY_PASSES, BodyPass, TracedBody
 from fiveloop.loops.plan import constants, fold, hoist, promote
 from fiveloop.loops.record import Decision
+from fiveloop.loops.tracing import BODY_PASSES, BodyPass, TracedBody
 
 
 def _rewriting(step: Callable[[Jaxpr], tuple[Jaxpr, list[Decision]]]) -> BodyPass:

@@ -16,11 +16,11 @@ from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import carried_refs, common, record
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
-from fiveloop.loops.for_loop.trace import Loop, TracedBody, check_steps, loop_of
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan import as_python, lengths
+from fiveloop.loops.tracing import Loop, TracedBody, check_steps, loop_of
 from fiveloop.state import AbstractRef, Ref, predicate
 
 Carry = TypeVar("Carry")

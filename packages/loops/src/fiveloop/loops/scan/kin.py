@@ -12,10 +12,10 @@ from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import carried_refs, common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.for_loop.trace import check_steps
 from fiveloop.loops.how import How, Unroll, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan import api, lengths
+from fiveloop.loops.tracing import check_steps
 from fiveloop.loops.while_loop.api import Written, while_of
 from fiveloop.state import Ref
 

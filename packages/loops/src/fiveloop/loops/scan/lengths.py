@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fiveloop.core import ad, pytree
-from fiveloop.loops.for_loop.trace import check_steps
+from fiveloop.loops.tracing import check_steps
 
 
 def leading_axes(what: str, xs: Any, leaves: ad.Values) -> dict[str, int]:

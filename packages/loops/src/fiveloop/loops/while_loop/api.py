@@ -13,10 +13,10 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import carried_refs, common, names, options
 from fiveloop.loops.carry import changed_structure
-from fiveloop.loops.for_loop.trace import Loop, check_steps
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.record import EMPTY, Called, Decision, Record
+from fiveloop.loops.tracing import Loop, check_steps
 from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
 

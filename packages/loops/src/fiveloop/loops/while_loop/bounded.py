@@ -8,9 +8,9 @@ from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.loops import common
 from fiveloop.loops.analysis.early_end import until_set
-from fiveloop.loops.for_loop.trace import Loop, TracedBody, loop_of
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.record import Called
+from fiveloop.loops.tracing import Loop, TracedBody, loop_of
 from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite

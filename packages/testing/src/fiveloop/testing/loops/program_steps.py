@@ -293,10 +293,10 @@ define_operation(
 define_operation("switch", switch, lambda i, fs, x: fs[max(0, min(int(i), len(fs) - 1))](x))
 define_operation("while_loop", _while, _twin_while)
 
-LOOP_KINDS = STATE_KINDS.plus(
-    nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried, draw_bounded)
-)
+LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried))
 """Loops and branches that are differentiable in both modes."""
+BOUNDED_KINDS = LOOP_KINDS.plus(nested=(draw_bounded, draw_bounded))
+"""With `while` with a bound, whose programs give one more result: a record of loops that were stopped."""
 CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_following, draw_scan))
 """Mostly loops that carry an array by value, for planning."""
 WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
