@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -167,6 +169,23 @@ def _made_from(kind: type, name: str) -> object:
     found: Any = vars(kind)[name]
     function: Any = found.fget if isinstance(found, property) else found
     return inspect.unwrap(function)
+
+
+def test_numpy_reads_the_memory_of_an_array_and_keeps_it() -> None:
+    for dtype in (np.bool_, np.int8, np.float16, np.float32, np.complex128, ml_dtypes.bfloat16):
+        for shape in ((), (0,), (2, 3)):
+            x: Any = to_array(as_value(np.ones(shape, dtype)))
+            host = np.asarray(x)
+            assert (host.dtype, host.shape, host.flags.writeable) == (dtype, shape, False)
+            assert np.array(x).flags.writeable
+            assert hasattr(x, "__array_struct__") == (dtype != ml_dtypes.bfloat16)
+    x = to_array(as_value(np.arange(4.0)))
+    host = np.asarray(x)
+    # What NumPy read the memory by holds it, also when the array and its buffer are gone.
+    assert any("capsule" in str(part) for part in host.base)
+    del x
+    gc.collect()
+    assert host.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_traced_values_have_the_same_methods() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -266,7 +267,7 @@ def _scalar(x: float, dtype: np.dtype[Any]) -> arrays.Scalar:
     return arrays.Scalar(np.asarray(x, dtype))
 
 
-@fused
+@partial(fused, numbers="operands")
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,
@@ -297,7 +298,7 @@ def linspace(
     return prims.convert(out, kind if dtype is None else dtype)
 
 
-@fused
+@partial(fused, numbers="operands")
 def logspace(
     start: ArrayLike,
     stop: ArrayLike,

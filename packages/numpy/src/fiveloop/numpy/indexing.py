@@ -157,7 +157,7 @@ def argwhere(x: ArrayLike) -> Value:
     return found if prims.operand("argwhere", "x", x).ndim else found[:, :0]
 
 
-@fused
+@partial(fused, numbers="operands")
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left") -> Value:
     """Where each of `v` belongs in the ascending vector `a`, as int32: before its equals, or after.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from fiveloop.core import ArrayLike, Value, arrays, ir, prims
 from fiveloop.core.extend import fused
@@ -213,7 +214,7 @@ def isfinite(x: ArrayLike) -> Value:
     )
 
 
-@fused
+@partial(fused, numbers="operands")
 def isclose(
     x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Value:
@@ -230,7 +231,7 @@ def isclose(
     return prims.bitwise_or(out, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else out
 
 
-@fused
+@partial(fused, numbers="operands")
 def allclose(
     x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Value:

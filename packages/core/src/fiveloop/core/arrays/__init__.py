@@ -4,7 +4,6 @@ from .array import (
     Array,
     ArrayLike,
     Concrete,
-    InplaceNote,
     OPS,
     Scalar,
     Value,
@@ -14,7 +13,7 @@ from .array import (
     to_array,
 )
 from .fixed import Fixed, setter
-from .methods import METHODS, Methods
+from .methods import METHODS, InplaceNote, Methods
 from .promotion import (
     DType,
     Typed,

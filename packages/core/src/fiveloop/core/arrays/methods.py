@@ -15,6 +15,17 @@ METHODS: dict[str, Callable[..., Value]] = {}
 """The functions behind the methods below, filled in by `methods` above the primitives."""
 
 
+class InplaceNote(Protocol):
+    """A mark that reading a Ref leaves on it and on the value read, so that `ref[i] += x` is one accumulation.
+
+    `handed_on` tells what is left of it when the value goes into another program, which may change it.
+    """
+
+    def inplace_add(self, value: Value, x: Any, /) -> Value: ...
+
+    def handed_on(self, value: Value, /) -> InplaceNote | None: ...
+
+
 class Update(Protocol):
     """A method of a place, as of `x.at[i]`: the array with a value combined into it there."""
 
@@ -103,8 +114,8 @@ class Methods:
     if not TYPE_CHECKING:  # a type checker is to see what exists
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):  # which Python and NumPy ask for, and do without
-                raise AttributeError(name, name=name, obj=self)
+            if name[0] == "_":  # which Python and NumPy ask for, and do without
+                raise AttributeError(name)
             if name in (methods := rules.type_rules(self.aval).methods):
                 return partial(methods[name], self)
             if name in ABSENT:

@@ -207,16 +207,29 @@ def wait_for(buf: Buffer) -> None:
 
 def to_numpy(buf: Buffer) -> np.ndarray:
     """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
+    if not buf.is_deleted():
+        array: np.ndarray = np.asarray(
+            buf
+        )  # by the buffer protocol, which knows NumPy's own dtypes
+        if array.dtype is buf.aval.dtype:
+            return array
     wait_for(buf)
     if _HAS_READ:
-        array: np.ndarray = buf._to_np_array_did_copy()[0]
+        array = buf._to_np_array_did_copy()[0]
     elif buf.aval.dtype.isbuiltin != 1:
         array = as_numpy(xla.buffer_to_dlpack_managed_tensor(buf))
-    else:
-        array = np.asarray(buf)
     if array.dtype == object:
         raise RuntimeError(f"reading an array of dtype {buf.aval.dtype} failed")
     return array
+
+
+def array_struct(buf: Buffer) -> object:
+    """What NumPy reads a buffer by, and keeps its memory; AttributeError of dtypes that are not NumPy's own."""
+    if not buf.is_deleted():
+        array = np.asarray(buf)
+        if array.dtype is buf.aval.dtype:
+            return array.__array_struct__
+    raise AttributeError("__array_struct__")
 
 
 _HAS_READ = hasattr(BUFFER_CLASS, "_to_np_array_did_copy")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import lru_cache, wraps
 from itertools import compress
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
@@ -36,6 +36,7 @@ LIMIT = 1024
 VARIANTS = 16
 """How many of them differ in static arguments alone: where these change at each call, no more are compiled."""
 _NUMBERS = (bool, int, float, complex)
+_KINDS = frozenset(_NUMBERS)
 _lock = threading.Lock()
 
 
@@ -57,22 +58,39 @@ class _Programs:
         self._variants: dict[Hashable, int] = {}
         code, types = fun.__code__, fun.__annotations__
         self._names = code.co_varnames[: code.co_argcount]
-        operands = {name for name, kind in types.items() if "ArrayLike" in str(kind)}
-        takes_two = len(self._names) == 2 and operands == {*self._names}
-        self.promotes = takes_two if numbers is None else numbers == "operands"
-        self.makes_arrays = not operands
-        self._never_numbers = operands if numbers is None else set()
+        self._operands = {name for name, kind in types.items() if "ArrayLike" in str(kind)}
+        self._places = [k for k, name in enumerate(self._names) if name in self._operands]
+        takes_two = len(self._names) == 2 == len(self._places)
+        self._numbers = numbers or ("operands" if takes_two else None)
+        self.promotes = self._numbers == "operands"
+        self.makes_arrays = not self._operands
         util.FORGET.extend([self.table.clear, self._variants.clear])
 
-    def make(
-        self, key: Hashable, args: Sequence[Any], kwargs: dict[str, Any], like: ir.Aval | None
-    ) -> Any:
-        """The program for arguments that have not been met before; numbers are as `_key` takes them."""
-        args = [_as_array(x, like) for x in args]
-        kwargs = {name: _as_array(x, like) for name, x in kwargs.items()}
+    def with_numbers(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments, with Python numbers in place of arrays as arrays of the one dtype of the others."""
+        if args and not kwargs and _KINDS.issuperset(map(type, args)):
+            like: ir.Aval | None = _of_numbers(tuple(map(type, args[: len(self._places)])))
+        else:
+            like = _like((*args, *kwargs.values()))
+        if like is None:
+            return args, kwargs
+        given = list(args)
+        for k in self._places:
+            if k < len(given) and type(given[k]) in _NUMBERS:
+                given[k] = _as_array(given[k], like)
+        for name in self._operands.intersection(kwargs):
+            kwargs = {**kwargs, name: _as_array(kwargs[name], like)}
+        return given, kwargs
+
+    def make(self, key: Hashable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The program for arguments that have not been met before."""
         named = [*zip(self._names, args, strict=False), *kwargs.items()]
-        if any(name in self._never_numbers and isinstance(x, _NUMBERS) for name, x in named):
-            return False  # it may be another one at each call
+        if self._numbers != "static" and any(
+            name in self._operands and isinstance(x, _NUMBERS) for name, x in named
+        ):
+            return False  # a number in place of an array may be another one at each call
         kind = _kind(key)
         count = self._variants.get(kind, 0)
         if count == VARIANTS:
@@ -123,22 +141,14 @@ def _callable(program: Compiled, out_tree: pytree.TreeDef) -> Program | Literal[
     return run, executable.handlers, None if out_tree == pytree.LEAF else build
 
 
-def _key(
-    args: Sequence[Any], kwargs: dict[str, Any], buffers: list[Buffer], like: ir.Aval | None = None
-) -> Hashable | None:
-    """The types of the arrays, which go into `buffers`, and all other arguments; None if some cannot be compared.
-
-    Python numbers are arrays, too, of the dtype of `like`, if that is given.
-    """
+def _key(args: Sequence[Any], kwargs: dict[str, Any], buffers: list[Buffer]) -> Hashable | None:
+    """The types of the arrays, which go into `buffers`, and all other arguments; None if some cannot be compared."""
     key: list[Hashable] = [*kwargs]
     for x in (*args, *kwargs.values()) if kwargs else args:
         kind = type(x)
-        buffer = x._a if kind is arrays.Array else None
-        if like is not None and kind in _NUMBERS:
-            buffer = _number(like, x)
-        if buffer is not None:
-            buffers.append(buffer)
-            key.append(buffer.aval)
+        if kind is arrays.Array:
+            buffers.append(x._a)
+            key.append(x._a.aval)
         elif kind in util.PLAIN:
             key.append((kind, x))
         elif (part := _part(x, buffers)) is not None:
@@ -189,8 +199,9 @@ def _number(aval: ir.Aval, x: Any) -> Buffer | None:
 def _new_number(key: Hashable, aval: ir.Aval, x: Any) -> Buffer | None:
     kind: Any = type(x)
     typed = arrays.partner(aval, kind)
-    if typed is None and arrays.python_typed(x) == (aval.dtype, aval.weak_type):
-        typed = arrays.python_typed(x)  # both are weak
+    own = arrays.Typed(aval.dtype, aval.weak_type)
+    if aval.weak_type and arrays.join((own, arrays.python_typed(x))) == own:
+        typed = own
     if typed is not None:
         with suppress(TypeError, OverflowError):
             host = arrays.host_scalar(x, typed, "a number")
@@ -198,10 +209,26 @@ def _new_number(key: Hashable, aval: ir.Aval, x: Any) -> Buffer | None:
     return None
 
 
-def _as_array(x: Any, like: ir.Aval | None) -> Any:
+def _pair(x: Any, y: Any) -> list[Buffer] | None:
+    """An array and a Python number beside it, in their order."""
+    if type(x) is arrays.Array:
+        other = _number(x._a.aval, y)
+        return None if other is None else [x._a, other]
+    other = _number(y._a.aval, x) if type(y) is arrays.Array else None
+    return None if other is None else [other, y._a]
+
+
+def _as_array(x: Any, like: ir.Aval) -> Any:
     """A Python number as an array like another one, if it can be that; all else as it is."""
-    buffer = None if like is None else _number(like, x)
+    buffer = _number(like, x)
     return x if buffer is None else arrays.Array(buffer)
+
+
+@lru_cache(maxsize=256)
+def _of_numbers(kinds: tuple[Any, ...]) -> ir.Aval:
+    """The type that Python numbers of these kinds are brought to."""
+    dtype, weak_type = arrays.join(tuple([arrays.python_typed(kind(0)) for kind in kinds]))
+    return ir.ShapedArray((), dtype, weak_type)
 
 
 def _like(args: Sequence[Any]) -> ir.Aval | None:
@@ -225,8 +252,8 @@ def fused(
     """The function, whose calls on arrays outside of traces run as one program; other calls go to `otherwise`.
 
     Arrays are its operands, alone or in lists and tuples, and everything else is static. `numbers` says what Python
-    numbers in place of arrays are: "operands", where all operands are promoted together, as those of a function of two
-    arrays are unless something else is said; or "static". With them in place of arrays other functions are not fused.
+    numbers in place of arrays are: "operands", if all operands are promoted together, as those of a function of two
+    arrays are unless something else is said; or "static". Other functions are not fused where they get such numbers.
 
     >>> calls = []
     >>> double = fused(lambda x: calls.append(x) or x * 2.0)
@@ -245,22 +272,29 @@ def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., A
     def call(*args: Any, **kwargs: Any) -> Any:
         if current.trace is not EVAL or SPECIAL.count:
             return otherwise(*args, **kwargs)
-        count, like = 0 if kwargs else len(args), None
+        count = 0 if kwargs else len(args)
+        given: Any = args
+        named = kwargs
         # The common cases first: one array, or two.
         if count == 1 and type(args[0]) is wrap:
             buffers = [args[0]._a]
             key = buffers[0].aval
         elif count == 2 and type(args[0]) is type(args[1]) is wrap:
-            a, b = buffers = [args[0]._a, args[1]._a]
-            key = (a.aval, b.aval)
+            buffers = [args[0]._a, args[1]._a]
+            key = (buffers[0].aval, buffers[1].aval)
+        elif promotes and count == 2 and (pair := _pair(*args)) is not None:
+            given = buffers = pair
+            key = (pair[0].aval, pair[1].aval)
         else:
-            buffers, like = [], _like(args) if promotes else None
-            key = _key(args, kwargs, buffers, like)
+            if promotes:
+                given, named = programs.with_numbers(args, kwargs)
+            buffers = []
+            key = _key(given, named, buffers)
             if key is None or not (buffers or programs.makes_arrays):
                 return otherwise(*args, **kwargs)
         program = find(key)
         if program is None:
-            program = programs.make(key, args, kwargs, like)
+            program = programs.make(key, [*map(wrap, given)] if given is buffers else given, named)
         if program:
             run, handlers, build = program
             try:
