@@ -26,6 +26,7 @@ from .api.gradient import grad, value_and_grad
 from .api.implicit import custom_linear_solve, custom_root
 from .api.jacobians import hessian, jacfwd, jacrev
 from .api.jit import JitFunction, jit
+from .api.cache_misses import explain_cache_misses
 from .api.annotations import named_call, optimization_barrier, platform_dependent, stop_gradient
 from .api.pullback import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
@@ -74,10 +75,12 @@ from fiveloop.core.pytree import (
 )
 from fiveloop.core.backend.compilation_cache import CompilationCounts, compilation_counts
 from fiveloop.core.backend.tree import TreeDef
+from .primitives.dot import default_matmul_precision
 from .rules import RECOMPUTE, SAVE, Verdict
 from .trace.boundary import full_tracebacks
 from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile_time_eval
 from .trace.same_function import forget_traces
+from .trace.settings import make_user_context
 from .trace.tracer import Tracer, is_concrete
 from .transforms.cost import jaxpr_cost
 from .transforms.policies import EverythingSaveable, MinimumCut, NothingSaveable, Policy
@@ -134,7 +137,9 @@ __all__ = [
     "custom_vmap",
     "debug_nans",
     "disable_compilation_cache",
+    "default_matmul_precision",
     "disable_jit",
+    "explain_cache_misses",
     "ds",
     "enable_compilation_cache",
     "ensure_compile_time_eval",
@@ -154,6 +159,7 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "make_jaxpr",
+    "make_user_context",
     "named_call",
     "optimization_barrier",
     "platform_dependent",

@@ -18,8 +18,17 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import ad, arrays, ir, pytree
-from fiveloop.core.api import arguments, flat_function, flatten, numpy_arguments, staging
+from fiveloop.core import ad, arrays, pytree
+from fiveloop.core.api import (
+    arguments,
+    cache_misses,
+    flat_function,
+    flatten,
+    numpy_arguments,
+    stages,
+    staging,
+)
+from fiveloop.core.api.cache_misses import Signature
 from fiveloop.core.api.numpy_arguments import NumpyCall
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.static import exact, inexact
@@ -29,11 +38,10 @@ from fiveloop.core.backend.call import (
     DictCall,
     Retargetable,
     fast_function,
-    make_fast,
 )
-from fiveloop.core.backend.client import MemoryStats, hlo_text, tells_donated
+from fiveloop.core.backend.client import NO_CHOICES, CompileChoices, devices, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
-from fiveloop.core.lower.dispatch import Compiled, Prepared, compiled, prepared
+from fiveloop.core.lower.dispatch import Build, Compiled
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.leaks import checks_leaks
@@ -50,18 +58,14 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A function traced for one structure and types of its arguments."""
+class Options:
+    """What was chosen for a jitted function: static and donated arguments, and how its programs are built."""
 
-    staged: Staged
-    flat: flat_function.FlatFunction
-    donated: tuple[bool, ...]
-    uses_context: bool = False
-
-    @property
-    def is_self_contained(self) -> bool:
-        """Whether it closes over nothing that is traced, so that it may be used again."""
-        return not any(isinstance(x, Tracer) for x in self.staged.captured)
+    static: arguments.Chosen
+    donated: arguments.Chosen
+    inline: bool = False
+    keep_unused: bool = False
+    choices: CompileChoices = NO_CHOICES
 
 
 class _Untyped:
@@ -77,18 +81,16 @@ class JitFunction(Retargetable, Generic[P, R]):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         return super().__new__(cls, call)
 
-    def __init__(
-        self, fun: Callable[P, R], static: arguments.Chosen, donated: arguments.Chosen, inline: bool
-    ) -> None:
+    def __init__(self, fun: Callable[P, R], options: Options) -> None:
         update_wrapper(self, fun)
         self._fun = fun
         self._name = flatten.function_name(fun)
-        self._inline = inline
-        self._donated = donated
-        if donated:
+        self._options = options
+        self._static, self._donated = options.static, options.donated
+        if self._donated:
             SPECIAL.note_donation()
-        self._static = static
-        self._entries: dict[Any, _Entry] = {}
+        static = self._static
+        self._entries: dict[Signature, stages.Entry] = {}
         self._many = DictCall(self._miss_of_arrays, static.nums, static.names)
         # Nothing stands between the user and C++, so the boundary is where C++ asks.
         slow, first = guarded(self._call_slowly), guarded(self._first)
@@ -179,13 +181,22 @@ class JitFunction(Retargetable, Generic[P, R]):
     @property
     def depends_on(self) -> tuple[Any, ...]:
         """The function and how it is compiled: two that agree in these are the same function."""
-        return self._fun, self._static, self._donated, self._inline
+        return self._fun, self._options
 
     @boundary
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> LoweredCall[R]:
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> stages.TracedCall[R]:
+        """The function traced for these arguments, or for descriptions of them (`ShapeDtype`)."""
+        return stages.TracedCall(self._entry(args, kwargs)[0])
+
+    @boundary
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> stages.LoweredCall[R]:
         """The program for these arguments, or for descriptions of them (`ShapeDtype`), before compilation."""
-        entry, _ = self._entry(args, kwargs)
-        return LoweredCall(prepared(entry.staged.jaxpr, entry.donated), entry)
+        return self.trace(*args, **kwargs).lower()
+
+    @boundary
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The shapes and dtypes of the result for these arguments, without computing anything."""
+        return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:
         """Forget all programs."""
@@ -201,7 +212,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             return self._call_as_python(args, kwargs)
         if checks_leaks():
             # Leaks are made while tracing: it is traced again.
-            again = JitFunction(self._fun, self._static, self._donated, self._inline)
+            again = JitFunction(self._fun, self._options)
             return again._call_slowly(*args, **kwargs)
         if not finds_nans():
             slowly = chosen_settings()  # the fast way knows the arguments alone
@@ -251,14 +262,11 @@ class JitFunction(Retargetable, Generic[P, R]):
         operands = [*staged.captured, *values]
         refuse_closed_over(self._naming(args), staged.captured, values, entry.flat.in_tree)
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
-            outs = call_jaxpr(staged.jaxpr, operands, self._name, self._inline)
+            outs = call_jaxpr(staged.jaxpr, operands, self._name, self._options.inline)
             return entry.flat.unflatten(outs), None
-        program = compiled(staged.jaxpr, entry.donated)
+        program = entry.program()
         result = entry.flat.unflatten(self._run(program, operands))
-        # The fast ways know the arguments alone, and no values that can change.
-        if entry.uses_context or entry.flat.makes_refs or staged.captured or program.needs_python:
-            return result, None
-        return result, self._fast_path(program, entry, len(values))
+        return result, entry.fast(program, len(values))
 
     def _run(self, program: Compiled, operands: ad.Values) -> list[Value]:
         """Run a program, which may call Python, which may call this function; C++ knows no such calls."""
@@ -271,19 +279,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         finally:
             self._take(best)
 
-    def _fast_path(self, program: Compiled, entry: _Entry, num_leaves: int) -> Any:
-        assert entry.flat.out_tree is not None, "unreachable: the function has been traced"
-        kept = [*[True] * len(program.consts), *program.kept]
-        return make_fast(
-            program.executable,
-            num_leaves,
-            entry.flat.out_tree,
-            consts=program.consts,
-            kept=kept,
-            take=guarded(program.take) if program.returning else None,
-        )
-
-    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Value]]:
+    def _entry(self, args: Any, kwargs: Any) -> tuple[stages.Entry, list[Value]]:
         dynamic = self._static.others(args, kwargs)
         leaves, tree = pytree.tree_flatten(dynamic, is_leaf=staging.is_spec)
         if any(staging.is_spec(x) for x in leaves):
@@ -292,27 +288,29 @@ class JitFunction(Retargetable, Generic[P, R]):
         else:
             values, tree = flatten_arguments(dynamic, self._naming(args))
             avals = [x.aval for x in values]
-        key = (tree, *avals, self._static_key(args, kwargs), trace_context())
+        key = Signature(tree, tuple(avals), self._static_key(args, kwargs), trace_context())
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._trace(args, kwargs, tree, avals)
+            entry = self._trace(args, kwargs, key)
             if entry.is_self_contained:
                 self._entries[key] = entry
         return entry, values
 
-    def _trace(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
-        key = ("jit", tree, *avals, self._static_key(args, kwargs), self._donated)
-        trace = lambda: self._trace_anew(args, kwargs, tree, avals)
-        return traced_once(key, [self._fun], trace)
+    def _trace(self, args: Any, kwargs: Any, key: Signature) -> stages.Entry:
+        trace = lambda: self._trace_anew(args, kwargs, key)
+        return traced_once(("jit", key, self._options), [self._fun], trace)
 
-    def _trace_anew(self, args: Any, kwargs: Any, tree: Any, avals: Sequence[Any]) -> _Entry:
+    def _trace_anew(self, args: Any, kwargs: Any, key: Signature) -> stages.Entry:
+        cache_misses.note_miss(self._fun, self._naming(args), key, self._entries)
+        tree, avals = key.tree, key.avals
         of_others = self._static.of_others(self._fun, args, kwargs)
         flat = flat_function.FlatFunction(of_others, tree, user_fun=self._fun, returns_refs=True)
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
         uses_context = context_uses() != uses
         donated = self._donated_mask(args, kwargs, staged, tree)
-        return _Entry(staged, flat, donated, uses_context)
+        build = Build(donated, self._options.keep_unused, self._options.choices)
+        return stages.Entry(staged, flat, build, uses_context)
 
     def _donated_mask(self, args: Any, kwargs: Any, staged: Staged, tree: Any) -> tuple[bool, ...]:
         """One flag an operand; nothing at all if no argument is donated."""
@@ -347,9 +345,17 @@ class _Bound(Generic[Q, R]):
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
         return self._function(self._instance, *args, **kwargs)
 
-    def lower(self, *args: Q.args, **kwargs: Q.kwargs) -> LoweredCall[R]:
+    def trace(self, *args: Q.args, **kwargs: Q.kwargs) -> stages.TracedCall[R]:
+        """The function traced for these arguments."""
+        return self._function.trace(self._instance, *args, **kwargs)
+
+    def lower(self, *args: Q.args, **kwargs: Q.kwargs) -> stages.LoweredCall[R]:
         """The program for these arguments before compilation."""
         return self._function.lower(self._instance, *args, **kwargs)
+
+    def eval_shape(self, *args: Q.args, **kwargs: Q.kwargs) -> Any:
+        """The shapes and dtypes of the result for these arguments."""
+        return self._function.eval_shape(self._instance, *args, **kwargs)
 
 
 class Decorator(Protocol):
@@ -357,93 +363,6 @@ class Decorator(Protocol):
 
     def __call__(self, fun: Callable[P, R], /) -> JitFunction[P, R]:
         """The function, compiled at its first call."""
-
-
-class LoweredCall(Generic[R]):
-    """A traced function before compilation."""
-
-    def __init__(self, stages: Prepared, entry: _Entry) -> None:
-        self._stages = stages
-        self._entry = entry
-
-    @property
-    def jaxpr(self) -> ir.Jaxpr:
-        """The program as it was traced."""
-        return self._stages.jaxpr
-
-    @boundary
-    def as_text(self, dialect: str = "stablehlo") -> str:
-        """The program as StableHLO, or as XLA's own "hlo" before it is optimised; ValueError for other dialects.
-
-        >>> jit(lambda x: x + 1).lower(2).as_text("hlo").split()[0]
-        'HloModule'
-        """
-        if dialect not in ("stablehlo", "hlo"):
-            raise ValueError(
-                f"as_text: expected `dialect` to be 'stablehlo' or 'hlo', got {dialect!r}"
-            )
-        text = self._stages.lowered().text
-        return text if dialect == "stablehlo" else hlo_text(text)
-
-    def compile(self) -> CompiledCall[R]:
-        """The program compiled for the device."""
-        self._stages.lowered()
-        return CompiledCall(compiled(self._stages.jaxpr, self._entry.donated), self._entry)
-
-
-class CompiledCall(Generic[R]):
-    """A compiled function for arguments of fixed types."""
-
-    def __init__(self, program: Compiled, entry: _Entry) -> None:
-        self._program = program
-        self._entry = entry
-
-    @boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
-        naming = lambda path: f"compiled call: argument{pytree.keystr(path)}"
-        values, tree = flatten_arguments((args, kwargs), naming)
-        self._check(tree, values)
-        operands = [*self._entry.staged.captured, *values]
-        arrays.part_from(x for x, d in zip(operands, self._entry.donated, strict=False) if d)
-        outs = self._program.run(operands)
-        result: R = self._entry.flat.unflatten(outs)
-        return result
-
-    def _check(self, tree: Any, values: ad.Values) -> None:
-        staged, flat = self._entry.staged, self._entry.flat
-        if tree != flat.in_tree:
-            raise TypeError(
-                f"the compiled function takes arguments of structure {flat.in_tree}, got {tree}"
-            )
-        wanted = staged.jaxpr.in_avals[len(staged.captured) :]
-        for k, (x, aval) in enumerate(zip(values, wanted, strict=True)):
-            if x.aval.strong() is not aval.strong():
-                raise TypeError(
-                    f"the compiled function takes {aval} as array {k} of its arguments, got {x.aval}; compile it for "
-                    f"these types, or call the jitted function"
-                )
-
-    def memory_analysis(self) -> MemoryStats:
-        """Bytes of arguments, results, temporaries and code, as XLA planned them."""
-        return self._program.executable.memory_analysis()
-
-    def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimates of operations and bytes."""
-        return self._program.executable.cost_analysis()
-
-    def as_text(self) -> str:
-        """The optimised program."""
-        return self._program.executable.optimized_text()
-
-    @property
-    def copies(self) -> int:
-        """How many instructions in loops copy or select a whole array that is updated at indices."""
-        return self._program.copies
-
-    @property
-    def emission(self) -> str:
-        """How reads and writes of loops were ordered."""
-        return self._program.emission.value
 
 
 @overload
@@ -454,7 +373,10 @@ def jit(
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Sequence[str] = (),
+    keep_unused: bool = False,
+    device: Any = None,
     inline: bool = False,
+    compiler_options: stages.XlaOptions | None = None,
 ) -> JitFunction[P, R]: ...
 
 
@@ -465,7 +387,10 @@ def jit(
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Sequence[str] = (),
+    keep_unused: bool = False,
+    device: Any = None,
     inline: bool = False,
+    compiler_options: stages.XlaOptions | None = None,
 ) -> Decorator: ...
 
 
@@ -476,14 +401,19 @@ def jit(
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Sequence[str] = (),
+    keep_unused: bool = False,
+    device: Any = None,
     inline: bool = False,
+    compiler_options: stages.XlaOptions | None = None,
 ) -> JitFunction[..., Any] | Decorator:
     """`fun`, traced and compiled at its first call with arguments of given shapes and dtypes.
 
     Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may
     depend on; each value is compiled for. The buffers of donated arguments may be used for results, after which the
-    arguments are gone; a Ref that shares such a buffer takes a copy first. Within other transforms it is one
-    `closed_call`. Without `fun` it is a decorator: `@jit(...)`.
+    arguments are gone; a Ref that shares such a buffer takes a copy first. `keep_unused` leaves arguments in the
+    program that nothing uses. `device` may name the one that everything runs on. Within other transforms it is one
+    `closed_call`, which with `inline` is compiled in place, and not as a function. `compiler_options` are XLA's, by
+    their names. Without `fun` it is a decorator: `@jit(...)`.
 
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)
@@ -492,8 +422,18 @@ def jit(
     @boundary
     def compiled_at_first_call(fun: Callable[P, R], /) -> JitFunction[P, R]:
         flatten.check_callable("jit", fun)
+        of = f"jit of {flatten.function_name(fun)}"
+        _check_device(of, device)
         donated = arguments.chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
         static = arguments.chosen_arguments("jit", fun, static_argnums, static_argnames)
-        return JitFunction(fun, static, donated, inline)
+        choices = stages.with_options(of, NO_CHOICES, compiler_options)
+        return JitFunction(fun, Options(static, donated, inline, keep_unused, choices))
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)
+
+
+def _check_device(what: str, device: Any) -> None:
+    if device is not None and device not in devices():
+        raise ValueError(
+            f"{what}: expected `device` to be one of {devices()}, got {device!r}; leave it out, as there is no other"
+        )

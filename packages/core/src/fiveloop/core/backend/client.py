@@ -19,6 +19,7 @@ from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
 from .host_calls import Run, attached, interruptible, module_of, raised_by, tell_failure
 from .native import hlo_types, version, xla
+from .options import NO_CHOICES as NO_CHOICES
 from .options import CompileChoices as CompileChoices
 from .options import compile_options
 from .options import jaxlib_version as jaxlib_version
@@ -393,6 +394,9 @@ def compile_text(
         count(compiled=1)
         return CallingExecutable(raw, out_avals, host_functions, running)
     except xla.JaxRuntimeError as error:
+        found = re.search("(No such compile option|While setting option).*", str(error))
+        if options and options.overrides and found:
+            raise ValueError(f"compiler_options: XLA says: {found[0]}") from None
         raise RuntimeError(_compile_message(str(error), text)) from None
 
 

@@ -1,13 +1,16 @@
 """What may be chosen for a compilation, and how it is told to jaxlib."""
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import native
 from .native import xla
+
+Option: TypeAlias = str | bool | int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +20,25 @@ class CompileChoices:
     backend_options: tuple[tuple[str, str], ...] = ()
     disabled_passes: tuple[str, ...] = ()
     optimization_level: int | None = None
+    overrides: tuple[tuple[str, Option], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse names that are not XLA's: those reach LLVM, which ends the process over them."""
-        for name, _ in self.backend_options:
+        for name, _ in (*self.backend_options, *self.overrides):
             if not name.startswith("xla_"):
                 raise ValueError(f"expected the name of an XLA option, xla_..., got {name!r}")
+
+    def with_options(self, options: Mapping[str, Option] | None) -> "CompileChoices":
+        """The same with options that a user gives by XLA's names for them; XLA refuses those that it does not know."""
+        if not options:
+            return self
+        added = {name: _BOOLS.get(str(value).lower(), value) for name, value in options.items()}
+        return replace(self, overrides=tuple(sorted({**dict(self.overrides), **added}.items())))
+
+
+_BOOLS = {"true": True, "false": False}
+NO_CHOICES = CompileChoices()
+"""Everything as XLA and this backend have it."""
 
 
 def jaxlib_version() -> tuple[int, ...]:
@@ -38,6 +54,8 @@ def compile_options(choices: CompileChoices, platform: str, device_id: int) -> A
     if extra:
         proto = options.SerializeAsString() + _backend_options_proto(extra)
         options = xla.CompileOptions.ParseFromString(proto)
+    if choices.overrides:
+        options.env_option_overrides = list(choices.overrides)
     build = options.executable_build_options
     build.device_assignment = xla.DeviceAssignment.create(np.array([[device_id]], np.int32))
     if choices.disabled_passes:

@@ -117,13 +117,25 @@ class Compiled:
                 stack.callback(effect.at_return, Array(out))
 
 
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How a jaxpr is made a program.
+
+    Results may take the buffers of the `donated` arguments. `keep_unused` keeps arguments that nothing uses.
+    """
+
+    donated: tuple[bool, ...] = ()
+    keep_unused: bool = False
+    choices: client.CompileChoices = client.NO_CHOICES
+
+
 @dataclass(slots=True)
 class Prepared:
     """A jaxpr on its way to a program: each stage is made once, when it is asked for."""
 
     jaxpr: Jaxpr
     name: str = "main"
-    donated: tuple[bool, ...] = ()
+    build: Build = Build()
     _discharged: Jaxpr | None = field(default=None)
     _lowered: dict[Emission, Lowered] = field(default_factory=dict)
 
@@ -158,9 +170,16 @@ class Prepared:
             aliased = {position: first + k for k, position in enumerate(written)}
             # What is updated in place is still there after the call: it is never given away.
             in_avals = self.jaxpr.in_avals
-            given = [d and not a.accumulates for d, a in zip(self.donated, in_avals, strict=False)]
+            donated = self.build.donated
+            given = [d and not a.accumulates for d, a in zip(donated, in_avals, strict=False)]
             self._lowered[emission] = lower_jaxpr(
-                self.ready(), client.platform(), emission, self.name, given, aliased
+                self.ready(),
+                client.platform(),
+                emission,
+                self.name,
+                given,
+                aliased,
+                self.build.keep_unused,
             )
         return self._lowered[emission]
 
@@ -185,7 +204,10 @@ class Prepared:
         # A pass may put an operand in the place of a result, and a weak one where a strong one was traced.
         results = [*self.jaxpr.out_avals, *lowered.out_avals[len(self.jaxpr.outvars) :]]
         executable = client.compile_text(
-            lowered.text, results, host_functions=lowered.host_functions
+            lowered.text,
+            results,
+            options=self.build.choices,
+            host_functions=lowered.host_functions,
         )
         copies = array_copies(executable.optimized_text()) if lowered.updates_in_loops else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
@@ -219,16 +241,16 @@ def _refuse_free_axes(jaxpr: Jaxpr) -> None:
         raise error
 
 
-def prepared(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Prepared:
-    """The stages of a jaxpr, remembered on it; `donated` marks arguments whose buffers results may take."""
-    return jaxpr.remember(
-        ("prepared", donated), lambda: Prepared(jaxpr, jaxpr.name or "main", donated)
-    )
+def prepared(jaxpr: Jaxpr, build: Build | None = None) -> Prepared:
+    """The stages of a jaxpr, remembered on it."""
+    build = build or Build()
+    return jaxpr.remember(("prepared", build), lambda: Prepared(jaxpr, jaxpr.name or "main", build))
 
 
-def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Compiled:
+def compiled(jaxpr: Jaxpr, build: Build | None = None) -> Compiled:
     """The program of a jaxpr, remembered on it."""
-    return jaxpr.remember(("compiled", donated), prepared(jaxpr, donated).compile)
+    build = build or Build()
+    return jaxpr.remember(("compiled", build), prepared(jaxpr, build).compile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +346,7 @@ def eager_program(
 
     def miss(*buffers: client.Buffer) -> tuple[Any, Any]:
         donated = (True, *[False] * (len(buffers) - 1)) if donates_first else ()
-        program = compiled(jaxpr_of([b.aval for b in buffers]), donated)
+        program = compiled(jaxpr_of([b.aval for b in buffers]), Build(donated))
         outs = program.executable.execute(
             [*program.consts, *[b for b, k in zip(buffers, program.kept, strict=True) if k]]
         )

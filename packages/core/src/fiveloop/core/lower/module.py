@@ -245,8 +245,9 @@ def lower_jaxpr(
     name: str = "main",
     donated: Sequence[bool] = (),
     aliased: Mapping[int, int] | None = None,
+    keep_unused: bool = False,
 ) -> Lowered:
-    """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped.
+    """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped, unless `keep_unused`.
 
     The buffers of `donated` arguments may be used for results. `aliased` says which arguments are updated in
     place, and by which result.
@@ -255,7 +256,7 @@ def lower_jaxpr(
     module = _Module(b, platform, emission)
     consts = jaxpr.consts
     used = ir.used_vars([a for eqn in jaxpr.eqns for a in eqn.invars]) | ir.used_vars(jaxpr.outvars)
-    kept = [v in used for v in jaxpr.invars]
+    kept = [keep_unused or v in used for v in jaxpr.invars]
     taken = [v for v, k in zip(jaxpr.invars, kept, strict=True) if k]
 
     def body(args: list[IRValue]) -> list[IRValue]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,38 @@ class DotParams:
         return tuple(k for k in range(rank) if k not in used)
 
 
+MATMUL_PRECISION: trace.Setting[str | None] = trace.Setting("default_matmul_precision", None)
+PRECISIONS = {
+    "default": "DEFAULT",
+    "fastest": "DEFAULT",
+    "bfloat16": "DEFAULT",
+    "high": "HIGH",
+    "bfloat16_3x": "HIGH",
+    "tensorfloat32": "HIGH",
+    "highest": "HIGHEST",
+    "float32": "HIGHEST",
+}
+
+
+def default_matmul_precision(precision: str | None) -> AbstractContextManager[None]:
+    """Within the block, matrix products that name no precision of their own have this one.
+
+    It is "default", "high" or "highest", or the name of the dtype that is computed in: "bfloat16", "tensorfloat32",
+    "float32". On a CPU all are the same.
+
+    >>> from fiveloop.core import jit
+    >>> with default_matmul_precision("highest"):
+    ...     text = jit(lambda x: x @ x).lower(np.ones((2, 2), "float32")).as_text()
+    >>> "HIGHEST" in text
+    True
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(
+            f"default_matmul_precision: expected one of {', '.join(map(repr, PRECISIONS))} or None, got {precision!r}"
+        )
+    return MATMUL_PRECISION.to(None if precision is None else PRECISIONS[precision])
+
+
 dot_general_p: ir.Primitive[DotParams] = ir.Primitive("dot_general")
 
 
@@ -59,7 +92,8 @@ def dot_general(
     out = None if preferred_element_type is None else np.dtype(preferred_element_type)
     if out == a.dtype:
         out = None
-    params = DotParams((axes[0], axes[1]), (axes[2], axes[3]), out, precision)
+    chosen = precision or MATMUL_PRECISION.value
+    params = DotParams((axes[0], axes[1]), (axes[2], axes[3]), out, chosen)
     return trace.bind1(dot_general_p, a, b, params=params)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Generic, TypeVar
 
+from fiveloop.core import errors, ir
 from fiveloop.core.trace.modes import counted
 
 T = TypeVar("T", bound=Hashable)
@@ -56,6 +58,39 @@ class Setting(Generic[T]):
                 yield
         finally:
             _chosen.values = before
+
+
+class UserContext(Setting[T]):
+    """A setting of a user's own: `with context(value):` changes it, `context.value` is what holds."""
+
+    def __call__(self, value: T) -> AbstractContextManager[None]:
+        """A block within which the context has this value."""
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(
+                f"{self.name}: expected a hashable value, as functions are traced anew for each, got {value!r} of type "
+                f"{type(value).__name__}; a tuple in place of a list{errors.at_source(ir.user_source())}"
+            ) from None
+        return self.to(value)
+
+
+_serial = count()
+
+
+def make_user_context(default_value: T, *, name: str = "user context") -> UserContext[T]:
+    """A value that functions may depend on while they are traced: a jitted function has a program for each.
+
+    >>> from fiveloop.core import jit
+    >>> scale = make_user_context(1.0, name="scale")
+    >>> scaled = jit(lambda x: x * scale.value)
+    >>> with scale(3.0):
+    ...     print(scaled(2.0))
+    6.0
+    >>> print(scaled(2.0))
+    2.0
+    """
+    return UserContext(f"{name} #{next(_serial)}", default_value)
 
 
 def chosen_settings() -> tuple[tuple[str, Hashable], ...]:
