@@ -43,10 +43,10 @@ def by_numpy(loop: str, data: dict[str, Any]) -> Any:
                 above = (n - 1) // 2
                 y[n], y[above], n = y[above], y[n], above
         return y
-    i, h = 0, 0.0
+    at, h = 0, 0.0
     for _ in range(len(y)):
-        h = np.tanh(data["p"] * h + data["x"][i])
-        y[i], i = h, data["links"][i]
+        h = np.tanh(data["p"] * h + data["x"][at])
+        y[at], at = h, data["links"][at]
     return y
 
 

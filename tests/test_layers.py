@@ -48,7 +48,7 @@ LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("tracing",),
     ("for_loop", "while_loop", "cond", "replay", "scan", "accumulate", "associative"),
-    ("machine", "plan"),
+    ("leaf", "machine", "plan"),
     ("explain",),
 )
 

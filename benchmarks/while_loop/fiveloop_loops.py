@@ -3,13 +3,15 @@
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import fiveloop.numpy as fnp
 from benchmarks.model import Program
 from benchmarks.while_loop import steps
 from benchmarks.while_loop.inputs import Arrays
 from benchmarks.while_loop.programs import Data, Library, program
 from fiveloop import core, state
-from fiveloop.loops import for_loop, scan, while_loop
+from fiveloop.loops import scan, while_loop
 
 LIBRARY = Library(core.value_and_grad, core.vmap, fnp.sum)
 
@@ -33,38 +35,37 @@ def counted(loop: str, data: Data, count: int, **options: Any) -> Any:
 
 
 def chase(data: Data, **options: Any) -> Any:
-    """Follow links through an array, and write at each place."""
+    """Follow links through an array, and write at each place what is computed from the place before."""
     x, links = data["x"], data["links"]
     y = state.new_ref(fnp.zeros_like(x))
+    y[0] = fnp.tanh(x[0])
 
-    def body(val: Any) -> Any:
-        i, h = val
-        h = fnp.tanh(data["p"] * h + x[i])
-        y[i] = h
-        return links[i], h
+    def body(at: Any) -> Any:
+        to = links[at]
+        y[to] = fnp.tanh(data["p"] * y[at] + x[to])
+        return to
 
-    start = body((fnp.zeros((), links.dtype), fnp.zeros((), x.dtype)))
-    while_loop(lambda val: val[0] != 0, body, start, **options)
+    while_loop(lambda at: links[at] != 0, body, fnp.zeros((), links.dtype), **options)
     return y[...]
 
 
 def heap(data: Data, **options: Any) -> Any:
-    """Push numbers on a heap one after the other."""
+    """Push numbers on a heap one after the other: in each step one rises by a level, or the next one is pushed."""
     x = data["x"]
+    tree = state.new_ref(x)
 
-    def push(n: Any, tree: Any) -> None:
-        def is_above(i: Any) -> Any:
-            return (i > 0) & (tree[i] < tree[(i - 1) // 2])
+    def body(val: Any) -> Any:
+        i, pushed = val
+        above = fnp.where(i > 0, (i - 1) // 2, 0)
+        child, parent = tree[i], tree[above]
+        rises = child < parent
+        tree[i] = fnp.where(rises, parent, child)
+        tree[above] = fnp.where(rises, child, parent)
+        return fnp.where(rises, above, pushed), fnp.where(rises, pushed, pushed + 1)
 
-        def swap(i: Any) -> Any:
-            above = (i - 1) // 2
-            tree[i], tree[above] = tree[above], tree[i]
-            return above
-
-        tree[n] = x[n]
-        while_loop(is_above, swap, n, **options)
-
-    return for_loop(x.shape[0], push, fnp.zeros_like(x))
+    start = (fnp.zeros((), np.int32), fnp.zeros((), np.int32) + 1)
+    while_loop(lambda val: val[0] < x.shape[0], body, start, **options)
+    return tree[...]
 
 
 LOOPS = {"chase": chase, "heap": heap}

@@ -50,11 +50,12 @@ def chase(data: Data) -> Any:
     x, links = data["x"], data["links"]
 
     def body(_: Any, val: Any) -> Any:
-        i, h, y = val
-        h = jnp.tanh(data["p"] * h + x[i])
-        return links[i], h, y.at[i].set(h)
+        at, y = val
+        to = links[at]
+        return to, y.at[to].set(jnp.tanh(data["p"] * y[at] + x[to]))
 
-    return fori_loop(0, x.shape[0], body, (0, jnp.zeros(()), jnp.zeros_like(x)))[2]
+    first = jnp.zeros_like(x).at[0].set(jnp.tanh(x[0]))
+    return fori_loop(0, x.shape[0] - 1, body, (0, first))[1]
 
 
 def build(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, passes, prims, trace, transforms, util
+from fiveloop.loops import leaf
 from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p, without_backward
 from fiveloop.loops.replay.dce import needed
 from fiveloop.loops.schedules import binomial
@@ -71,7 +72,7 @@ class _Machine:
         p, kept = needed(without_backward(self.p), self.wanted, [])
         refs = [api.new_ref(x) for x in states]
         operands = util.select_by(kept, [*consts, *refs])
-        _advance(p.forward, _ZERO, n, operands)
+        _for_each(_ZERO, n, lambda k: transforms.eval_jaxpr(p.forward, [k, *operands]))
         return [api.freeze(ref) for ref in util.select_by(self.wanted, refs)]
 
     def _back(
@@ -83,16 +84,30 @@ class _Machine:
         size = num_slots(self.p)
         saved = _Saved(size, forward)
         states = [api.new_ref(x) for x in backward]
+        taped = leaf.leaf_of(self.p)
+        steps = 1 if taped is None else taped.steps
 
         def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             left, *problem = carry
             refs = [api.new_ref(x) for x in saved.states(problem[0])]
-            step = lambda start, stop: _advance(self.p.forward, start, stop, [*consts, *refs])
-            problem = saved.descend(left, problem, refs, step)
-            transforms.eval_jaxpr(self.p.backward, [left - 1, *consts, *refs, *states])
+            ahead = [*consts, *refs]
+            step = lambda k: transforms.eval_jaxpr(self.p.forward, [k, *ahead])
+            advance = lambda start, stop: _for_each(steps * start, steps * stop, step)
+            problem = saved.descend(left, problem, refs, advance)
+            if taped is None:
+                transforms.eval_jaxpr(self.p.backward, [left - 1, *ahead, *states])
+            else:
+                first, stop = steps * (left - 1), prims.minimum(steps * left, n)
+                taped.reverse(first, stop, ahead, states, step, _for_each)
             return (left - 1, *saved.popped(left - 1, problem))
 
-        begin: tuple[Any, ...] = (n, _ZERO, _ZERO, *binomial.reach(n, size, _loop))
+        num_tapes = (n + (steps - 1)) // steps
+        begin: tuple[Any, ...] = (
+            num_tapes,
+            _ZERO,
+            _ZERO,
+            *binomial.reach(num_tapes, size, _loop),
+        )
         _loop(lambda carry: carry[0] > 0, turn, begin)
         return [api.freeze(ref) for ref in states]
 
@@ -155,14 +170,14 @@ def _row(*numbers: Integer) -> Value:
     return prims.concatenate([prims.reshape(x, (1,)) for x in numbers], 0)
 
 
-def _advance(body: Jaxpr, start: Value, stop: Value, operands: Sequence[Value]) -> None:
-    """Make the steps from `start` to `stop`."""
+def _for_each(start: Value, stop: Value, step: Callable[[Value], object]) -> None:
+    """Call a function with the numbers from `start` to `stop`."""
 
-    def step(k: Value) -> Value:
-        transforms.eval_jaxpr(body, [k, *operands])
+    def body(k: Value) -> Value:
+        step(k)
         return k + 1
 
-    _loop(lambda k: k < stop, step, start)
+    _loop(lambda k: k < stop, body, start)
 
 
 def _loop(cond: Callable[[S], Bool], body: Callable[[S], S], init: S, /) -> S:

@@ -1,0 +1,84 @@
+"""Steps of a replay that are taped together: run forward once with the residuals of each kept, then reversed by these.
+
+A step's residuals are what its way back needs of the forward states. Where a step reads and writes a few elements of a
+large array, they are far smaller than the state: a replay that went back to a saved state for each step would copy the
+array each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fiveloop.core import Value, ir, prims, transforms, util
+from fiveloop.loops.primitives.replay import ReplayParams
+from fiveloop.state import AbstractRef, api
+
+LEAST_SHARE = 16
+"""Steps are taped together if the state is at least so many times as large as a step's residuals."""
+
+Loop = Callable[[Value, Value, Callable[[Value], object]], None]
+"""Calls a function with the numbers from the first up to the second, without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A step's way back cut in two, and how many steps are taped together.
+
+    cut.known  : [k, *consts, *forward]                    -> [*residuals]
+    cut.staged : [*residuals, *those of k, consts, backward] -> []
+    """
+
+    cut: transforms.Split
+    steps: int
+
+    def reverse(
+        self,
+        first: Value,
+        stop: Value,
+        ahead: Sequence[Value],
+        back: Sequence[Value],
+        advance: Callable[[Value], object],
+        loop: Loop,
+    ) -> None:
+        """Reverse the steps from `first` to `stop`, which are no more than `steps`.
+
+        `ahead` and `back` are the constants and states of the way forward and of the way back.
+        """
+        cut = self.cut
+        rows = [api.empty_ref((self.steps, *v.aval.shape), v.aval.dtype) for v in cut.residuals]
+
+        def tape(k: Value) -> None:
+            found = transforms.eval_jaxpr(cut.known, [k, *ahead])
+            for row, x in zip(rows, found, strict=True):
+                row[k - first] = x
+            advance(k)
+
+        def untape(reversed_k: Value) -> None:
+            k = first + stop - 1 - reversed_k
+            operands = util.select_by(cut.staged_in, [k, *ahead, *back])
+            transforms.eval_jaxpr(cut.staged, [*[row[k - first] for row in rows], *operands])
+
+        loop(first, stop, tape)
+        loop(first, stop, untape)
+
+
+def leaf_of(p: ReplayParams) -> Leaf | None:
+    """How steps of a replay are taped together: as many as take the room of a state; None if that is not worth it."""
+    return p.backward.remember(("leaf", p.num_consts, p.num_forward), lambda: _leaf(p))
+
+
+def _leaf(p: ReplayParams) -> Leaf | None:
+    plan = transforms.DEFAULT_PLAN.at_boundary(transforms.body_work(p.backward))
+    num, back = len(p.forward.invars), p.num_backward
+    unknown = (*[False] * num, *[True] * back)
+    # The number of a step and the constants are at hand on the way back.
+    at_hand = (*[True] * (1 + p.num_consts), *[False] * p.num_forward, *[True] * back)
+    cut = transforms.split(p.backward, unknown, at_hand, plan)
+    if any(isinstance(v.aval, AbstractRef) for v in cut.residuals) or any(cut.ref_unknown):
+        return None
+    kept = prims.bytes_of(v.aval for v in cut.residuals)
+    state = prims.bytes_of(v.aval for v in p.forward.invars[1 + p.num_consts :])
+    if not kept or not ir.is_more(state, LEAST_SHARE * kept):
+        return None
+    return Leaf(cut, int(state) // int(kept))
