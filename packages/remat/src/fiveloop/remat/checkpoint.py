@@ -16,6 +16,7 @@ from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable
 from fiveloop.remat.residuals import made_by
 from fiveloop.state import discharge
+from fiveloop.state.core_rules import call_discharge
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,4 +203,4 @@ extend.define(
     dce=extend.call_dce,
     bodies=checkpoint_bodies,
 )
-discharge.define_discharge(checkpoint_p, partial(discharge.call_discharge, checkpoint_p))
+discharge.define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))

@@ -3,6 +3,7 @@
 from . import passes as _passes
 from . import handlers as _handlers
 from .predicate import rules as _predicate_rules
+from . import core_rules as _core_rules
 from . import pretty as _pretty
 from .io import rules as _io_rules
 from . import extend as _extend

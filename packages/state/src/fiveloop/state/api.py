@@ -27,7 +27,7 @@ from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
 from fiveloop.core.index.indexer import Indexer
 from fiveloop.core.index.views import base_of
-from fiveloop.state import masks, monoids, primitives, views
+from fiveloop.state import masks, primitives, views
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref
 
@@ -233,7 +233,7 @@ def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     Array([7., 5., 2.], dtype=float64)
     """
     _check_ref("accumulate", ref)
-    combining = monoids.monoid_of(monoid, ref.aval)
+    combining = primitives.monoid_of(monoid, ref.aval)
     _combine("accumulate", ref, index, x, combining)
 
 

@@ -1,4 +1,4 @@
-"""Effects without a position, each handled by giving it a Ref: the column, the engine, the pass, and core's cells."""
+"""Effects without a position, each handled by giving it a Ref: the column, the engine and the pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
 from fiveloop.state import lead, primitives
 from fiveloop.state.avals import AbstractRef
 
@@ -196,20 +195,3 @@ def call_handler(
       at ...
     """
     return lead.bind_led(prim, ref, operands, p, handling.thread)
-
-
-def custom_rule_handler(
-    handling: Handling, ref: Value, operands: ad.Values, p: CustomRuleParams
-) -> list[Value]:
-    """Call the jaxpr with the Ref, and the rule with it where it is differentiated."""
-    assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
-
-    def run_jvp(
-        ref: Value, staged: trace.Staged, args: ad.Values, nonzero: Sequence[bool]
-    ) -> list[Value]:
-        return transforms.eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
-
-    return lead.bind_led_rule(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
-
-
-define_handler(custom_rule_p, custom_rule_handler)

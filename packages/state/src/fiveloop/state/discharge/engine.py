@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
-from fiveloop.state import primitives
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge import apart, calls, phases
 from fiveloop.state.discharge.once import PartReads
@@ -185,12 +184,16 @@ def discharge_eqn(
     { lambda a:f32[] ; let in (a, a) }
     """
     rule = discharge_rules.find(eqn.primitive)
-    touches = any(isinstance(x, Cell) for x in operands) or eqn.primitive is primitives.new_ref_p
+    touches = any(isinstance(x, Cell) for x in operands) or _makes_ref(eqn)
     if rule is not None and (touches or holds_state(eqn.params)):
         return rule(ctx, operands, eqn.params)
     values = [x for x in operands if isinstance(x, Value)]
     assert len(values) == len(operands), "unreachable: a Ref is used as a value"
     return transforms.bind_eqn(eqn, values)
+
+
+def _makes_ref(eqn: ir.Eqn) -> bool:
+    return any(isinstance(v.aval, AbstractRef) for v in eqn.outvars)
 
 
 def _last_uses(jaxpr: Jaxpr) -> dict[ir.Var, int]:
@@ -222,6 +225,4 @@ def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
 def _holds_state(jaxpr: Jaxpr) -> bool:
     if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
         return True
-    return any(
-        eqn.primitive is primitives.new_ref_p or holds_state(eqn.params) for eqn in jaxpr.eqns
-    )
+    return any(_makes_ref(eqn) or holds_state(eqn.params) for eqn in jaxpr.eqns)

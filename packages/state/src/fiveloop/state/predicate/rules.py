@@ -1,4 +1,4 @@
-"""The predicate cells of core's and of state's primitives.
+"""The predicate cells of the primitives on Refs.
 
 A write writes what was there if it does not hold.
 """
@@ -7,28 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fiveloop.core import Value, ad, prims, trace, transforms, util
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p
-from fiveloop.state import lead, primitives
-from fiveloop.state.predicate.engine import Guard, define_predicate, eval_predicated, predicated
-
-
-def custom_rule_predicate(
-    pred: Value, operands: ad.Values, guard: Guard, p: CustomRuleParams
-) -> list[Value]:
-    """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
-    if p.jaxpr is None:
-        return trace.bind(custom_rule_p, *operands, params=p)
-
-    def run_jvp(
-        pred: Value, staged: trace.Staged, args: ad.Values, nonzero: util.Mask
-    ) -> list[Value]:
-        # A tangent is guarded as its value is.
-        refs, own = ((*m, *util.select_by(nonzero, m)) for m in (guard.refs, guard.own))
-        inner = replace(guard, refs=refs, own=own).after(len(staged.captured))
-        return eval_predicated(pred, staged.jaxpr, args, inner)
-
-    return lead.bind_led_rule(p, pred, operands, predicated(p.jaxpr, guard), run_jvp)
+from fiveloop.core import Value, ad, prims, trace, transforms
+from fiveloop.state import primitives
+from fiveloop.state.predicate.engine import Guard, define_predicate
 
 
 def _get(pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams) -> list[Value]:
@@ -65,7 +46,6 @@ def _accumulate(
     return trace.bind(primitives.accumulate_p, ref, share, *index, params=p)
 
 
-define_predicate(custom_rule_p, custom_rule_predicate)
 define_predicate(primitives.get_p, _get)
 define_predicate(primitives.swap_p, _swap)
 define_predicate(primitives.addupdate_p, _addupdate)

@@ -13,6 +13,7 @@ from .common import (
     accumulate_p,
     addupdate_p,
     get_p,
+    monoid_of,
     swap_p,
 )
 from .lifetime import NewRefParams, freeze_p, new_ref_p

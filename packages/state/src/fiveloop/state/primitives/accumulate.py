@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Value, ad, errors, ir, prims, rules, trace, transforms
-from fiveloop.state import discharge, effects, monoids
+from fiveloop.state import discharge, effects
 from fiveloop.state.errors import not_differentiated
 from fiveloop.state.primitives import common, places
 
@@ -15,7 +15,7 @@ def accumulate_abstract_eval(avals: ir.Avals, p: common.AccumulateParams) -> ir.
     prims.check_count("accumulate", avals, 2, or_more=True)
     ref, value, *operands = avals
     element = common.element_aval(ref, p.indexer)
-    monoids.monoid_of(p.monoid, ref)
+    common.monoid_of(p.monoid, ref)
     common.check_index("accumulate", ref, operands, p.indexer)
     common.check_value("accumulate", value, element)
     return [], frozenset([effects.AccumEffect(0, p.monoid)])

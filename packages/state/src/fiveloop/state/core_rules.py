@@ -1,16 +1,16 @@
-"""Discharge of core's higher-order primitives: a call takes Refs as their contents and gives new contents."""
+"""The cells of core's call and custom rules in the columns discharge, handler and predicate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fiveloop.core import Value, ad, ir, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
-from fiveloop.core.custom_rule import primitive
-from fiveloop.state import primitives
+from fiveloop.core.custom_rule import masked, primitive
+from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge import engine
 from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
@@ -128,5 +128,86 @@ def _tangent_ref(t: ad.Tangent) -> Value:
     )
 
 
+def custom_rule_handler(
+    handling: handlers.Handling, ref: Value, operands: ad.Values, p: primitive.CustomRuleParams
+) -> list[Value]:
+    """Call the jaxpr with the Ref, and the rule with it where it is differentiated."""
+    assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
+
+    def run_jvp(
+        ref: Value, staged: trace.Staged, args: ad.Values, nonzero: Sequence[bool]
+    ) -> list[Value]:
+        return transforms.eval_jaxpr(handling.thread(staged.jaxpr), [ref, *args])
+
+    return _bind_led(p, ref, operands, handling.thread(p.jaxpr), run_jvp)
+
+
+def custom_rule_predicate(
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: primitive.CustomRuleParams
+) -> list[Value]:
+    """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
+    if p.jaxpr is None:
+        return trace.bind(primitive.custom_rule_p, *operands, params=p)
+
+    def run_jvp(
+        pred: Value, staged: trace.Staged, args: ad.Values, nonzero: util.Mask
+    ) -> list[Value]:
+        # A tangent is guarded as its value is.
+        refs, own = ((*m, *util.select_by(nonzero, m)) for m in (guard.refs, guard.own))
+        inner = replace(guard, refs=refs, own=own).after(len(staged.captured))
+        return predicate.eval_predicated(pred, staged.jaxpr, args, inner)
+
+    return _bind_led(p, pred, operands, predicate.predicated(p.jaxpr, guard), run_jvp)
+
+
+RunJvp = Callable[[Value, trace.Staged, ad.Values, util.Mask], list[Value]]
+"""Run a staged derivative, with the operand in front, the jaxpr's other operands, and which tangents are not zero.
+
+staged.jaxpr : [*captured, *values, *nonzero dots] -> [*outs, *nonzero outs_dot]
+"""
+
+
+class _LedRule(primitive.Rule):
+    """The rule of an equation with one more operand in front: another rule, whose derivative `run_jvp` runs."""
+
+    def __init__(self, inner: primitive.CustomRuleParams, run_jvp: RunJvp) -> None:
+        self.inner = inner
+        self.run_jvp = run_jvp
+        self.kind = inner.rule.kind
+        self.transposes = inner.rule.transposes
+        self.ignores_closed = inner.rule.ignores_closed
+
+    def jvp(
+        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
+    ) -> ad.Duals:
+        """What the rule gives, from a jaxpr of it that takes the operand in front."""
+        lead, *values = primals
+        flat = masked.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
+        args = [*values, *flat.dots]
+        staged = trace.stage(flat, [x.aval for x in args], self.inner.name)
+        nonzero = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])
+        results = self.run_jvp(lead, staged, [*staged.captured, *args], nonzero)
+        outs, outs_dot = flat.apart(results)
+        return outs, [t for t in outs_dot if t is not None]
+
+    def transpose(
+        self, p: primitive.CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
+        """The rule's transpose; the operand in front has no cotangent."""
+        return [None, *primitive.rule_transpose(self.inner, cts, operands[1:])]
+
+
+def _bind_led(
+    p: primitive.CustomRuleParams, lead: Value, operands: ad.Values, jaxpr: Jaxpr, run_jvp: RunJvp
+) -> list[Value]:
+    """The equation with one more operand in front, which its jaxpr takes, and its derivative."""
+    scope = trace.AxisScope(p.axes, p.axes)
+    rule = _LedRule(p, run_jvp)
+    params = replace(p, jaxpr=jaxpr, rule=rule, num_closed=p.num_closed + 1, scope=scope)
+    return trace.bind(primitive.custom_rule_p, lead, *operands, params=params)
+
+
 define_discharge(closed_call_p, partial(call_discharge, closed_call_p))
 define_discharge(primitive.custom_rule_p, custom_rule_discharge)
+handlers.define_handler(primitive.custom_rule_p, custom_rule_handler)
+predicate.define_predicate(primitive.custom_rule_p, custom_rule_predicate)
