@@ -13,7 +13,7 @@ from fiveloop.core.backend import client, hlo
 from fiveloop.core.backend.client import Aval, Buffer, CompileChoices, Executable
 from fiveloop.core.backend.gpu import plugin_path
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
-from fiveloop.core.backend.options import default_backend_options
+from fiveloop.core.backend.native import default_backend_options
 
 F4 = np.dtype("f4")
 

@@ -17,7 +17,7 @@ from fiveloop.core.backend.compilation_cache import (
     compilation_counts,
     count,
 )
-from fiveloop.core.backend.options import compile_options
+from fiveloop.core.backend.native import compile_options
 
 F4 = np.dtype("f4")
 

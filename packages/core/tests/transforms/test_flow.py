@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fiveloop.core.transforms.flow import reaching_the_sink
+from fiveloop.core.transforms.residuals import reaching_the_sink
 
 SOURCE, SINK = 0, 1
 Edge = tuple[int, int, int]

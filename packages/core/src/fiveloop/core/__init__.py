@@ -15,20 +15,20 @@ from . import extend as _extend
 from . import tree
 from .api.autodiff import jvp, linear_transpose, linearize, vjp
 from .api.batching import vmap
-from .api.compilation_cache import disable_compilation_cache, enable_compilation_cache
-from .api.closure_convert import closure_convert, custom_gradient
-from .api.custom_checks import SymbolicZero
-from .api.custom_derivative import custom_derivative
-from .api.custom_jvp import custom_jvp
-from .api.custom_vjp import CustomVJPPrimal, custom_vjp
-from .api.custom_vmap import custom_vmap
+from .api.staging import disable_compilation_cache, enable_compilation_cache
+from .api.custom_rules import closure_convert, custom_gradient
+from .api.custom_function import SymbolicZero
+from .api.custom_rules import custom_derivative
+from .api.custom_rules import custom_jvp
+from .api.custom_rules import CustomVJPPrimal, custom_vjp
+from .api.custom_rules import custom_vmap
 from .api.gradient import grad, value_and_grad
 from .api.implicit import custom_linear_solve, custom_root
-from .api.jacobians import hessian, jacfwd, jacrev
+from .api.gradient import hessian, jacfwd, jacrev
 from .api.jit import JitFunction, jit
-from .api.cache_misses import explain_cache_misses
-from .api.annotations import named_call, optimization_barrier, platform_dependent, stop_gradient
-from .api.pullback import NotNeeded
+from .api.stages import explain_cache_misses
+from .api.staging import named_call, optimization_barrier, platform_dependent, stop_gradient
+from .api.autodiff import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
 from .arrays.array import ArrayLike, Scalar, Value
 from .arrays.array import Value as Array

@@ -22,7 +22,7 @@ from fiveloop.core import (
     trace,
     transforms,
 )
-from fiveloop.core.api import flatten, mutable
+from fiveloop.core.api import flatten, operands
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
 from fiveloop.core.index.indexer import Indexer
@@ -115,7 +115,7 @@ def _freeze(ref: Any) -> Value:
         raise not_frozen(
             ref.aval, "a part of another", "freeze that one, or read the part: `part[...]`"
         )
-    if mutable.is_given(base):
+    if operands.is_given(base):
         raise not_frozen(
             ref.aval,
             "made outside of the traced function",

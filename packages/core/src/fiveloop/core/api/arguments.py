@@ -1,17 +1,110 @@
-"""Arguments chosen by place or by name, and the function of the others."""
+"""Arguments: static ones, those chosen by place or by name (`argnums`), and those of NumPy on the fast way."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache, wraps
 from inspect import Parameter, signature
+from numbers import Number
 from operator import index
+from types import FunctionType
 from typing import Any
 
-from fiveloop.core import trace
-from fiveloop.core.api.flatten import Naming, argument_naming, function_name, parameters
-from fiveloop.core.api.static import static_key
+import ml_dtypes
+import numpy as np
+
+from fiveloop.core import arrays, ir, pytree, trace, util
+from fiveloop.core.api import flat_function, flatten, operands
+from fiveloop.core.api.flatten import (
+    Naming,
+    argument_name,
+    argument_naming,
+    function_name,
+    parameters,
+)
+from fiveloop.core.api.operands import giving
+from fiveloop.core.arrays import Value
+from fiveloop.core.backend import client
+from fiveloop.core.backend.call import Miss, fast_function, reads_numbers_wide
+from fiveloop.core.backend.tree import TREE, TreeDef
+from fiveloop.core.trace.boundary import pass_out
+
+
+def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | str, Any]]) -> Any:
+    """What tells calls with different static arguments apart: their places or names, types and values."""
+    for k, x in given:
+        if _has_hash(x) and not isinstance(x, trace.Tracer):
+            continue
+        called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
+        advice = "a tuple in place of a list"
+        if isinstance(x, Value):
+            advice = "leave it out of the static ones"
+        raise TypeError(
+            f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
+            f"{type(x).__name__}; {advice}"
+        )
+    return tuple([(k, _exact(x)) for k, x in given])
+
+
+def _exact(x: Any) -> Any:
+    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
+    found = util.exact_key(x, _exact)
+    if found is not None:
+        return found
+    kind = type(x)
+    if isinstance(x, Number):
+        return kind, x, repr(x)
+    if isinstance(x, tuple):  # a named one
+        return kind, *map(_exact, x)
+    if is_dataclass(kind):
+        held = [_exact(getattr(x, field.name, None)) for field in fields(kind) if field.compare]
+        return kind, x, *filter(_has_hash, held)
+    return kind, x
+
+
+def _has_hash(x: object) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+_AS_IS = util.PLAIN | {FunctionType}
+
+
+class Exact:
+    """A static argument on its way through C++, which compares its key, not the value."""
+
+    __slots__ = ("hash", "key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.key = _exact(value)
+        self.hash = hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return self.hash
+
+
+def exact(x: Any) -> Any:
+    """A static argument as C++ and dictionaries may compare it."""
+    return x if type(x) in _AS_IS else Exact(x)
+
+
+def exactly(x: Any) -> Exact:
+    """A static argument as such, whatever it is."""
+    return x if type(x) is Exact else Exact(x)
+
+
+def inexact(x: Any) -> Any:
+    """Undo `exact`."""
+    return x.value if type(x) is Exact else x
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +242,270 @@ def _without(fun: Callable[..., Any], nums: Sequence[int], names: set[str]) -> A
     items: list[Parameter] = list(whole.parameters.values())
     kept = [q for k, q in enumerate(items) if k not in nums and q.name not in names]
     return whole.replace(parameters=kept)
+
+
+Argnums = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Differentiated:
+    """The arguments that are differentiated: their leaves, their structure, and the function of them."""
+
+    values: list[Value]
+    tree: TreeDef
+    flat: flat_function.FlatFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Differentiation:
+    """What a derivative is asked of: `what` names the transform in messages."""
+
+    what: str
+    fun: Callable[..., Any]
+    argnums: Argnums
+    has_aux: bool = False
+    holomorphic: bool = False
+    allow_int: bool = False
+    real: bool = False
+
+    def choose(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Differentiated:
+        """The arguments that `argnums` names, checked; the others are constants."""
+        wanted = self._wanted(len(args))
+        chosen = tuple(args[k] for k in wanted)
+
+        others = {k: x for k, x in enumerate(args) if k not in wanted}
+        of_wanted = of_places(self.fun, others, kwargs, wanted)
+
+        def of_chosen(*given: Any) -> Any:
+            with giving(mutable):
+                return of_wanted(*given)
+
+        naming = flatten.argument_naming(self.what, self.fun, wanted)
+        values, tree = flatten.flatten_values((chosen, {}), naming)
+        paths = pytree.tree_flatten_with_path(chosen)[0]
+        for (path, _), x in zip(paths, values, strict=True):
+            name = flatten.argument_name(self.fun, wanted[path[0].idx])
+            self._check(f"{self.of}: argument {name}{pytree.keystr(path[1:])}", x.aval)
+        mutable = operands.check_places(
+            (args, kwargs), flatten.argument_naming(self.what, self.fun)
+        )
+        flat, contents = flat_function.lending(of_chosen, tree, values, self.has_aux, self.fun)
+        return Differentiated(contents, tree, flat)
+
+    @property
+    def of(self) -> str:
+        """What messages begin with: "grad of f"."""
+        return f"{self.what} of {flatten.function_name(self.fun)}"
+
+    def one(self, parts: Any) -> Any:
+        """The part of a single argument, or all of them."""
+        return parts[0] if hasattr(self.argnums, "__index__") else parts
+
+    def _wanted(self, num_args: int) -> list[int]:
+        wanted = []
+        given: Any = self.argnums
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        for k in given if several else (given,):
+            if not hasattr(k, "__index__") or not -num_args <= index(k) < num_args:
+                raise ValueError(
+                    f"{self.of}: argnums must name some of its {num_args} positional arguments by number, got {k!r}"
+                )
+            wanted.append(index(k) % num_args)
+        twice = next((k for k in wanted if wanted.count(k) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"{self.of}: argnums must name each argument once, got {self.argnums!r}, which names argument "
+                f"{flatten.argument_name(self.fun, twice)} twice"
+            )
+        return wanted
+
+    def _check(self, name: str, aval: ir.Aval) -> None:
+        if self.holomorphic and aval.dtype.kind != "c":
+            raise TypeError(
+                f"{name} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "
+                f"holomorphic out"
+            )
+        if not aval.differentiable and not self.allow_int:
+            raise TypeError(
+                f"{name} must be floating to be differentiated, got {aval}; convert it first, or leave it out of "
+                f"argnums"
+            )
+        if self.real and not self.holomorphic and aval.dtype.kind == "c":
+            raise TypeError(
+                f"{name} must be real, got {aval}; say holomorphic=True if the function is, or use `jvp`"
+            )
+
+
+Rule = Callable[[Any], Any]
+Call = Callable[..., Any]
+
+SMALL = 1 << 16
+"""Up to so many bytes an array is copied on the host, from there on to the device (measured)."""
+
+
+class _Unfit(Exception):
+    """A leaf that only the slow way takes: it makes another type of it, or an error."""
+
+
+def _from_int(x: int) -> Any:
+    if -0x80000000 <= x <= 0x7FFFFFFF:
+        return x
+    raise _Unfit
+
+
+def _from_numpy(x: np.ndarray[Any, Any]) -> Any:
+    """A copy, which nobody writes to after the call; of 64 bits it is one on the device."""
+    narrow = _NARROW.get(x.dtype)
+    if narrow is None:
+        raise _Unfit
+    return x.copy() if narrow and x.nbytes <= SMALL else _put(x)
+
+
+def _put(x: np.ndarray[Any, Any], weak_type: bool = False) -> Any:
+    return client.put_copy(x, _aval(x.shape, x.dtype, weak_type))
+
+
+@lru_cache(1024)
+def _aval(shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ir.ShapedArray:
+    return ir.ShapedArray(shape, dtype, weak_type)
+
+
+def _from_wide(x: np.generic) -> Any:
+    """NumPy's float64 is a float, and so yields to the dtype of other operands; so is complex128 a complex."""
+    return _put(np.asarray(x), isinstance(x, (float, complex)))
+
+
+def _as_it_is(x: Any) -> Any:
+    return x
+
+
+_DTYPES = [
+    np.dtype(t)
+    for t in (
+        *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32),
+        *(np.uint64, np.float16, np.float32, np.float64, np.complex64, np.complex128),
+        ml_dtypes.bfloat16,
+    )
+]
+_WIDE = frozenset(map(np.dtype, (np.int64, np.uint64, np.float64, np.complex128)))
+_NARROW = {dtype: dtype not in _WIDE for dtype in _DTYPES}
+_RULES: dict[type, Rule] = {
+    arrays.Array: operator.attrgetter("_a"),
+    bool: _as_it_is,
+    int: _from_int,
+    float: operator.pos,  # as it is, by a function of C
+    complex: operator.pos,
+    np.ndarray: _from_numpy,
+    **{dtype.type: _from_wide if dtype in _WIDE else _as_it_is for dtype in _DTYPES},
+}
+_NO_OTHERS = frozenset([arrays.Array, Exact])
+_PYTHON = frozenset([bool, int, float, complex])
+
+
+def takes(leaf: object) -> bool:
+    """Whether there is a rule for leaves of this type."""
+    return type(leaf) in _RULES
+
+
+class NumpyCall:
+    """A call whose leaves are arrays, NumPy's arrays and numbers, and Python's; `slow` gets all others.
+
+    C++ tells shapes and dtypes apart, and has one callable for each structure of arguments with the types of its
+    leaves. `miss` is asked as on the C++ path. `run` is the call.
+    """
+
+    def __init__(self, name: str, miss: Miss, slow: Call, static: Chosen) -> None:
+        self._name, self._miss, self._slow, self._static = name, miss, slow, static
+        self._ones: dict[type, _Way] = {}
+        self._pairs: dict[tuple[type, type], _Way] = {}
+        self._trees: dict[Any, _Way] = {}
+        self.call_arrays(slow)
+        self.run = self._call()
+
+    def call_arrays(self, arrays_only: Call) -> None:
+        """Choose what gets calls of arrays alone from now on."""
+        self._arrays_only = arrays_only
+        array = arrays.Array
+        self._ones[array] = arrays_only, (_as_it_is,)
+        self._pairs[array, array] = arrays_only, (_as_it_is, _as_it_is)
+
+    def clear(self) -> None:
+        """Forget all signatures."""
+        self._ones.clear()
+        self._pairs.clear()
+        self._trees.clear()
+
+    def _call(self) -> Call:
+        """The call: one argument, or two, that are no containers take a short way, and no frame of a guard's own."""
+        of_one, of_two, slow = self._ones.get, self._pairs.get, self._slow
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            try:
+                try:
+                    if kwargs:
+                        return self._with_trees(args, kwargs)
+                    if len(args) == 1:
+                        (x,) = args
+                        way = of_one(type(x))
+                        if way is not None:
+                            quickly, (rule,) = way
+                            return quickly(rule(x))
+                    elif len(args) == 2:
+                        x, y = args
+                        way = of_two((type(x), type(y)))
+                        if way is not None:
+                            quickly, (rule, other) = way
+                            return quickly(rule(x), other(y))
+                    return self._with_trees(args, kwargs)
+                except _Unfit:
+                    return slow(*args, **kwargs)
+            except Exception as error:
+                pass_out(error)
+                raise
+
+        return run
+
+    def _with_trees(self, args: Any, kwargs: Any) -> Any:
+        static: tuple[Exact, ...] = ()
+        if self._static:
+            leaves, tree = TREE.flatten(self._static.changed(exactly, args, kwargs))
+            static = tuple([x for x in leaves if type(x) is Exact])
+        else:
+            leaves, tree = TREE.flatten((args, kwargs))
+        kinds = tuple(map(type, leaves))
+        if _NO_OTHERS.issuperset(kinds):
+            return self._arrays_only(*args, **kwargs)
+        way = self._trees.get((tree, kinds, static))
+        if way is None:
+            way = self._trees[tree, kinds, static] = self._way(tree, kinds, static)
+            if not static and not kwargs and kinds == tuple(map(type, args)):
+                self._ones |= {kinds[0]: way} if len(kinds) == 1 else {}
+                self._pairs |= {(kinds[0], kinds[1]): way} if len(kinds) == 2 else {}
+        quickly, rules = way
+        if static:
+            leaves = [x for x in leaves if type(x) is not Exact]
+        return quickly(*map(operator.call, rules, leaves))
+
+    def _way(self, tree: TreeDef, kinds: Sequence[type], static: Sequence[Exact]) -> _Way:
+        dynamic = [kind for kind in kinds if kind is not Exact]
+        if not all(kind in _RULES for kind in dynamic):
+            raise _Unfit
+
+        def miss(*leaves: Any) -> Any:
+            given, fixed = map(_opened, leaves), iter(static)
+            whole = [next(fixed) if kind is Exact else next(given) for kind in kinds]
+            args, kwargs = tree.unflatten(whole)
+            result, fast = self._miss(*args, **kwargs)[:2]
+            wide = not _PYTHON.isdisjoint(kinds) and reads_numbers_wide()
+            return result, None if wide else fast
+
+        run = fast_function(self._name, lambda *leaves: miss(*leaves)[0], miss)
+        return run, tuple([_RULES[kind] for kind in dynamic])
+
+
+_Way = tuple[Call, tuple[Rule, ...]]
+
+
+def _opened(x: Any) -> Any:
+    """A leaf as it was before its rule, as far as its type goes."""
+    return arrays.Array(x) if type(x) is client.BUFFER_CLASS else x

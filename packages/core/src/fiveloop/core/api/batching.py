@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from fiveloop.core import ir, pytree, trace, transforms
-from fiveloop.core.api import flatten, mutable, operands
+from fiveloop.core.api import flatten, operands
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import views
@@ -54,7 +54,7 @@ def vmap(
         size = _batch_size(fun, values, dims, names, axis_size)
         operands.check_mutable((args, kwargs), values, called)
         borrowed = {
-            k: (x, mutable.stand_in(x[...], x.aval))
+            k: (x, operands.stand_in(x[...], x.aval))
             for k, (x, d) in enumerate(zip(values, dims, strict=True))
             if isinstance(x, views.View) and d is not None
         }
@@ -169,6 +169,6 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
         return (
             x
             if dim == wanted
-            else mutable.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
+            else operands.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
         )
     return transforms.move_batch(x, size, dim, wanted)

@@ -22,7 +22,7 @@ from typing import (
 )
 
 from fiveloop.core import pytree, trace
-from fiveloop.core.api.argnums import Argnums
+from fiveloop.core.api.arguments import Argnums
 from fiveloop.core.arrays import Value
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ from typing import Any
 
 from fiveloop.core import ad, arrays, ir, pytree, rules
 from fiveloop.core.api import flatten, operands
-from fiveloop.core.api.mutable import giving, holding, is_given, stand_in
+from fiveloop.core.api.operands import giving, holding, is_given, stand_in
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.index import views

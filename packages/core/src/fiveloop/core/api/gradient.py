@@ -1,16 +1,17 @@
-"""Gradients of functions with one scalar result: grad and value_and_grad."""
+"""Gradients, Jacobians and Hessians as functions; the last two in all directions at once or in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, pytree, trace, transforms
-from fiveloop.core.api import derivative_types, flat_function, flatten, pullback
-from fiveloop.core.api.argnums import Argnums, Differentiation
+from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms
+from fiveloop.core.api import autodiff, derivative_types, flat_function, flatten
+from fiveloop.core.api.arguments import Argnums, Differentiated, Differentiation
+from fiveloop.core.arrays import Value
 
 
 @derivative_types.public(derivative_types.ValueAndGradient)  # type: ignore[type-abstract]  # it is a type alone
@@ -47,9 +48,9 @@ def _both(
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, tree, flat = chosen.values, chosen.tree, chosen.flat
-        outs, linear = pullback.linearized(flat, values, fun)
+        outs, linear = autodiff.linearized(flat, values, fun)
         cts = [_unit_cotangent(asked, flat, outs), *map(transforms.zero_like, outs[1:])]
-        in_cts = pullback.pull_back(linear, [x.aval for x in values], cts)
+        in_cts = autodiff.pull_back(linear, [x.aval for x in values], cts)
         leaves = [flatten.as_result(transforms.instantiate(ct)) for ct in in_cts]
         return flat.results(outs), asked.one(pytree.tree_unflatten(tree, leaves)[0])
 
@@ -106,3 +107,269 @@ def _unit_cotangent(
             f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use `vjp`"
         )
     return arrays.Scalar(np.ones((), aval.dtype))
+
+
+Pushed = Callable[..., ad.Values]
+"""A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
+
+
+@derivative_types.public(derivative_types.Jacobian)  # type: ignore[type-abstract]  # it is a type alone
+def jacfwd(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    chunk: int | None = None,
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of `fun`, column by column: forward mode, for few inputs.
+
+    The Jacobian has the structure of the result, with that of the argument in place of each leaf (a tuple of them
+    for several argnums); its arrays have the shape of the result, then that of the argument. With `has_aux` it
+    gives a pair of the Jacobian and the auxiliary result. `chunk` tangents are pushed through at a time, all at
+    once if it is not given: less memory, for `fun` run again for each chunk. With `allow_int` arguments may hold
+    integers, whose slopes are zeros of their own dtype.
+
+    >>> jacfwd(lambda x: x**2)(np.arange(2.0, dtype="float32"))
+    Array([[0., 0.],
+           [0., 2.]], dtype=float32)
+    """
+    return _by_columns("jacfwd", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+
+
+def _by_columns(
+    what: str,
+    fun: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    chunk: int | None,
+) -> Callable[..., Any]:
+    """The Jacobian by forward mode, of which messages speak as `what`."""
+    flatten.check_callable(what, fun)
+    check_chunk(what, chunk)
+    asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int, real=True)
+
+    @wraps(fun)
+    @trace.guarded
+    def jacfwd_fun(*args: Any, **kwargs: Any) -> Any:
+        chosen = asked.choose(args, kwargs)
+        values, flat = chosen.values, chosen.flat
+        lanes: list[Callable[[], Value]] = []
+
+        def push(*dots: Value) -> list[Value]:
+            moved = [
+                dot if x.aval.differentiable else transforms.zero_like(x)
+                for x, dot in zip(values, dots, strict=True)
+            ]
+            outs, outs_dot = transforms.jvp_flat(flat, values, moved, fun)
+            flat.check_arrays(outs)
+            lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
+            return [transforms.instantiate(t) for t in outs_dot[: flat.num_outs]]
+
+        columns = _all_directions(push, values, chunk, fun, side=-1)
+        found = [lane() for lane in lanes]
+        flat.give_back(found)
+        # columns : for each result, [*result, all tangents]
+        cells = [
+            [
+                _slope(y, x.aval)
+                for x, y in zip(values, _cut(column, values, first=False), strict=True)
+            ]
+            for column in columns
+        ]
+        jacobian = _nested(flat, cells, asked, chosen)
+        return (jacobian, flat.unflatten_aux(found)) if has_aux else jacobian
+
+    return jacfwd_fun
+
+
+@derivative_types.public(derivative_types.Jacobian)  # type: ignore[type-abstract]  # it is a type alone
+def jacrev(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    chunk: int | None = None,
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of `fun`, row by row: reverse mode, for few results.
+
+    The Jacobian is that of `jacfwd`. `fun` runs once; `chunk` cotangents are pulled back at a time, all at once if
+    it is not given.
+
+    >>> jacrev(lambda x: x**2)(np.arange(2.0, dtype="float32"))
+    Array([[0., 0.],
+           [0., 2.]], dtype=float32)
+    """
+    return _by_rows("jacrev", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+
+
+def _by_rows(
+    what: str,
+    fun: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    chunk: int | None,
+) -> Callable[..., Any]:
+    """The Jacobian by reverse mode, of which messages speak as `what`."""
+    flatten.check_callable(what, fun)
+    check_chunk(what, chunk)
+    asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int)
+
+    @wraps(fun)
+    @trace.guarded
+    def jacrev_fun(*args: Any, **kwargs: Any) -> Any:
+        chosen = asked.choose(args, kwargs)
+        values, flat = chosen.values, chosen.flat
+        outs, linear = autodiff.linearized(flat, values, fun)
+        flat.check_arrays(outs)
+        results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
+        _check_results(asked, results)
+
+        def pull(*cts: Value) -> list[Value]:
+            given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
+            return [
+                *map(
+                    transforms.instantiate,
+                    autodiff.pull_back(linear, [x.aval for x in values], given),
+                )
+            ]
+
+        rows = _all_directions(pull, results, chunk, fun, side=0)
+        # rows : for each argument, [all cotangents, *argument]
+        by_argument = [_cut(x, results, first=True) for x in rows]
+        cells = [[_slope(row[k], x.aval) for row in by_argument] for k, x in enumerate(results)]
+        jacobian = _nested(flat, cells, asked, chosen)
+        return (jacobian, flat.unflatten_aux(aux)) if has_aux else jacobian
+
+    return jacrev_fun
+
+
+@derivative_types.public(derivative_types.SecondDerivatives)  # type: ignore[type-abstract]  # it is a type alone
+def hessian(
+    fun: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    chunk: int | None = None,
+) -> Callable[..., Any]:
+    """A function that gives the second derivatives of `fun`: forward mode over reverse mode.
+
+    The result is the Jacobian of the Jacobian; for a scalar result and one array argument it is a square, shape
+    after shape. `chunk` tangents are pushed through the gradient at a time.
+
+    >>> hessian(lambda x: (x**3).sum())(np.arange(2.0, dtype="float32"))
+    Array([[0., 0.],
+           [0., 6.]], dtype=float32)
+    """
+    first = _by_rows("hessian", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+    return _by_columns("hessian", first, argnums, has_aux, holomorphic, allow_int, chunk)
+
+
+def check_chunk(what: str, chunk: int | None) -> None:
+    """Raise ValueError if `chunk` is no positive integer."""
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"{what}: chunk must be an integer of at least 1, got {chunk!r}")
+
+
+def _check_results(asked: Differentiation, results: ad.Values) -> None:
+    for x in results:
+        if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
+            kind = "complex with holomorphic=True" if asked.holomorphic else "real"
+            raise TypeError(
+                f"{asked.of}: its results must be {kind}, got {x.aval}; say whether it is holomorphic, or use `vjp`"
+            )
+
+
+def _all_directions(
+    push: Pushed, along: ad.Values, chunk: int | None, fun: object, side: int
+) -> list[Value]:
+    """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
+    total = sum([ir.size_of(x.shape) for x in along])
+    parts = [_batch(push, start, stop, along, fun, side) for start, stop in _ranges(total, chunk)]
+    return [
+        prims.concatenate(list(pieces), side % pieces[0].ndim) if len(pieces) > 1 else pieces[0]
+        for pieces in zip(*parts, strict=True)
+    ]
+
+
+def _ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
+    step = chunk or max(total, 1)
+    for start in range(0, max(total, 1), step):
+        yield start, min(start + step, total)
+
+
+def _batch(
+    push: Pushed, start: int, stop: int, along: ad.Values, fun: object, side: int
+) -> list[Value]:
+    size = stop - start
+    basis = list(_basis(start, size, along))
+    outs, dims = transforms.batch_directions(push, size, basis, fun)
+    return [
+        transforms.move_batch(x, size, d, side % (x.ndim + (d is None)))
+        for x, d in zip(outs, dims, strict=True)
+    ]
+
+
+def _basis(start: int, size: int, along: ad.Values) -> Iterator[Value]:
+    """Unit vectors number `start` and on, `size` of them, each cut into the shapes of `along`."""
+    offset = -start
+    for x in along:
+        count = ir.size_of(x.shape)
+        if not x.aval.differentiable:
+            yield transforms.zeros_of(x.aval.batched(size))
+        else:
+            rows, columns = (prims.iota(np.int32, (size, count), axis) for axis in (0, 1))
+            ones = prims.convert(prims.equal(rows, columns + offset), x.dtype)
+            yield prims.reshape(ones, (size, *x.shape))
+        offset += count
+
+
+def _of_one_lane(x: Value) -> Callable[[], Value]:
+    """How to get, after the batch, a value that is the same in all lanes."""
+    if not isinstance(x, transforms.BatchTracer) or x.owner is not trace.current_trace():
+        return lambda: x
+    whole, dim = x.value, x.dim
+    return lambda: whole[(*[slice(None)] * dim, 0)]
+
+
+def _cut(x: Value, along: ad.Values, first: bool) -> list[Value]:
+    """The blocks of all directions, which lie along the first or last axis of `x`, each in its own shape."""
+    blocks, start = [], 0
+    for each in along:
+        stop = start + ir.size_of(each.shape)
+        block, rest = (x[start:stop], x.shape[1:]) if first else (x[..., start:stop], x.shape[:-1])
+        shape = (*each.shape, *rest) if first else (*rest, *each.shape)
+        blocks.append(prims.reshape(block, shape))
+        start = stop
+    return blocks
+
+
+def _slope(block: Value, of: ir.Aval) -> Value:
+    """A block of the Jacobian; that of an integer argument or result is zero in its own dtype, as its tangents are."""
+    return (
+        block if of.differentiable else transforms.zeros_of(ir.ShapedArray(block.shape, of.dtype))
+    )
+
+
+def _nested(
+    flat: flat_function.FlatFunction,
+    cells: Sequence[ad.Values],
+    asked: Differentiation,
+    chosen: Differentiated,
+) -> Any:
+    """The cells, by result and argument leaf, as the result's tree of the arguments' trees."""
+    assert flat.out_tree is not None, "unreachable: the function has run"
+    inner = [
+        asked.one(pytree.tree_unflatten(chosen.tree, [flatten.as_result(x) for x in row])[0])
+        for row in cells
+    ]
+    return pytree.tree_unflatten(flat.out_tree, inner)

@@ -19,19 +19,10 @@ from typing import (
 )
 
 from fiveloop.core import ad, arrays, pytree
-from fiveloop.core.api import (
-    arguments,
-    cache_misses,
-    flat_function,
-    flatten,
-    numpy_arguments,
-    stages,
-    staging,
-)
-from fiveloop.core.api.cache_misses import Signature
-from fiveloop.core.api.numpy_arguments import NumpyCall
+from fiveloop.core.api import arguments, flat_function, flatten, stages, staging
+from fiveloop.core.api.arguments import NumpyCall, exact, inexact
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
-from fiveloop.core.api.static import exact, inexact
+from fiveloop.core.api.stages import Signature
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.call import (
     MANY_LEAVES,
@@ -250,7 +241,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         leaves = pytree.tree_leaves(self._static.others(args, kwargs))
         if all(type(x) is arrays.Array for x in leaves):
             return result, fast
-        if self._best is not self._numpy.run and all(map(numpy_arguments.takes, leaves)):
+        if self._best is not self._numpy.run and all(map(arguments.takes, leaves)):
             self._numpy.call_arrays(self._best)
             self._take(self._numpy.run)
         return result, None
@@ -301,7 +292,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         return traced_once(("jit", key, self._options), [self._fun], trace)
 
     def _trace_anew(self, args: Any, kwargs: Any, key: Signature) -> stages.Entry:
-        cache_misses.note_miss(self._fun, self._naming(args), key, self._entries)
+        stages.note_miss(self._fun, self._naming(args), key, self._entries)
         tree, avals = key.tree, key.avals
         of_others = self._static.of_others(self._fun, args, kwargs)
         flat = flat_function.FlatFunction(of_others, tree, user_fun=self._fun, returns_refs=True)

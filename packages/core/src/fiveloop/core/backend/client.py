@@ -18,11 +18,10 @@ from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
 from .host_calls import Run, attached, interruptible, module_of, raised_by, tell_failure
-from .native import hlo_types, version, xla
-from .options import NO_CHOICES as NO_CHOICES
-from .options import CompileChoices as CompileChoices
-from .options import compile_options
-from .options import jaxlib_version as jaxlib_version
+from .native import NO_CHOICES as NO_CHOICES
+from .native import CompileChoices as CompileChoices
+from .native import compile_options, hlo_types, version, xla
+from .native import jaxlib_version as jaxlib_version
 
 Buffer: TypeAlias = Any
 """A PJRT array, jaxlib's `ArrayImpl`: it has no stubs, and its class cannot be subclassed."""

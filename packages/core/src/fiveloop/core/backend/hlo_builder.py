@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from .options import jaxlib_version
+from .native import jaxlib_version
 
 Shape: TypeAlias = tuple[int, ...]
 TypeSpec: TypeAlias = tuple[Sequence[int], DTypeLike]

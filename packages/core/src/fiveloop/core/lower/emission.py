@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from fiveloop.core.backend import hlo, options
+from fiveloop.core.backend import hlo, native
 
 
 class Emission(Enum):
@@ -32,7 +32,7 @@ class Emission(Enum):
 
 def ladder(platform: str) -> tuple[Emission, ...]:
     """The ways to try, best first."""
-    if platform == "cpu" and options.jaxlib_version() < (0, 12):
+    if platform == "cpu" and native.jaxlib_version() < (0, 12):
         return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
     return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
 

@@ -16,11 +16,10 @@ from .batch import (
 from .cost import equation_cost, jaxpr_cost
 from .dce import dce, smaller
 from .directions import batch_directions
-from .eval import bind_eqn, eval_jaxpr, interpret
+from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed
 from .jvp import JvpTracer, jvp_flat, jvp_jaxpr
 from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
 from .partial_eval import Split, split
-from .replay import happens_once, replayed
 from .policies import (
     AllOf,
     Answer,

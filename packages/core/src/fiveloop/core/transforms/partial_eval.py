@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 from fiveloop.core import ir, prims, rules, util
-from fiveloop.core.transforms import replay, saving
+from fiveloop.core.transforms import eval, saving
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 
 Source = tuple[OneOf["input", "output", "saved"], int]
@@ -168,7 +168,7 @@ class _Splitter:
         while True:
             before = len(lost)
             for eqn in self.jaxpr.eqns:
-                if replay.replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
+                if eval.replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
                     lost |= ir.changed_refs(eqn) - inputs
             if len(lost) == before:
                 return lost
@@ -186,7 +186,7 @@ class _Splitter:
             self._keep(eqn)
             if rule and self._calls_what_is_saved(eqn):
                 return self._take(eqn, self._cut(rule, unknown, eqn))
-            again = replay.replayed(eqn) or []
+            again = eval.replayed(eqn) or []
             return _Step(known=[eqn], again=[e for e in again if self._may_run_again(e)])
         if rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
@@ -243,7 +243,7 @@ class _Splitter:
         made = {v for known in again for v in known.outvars}
         used = {v for e in cut.staged for v in ir.used_vars(e.invars)}
         saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
-        return not saves and not any(map(self._saves_within, replay.replayed(eqn) or [eqn]))
+        return not saves and not any(map(self._saves_within, eval.replayed(eqn) or [eqn]))
 
     def _may_run_again(self, eqn: ir.Eqn) -> bool:
         if (
@@ -406,7 +406,7 @@ def _is_spreading(eqn: ir.Eqn) -> bool:
 
 def _replayed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn] | None:
     """What runs in place of equations when they run again, or None if one of them must not."""
-    found = [replay.replayed(eqn) for eqn in eqns]
+    found = [eval.replayed(eqn) for eqn in eqns]
     return None if None in found else [e for again in found if again for e in again]
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from fiveloop.core import ir, rules, util
 from fiveloop.core.transforms import policies
-from fiveloop.core.transforms.replay import happens_once
+from fiveloop.core.transforms.eval import happens_once
 
 Labels: TypeAlias = Mapping[ir.Atom, tuple[str, ...]]
 NO_LABELS: Labels = MappingProxyType({})

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.transforms import partial_eval, replay, saving, zeros
+from fiveloop.core.transforms import eval, partial_eval, saving, zeros
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
 
@@ -107,7 +107,7 @@ class _Backward:
         if (
             all(isinstance(ct, ad.Zero) for ct in cts)
             and not touched
-            and not replay.happens_once(eqn)
+            and not eval.happens_once(eqn)
         ):
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from fiveloop.core.api.autodiff import jvp, vjp
 from fiveloop.core.api.batching import vmap
-from fiveloop.core.api.custom_derivative import custom_derivative
-from fiveloop.core.api.custom_jvp import custom_jvp
-from fiveloop.core.api.custom_vjp import custom_vjp
+from fiveloop.core.api.custom_rules import custom_derivative, custom_jvp, custom_vjp
 from fiveloop.core.api.gradient import grad
 from fiveloop.core.arrays.array import Value, as_value
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
