@@ -22,7 +22,7 @@ NOT_LINEAR = """
     less_equal lgamma log log1p log_softmax logistic maximum minimum next_key nextafter not_equal pmax pmin polygamma
     population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod relu rem resolve_index round rsqrt
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh softmax sort sqrt square stop_gradient
-    tan tanh threefry2x32
+    tan tanh threefry2x32 top_k
 """.split()
 
 COLLECTIVES = "all_gather all_to_all axis_index pmax pmin ppermute psum psum_scatter".split()

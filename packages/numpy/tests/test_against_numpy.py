@@ -254,6 +254,28 @@ def test_searching_and_counting_in_traced_arrays() -> None:
     np.testing.assert_array_equal(count, [1, 0, 0, 2])
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float32, np.complex64])
+def test_searching_sorted_vectors_of_any_size(size: int, dtype: Any) -> None:
+    table = (np.arange(size) // 2).astype(dtype)
+    wanted = np.array([0, 1, 2, 3, 4, 9], dtype)
+    if table.dtype.kind in "fc":
+        table[size // 2 :] = np.nan
+        wanted = np.append(wanted, dtype(np.nan))
+    for side in ("left", "right"):
+        found = fnp.searchsorted(table, wanted, side)
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, np.searchsorted(table, wanted, side))
+
+
+def test_the_greatest_along_any_axis() -> None:
+    x = np.array([[3.0, 1.0, 2.0], [5.0, 4.0, 6.0]], np.float32)
+    values, places = fnp.top_k(x, 1, axis=0)
+    assert (values.tolist(), places.tolist()) == ([[5.0, 4.0, 6.0]], [[1, 1, 1]])
+    assert fnp.top_k(x, 0)[0].shape == (2, 0)
+    assert fnp.top_k(x > 2, 2)[1].tolist() == [[0, 1], [0, 1]]
+
+
 def test_sorting_in_descending_order_keeps_the_order_of_equals() -> None:
     np.testing.assert_array_equal(fnp.argsort(V, descending=True), [0, 4, 2, 1, 3])
     np.testing.assert_array_equal(fnp.sort(V, descending=True), [3, 3, 2, 1, 1])

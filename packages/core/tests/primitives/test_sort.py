@@ -10,7 +10,7 @@ import pytest
 from fiveloop.core import grad, vmap
 from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.primitives.sort import argsort, sort, sort_together
+from fiveloop.core.primitives.sort import argsort, sort, sort_together, top_k
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,35 @@ def test_refusals() -> None:
         sort_together([])
     with pytest.raises(ValueError, match=r"sort: expected `axis` in \[-1, 1\)"):
         sort(np.ones(2), 1)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint32, np.int64, np.float16, np.float32, np.float64]
+)
+def test_the_greatest_are_the_first_of_the_reversed_order(dtype: Any) -> None:
+    x = np.array([[3, 1, 2, 3, 0, 2], [5, 5, 5, 7, 1, 0]], dtype)
+    values, places = top_k(x, 4)
+    assert values.dtype == dtype
+    assert places.dtype == np.int32
+    assert places.tolist() == [[0, 3, 2, 5], [3, 0, 1, 2]]
+    np.testing.assert_array_equal(values, np.take_along_axis(x, np.asarray(places), -1))
+
+
+def test_nan_is_the_greatest_and_zero_is_greater_than_minus_zero() -> None:
+    x = np.array([1.0, np.nan, -0.0, 0.0, np.inf, np.nan, -np.inf], np.float32)
+    assert top_k(x, 7)[1].tolist() == [1, 5, 4, 0, 3, 2, 6]
+
+
+def test_derivatives_and_lanes_of_the_greatest() -> None:
+    x = np.array([[3.0, 1.0, 4.0], [2.0, 6.0, 5.0]])
+    of_squares = grad(lambda x: reduce_sum(mul(*[top_k(x, 2)[0]] * 2)))
+    np.testing.assert_array_equal(of_squares(x), [[6, 0, 8], [0, 12, 10]])
+    np.testing.assert_array_equal(vmap(lambda x: top_k(x, 1)[1])(x), [[2], [1]])
+    np.testing.assert_array_equal(vmap(lambda x: top_k(x, 1)[1], in_axes=1)(x), [[0], [1], [1]])
+
+
+def test_refusals_of_the_greatest() -> None:
+    with pytest.raises(ValueError, match="top_k: expected a last axis of at least 4 elements"):
+        top_k(np.zeros(3), 4)
+    with pytest.raises(TypeError, match="top_k"):
+        top_k(np.zeros(3, complex), 1)

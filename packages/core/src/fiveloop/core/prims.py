@@ -140,7 +140,7 @@ from .primitives.shape import (
     split,
     stack,
 )
-from .primitives.sort import argsort, sort, sort_together
+from .primitives.sort import argsort, sort, sort_together, top_k
 from .primitives.special import (
     UINT32,
     acos,

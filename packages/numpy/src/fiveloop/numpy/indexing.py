@@ -169,30 +169,39 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     table, wanted = prims.promote("searchsorted", a, v)
     if table.ndim != 1:
         prims.bad_value(f"searchsorted: expected `a` to be a vector, got {table.aval}")
-    low = prims.full(wanted.shape, 0, np.int32)
-    high = prims.full(wanted.shape, table.shape[0], np.int32)
     below = _before if side == "left" else _not_after
-    # Half of the candidates are left after each step; `low < high` guards places already found.
-    for _ in range(table.shape[0].bit_length()):
-        middle = prims.shift_right_logical(prims.add(low, high), 1)
-        right = prims.bitwise_and(below(table[middle], wanted), prims.less(low, high))
-        low, high = (
-            prims.select(right, prims.add(middle, 1), low),
-            prims.select(right, high, middle),
-        )
-    return low
+    found, rest = prims.full(wanted.shape, 0, np.int32), table.shape[0]
+    # As many elements as `found` are below; of those from there on, as many as `rest` may be.
+    while rest:
+        half = (rest + 1) // 2
+        last = prims.add(found, half - 1)
+        found = prims.select(below(_elements(table, last), wanted), prims.add(last, 1), found)
+        rest -= half
+    if table.dtype.kind in "fV":
+        numbers = op.sum(prims.equal(table, table)) if side == "left" else table.shape[0]
+        found = prims.select(prims.is_nan(wanted), prims.convert(numbers, np.int32), found)
+    return found
+
+
+def _elements(table: Value, places: Value) -> Value:
+    """The elements of a vector at places that are in bounds."""
+    dims = prims.WindowDims(collapsed=(0,), index_map=(0,))
+    params = prims.GatherParams(dims, (1,), in_bounds=True)
+    return prims.gather(table, prims.expand_dims(places, places.ndim), params)
 
 
 def _before(x: Value, y: Value) -> Value:
-    """Whether `x` comes before `y` in a sorted vector, in which NaN is last."""
-    return prims.bitwise_or(
-        complex_order.less(x, y), prims.bitwise_and(prims.equal(x, x), prims.is_nan(y))
-    )
+    """Whether `x` comes before `y` in a sorted vector; a `y` that is NaN is looked for by itself, if it is real."""
+    before = complex_order.less(x, y)
+    if x.dtype.kind != "c":
+        return before
+    return prims.bitwise_or(before, prims.bitwise_and(prims.equal(x, x), prims.is_nan(y)))
 
 
 def _not_after(x: Value, y: Value) -> Value:
-    """Whether `x` comes before `y` in a sorted vector, or is its equal."""
-    return prims.bitwise_or(complex_order.less_equal(x, y), prims.is_nan(y))
+    """Whether `x` comes before `y` in a sorted vector, or is its equal; a real NaN is looked for by itself."""
+    before = complex_order.less_equal(x, y)
+    return before if x.dtype.kind != "c" else prims.bitwise_or(before, prims.is_nan(y))
 
 
 @fused

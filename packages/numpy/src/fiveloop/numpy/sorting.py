@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, prims
+from fiveloop.core import ArrayLike, Value, arrays, prims
 from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.numpy.indexing import take_along_axis
@@ -54,6 +54,8 @@ def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
 def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
     """The `k` greatest elements along an axis, in descending order, and their indices; the first of equals.
 
+    NaN is the greatest, and 0.0 is greater than -0.0.
+
     >>> fnp.top_k(np.array([1, 9, 5]), 2)
     (Array([9, 5], dtype=int64), Array([1, 2], dtype=int32))
     """
@@ -63,5 +65,8 @@ def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
         prims.bad_value(
             f"top_k: expected `k` in [0, {value.shape[at]}] along axis {at} of {value.aval}, got {k}"
         )
-    order = argsort(value, at, descending=True)[(*(slice(None),) * at, slice(0, k))]
-    return take_along_axis(value, order, at), order
+    if not k or arrays.dtype_kind(value.dtype) in "bc":
+        order = argsort(value, at, descending=True)[(*(slice(None),) * at, slice(0, k))]
+        return take_along_axis(value, order, at), order
+    greatest, places = prims.top_k(prims.move_axis(value, at, -1), k)
+    return prims.move_axis(greatest, -1, at), prims.move_axis(places, -1, at)

@@ -20,6 +20,7 @@ from .hlo_arrays import scatter as scatter
 from .hlo_arrays import slice as slice
 from .hlo_arrays import slice_or_zero as slice_or_zero
 from .hlo_arrays import sort as sort
+from .hlo_arrays import top_k as top_k
 from .hlo_arrays import transpose as transpose
 from .hlo_arrays import update_inside as update_inside
 from .hlo_arrays import zero_outside as zero_outside

@@ -328,6 +328,13 @@ def sort(
     return generic(b, "stablehlo.sort", xs, results, attrs, [text])
 
 
+def top_k(b: Builder, x: IRValue, k: int) -> list[IRValue]:
+    """The `k` greatest elements along the last axis, in descending order, and their places; NaN is the greatest."""
+    shape = (*x.shape[:-1], k)
+    results: list[TypeSpec] = [(shape, x.dtype), (shape, np.dtype(np.int32))]
+    return generic(b, "chlo.top_k", [x], results, f"k = {k} : i64")
+
+
 def _by_keys(b: Builder, num_keys: int) -> Comparator:
     def before(left: list[IRValue], right: list[IRValue]) -> IRValue:
         pairs = [

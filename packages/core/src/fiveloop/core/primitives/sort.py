@@ -1,4 +1,4 @@
-"""Sorting: several arrays together, by the first `num_keys` of them."""
+"""Sorting: several arrays together, by the first `num_keys` of them, and the greatest elements alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def argsort(
 
 
 def take_along(x: Value, indices: Value, axis: int) -> Value:
-    """`x[..., indices[..., i, ...], ...]` along an axis, for indices of the shape of `x`, in bounds."""
+    """`x[..., indices[..., i, ...], ...]` along an axis; indices have the other axes of `x`, and are in bounds."""
     others = tuple(k for k in range(x.ndim) if k != axis)
     dims = gather.WindowDims(
         collapsed=(axis,), operand_batch=others, indices_batch=others, index_map=(axis,)
@@ -94,4 +94,51 @@ rules.define(
     lower=_sort_lower,
     jvp=_sort_jvp,
     batch=broadcast.batch_in_front(sort_p, broadcast.along_next_axis),
+)
+
+
+@dataclass(frozen=True)
+class TopKParams:
+    """How many elements of the last axis are taken."""
+
+    k: int
+
+
+top_k_p: ir.Primitive[TopKParams] = ir.Primitive("top_k")
+
+
+def top_k(x: arrays.ArrayLike, k: int) -> list[Value]:
+    """The `k` greatest elements along the last axis, in descending order, and their places; the first of equals.
+
+    NaN is the greatest of all, and 0.0 is greater than -0.0.
+    """
+    return trace.bind(top_k_p, convert.operand("top_k", "x", x), params=TopKParams(k))
+
+
+def _top_k_aval(avals: ir.Avals, p: TopKParams) -> list[ir.Aval]:
+    (x,) = check.array_avals("top_k", avals, 1)
+    check.check_kind("top_k", x, "iuf")
+    if not x.ndim or not 0 < p.k <= x.shape[-1]:
+        check.bad_value(f"top_k: expected a last axis of at least {p.k} elements, got {x}")
+    out = x.update(shape=(*x.shape[:-1], p.k))
+    return [out, ir.ShapedArray(out.shape, np.dtype(np.int32))]
+
+
+def _top_k_jvp(primals: ad.Values, tangents: ad.Tangents, p: TopKParams) -> ad.Duals:
+    """The tangents from the places of the elements that are taken."""
+    (x,), (t,) = primals, tangents
+    out, places = top_k(x, p.k)
+    dot: ad.Tangent = ad.Zero(out.aval.tangent())
+    if not isinstance(t, ad.Zero):
+        dot = take_along(t, places, x.ndim - 1)
+    return [out, places], [dot, ad.Zero(places.aval.tangent())]
+
+
+rules.define(
+    top_k_p,
+    abstract_eval=rules.pure(_top_k_aval),
+    cost=costs.sort_cost,
+    lower=lambda ctx, xs, p: hlo.top_k(ctx.b, xs[0], p.k),
+    jvp=_top_k_jvp,
+    batch=broadcast.batch_in_front(top_k_p, lambda p, size: p),
 )

@@ -247,6 +247,7 @@ def _ordering() -> list[Case]:
         ("sort", lambda a, b: o.sort_together([a, b]), (keys, floats(3, 4))),
         ("sort", lambda a, b, v: o.sort_together([a, b, v], num_keys=2), (ties, ties * 0, keys)),
         ("sort", lambda a: o.argsort(a, 1), (ties,)),
+        ("top_k", lambda a: o.top_k(a, 2), (keys,)),
         ("barrier", lambda a, b: barrier(a, e.mul(a, b)), (_A, _B)),
         ("order", lambda i, a, b: order(i, a, e.mul(a, b)), (np.int32(1), _A, _B)),
         ("threefry2x32", lambda k, w: threefry2x32((k, 7), (w, k)), (np.uint32(5), words)),

@@ -63,6 +63,20 @@ def _sort(values: Sequence[_Array], p: Any) -> list[_Array]:
 define_reference("sort", _sort)
 
 
+def _top_k(values: Sequence[_Array], p: Any) -> list[_Array]:
+    """The last of the ascending order of the reversed array, so that the first of equals comes first."""
+    (x,) = values
+    back = x[..., ::-1]
+    keys = [np.zeros(1)] if x.dtype.kind in "iu" else [~np.signbit(back.astype(np.float64))]
+    keys = [*_sort_rank(back), *np.broadcast_arrays(*keys, back)[:1]]
+    order = np.lexsort(tuple(reversed(keys)), axis=-1)[..., ::-1][..., : p.k]
+    places = x.shape[-1] - 1 - order
+    return [np.take_along_axis(x, places, -1), places.astype(np.int32)]
+
+
+define_reference("top_k", _top_k)
+
+
 def _threefry(values: Sequence[_Array], p: Any) -> list[_Array]:
     """The cipher on Python integers, one counter at a time."""
     spread = np.broadcast_arrays(*values)
