@@ -18,7 +18,7 @@ Unroll = int | bool | Literal["auto"]
 class How:
     """From which end a loop runs, how many steps make a turn, what ends it early, how it shows its progress.
 
-    And what the argument with the first carry is called in messages.
+    And what the argument with the first carry is called in messages, and how many states reverse mode saves.
     """
 
     reverse: bool = False
@@ -26,6 +26,14 @@ class How:
     until: Callable[[Any], Any] | None = None
     progress: Progress | None = None
     init: str = "init"
+    checkpoints: int | None = None
+
+
+def check_checkpoints(what: str, given: Any) -> int | None:
+    """The number of states that reverse mode saves; None if it keeps what it needs of each step."""
+    if given is None:
+        return None
+    return common.as_count(f"{what}: checkpoints", given, ", or None")
 
 
 def check_unroll(what: str, unroll: Any, steps: int) -> int:

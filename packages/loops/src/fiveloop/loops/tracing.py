@@ -97,10 +97,12 @@ def loop_of(
     unroll: int,
     states: Sequence[str] = (),
     stopped: Callable[[Jaxpr], Jaxpr] | None = None,
+    slots: int | None = None,
 ) -> Loop:
     """The loop of a traced body; `states` are the names of its states, as far as they have some.
 
-    `stopped` makes of the planned body one that does nothing once the loop has ended.
+    Its derivative saves as many states as there are `slots`, if that is not None. `stopped` makes of the planned body
+    one that does nothing once the loop has ended.
 
     traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
     body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
@@ -116,7 +118,9 @@ def loop_of(
     body = stopped(traced.jaxpr) if stopped else traced.jaxpr
     record = Record(traced.called, tells=True).with_decisions(traced.told) if chosen.tell else EMPTY
     num_consts, turn = len(traced.consts), min(unroll, nsteps)
-    params = ForParams(nsteps, body, num_consts, reverse, turn, off=chosen.off, record=record)
+    params = ForParams(
+        nsteps, body, num_consts, reverse, turn, slots=slots, off=chosen.off, record=record
+    )
     return Loop(params, [*traced.consts, *traced.refs], traced.num_promoted)
 
 

@@ -12,7 +12,7 @@ from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.loops import carried_refs, common
 from fiveloop.loops.for_loop.forms import counted_loop, for_loop_as_python, run_body
-from fiveloop.loops.how import How, Unroll, check_unroll
+from fiveloop.loops.how import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.tracing import Loop, check_steps, loop_of, trace_body
 from fiveloop.state import AbstractRef
@@ -28,6 +28,7 @@ def for_loop(
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `body(i, refs)` for i = 0 ... nsteps - 1, and give the final contents of `refs`.
@@ -42,8 +43,9 @@ def for_loop(
     `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
     and `unroll` does not apply to it.
 
-    With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is, also from within a compiled
-    function.
+    With `checkpoints` reverse mode saves so many states at a time, and computes the others again from them; without,
+    it keeps what it needs of each step. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop
+    is, also from within a compiled function.
 
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
     returns something; ValueError if `nsteps` is negative or `unroll` is.
@@ -56,7 +58,9 @@ def for_loop(
     """
     check_callable("for_loop: body", body)
     bar = as_progress("for_loop", progress)
-    how = How(common.as_flag("for_loop: reverse", reverse), progress=bar)
+    saved = check_checkpoints("for_loop", checkpoints)
+    flag = common.as_flag("for_loop: reverse", reverse)
+    how = How(flag, progress=bar, checkpoints=saved)
     refs = carried_refs.carried_refs("for_loop: init_state", init_state)
     if refs is None:
         return _for_loop(nsteps, body, init_state, how, unroll)
@@ -92,7 +96,8 @@ def _for_loop(
 
     def trace() -> Loop:
         names = [f"state{path}" for path in pytree.leaf_paths(tree)]
-        return loop_of(steps, trace_body(flat_body, avals, body), reverse, turn, names)
+        traced = trace_body(flat_body, avals, body)
+        return loop_of(steps, traced, reverse, turn, names, slots=how.checkpoints)
 
-    loop = traced_once(("for_loop", tree, avals, steps, reverse, turn, bar), [body], trace)
+    loop = traced_once(("for_loop", tree, avals, steps, how, turn), [body], trace)
     return pytree.tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transfo
 from fiveloop.loops.analysis import accesses, bounds, early_end
 from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn
+from fiveloop.loops.for_loop import slots
 from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.primitives.for_loop import (
     INDEX,
@@ -40,6 +41,8 @@ def for_split(
     if eqn.params.counted and unknown[0]:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     here = _planned(plan, unknown, inst, eqn)
+    if eqn.params.slots is not None:
+        return here.split_again(tuple(unknown), inst)
     snapshots = with_snapshots(eqn, unknown, inst)
     there = here if snapshots is None else _planned(plan, unknown, inst, snapshots.eqn)
     # What Refs hold as a whole is kept where that is no more than what is read of them.
@@ -129,6 +132,16 @@ class _Loop:
         out_unknown = tuple(u for u, state in zip(unknown_ops, self.states, strict=True) if state)
         known = [*hoisted, *arrays.before, *known, *arrays.after]
         return rules.EqnSplit(known, [staged], out_unknown)
+
+    def split_again(self, unknown: util.Mask, inst: Sequence[bool]) -> rules.EqnSplit:
+        """The loop of what is known, of which no step is kept."""
+        cut = self._split_body(unknown)
+        unknown_ops = cut.unknown_in[1:]
+        if all(unknown_ops[self.p.num_consts :]):
+            return rules.EqnSplit([], [self.eqn], (True,) * len(self.eqn.outvars))
+        nothing = self._sort_residuals(replace(cut, residuals=()))
+        known, _ = self._known(cut, unknown_ops, nothing)
+        return slots.split_again(self.eqn, self.p, known, self.count, unknown_ops, inst)
 
     def is_known(self, flag: int, unknown: Sequence[bool]) -> bool:
         """Whether an input of the body is known in all steps."""

@@ -28,9 +28,11 @@ class ForParams:
 
     `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the loop may
     end. If the loop is `counted`, its first constant says how many steps it takes, of at most `nsteps`: the steps with
-    the "lowest" numbers, or with the "highest". `off` are the names of the planning steps that are off; `record` tells
-    what the others did, if that is asked for. `lanes` is not None if the steps are the lanes of a batch, which run one
-    after the other: it says in how many batches the loop has been put since.
+    the "lowest" numbers, or with the "highest". With `slots` its derivative saves so many states at a time, and
+    computes the others again from them; otherwise it keeps what it needs of each step. `off` are the names of the
+    planning steps that are off; `record` tells what the others did, if that is asked for. `lanes` is not None if the
+    steps are the lanes of a batch, which run one after the other: it says in how many batches the loop has been put
+    since.
     """
 
     nsteps: int
@@ -40,6 +42,7 @@ class ForParams:
     unroll: int = options.AUTO
     end: int | None = None
     counted: str = ""
+    slots: int | None = None
     off: tuple[str, ...] = ()
     record: Record = field(default=EMPTY, compare=False)
     lanes: int | None = None
@@ -102,6 +105,12 @@ def for_typecheck(avals: ir.Avals, p: ForParams) -> ir.Typing:
             "None or the number of a carried value",
         ),
         ("counted", p.counted, p.counted in WHICH, f"one of {WHICH}"),
+        (
+            "slots",
+            p.slots,
+            p.slots is None or (common.is_count(p.slots) and p.slots > 0),
+            "None or an integer of at least 1",
+        ),
         (
             "lanes",
             p.lanes,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
-from fiveloop.loops.for_loop.dce import needed_body
+from fiveloop.loops.analysis.needed import needed_body
 from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
 from fiveloop.loops.record import BACKWARD
 from fiveloop.loops.replay.dce import touched

@@ -16,7 +16,7 @@ from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import carried_refs, common, record
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
-from fiveloop.loops.how import How, Unroll, check_unroll
+from fiveloop.loops.how import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan import as_python, lengths
@@ -37,6 +37,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
@@ -50,6 +51,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
@@ -64,6 +66,7 @@ def scan(
     reverse: bool = False,
     unroll: Unroll = "auto",
     until: Callable[[Carry], Any],
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y, Value]: ...
 
@@ -78,6 +81,7 @@ def scan(
     reverse: bool = False,
     unroll: Unroll = "auto",
     until: Callable[[Carry], Any] | None = None,
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y] | tuple[Carry, Y, Value]:
     """Run `carry, y = f(carry, x)` over the leading axis of `xs`; the final carry, and the ys stacked.
@@ -87,7 +91,9 @@ def scan(
     that `f` gives it. A Ref in the carry is written in place, and `f` gives it back as it is; of a Ref in `xs` each
     step has its slice, a Ref as well, so that what is written there is written to the Ref. With `reverse` the
     steps go from the last slice to the first; ys stay in place. `unroll` steps are compiled into one turn of the
-    loop; all of them if True or 0. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
+    loop; all of them if True or 0. With `checkpoints` reverse mode saves so many carries at a time, and computes the
+    others again from them; without, it keeps what it needs of each step. With `progress` (True, a label, or a
+    `Progress`) a bar shows how far the loop is.
 
     With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
     `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
@@ -109,7 +115,8 @@ def scan(
     steps = _steps(xs, slices, length)
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
-    how = How(common.as_flag("scan: reverse", reverse), turn, until, bar)
+    saved = check_checkpoints("scan", checkpoints)
+    how = How(common.as_flag("scan: reverse", reverse), turn, until, bar, checkpoints=saved)
     return scan_of("scan", _WithoutIndex(f), init, xs, steps, how)
 
 
@@ -196,7 +203,7 @@ def traced_scan(
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
     plan = traced_once(
-        (what, carry_tree, xs_tree, given, x_avals, steps, how.reverse, how.unroll, how.progress),
+        (what, carry_tree, xs_tree, given, x_avals, steps, replace(how, until=None)),
         [f] if how.until is None else [f, how.until],
         lambda: _plan(step, given, x_avals, steps),
     )
@@ -236,7 +243,8 @@ def _plan(step: _Step, given: ir.Avals, x_avals: ir.Avals, steps: int) -> _Plan:
         return _Plan(carry, ys, ys_tree, None)
     body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end)
     how, stop = step.how, _until_stopped if step.has_end else None
-    loop = loop_of(steps, body, how.reverse, how.unroll, _state_names(step), stop)
+    names = _state_names(step)
+    loop = loop_of(steps, body, how.reverse, how.unroll, names, stop, how.checkpoints)
     return _Plan(carry, ys, ys_tree, loop)
 
 

@@ -12,7 +12,7 @@ from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import carried_refs, common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.how import How, Unroll, check_unroll
+from fiveloop.loops.how import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.tracing import check_steps
@@ -33,6 +33,7 @@ def fori_loop(
     init_val: T,
     *,
     unroll: Unroll = "auto",
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and give the final `val`.
@@ -42,7 +43,8 @@ def fori_loop(
     bounds: int32 for Python integers that fit it, int64 for larger ones. Bounds may be floats: known ones must be
     whole, and count as integers; with traced ones `i` is a float, `lower`, `lower + 1` ... below `upper`. A Ref in the
     value is written in place, and `body_fun` gives it back as it is.
-    With `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
+    With `checkpoints` reverse mode saves so many values at a time, and computes the others again from them. With
+    `progress` (True, a label, or a `Progress`) a bar shows how far the loop is.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
@@ -51,6 +53,7 @@ def fori_loop(
     low, high = _bound("lower", lower), _bound("upper", upper)
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
+    saved = check_checkpoints("fori_loop", checkpoints)
     if isinstance(low, arrays.Concrete) and isinstance(high, arrays.Concrete):
         dtype = counter.dtype
         first = dtype.type(int(low))
@@ -62,7 +65,7 @@ def fori_loop(
             return flatten.call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
-        how = How(unroll=turn, progress=bar, init="init_val")
+        how = How(unroll=turn, progress=bar, init="init_val", checkpoints=saved)
         out: T = api.scan_of("fori_loop", step, init_val, None, steps, how)[0]
         return out
     check_unroll("fori_loop", unroll, 1)

@@ -1,0 +1,79 @@
+"""The staged half of a loop of which nothing is kept: a `replay` of its steps, from where the loop began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fiveloop.core import ir, prims, rules, util
+from fiveloop.core.index import indexer
+from fiveloop.core.primitives import convert
+from fiveloop.loops.analysis.accesses import read_whole
+from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+from fiveloop.loops.replay.dce import replay_dce
+from fiveloop.state import AbstractRef, primitives
+
+
+@dataclass(slots=True)
+class Staged:
+    """Equations of the steps of a loop, run again for what is not known of it.
+
+    `loop` has the results that are wanted, and `late` are its operands that are not known. The Refs that it works on
+    are states of the replay: `before` has what reads the known ones before the loop, `eqns` is the staged half, which
+    writes those that are late.
+    """
+
+    loop: ir.Eqn
+    late: set[ir.Atom]
+    before: list[ir.Eqn] = field(default_factory=list)
+    eqns: list[ir.Eqn] = field(default_factory=list)
+
+    def make(
+        self,
+        count: ir.Atom,
+        params: ReplayParams,
+        changed: Sequence[bool],
+        at_hand: set[ir.Atom],
+        wanted: Sequence[bool],
+    ) -> None:
+        """Write the equations down; `changed` says which operands after the constants a step changes.
+
+        params.forward : [k, *consts, *operands not changed, *operands changed] -> []
+        """
+        consts, states = util.split_list(self.loop.invars, [len(self.loop.invars) - len(changed)])
+        results = iter(zip(self.loop.outvars, wanted, strict=True))
+        held: list[ir.Atom] = []
+        finals: list[tuple[ir.Var, bool]] = []
+        for x, changes in zip(states, changed, strict=True):
+            is_ref = isinstance(x.aval, AbstractRef)
+            held.append(self._contents(x, changes, at_hand) if is_ref else x)
+            finals.append((ir.Var(held[-1].aval), x in self.late) if is_ref else next(results))
+        read, written = util.partition(changed, held)
+        outs = util.select_by(changed, finals)
+        operands = [count, *consts, *read, *written]
+        whole = rules.new_eqn(replay_p, operands, params, [v for v, _ in outs], self.loop.source)
+        smaller = replay_dce([want for _, want in outs], whole)[1]
+        self.eqns += [] if smaller is None else [smaller]
+        for x, value, (final, want), changes in zip(states, held, finals, changed, strict=True):
+            if want and isinstance(x.aval, AbstractRef) and changes:
+                self.eqns.append(_written(x, final, self.loop.source))
+            elif want and not isinstance(x.aval, AbstractRef) and not changes:
+                self.eqns.append(_named(value, final))
+
+    def _contents(self, ref: ir.Atom, changed: bool, at_hand: set[ir.Atom]) -> ir.Var:
+        """What a Ref holds before the loop; if it is known and not at hand later, it is kept."""
+        read = read_whole(ref, source=self.loop.source)
+        later = ref in self.late or (ref in at_hand and not changed)
+        (self.eqns if later else self.before).append(read)
+        return read.outvars[0]
+
+
+def _named(x: ir.Atom, out: ir.Var) -> ir.Eqn:
+    """An equation that gives a value another name."""
+    return rules.new_eqn(prims.convert_p, [x], convert.ConvertParams(out.aval.dtype), [out])
+
+
+def _written(ref: ir.Atom, x: ir.Var, source: ir.Source | None) -> ir.Eqn:
+    """An equation that replaces all that a Ref holds."""
+    whole = primitives.SwapParams(indexer.whole_indexer(ref.aval.shape), returns_old=False)
+    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)

@@ -1,0 +1,151 @@
+"""Loops whose derivative saves a few states, and computes the others again from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.numpy as fnp
+from fiveloop.core import ShapeDtype, custom_vjp, grad, jit, jvp, value_and_grad, vmap
+from fiveloop.loops import for_loop, fori_loop, scan
+from fiveloop.loops.schedules import binomial
+from fiveloop.remat import checkpoint
+from fiveloop.state import new_ref, pure_callback
+from fiveloop.testing.core.misuse import assert_misuse
+
+Function = Callable[..., Any]
+XS = np.linspace(-1.0, 1.0, 13)
+
+
+def scanned(reverse: bool, until: Function | None) -> Function:
+    """A scan with inputs and outputs, by how many carries are saved."""
+    options: Any = {"reverse": reverse} if until is None else {"reverse": reverse, "until": until}
+
+    def total(a: Any, xs: Any, saved: int | None) -> Any:
+        step = lambda c, x: (fnp.tanh(a * c + x), c * x)
+        c, ys, *_ = scan(step, a * 0.0 + 0.3, xs, checkpoints=saved, **options)
+        return c + (ys * ys).sum()
+
+    return total
+
+
+def in_place(a: Any, xs: Any, saved: int | None) -> Any:
+    """A loop over a Ref that is filled from what it holds, which also writes to one from outside and reads another."""
+    weights, seen = new_ref(xs), new_ref(np.zeros(12))
+
+    def body(i: Any, ref: Any) -> None:
+        ref[i + 1] = fnp.sin(ref[i] * a) + weights[i]
+        seen[i] += ref[i + 1] * ref[i]
+
+    out = for_loop(12, body, xs * a, checkpoints=saved)
+    return (out * out).sum() + (seen[...] * weights[1:]).sum()
+
+
+def nested(a: Any, xs: Any, saved: int | None) -> Any:
+    def inner(i: Any, c: Any) -> Any:
+        return fori_loop(0, 3, lambda j, c: fnp.sin(c * a) + xs[i + j], c, checkpoints=saved)
+
+    return fori_loop(0, 7, inner, xs[0], checkpoints=saved)
+
+
+def ends(c: Any) -> Any:
+    return c > 0.35
+
+
+LOOPS: dict[str, Function] = {
+    "scan": scanned(False, None),
+    "scan, reverse": scanned(True, None),
+    "scan, until": scanned(False, ends),
+    "scan, reverse, until": scanned(True, ends),
+    "for_loop in place": in_place,
+    "fori_loop in fori_loop": nested,
+}
+
+
+def summed(f: Function) -> Function:
+    return lambda a, xs: sum(x.sum() for x in grad(f, (0, 1))(a, xs))
+
+
+FORMS: dict[str, Function] = {
+    "gradient": lambda f: grad(f, (0, 1)),
+    "gradient of gradient": lambda f: grad(summed(f), (0, 1)),
+    "jvp of gradient": lambda f: lambda a, xs: jvp(summed(f), (a, xs), (a, xs)),
+    "gradient of jvp": lambda f: grad(lambda a, xs: jvp(f, (a, xs), (a, xs))[1], (0, 1)),
+    "lanes": lambda f: lambda a, xs: vmap(grad(f, (0, 1)), (0, None))(a * np.arange(1.0, 4.0), xs),
+    "checkpoint": lambda f: grad(checkpoint(f), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("form", FORMS)
+def test_derivatives_are_those_of_the_loop_that_keeps_every_step(loop: str, form: str) -> None:
+    def derivative(saved: int | None) -> Any:
+        found = FORMS[form](lambda a, xs: LOOPS[loop](a, xs, saved))
+        return [np.asarray(x) for x in jit(found)(np.float64(1.2), XS)]
+
+    for got, want in zip(derivative(3), derivative(None), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("length", "saved"), [(1, 1), (9, 1), (10, 3), (40, 4), (7, 20)])
+def test_steps_are_run_as_often_as_the_schedule_says(length: int, saved: int) -> None:
+    ran: list[int] = []
+
+    def host(x: Any) -> Any:
+        ran.append(1)
+        return np.cos(x)
+
+    @custom_vjp
+    def cosine(x: Any) -> Any:
+        return pure_callback(host, ShapeDtype((), "float64"), x)
+
+    cosine.defvjp(lambda x: (cosine(x), x), lambda x, ct: (-ct * fnp.sin(x),))
+
+    def total(x: Any) -> Any:
+        step = lambda i, x: cosine(x) + x * x / 9.0
+        return fori_loop(0, length, step, x, checkpoints=saved)
+
+    value, got = jit(value_and_grad(total))(np.float64(0.4))
+    # The derivative of a step does not need the cosine.
+    assert len(ran) == length + binomial.advances(length, saved)
+    x, ct = 0.4, 1.0
+    for _ in range(length):
+        ct, x = ct * (-np.sin(x) + x / 4.5), np.cos(x) + x * x / 9.0
+    np.testing.assert_allclose([float(value), float(got)], [x, ct], rtol=1e-10)
+
+
+def test_what_is_stacked_is_not_saved_with_the_carry() -> None:
+    wide = np.zeros((1000, 300))
+
+    def total(x: Any, saved: int | None) -> Any:
+        c, ys = scan(lambda c, x: (fnp.sin(c + x.sum()), x * c), 0.0, x, checkpoints=saved)
+        return c + ys.sum()
+
+    compiled = jit(grad(lambda x: total(x, 10))).lower(wide).compile()
+    assert compiled.copies == 0
+    assert compiled.memory_analysis().temp < 3 * wide.nbytes
+
+
+SHOWN = {0: "0", -2: "-2", 1.5: "1.5 of type float"}
+
+
+@pytest.mark.parametrize("given", SHOWN)
+def test_a_number_of_states_that_is_none_is_refused(given: Any) -> None:
+    error = TypeError if isinstance(given, float) else ValueError
+    message = f"checkpoints must be an integer of at least 1, or None, got {SHOWN[given]}"
+    step = lambda c, x: (c, x)
+    assert_misuse(
+        lambda: for_loop(3, nothing, XS, checkpoints=given), error, f"for_loop: {message}"
+    )
+    assert_misuse(lambda: scan(step, 0.0, XS, checkpoints=given), error, f"scan: {message}")
+    assert_misuse(
+        lambda: fori_loop(0, 3, lambda i, x: x, XS, checkpoints=given),
+        error,
+        f"fori_loop: {message}",
+    )
+
+
+def nothing(i: Any, ref: Any) -> None: ...
