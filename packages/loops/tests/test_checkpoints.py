@@ -79,8 +79,10 @@ FORMS: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("loop", "form"),
+    [(loop, form) for k, loop in enumerate(LOOPS) for form in list(FORMS)[k % 2 :: 2]],
+)
 def test_derivatives_are_those_of_the_loop_that_keeps_every_step(loop: str, form: str) -> None:
     def derivative(saved: int | None) -> Any:
         found = FORMS[form](lambda a, xs: LOOPS[loop](a, xs, saved))
@@ -121,7 +123,8 @@ def test_what_is_stacked_is_not_saved_with_the_carry() -> None:
     wide = np.zeros((1000, 300))
 
     def total(x: Any, saved: int | None) -> Any:
-        c, ys = scan(lambda c, x: (fnp.sin(c + x.sum()), x * c), 0.0, x, checkpoints=saved)
+        step: Function = lambda c, x: (fnp.sin(c + x.sum()), x * c)
+        c, ys = scan(step, 0.0, x, checkpoints=saved)
         return c + ys.sum()
 
     compiled = jit(grad(lambda x: total(x, 10))).lower(wide).compile()
