@@ -1,10 +1,10 @@
-"""What a call costs beside jax: jitted functions of arrays, of NumPy arrays and of Python numbers; eager operations."""
+"""What calls, eager operations and starts of processes cost beside jax."""
 
-from benchmarks.core import calls, eager
+from benchmarks.core import calls, eager, starts
 from benchmarks.model import Benchmark
 
 BENCHMARK = Benchmark(
     "core",
-    "calls of jitted functions, and eager operations",
-    (*calls.CASES, *eager.CASES),
+    "calls of jitted functions, eager operations, and starts of processes",
+    (*calls.CASES, *eager.CASES, *starts.CASES),
 )
