@@ -1,0 +1,1 @@
+"""What planning's own choices cost: loops with each planning step on, off, and chosen by planning."""
