@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 # Which portions of the namespace each portion may import, itself aside.
@@ -210,16 +212,15 @@ def test_a_floor_of_loops_imports_no_higher_one() -> None:
     assert wrong == []
 
 
-def test_no_two_folders_of_loops_import_each_other() -> None:
+@pytest.mark.parametrize("name", ["core", "state", "loops", "numpy"])
+def test_no_two_folders_of_a_package_import_each_other(name: str) -> None:
     files = library()
     arrows = {
         (files[found.importer].parent, files[found.target].parent)
         for found in within_fiveloop()
-        if portion(found.importer) == "loops" == portion(found.target)
-        and found.target != "fiveloop.loops"
-        and not is_testing(found.importer)
+        if portion(found.importer) == name == portion(found.target)
     }
-    top = files["fiveloop.loops"].parent
+    top = files[f"fiveloop.{name}"].parent
     both = [
         (a.name, b.name) for a, b in arrows if a != b and top not in (a, b) and (b, a) in arrows
     ]
