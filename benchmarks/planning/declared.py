@@ -1,27 +1,52 @@
 """Loops as planning makes them, beside the same loops without each of its steps, and with everything saved.
 
 No planning step may make a loop slower than it is without that step. The cost models of planning are fitted to the
-loops of `fitted`; those of `held out` were set aside before.
+loops of `fitted`; those of `held_out` were set aside before.
 """
 
 from benchmarks.model import Benchmark, Case, Contender, RatioLimit
-from benchmarks.planning.fitted import FITTED
-from benchmarks.planning.held_out import HELD_OUT
-from benchmarks.planning.loops import Loops
-from benchmarks.planning.programs import CHOICES
 
 ROW = "planning's defaults"
+STEPS = "promote constants hoist fold carry sink fuse branch unroll ranges passthrough".split()
+CHOICES = (*(f"without {step}" for step in STEPS), "everything saved")
+
+FITTED = {
+    "both": """
+        prefix_sum recurrence small_rnn rnn ctc edit_distance heat bodies lorenz adam four_nested
+        power_iteration substitution elimination polynomial digital_filter lanes_in_groups
+    """,
+    "forward": """
+        viterbi shortest_paths knapsack sieve histogram forward_over_forward training
+    """,
+    "gradient": """
+        gru hidden_markov checkpointed_bodies kalman lanes_of_scalars logistic_map online_softmax
+        diagonal_states layers
+    """,
+}
+HELD_OUT = {
+    "both": """
+        random_field soft_warping jacobi pendulum momentum conjugate_gradients rotations chebyshev
+        decaying_peak matrix_chain advantages inner_sums lanes_that_end branches_in_steps
+    """,
+    "forward": """
+        alignment relaxation coins spikes walk life gibbs
+    """,
+    "gradient": """
+        delta_rule gated_mean matrix_memory waves springs extended_kalman triangular_inverse
+        changing_variance residual_layers convolutions experts couplings three_nested
+    """,
+}
 
 
-def case(group: str, name: str) -> Case:
-    """One loop, beside itself by other choices."""
+def case(group: str, name: str, form: str) -> Case:
+    """One loop or its gradient, beside itself by other choices."""
 
     def contender(choice: str) -> Contender:
-        options = {"group": group, "name": name, "choice": choice}
+        options = {"group": group, "name": name, "form": form, "choice": choice}
         return Contender(choice, "fiveloop", "benchmarks.planning.programs:build", options)
 
     return Case(
-        f"{group}/{name}",
+        f"{group}/{name}/{form}",
         (1,),
         contender("planned"),
         tuple(map(contender, CHOICES)),
@@ -31,13 +56,19 @@ def case(group: str, name: str) -> Case:
     )
 
 
-def cases(group: str, loops: Loops) -> tuple[Case, ...]:
+def cases(group: str, names: dict[str, str]) -> tuple[Case, ...]:
     """All loops of a group."""
-    return tuple(case(group, name) for name in loops)
+    forms = {"both": ("forward", "gradient"), "forward": ("forward",), "gradient": ("gradient",)}
+    return tuple(
+        case(group, name, form)
+        for which, listed in names.items()
+        for name in listed.split()
+        for form in forms[which]
+    )
 
 
 BENCHMARK = Benchmark(
     "planning",
     "loops with each planning step on and off",
-    (*cases("fitted", FITTED), *cases("held out", HELD_OUT)),
+    (*cases("fitted", FITTED), *cases("held_out", HELD_OUT)),
 )

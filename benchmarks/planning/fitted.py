@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 
 import fiveloop.numpy as fnp
-from benchmarks.planning.loops import Loops, integers, normal, numbers, uniform
+from benchmarks.planning.loops import integers, normal, numbers, uniform
 from fiveloop.core import grad, jvp, vmap
 from fiveloop.loops import cond, for_loop, fori_loop, scan
 from fiveloop.nn import sigmoid, softmax
 from fiveloop.remat import checkpoint
 
-FITTED = Loops()
 Built = tuple[Callable[..., Any], Sequence[Any]]
 
 
-@FITTED.program
-@FITTED.gradient
 def prefix_sum() -> Built:
     """One element a step."""
 
@@ -32,8 +29,6 @@ def prefix_sum() -> Built:
     return run, (normal(20_000),)
 
 
-@FITTED.program
-@FITTED.gradient
 def recurrence() -> Built:
     """A scalar carry through a transcendental function."""
 
@@ -47,15 +42,11 @@ def recurrence() -> Built:
     return run, (numbers(0.5, 0.3), normal(10_000))
 
 
-@FITTED.program
-@FITTED.gradient
 def small_rnn() -> Built:
     """A carry of 8 and a product with a small matrix."""
     return _rnn(8, 2_000)
 
 
-@FITTED.program
-@FITTED.gradient
 def rnn() -> Built:
     """A carry of 128 and a product with a matrix."""
     return _rnn(128, 300)
@@ -69,7 +60,6 @@ def _rnn(width: int, length: int) -> Built:
     return run, (normal(width, width, scale=width**-0.5), normal(length, width))
 
 
-@FITTED.gradient
 def gru() -> Built:
     """Gates, and weights in every step, for a batch."""
 
@@ -85,8 +75,6 @@ def gru() -> Built:
     return run, (normal(64, 192, scale=0.1), normal(64, 192, scale=0.1), normal(100, 16, 64))
 
 
-@FITTED.program
-@FITTED.gradient
 def ctc() -> Built:
     """Alphas of connectionist temporal classification, in log space."""
 
@@ -108,7 +96,6 @@ def ctc() -> Built:
     return run, (normal(200, 30), labels)
 
 
-@FITTED.program
 def viterbi() -> Built:
     """The best path: a maximum and where it is."""
 
@@ -122,7 +109,6 @@ def viterbi() -> Built:
     return run, (normal(500, 32), normal(32, 32))
 
 
-@FITTED.gradient
 def hidden_markov() -> Built:
     """The likelihood of a hidden Markov model, scaled in each step."""
 
@@ -139,8 +125,6 @@ def hidden_markov() -> Built:
     return run, (normal(16, 16), uniform(1_000, 16, low=0.1))
 
 
-@FITTED.program
-@FITTED.gradient
 def edit_distance() -> Built:
     """A table, cell by cell, row by row."""
 
@@ -160,7 +144,6 @@ def edit_distance() -> Built:
     return run, (uniform(100, 100, high=2.0),)
 
 
-@FITTED.program
 def shortest_paths() -> Built:
     """Floyd and Warshall's algorithm, a matrix a step."""
 
@@ -170,7 +153,6 @@ def shortest_paths() -> Built:
     return run, (uniform(100, 100),)
 
 
-@FITTED.program
 def knapsack() -> Built:
     """A row that is compared with itself, moved."""
 
@@ -186,8 +168,6 @@ def knapsack() -> Built:
     return run, (1 + integers(50, 200), uniform(200))
 
 
-@FITTED.program
-@FITTED.gradient
 def heat() -> Built:
     """A stencil on a line."""
 
@@ -201,14 +181,11 @@ def heat() -> Built:
     return run, (normal(1_000),)
 
 
-@FITTED.program
-@FITTED.gradient
 def bodies() -> Built:
     """Leapfrog steps of bodies that attract each other."""
     return _bodies(lambda step: step)
 
 
-@FITTED.gradient
 def checkpointed_bodies() -> Built:
     """The same, each step under a checkpoint."""
     return _bodies(checkpoint)
@@ -231,8 +208,6 @@ def _bodies(wrap: Callable[..., Any]) -> Built:
     return run, (normal(12, 3), normal(12, 3, seed=1))
 
 
-@FITTED.program
-@FITTED.gradient
 def lorenz() -> Built:
     """Runge and Kutta's steps of three numbers."""
 
@@ -254,7 +229,6 @@ def lorenz() -> Built:
     return run, (numbers(10, 28, 8 / 3), numbers(1, 1, 1))
 
 
-@FITTED.gradient
 def kalman() -> Built:
     """A filter of four numbers, with one measurement a step."""
 
@@ -276,8 +250,6 @@ def kalman() -> Built:
     return run, (numbers(0.1, 0.2), normal(1_000))
 
 
-@FITTED.program
-@FITTED.gradient
 def adam() -> Built:
     """Steps of Adam on a least-squares problem."""
 
@@ -293,8 +265,6 @@ def adam() -> Built:
     return run, (normal(64), normal(128, 64), normal(128))
 
 
-@FITTED.program
-@FITTED.gradient
 def four_nested() -> Built:
     """Scans of four steps, four deep."""
 
@@ -309,7 +279,6 @@ def four_nested() -> Built:
     return run, (normal(16),)
 
 
-@FITTED.gradient
 def lanes_of_scalars() -> Built:
     """A batch of scalar scans."""
 
@@ -320,8 +289,6 @@ def lanes_of_scalars() -> Built:
     return run, (uniform(32), normal(32, 4_000))
 
 
-@FITTED.program
-@FITTED.gradient
 def power_iteration() -> Built:
     """A product and a norm a step."""
 
@@ -335,8 +302,6 @@ def power_iteration() -> Built:
     return run, (normal(100, 100),)
 
 
-@FITTED.program
-@FITTED.gradient
 def substitution() -> Built:
     """A triangular system, row by row, in place."""
 
@@ -349,8 +314,6 @@ def substitution() -> Built:
     return run, (np.tril(normal(200, 200, scale=0.05)) + np.eye(200, dtype=np.float32), normal(200))
 
 
-@FITTED.program
-@FITTED.gradient
 def elimination() -> Built:
     """Gauss elimination, a column a step."""
 
@@ -365,8 +328,6 @@ def elimination() -> Built:
     return run, (normal(64, 64) + 8 * np.eye(64, dtype=np.float32),)
 
 
-@FITTED.program
-@FITTED.gradient
 def polynomial() -> Built:
     """Horner's rule on a vector."""
 
@@ -376,7 +337,6 @@ def polynomial() -> Built:
     return run, (normal(200, scale=0.1), uniform(1_000))
 
 
-@FITTED.program
 def sieve() -> Built:
     """Writes at strides, in an inner loop whose number of steps is computed."""
 
@@ -396,7 +356,6 @@ def sieve() -> Built:
     return run, (np.int32(0),)
 
 
-@FITTED.program
 def histogram() -> Built:
     """Additions at indices from data."""
 
@@ -409,7 +368,6 @@ def histogram() -> Built:
     return run, (integers(100, 20_000), normal(20_000))
 
 
-@FITTED.gradient
 def logistic_map() -> Built:
     """Many independent chains of a few operations."""
 
@@ -419,7 +377,6 @@ def logistic_map() -> Built:
     return run, (uniform(500, low=2.0, high=3.0), uniform(500))
 
 
-@FITTED.gradient
 def online_softmax() -> Built:
     """Attention, block by block, with a running maximum."""
 
@@ -439,7 +396,6 @@ def online_softmax() -> Built:
     return run, (normal(64, 32), normal(32, 64, 32, seed=1), normal(32, 64, 32, seed=2))
 
 
-@FITTED.gradient
 def diagonal_states() -> Built:
     """A state-space layer: elements that decay."""
 
@@ -452,7 +408,6 @@ def diagonal_states() -> Built:
     return run, (normal(64, 16), normal(64, 16), normal(500, 64))
 
 
-@FITTED.gradient
 def layers() -> Built:
     """A deep network as a scan over its weights."""
 
@@ -466,8 +421,6 @@ def layers() -> Built:
     return run, (normal(24, 2, 128, 128, scale=0.05), normal(32, 128))
 
 
-@FITTED.program
-@FITTED.gradient
 def digital_filter() -> Built:
     """A second-order filter: the last two outputs are carried."""
 
@@ -482,7 +435,6 @@ def digital_filter() -> Built:
     return run, (numbers(-0.5, 0.2), normal(20_000))
 
 
-@FITTED.program
 def forward_over_forward() -> Built:
     """Two directions through nested scans."""
 
@@ -497,8 +449,6 @@ def forward_over_forward() -> Built:
     return run, (normal(8),)
 
 
-@FITTED.program
-@FITTED.gradient
 def lanes_in_groups() -> Built:
     """Lanes of which a few take a dear branch."""
 
@@ -512,7 +462,6 @@ def lanes_in_groups() -> Built:
     return run, (normal(256, 64),)
 
 
-@FITTED.program
 def training() -> Built:
     """Steps of gradient descent through a scan, in a scan."""
 

@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 
 import fiveloop.numpy as fnp
-from benchmarks.planning.loops import Loops, integers, normal, numbers, uniform
+from benchmarks.planning.loops import integers, normal, numbers, uniform
 from fiveloop import random
 from fiveloop.core import vmap
 from fiveloop.loops import cond, for_loop, fori_loop, scan
 from fiveloop.nn import sigmoid, softmax
 from fiveloop.remat import checkpoint
 
-HELD_OUT = Loops()
 Built = tuple[Callable[..., Any], Sequence[Any]]
 
 
-@HELD_OUT.gradient
 def delta_rule() -> Built:
     """Linear attention that corrects what its matrix holds."""
 
@@ -34,7 +32,6 @@ def delta_rule() -> Built:
     return run, tuple(normal(300, 32, scale=0.2, seed=s) for s in range(3))
 
 
-@HELD_OUT.gradient
 def gated_mean() -> Built:
     """A recurrent network whose gates do not look at the state."""
 
@@ -47,7 +44,6 @@ def gated_mean() -> Built:
     return run, (normal(64, 64, scale=0.1), normal(1_000, 64))
 
 
-@HELD_OUT.gradient
 def matrix_memory() -> Built:
     """A memory of outer products with a gate for each head."""
 
@@ -64,8 +60,6 @@ def matrix_memory() -> Built:
     return run, (normal(3, 16, 16, scale=0.2), normal(400, 16))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def random_field() -> Built:
     """The partition function of a conditional random field."""
 
@@ -80,8 +74,6 @@ def random_field() -> Built:
     return run, (normal(24, 24), normal(300, 24))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def soft_warping() -> Built:
     """Dynamic time warping with a soft minimum, cell by cell."""
 
@@ -102,7 +94,6 @@ def soft_warping() -> Built:
     return run, (normal(80), normal(90, seed=1))
 
 
-@HELD_OUT.program
 def alignment() -> Built:
     """Needleman and Wunsch's table, with a Ref."""
 
@@ -120,8 +111,6 @@ def alignment() -> Built:
     return run, (integers(4, 120), integers(4, 130, seed=1))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def jacobi() -> Built:
     """A stencil in the plane, with a fixed border."""
 
@@ -135,7 +124,6 @@ def jacobi() -> Built:
     return run, (normal(64, 64),)
 
 
-@HELD_OUT.gradient
 def waves() -> Built:
     """The wave equation, of which two states are carried."""
 
@@ -151,8 +139,6 @@ def waves() -> Built:
     return run, (uniform(256, high=0.3), normal(256))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def pendulum() -> Built:
     """Symplectic steps of two numbers."""
 
@@ -167,7 +153,6 @@ def pendulum() -> Built:
     return run, (numbers(9.8, 0.1), numbers(1.0, 0.0))
 
 
-@HELD_OUT.gradient
 def springs() -> Built:
     """Verlet steps of a chain of springs."""
 
@@ -185,7 +170,6 @@ def springs() -> Built:
     return run, (uniform(99), np.arange(100, dtype=np.float32) + normal(100, scale=0.1))
 
 
-@HELD_OUT.gradient
 def extended_kalman() -> Built:
     """A filter with a bent measurement."""
 
@@ -207,8 +191,6 @@ def extended_kalman() -> Built:
     return run, (np.float32(0.01), normal(800))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def momentum() -> Built:
     """Gradient descent with momentum on a logistic regression."""
 
@@ -223,8 +205,6 @@ def momentum() -> Built:
     return run, (normal(40), normal(200, 40), uniform(200).round())
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def conjugate_gradients() -> Built:
     """So many steps of the method of conjugate gradients."""
 
@@ -243,8 +223,6 @@ def conjugate_gradients() -> Built:
     return run, (normal(128), m @ m.T + np.eye(128, dtype=np.float32))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def rotations() -> Built:
     """Givens rotations of two rows at a time, in place."""
 
@@ -261,7 +239,6 @@ def rotations() -> Built:
     return run, (normal(200, 50),)
 
 
-@HELD_OUT.gradient
 def triangular_inverse() -> Built:
     """The inverse of a triangular matrix, a row a step."""
 
@@ -275,8 +252,6 @@ def triangular_inverse() -> Built:
     return run, (np.tril(normal(48, 48, scale=0.1)) + np.eye(48, dtype=np.float32),)
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def chebyshev() -> Built:
     """A recurrence of two terms on a vector."""
 
@@ -290,8 +265,6 @@ def chebyshev() -> Built:
     return run, (normal(300, scale=0.1), uniform(500, low=-1.0))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def decaying_peak() -> Built:
     """A maximum that is forgotten."""
 
@@ -305,7 +278,6 @@ def decaying_peak() -> Built:
     return run, (normal(15_000),)
 
 
-@HELD_OUT.program
 def relaxation() -> Built:
     """Bellman and Ford: each edge shortens the way to its end, in place."""
 
@@ -321,7 +293,6 @@ def relaxation() -> Built:
     return run, (integers(300, 2_000), integers(300, 2_000, seed=1), uniform(2_000))
 
 
-@HELD_OUT.program
 def coins() -> Built:
     """Ways to change an amount: an element that depends on one some places back."""
 
@@ -337,8 +308,6 @@ def coins() -> Built:
     return run, (1 + integers(50, 8),)
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def matrix_chain() -> Built:
     """A product of many matrices."""
 
@@ -348,7 +317,6 @@ def matrix_chain() -> Built:
     return run, (normal(200, 24, 24, scale=0.2),)
 
 
-@HELD_OUT.gradient
 def changing_variance() -> Built:
     """The likelihood of a series whose variance follows its squares."""
 
@@ -362,8 +330,6 @@ def changing_variance() -> Built:
     return run, (numbers(0.1, 0.1, 0.8), normal(5_000))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def advantages() -> Built:
     """Generalised advantage estimates, backward in time, for a batch."""
 
@@ -379,7 +345,6 @@ def advantages() -> Built:
     return run, (normal(1_001, 64), normal(1_000, 64))
 
 
-@HELD_OUT.program
 def spikes() -> Built:
     """Neurons that leak, fire, and are reset."""
 
@@ -395,7 +360,6 @@ def spikes() -> Built:
     return run, (normal(64, 64, scale=0.1), uniform(500, 64))
 
 
-@HELD_OUT.gradient
 def residual_layers() -> Built:
     """Layers with a norm, each under a checkpoint."""
 
@@ -410,7 +374,6 @@ def residual_layers() -> Built:
     return run, (normal(16, 3, 96, 96, scale=0.05), normal(64, 96))
 
 
-@HELD_OUT.gradient
 def convolutions() -> Built:
     """Layers of convolutions on a line, by shifted products."""
 
@@ -424,7 +387,6 @@ def convolutions() -> Built:
     return run, (normal(12, 3, 32, 32, scale=0.1), normal(256, 32))
 
 
-@HELD_OUT.gradient
 def experts() -> Built:
     """A mixture of experts, one after the other."""
 
@@ -440,7 +402,6 @@ def experts() -> Built:
     return run, (normal(8, 2, 64, 64, scale=0.1), normal(64, 8), normal(128, 64))
 
 
-@HELD_OUT.gradient
 def couplings() -> Built:
     """A normalising flow: halves that scale and move each other."""
 
@@ -455,8 +416,6 @@ def couplings() -> Built:
     return run, (normal(20, 2, 32, 32, scale=0.1), normal(64, 64))
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def inner_sums() -> Built:
     """A loop that adds up in a loop, and multiplies what comes out."""
 
@@ -470,8 +429,6 @@ def inner_sums() -> Built:
     return run, (normal(100, 100),)
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def lanes_that_end() -> Built:
     """Lanes that end early, each at its own step."""
 
@@ -485,7 +442,6 @@ def lanes_that_end() -> Built:
     return run, (uniform(128, low=0.5, high=4.0),)
 
 
-@HELD_OUT.gradient
 def three_nested() -> Built:
     """Loops in loops in loops on a Ref of rows."""
 
@@ -504,7 +460,6 @@ def three_nested() -> Built:
     return run, (normal(10, 10),)
 
 
-@HELD_OUT.program
 def walk() -> Built:
     """A walk on a graph: the next index is what is read."""
 
@@ -519,7 +474,6 @@ def walk() -> Built:
     return run, (integers(500, 500), np.int32(0))
 
 
-@HELD_OUT.program
 def life() -> Built:
     """The game of life on a torus."""
 
@@ -534,7 +488,6 @@ def life() -> Built:
     return run, (integers(2, 64, 64),)
 
 
-@HELD_OUT.program
 def gibbs() -> Built:
     """Draws in every step, from a key and the step's number."""
 
@@ -550,8 +503,6 @@ def gibbs() -> Built:
     return run, (normal(128),)
 
 
-@HELD_OUT.program
-@HELD_OUT.gradient
 def branches_in_steps() -> Built:
     """A branch a step, one of which is dear, on an array in place."""
 

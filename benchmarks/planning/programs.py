@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from benchmarks.model import Program
-from benchmarks.planning.fitted import FITTED
-from benchmarks.planning.held_out import HELD_OUT
-from benchmarks.planning.loops import Loop
-from fiveloop.core import jit
+from benchmarks.planning.loops import total
+from fiveloop.core import grad, jit
 from fiveloop.core.pytree import tree_leaves
 from fiveloop.loops import planning
 from fiveloop.loops.options import STEPS
 from fiveloop.remat import checkpoint, policies
 
-SAVED = "everything saved"
-CHOICES = (*(f"without {step}" for step in STEPS), SAVED)
-GROUPS = {"fitted": FITTED, "held out": HELD_OUT}
 
-
-def build(group: str, name: str, choice: str, size: int) -> Program:
+def build(group: str, name: str, form: str, choice: str, size: int) -> Program:
     """One loop under one choice; an error says so where the choice makes no difference to the program."""
-    loop = GROUPS[group][name]
-    args = loop.args()
-    chosen = under(loop, choice)
-    if choice != "planned" and text(chosen, args) == text(under(loop, "planned"), args):
+    fun, args = getattr(import_module(f"benchmarks.planning.{group}"), name)()
+    chosen, planned = under(fun, form, choice), under(fun, form, "planned")
+    if choice != "planned" and text(chosen, args) == text(planned, args):
         raise ValueError("the same program as with all steps")
-    return Program(chosen, args)
+    return Program(chosen, tuple(args))
 
 
-def text(fun: Callable[..., Any], args: tuple[Any, ...]) -> str:
+def text(fun: Callable[..., Any], args: Any) -> str:
     """The lowered program."""
     return str(jit(fun).lower(*args).as_text())
 
 
-def under(loop: Loop, choice: str) -> Callable[..., dict[str, Any]]:
-    """The function of a loop, traced under a choice; its results by number."""
-    fun = loop.function(saving if choice == SAVED else lambda fun: fun)
+def under(fun: Callable[..., Any], form: str, choice: str) -> Callable[..., dict[str, Any]]:
+    """A loop, or the gradient of the sum of its results, traced under a choice; the results are named by number."""
+    if choice == "everything saved":
+        fun = checkpoint(fun, policy=policies.everything_saveable)
+    chosen = grad(lambda *args: total(fun(*args))) if form == "gradient" else fun
     step = choice.removeprefix("without ")
-    steps = {step: False} if step in STEPS else {}
 
     def run(*args: Any) -> dict[str, Any]:
-        with planning(**steps):
-            return {str(k): x for k, x in enumerate(tree_leaves(fun(*args)))}
+        with planning(**({step: False} if step in STEPS else {})):
+            return {str(k): x for k, x in enumerate(tree_leaves(chosen(*args)))}
 
     return run
-
-
-def saving(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose derivative saves whatever it uses."""
-    return checkpoint(fun, policy=policies.everything_saveable)
