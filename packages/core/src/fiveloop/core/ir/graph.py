@@ -38,6 +38,8 @@ def users(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
 
 def changed_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation changes."""
+    if not eqn.effects:
+        return set()
     return used_vars([eqn.invars[k] for k in effects.mutated_positions(eqn.effects)])
 
 
@@ -48,6 +50,8 @@ def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
 
 def touched_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation has an effect on, if only that of reading."""
+    if not eqn.effects:
+        return set()
     positional = [e for e in eqn.effects if isinstance(e, effects.PositionalEffect)]
     return used_vars([eqn.invars[e.position] for e in positional])
 

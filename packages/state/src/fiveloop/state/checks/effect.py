@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from logging import getLogger
 from typing import Any, ClassVar
 
 from fiveloop.core import Value, arrays, prims
+from fiveloop.core.backend import lazy
 from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
 from fiveloop.state.checks.site import CheckError, Words
 from fiveloop.state.handlers import HandledEffect
@@ -74,7 +74,7 @@ class WarningEffect(CheckEffect):
         """Log the message."""
         error = error_in(_words(contents))
         if error is not None:
-            getLogger("fiveloop").warning(str(error))
+            lazy.logging().getLogger("fiveloop").warning(str(error))
 
 
 class DeferredChecks:
