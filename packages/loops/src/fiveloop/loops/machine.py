@@ -8,30 +8,34 @@ are made after all derivatives: nothing of this is differentiated or batched.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, passes, prims, trace, transforms, util
 from fiveloop.loops import leaf
-from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p, without_backward
+from fiveloop.loops.common import with_inputs
+from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
+from fiveloop.loops.primitives.slots import COUNT, cache_avals
+from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.loops.replay.dce import needed
-from fiveloop.loops.schedules import binomial
+from fiveloop.loops.schedules import binomial, online
 from fiveloop.loops.schedules.integers import Bool, Integer
 from fiveloop.loops.while_loop.api import UNTOLD, traced_while
+from fiveloop.loops.while_loop.handler import counting
 from fiveloop.state import AbstractRef, api
 
 S = TypeVar("S")
-MEMORY = 16_000_000
-"""How many bytes the saved states may take where nobody says how many there are."""
-FEWEST, MOST = 8, 128
-"""How many states are saved at least and at most where nobody says how many."""
 
 
 def loops(p: ReplayParams, wanted: Sequence[bool]) -> Jaxpr:
-    """The jaxpr of the loops: `[n, *consts, *forward, *backward] -> [*forward wanted, *backward]`."""
-    avals = [COUNT, *[_held(v.aval) for v in p.backward.invars[1:]]]
-    key = ("loops", p.forward, p.num_consts, p.slots, tuple(wanted))
+    """The jaxpr of the loops: `[n, *consts, *forward, *backward, *cache] -> [*forward wanted, *backward]`."""
+    avals = [COUNT, *[_held(a) for a in p.backward.in_avals[1:]]]
+    cached = [a for a, c in zip(p.parts(avals[1:])[1], p.cached, strict=False) if c]
+    avals += cache_avals(cached, p.num_slots)
+    key = ("loops", p.forward, p.num_consts, p.slots, p.cached, tuple(wanted))
     return p.backward.remember(
         key, lambda: trace.stage_closed(_Machine(p, wanted).run, avals, p.forward.name)
     )
@@ -41,14 +45,6 @@ def _held(aval: ir.Aval) -> ir.Aval:
     return aval.inner if isinstance(aval, AbstractRef) else aval
 
 
-def num_slots(p: ReplayParams) -> int:
-    """How many states are saved at a time."""
-    if p.slots is not None:
-        return p.slots
-    state = prims.bytes_of(v.aval for v in p.parts(p.forward.invars[1:])[1])
-    return int(min(max(MEMORY // max(state, 1), FEWEST), MOST))
-
-
 class _Machine:
     def __init__(self, p: ReplayParams, wanted: Sequence[bool]) -> None:
         self.p = p
@@ -56,13 +52,17 @@ class _Machine:
 
     def run(self, n: Value, *values: Value) -> list[Value]:
         """The final states that are wanted; those of the way forward from a loop of its own."""
-        consts, forward, backward = self.p.parts(values)
+        num = self.p.num_operands - 1
+        consts, forward, backward = self.p.parts(values[:num])
         binders = self.p.forward.invars[1 : 1 + self.p.num_consts]
         held = [
             api.new_ref(x) if isinstance(v.aval, AbstractRef) else x
             for v, x in zip(binders, consts, strict=True)
         ]
-        return [*self._ahead(n, held, forward), *self._back(n, held, forward, backward)]
+        return [
+            *self._ahead(n, held, forward),
+            *self._back(n, held, forward, backward, values[num:]),
+        ]
 
     def _ahead(self, n: Value, consts: list[Value], states: list[Value]) -> list[Value]:
         """The final states of the way forward."""
@@ -76,16 +76,23 @@ class _Machine:
         return [api.freeze(ref) for ref in util.select_by(self.wanted, refs)]
 
     def _back(
-        self, n: Value, consts: list[Value], forward: list[Value], backward: list[Value]
+        self,
+        n: Value,
+        consts: list[Value],
+        forward: list[Value],
+        backward: list[Value],
+        cache: Sequence[Value],
     ) -> list[Value]:
         """The final states of the way back."""
         if not backward:
             return []
-        size = num_slots(self.p)
-        saved = _Saved(size, forward)
         states = [api.new_ref(x) for x in backward]
         taped = leaf.leaf_of(self.p)
         steps = 1 if taped is None else taped.steps
+        tapes = (n + (steps - 1)) // steps
+        # What was saved on the way forward was saved between steps, not between tapes.
+        usable = all(self.p.cached) and taped is None
+        saved = _Saved(tapes, self.p.num_slots, forward, cache if usable else ())
 
         def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             left, *problem = carry
@@ -101,14 +108,7 @@ class _Machine:
                 taped.reverse(first, stop, ahead, states, step, _for_each)
             return (left - 1, *saved.popped(left - 1, problem))
 
-        num_tapes = (n + (steps - 1)) // steps
-        begin: tuple[Any, ...] = (
-            num_tapes,
-            _ZERO,
-            _ZERO,
-            *binomial.reach(num_tapes, size, _loop),
-        )
-        _loop(lambda carry: carry[0] > 0, turn, begin)
+        _loop(lambda carry: carry[0] > 0, turn, (tapes, *saved.last()))
         return [api.freeze(ref) for ref in states]
 
 
@@ -118,17 +118,43 @@ class _Saved:
     A problem is `slot, start, *reach`: the steps from `start` on, whose state is in `slot`.
     """
 
-    def __init__(self, size: int, states: Sequence[Value]) -> None:
+    def __init__(
+        self, n: Value, size: int, states: Sequence[Value], cache: Sequence[Value]
+    ) -> None:
         self.size = size
-        # One is written to and never used, so that every step of a descent writes.
-        self.slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in states]
         self.rows = api.empty_ref((size + 1, 3), np.int64)
-        for slot, x in zip(self.slots, states, strict=True):
-            slot[0] = x
+        self.schedule = online.Online(size) if cache else binomial.Binomial(size)
+        stored = binomial.Stored(*(cache[:2] if cache else (_ONE, _ONE)))
+        self.stored, self.count = self.schedule.replayed(stored, n, _loop)
+        if cache:
+            self.slots = [api.new_ref(x) for x in cache[2:]]
+        else:
+            self.slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in states]
+            self.put(_ZERO, states)
+        _loop(lambda j: j < self.count, partial(self._wait, n), _ZERO)
+
+    def _wait(self, n: Value, j: Value) -> Value:
+        """Write down the problem of a state that was saved on the way forward: the steps up to the next one."""
+        start = self.schedule.position(self.stored, j)
+        after = self.schedule.position(self.stored, j + 1)
+        stop = prims.select(j + 1 < self.count, after, n) if isinstance(after, Value) else n
+        self.rows[j] = _row(start, *binomial.reach(stop - start, self.size - j, _loop))
+        return j + 1
+
+    def last(self) -> list[Value]:
+        """The problem of the last state that is saved."""
+        return self._problem(prims.maximum(self.count - 1, _ZERO))
+
+    def put(self, slot: Value, states: Sequence[Value]) -> None:
+        """Save a state."""
+        place = self.schedule.place(self.stored, slot)
+        for ref, x in zip(self.slots, states, strict=True):
+            ref[place] = x
 
     def states(self, slot: Value) -> list[Value]:
         """What is saved in a slot."""
-        return [ref[slot] for ref in self.slots]
+        place = self.schedule.place(self.stored, slot)
+        return [ref[place] for ref in self.slots]
 
     def descend(
         self,
@@ -144,8 +170,7 @@ class _Saved:
             found = binomial.split(left - at, self.size - slot, binomial.Reach(*reach))
             stop = at + found.advances
             advance(at, stop)
-            for saved, ref in zip(self.slots, refs, strict=True):
-                saved[slot + 1] = ref[...]
+            self.put(slot + 1, [ref[...] for ref in refs])
             self.rows[slot] = _row(start, *found.left)
             after, before = (slot + 1, stop, *found.right), (slot, start, *found.left)
             return (stop, *_chosen(left - stop > 1, after, before))
@@ -156,10 +181,13 @@ class _Saved:
     def popped(self, left: Value, problem: Sequence[Value]) -> list[Value]:
         """The problem that comes next: the one that waits before, if this one is solved."""
         slot, start, *_ = problem
-        before = prims.maximum(slot - 1, _ZERO)
-        row = self.rows[before]
-        waits = (before, *[prims.reshape(row[k : k + 1], ()) for k in range(3)])
+        waits = self._problem(prims.maximum(slot - 1, _ZERO))
         return _chosen(start == left, waits, problem)
+
+    def _problem(self, slot: Value) -> list[Value]:
+        """The problem that waits at a saved state."""
+        row = self.rows[slot]
+        return [slot, *[prims.reshape(row[k : k + 1], ()) for k in range(3)]]
 
 
 def _chosen(pred: Value, yes: Sequence[Integer], no: Sequence[Integer]) -> list[Value]:
@@ -167,7 +195,7 @@ def _chosen(pred: Value, yes: Sequence[Integer], no: Sequence[Integer]) -> list[
 
 
 def _row(*numbers: Integer) -> Value:
-    return prims.concatenate([prims.reshape(x, (1,)) for x in numbers], 0)
+    return prims.concatenate([prims.reshape(x + _ZERO, (1,)) for x in numbers], 0)
 
 
 def _for_each(start: Value, stop: Value, step: Callable[[Value], object]) -> None:
@@ -185,7 +213,7 @@ def _loop(cond: Callable[[S], Bool], body: Callable[[S], S], init: S, /) -> S:
     return traced_while(cond, body, init, None, UNTOLD)
 
 
-_ZERO = arrays.as_value(np.int64(0))
+_ZERO, _ONE = [arrays.as_value(np.int64(k)) for k in range(2)]
 
 
 def without_replays(jaxpr: Jaxpr) -> Jaxpr:
@@ -200,9 +228,66 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
         if eqn.primitive is replay_p:
             return _loops_of(eqn, used)
         params = ir.with_jaxprs(eqn.params, without_replays)
+        if _saves(eqn):
+            return ir.inlined(_swept(params, [a.aval for a in eqn.invars]), eqn.invars)
         return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
 
     return ir.replaced(jaxpr, change) if has_replays(jaxpr) else jaxpr
+
+
+def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
+    """A `while` that saves states on the way: `[*consts, *carry, *refs] -> [*carry, *cache]`."""
+    plain = replace(p, kept=())
+    assert p.slots is not None, "unreachable: what is saved has a number of slots"
+    size = p.slots
+    schedule = online.Online(size)
+    inner = _until(plain)
+
+    def run(*args: Value) -> list[Value]:
+        consts, carry, refs = parts(p, args)
+
+        def held(carry: Sequence[Value]) -> list[Value]:
+            given = zip((*carry, *refs), p.kept, strict=True)
+            return [x[...] if x.aval.accumulates else x for x, keep in given if keep]
+
+        slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in held(carry)]
+
+        def stretch(stored: binomial.Stored, at: Value, carry: Sequence[Value]) -> tuple[Any, ...]:
+            """Save the state, and go on to the next one that is to be saved."""
+            place = schedule.place(stored, schedule.count(stored) - 1)
+            for slot, x in zip(slots, held(carry), strict=True):
+                slot[place] = x
+            stop = schedule.next(stored) + _ZERO
+            at, *carry = trace.bind(while_p, *consts, stop, at, *carry, *refs, params=inner)
+            return (stored, at, carry)
+
+        def more(state: tuple[Any, ...]) -> Value:
+            return transforms.eval_jaxpr(p.cond, [*consts, *state[2], *refs])[0]
+
+        begin = stretch(binomial.Stored(_ONE, _ONE), _ZERO, carry)
+        stored, _, carry = _loop(
+            more, lambda s: stretch(schedule.after_next(s[0]), s[1], s[2]), begin
+        )
+        return [*carry, *stored, *[api.freeze(ref) for ref in slots]]
+
+    return trace.stage_closed(run, avals, p.body.name)
+
+
+def _until(p: WhileParams) -> WhileParams:
+    """The loop that stops before a step.
+
+    cond, body : [*consts, stop, at, *carry, *refs] -> [holds], [at, *carry]
+    """
+    p = counting(p, COUNT.dtype)
+    num = p.num_consts
+
+    def holds(*args: Value) -> list[Value]:
+        more = args[num + 1] < args[num]
+        return [more & transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])[0]]
+
+    avals = p.cond.in_avals
+    cond = trace.stage_closed(holds, [*avals[:num], COUNT, *avals[num:]], p.cond.name)
+    return replace(p, cond=cond, body=with_inputs(p.body, [COUNT], num), num_consts=num + 1)
 
 
 def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
@@ -216,12 +301,16 @@ def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Ato
     return eqns, [*ahead, *given]
 
 
+def _saves(eqn: ir.Eqn) -> bool:
+    return eqn.primitive is while_p and any(eqn.params.kept)
+
+
 def has_replays(jaxpr: Jaxpr) -> bool:
     """Whether there is a replay at any depth."""
 
     def found() -> bool:
         inner = any(has_replays(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
-        return inner or any(eqn.primitive is replay_p for eqn in jaxpr.eqns)
+        return inner or any(eqn.primitive is replay_p or _saves(eqn) for eqn in jaxpr.eqns)
 
     return jaxpr.remember("has replays", found)
 

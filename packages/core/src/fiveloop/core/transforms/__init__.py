@@ -32,6 +32,7 @@ from .policies import (
     MinimumCut,
     NothingSaveable,
     Policy,
+    may_weigh,
 )
 from .residuals import body_work
 from .saving import DEFAULT_PLAN, Labels, SAVE_EVERYTHING, SavingPlan, labels_of

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import numpy as np
-
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.loops import common
+from fiveloop.loops.primitives.slots import COUNT, cache_avals, default_slots
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")
-COUNT = ir.ShapedArray((), np.int64)
-"""The type of the number of steps, and of the number of one."""
 
 
 @dataclass(frozen=True)
@@ -24,19 +21,21 @@ class ReplayParams:
 
     forward  : [k, *consts, *forward states]                    -> []
     backward : [k, *consts, *forward states, *backward states]  -> []
-    operands : [n, *consts, *forward states, *backward states]
+    operands : [n, *consts, *forward states, *backward states, *cache]
     results  : [*final forward states, *final backward states]
 
     All operands are values. The states are Refs to the bodies, and so may constants be, which no step changes. Step
     `k` of the way back sees the forward states as they were before step `k` of the way forward, and does not change
     them; it is linear in the backward states. `slots` of the forward states are saved at a time, from which the others
-    are computed again; if None, as many as a default amount of memory holds.
+    are computed again; if None, as many as a default amount of memory holds. `cached` marks forward states of
+    which some are saved already: the cache is what the schedule `Online` has stored, and the slots of each.
     """
 
     forward: Jaxpr
     backward: Jaxpr
     num_consts: int
     slots: int | None = None
+    cached: util.Mask = ()
     record: Record = field(default=EMPTY, compare=False)
 
     @property
@@ -46,6 +45,21 @@ class ReplayParams:
     @property
     def num_backward(self) -> int:
         return len(self.backward.invars) - len(self.forward.invars)
+
+    @property
+    def num_operands(self) -> int:
+        """How many operands there are before the cache."""
+        return len(self.backward.invars)
+
+    @property
+    def num_slots(self) -> int:
+        """How many states are saved at a time."""
+        state = self.parts(self.backward.in_avals[1:])[1]
+        return default_slots(state) if self.slots is None else self.slots
+
+    def without_cache(self, xs: Sequence[T]) -> tuple[ReplayParams, list[T]]:
+        """The same that begins anew, and what belongs to its operands."""
+        return replace(self, cached=()), list(xs[: self.num_operands])
 
     @property
     def names(self) -> list[str]:
@@ -65,19 +79,22 @@ def replay_abstract_eval(
     avals: Sequence[ir.Aval], p: ReplayParams
 ) -> tuple[list[ir.Aval], ir.Effects]:
     """The types of the states; the effects of the bodies that are on no Ref."""
-    _check(avals, p)
-    _, forward, backward = p.parts(avals[1:])
+    _check(avals[: p.num_operands], p)
+    _, forward, backward = p.parts(avals[1 : p.num_operands])
+    _check_cache(avals[p.num_operands :], forward, p)
     effects = [e for e in p.forward.effects | p.backward.effects if not _is_positional(e)]
     return [a.strong() for a in (*forward, *backward)], frozenset(effects)
 
 
 def replay_typecheck(avals: Sequence[ir.Aval], p: ReplayParams) -> tuple[list[ir.Aval], ir.Effects]:
     """The same of params that any equation may hold."""
+    is_mask = p.cached == () or len(p.cached) == p.num_forward
     is_slots = p.slots is None or (common.is_count(p.slots) and p.slots > 0)
     common.check_params(
         "replay",
         ("num_consts", p.num_consts, common.is_count(p.num_consts), "an integer of at least 0"),
         ("slots", p.slots, is_slots, "None or an integer of at least 1"),
+        ("cached", p.cached, is_mask, "empty or a mask of the forward states"),
     )
     return replay_abstract_eval(avals, p)
 
@@ -108,7 +125,14 @@ def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
         raise TypeError(f"replay: operand {min(changed)} must only be read by the body")
 
 
+def _check_cache(avals: Sequence[ir.Aval], forward: Sequence[ir.Aval], p: ReplayParams) -> None:
+    cached = [x for x, c in zip(forward, p.cached, strict=False) if c]
+    want = cache_avals(cached, p.num_slots)
+    if [a.strong() for a in avals] != want:
+        raise TypeError(f"replay: expected a cache of {want}, got {list(avals)}")
+
+
 def without_backward(p: ReplayParams) -> ReplayParams:
     """The loop forward alone."""
     empty = ir.Jaxpr(p.forward.invars, (), (), p.forward.name)
-    return replace(p, backward=p.forward.remember("no backward", lambda: empty))
+    return replace(p, cached=(), backward=p.forward.remember("no backward", lambda: empty))

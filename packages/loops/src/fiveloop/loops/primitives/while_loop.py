@@ -11,7 +11,8 @@ import numpy as np
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.closed_call.primitive import check_operands
 from fiveloop.loops.common import check_params, is_count
-from fiveloop.loops.record import EMPTY, Record, names_of
+from fiveloop.loops.primitives.slots import cache_avals, default_slots
+from fiveloop.loops.record import EMPTY, Record, names_of, shown_aval
 
 T = TypeVar("T")
 PREDICATE = ir.ShapedArray((), np.bool_)
@@ -24,16 +25,21 @@ class WhileParams:
     cond     : [*consts, *carry, *refs] -> [pred]
     body     : [*consts, *carry, *refs] -> [*carry]
     operands : [*consts, *carry, *refs]
-    results  : [*carry]
+    results  : [*carry, *cache]
 
     Both work on the same Refs: the condition sees what the body has written. It does not write itself. With
-    `promote` arrays that are only indexed become Refs. `record` tells of the loop, if that is asked for.
+    `promote` arrays that are only indexed become Refs. `slots` states are saved for the way back; if None, as many
+    as a default amount of memory holds. `kept` marks carried values and Refs that are saved on the way, if there are
+    any: the cache is what the schedule `Online` has stored, and the slots of each. `record` tells of the loop, if
+    that is asked for.
     """
 
     cond: Jaxpr
     body: Jaxpr
     num_consts: int
     promote: bool = True
+    slots: int | None = None
+    kept: util.Mask = ()
     record: Record = field(default=EMPTY, compare=False)
 
     @property
@@ -55,6 +61,13 @@ def parts(p: WhileParams, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
     """What belongs to the constants, to the carried values and to the Refs."""
     consts, carry, refs = util.split_list(xs, [p.num_consts, p.num_carry])
     return consts, carry, refs
+
+
+def cache_of(p: WhileParams) -> list[ir.Aval]:
+    """The types of what is saved on the way."""
+    binders = p.body.invars[p.num_consts :]
+    kept = [shown_aval(v.aval) for v, k in zip(binders, p.kept, strict=False) if k]
+    return cache_avals(kept, default_slots(kept) if p.slots is None else p.slots)
 
 
 while_p: ir.Primitive[WhileParams] = ir.Primitive("while")
@@ -79,4 +92,4 @@ def while_abstract_eval(avals: ir.Avals, p: WhileParams) -> ir.Typing:
         if x.strong() is not out.strong():
             raise TypeError(f"while: a carried value of type {x} becomes {out} in the body")
         outs.append(x if x.weak_type and out.weak_type else x.strong())
-    return outs, p.cond.effects | p.body.effects
+    return [*outs, *cache_of(p)], p.cond.effects | p.body.effects

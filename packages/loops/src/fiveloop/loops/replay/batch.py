@@ -6,17 +6,23 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
+from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.state import predicate
 
 
 def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayParams) -> ad.Batched:
     """Go both ways once for the whole batch; the states are saved for all lanes together."""
+    num = p.num_operands
+    if any(d is not None for d in dims[num : num + 2]):
+        # The lanes have saved their states at steps of their own.
+        p, operands = p.without_cache(operands)
+        dims = dims[:num]
     if dims[0] is not None:
         longest = prims.reduce_max(operands[0])
         return replay_batch(size, [longest, *operands], [None, *dims], _masked(p))
-    n, *values = transforms.in_front(size, operands, dims)
-    batched = _batched(size, p, [d is not None for d in dims[1:]])
+    n, *values = transforms.in_front(size, operands[:num], dims[:num])
+    batched = _batched(size, p, [d is not None for d in dims[1:num]])
     own = (*[False] * (1 + p.num_consts), *[True] * (p.num_forward + p.num_backward))
 
     def over_lanes(body: Jaxpr) -> Jaxpr:
@@ -25,11 +31,27 @@ def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayPa
 
     moved = [
         transforms.move_batch(x, size, None) if b and d is None else x
-        for x, d, b in zip(values, dims[1:], batched, strict=True)
+        for x, d, b in zip(values, dims[1:num], batched, strict=True)
     ]
     params = replace(p, forward=over_lanes(p.forward), backward=over_lanes(p.backward))
-    outs = trace.bind(replay_p, n, *moved, params=params)
+    cache = _cache(size, p, operands[num:], dims[num:], batched)
+    outs = trace.bind(replay_p, n, *moved, *cache, params=params)
     return outs, [0 if b else None for b in batched[p.num_consts :]]
+
+
+def _cache(
+    size: int, p: ReplayParams, cache: ad.Values, dims: ad.BatchAxes, batched: util.Mask
+) -> list[Value]:
+    """What is saved already, with the batch axis behind the slots."""
+    ahead = p.parts(batched)[1]
+    of_lanes = [b for b, c in zip(ahead, p.cached, strict=False) if c]
+    return [
+        *cache[:2],
+        *[
+            transforms.move_batch(x, size, d, 1) if b else x
+            for x, d, b in zip(cache[2:], dims[2:], of_lanes, strict=True)
+        ],
+    ]
 
 
 def _batched(size: int, p: ReplayParams, given: Sequence[bool]) -> util.Mask:

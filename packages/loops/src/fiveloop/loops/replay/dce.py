@@ -17,10 +17,12 @@ def replay_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | 
         return [False] * len(eqn.invars), None
     ahead, back = util.split_list(used, [p.num_forward])
     smaller, kept = needed(p, ahead, back)
+    slots = [k for k, c in zip(p.parts(kept)[1], p.cached, strict=False) if c]
+    in_cache = [*[any(slots)] * 2, *slots] if any(p.cached) else []
     outvars = util.select_by(kept[p.num_consts :], eqn.outvars)
     if not outvars and not smaller.forward.eqns and not smaller.backward.eqns:
         return [False] * len(eqn.invars), None
-    mask = [True, *kept]
+    mask = [True, *kept, *in_cache]
     invars = util.select_by(mask, eqn.invars)
     return mask, rules.new_eqn(replay_p, invars, smaller, outvars, eqn.source)
 
@@ -46,6 +48,9 @@ def needed(
         forward=_on(forward, kept),
         backward=_on(backward, kept),
         num_consts=sum(kept[: p.num_consts]),
+        # As many as before, though each is smaller.
+        slots=p.num_slots if any(p.cached) else p.slots,
+        cached=tuple(c for k, c in zip(p.parts(kept)[1], p.cached, strict=False) if k),
         record=p.record.keeping(kept),
     )
     return smaller, kept

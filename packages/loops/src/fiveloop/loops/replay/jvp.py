@@ -10,9 +10,11 @@ from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 
 
 def replay_jvp(primals: ad.Values, tangents: ad.Tangents, p: ReplayParams) -> ad.Duals:
-    """Go both ways once, over values and tangents."""
-    nonzero = _nonzero(p, transforms.nonzero_mask(tangents[1:]))
-    dots = [transforms.instantiate(t) for t, nz in zip(tangents[1:], nonzero, strict=True) if nz]
+    """Go both ways once, over values and tangents; of tangents nothing is saved yet."""
+    num = p.num_operands
+    p, primals = p.without_cache(primals)
+    nonzero = _nonzero(p, transforms.nonzero_mask(tangents[1:num]))
+    dots = [transforms.instantiate(t) for t, nz in zip(tangents[1:num], nonzero, strict=True) if nz]
     made = util.split_list(dots, [sum(mask) for mask in p.parts(nonzero)[:2]])
     n, *values = primals
     operands = [x for part, more in zip(p.parts(values), made, strict=True) for x in (*part, *more)]

@@ -21,8 +21,11 @@ def replay_split(
     p: ReplayParams = eqn.params
     if unknown[0]:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
-    late = unknown_states(p, unknown[1:])[p.num_consts :]
-    known = _known(eqn, (*p.parts(unknown[1:])[0], *late)) if not all(late) else None
+    if any(unknown[p.num_operands :]):
+        p, operands = p.without_cache(eqn.invars)
+        eqn = eqn.replace(invars=operands, params=p)
+    late = unknown_states(p, unknown[1 : p.num_operands])[p.num_consts :]
+    known = _known(eqn, (*unknown[1 : 1 + p.num_consts], *late)) if not all(late) else None
     # The states that are known are computed again on the way, under other names.
     outvars = [v if u else ir.Var(v.aval) for v, u in zip(eqn.outvars, late, strict=True)]
     staged = replay_dce(
@@ -38,6 +41,7 @@ def replay_split(
 def _known(eqn: ir.Eqn, unknown: util.Mask) -> ir.Eqn:
     """The loop of what is known."""
     p: ReplayParams = eqn.params
+    p, operands = p.without_cache(eqn.invars)
     params = replace(
         p,
         forward=known_step(p.forward, unknown[: len(p.forward.invars) - 1]),
@@ -45,7 +49,7 @@ def _known(eqn: ir.Eqn, unknown: util.Mask) -> ir.Eqn:
         num_consts=unknown[: p.num_consts].count(False),
         record=p.record.moved(KNOWN),
     )
-    operands = util.partition((False, *unknown), eqn.invars)[0]
+    operands = util.partition((False, *unknown), operands)[0]
     outvars = util.partition(unknown[p.num_consts :], eqn.outvars)[0]
     return rules.new_eqn(eqn.primitive, operands, params, outvars, eqn.source)
 

@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.loops.analysis.needed import needed_body
-from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
+from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import BACKWARD
 from fiveloop.loops.replay.dce import touched
 from fiveloop.loops.replay.split import cut, known_step, unknown_states
@@ -29,9 +30,9 @@ from fiveloop.state import AbstractRef, api, discharge
 
 def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -> ad.Cotangents:
     """Go both ways over what is known and the cotangents."""
-    n, *rest = operands
-    assert isinstance(n, Value), "unreachable: a number of steps is never linear"
+    n, *rest = operands[: p.num_operands]
     linear = unknown_states(p, [transforms.is_linear(x) for x in rest])
+    cached, cache = _cache(p, linear, operands)
     forward, backward = p.backward.remember(
         ("transposed", p.forward, p.num_consts, linear), lambda: _Steps(p, linear).bodies()
     )
@@ -47,15 +48,27 @@ def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -
         forward=forward,
         backward=backward,
         num_consts=len(consts),
+        cached=cached,
         record=p.record.moved(BACKWARD),
     )
-    results = trace.bind(replay_p, n, *consts, *states, params=params)  # type: ignore[arg-type]  # these are known
+    results = trace.bind(replay_p, n, *consts, *states, *cache, params=params)  # type: ignore[arg-type]  # these are known
     sizes = [len(s), len(v), len(c), len(u)]
     _, b_cts, _, a_cts, w_cts = util.split_list(results, sizes)
     found = iter([*w_cts, *a_cts, *b_cts])
     in_cts = [next(found) if lin else None for lin in linear]
     pairs = zip(in_cts, rest, strict=True)
-    return [None, *[ct if transforms.is_linear(x) else None for ct, x in pairs]]
+    cts_in = [ct if transforms.is_linear(x) else None for ct, x in pairs]
+    return [None, *cts_in, *[None] * (len(operands) - p.num_operands)]
+
+
+def _cache(
+    p: ReplayParams, linear: util.Mask, operands: ad.Operands
+) -> tuple[util.Mask, list[ad.Operand]]:
+    """What is saved already of the way forward, if no cotangents go that way."""
+    _, ahead, back = p.parts(linear)
+    if any(back) or not any(p.cached) or any(map(min, zip(p.cached, ahead, strict=True))):
+        return (), []
+    return tuple(util.partition(ahead, p.cached)[0]), list(operands[p.num_operands :])
 
 
 def _real(cts: ad.Tangents, xs: ad.Operands) -> list[Value]:

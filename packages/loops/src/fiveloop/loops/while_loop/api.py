@@ -207,7 +207,7 @@ def _bind(
     cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: ad.Values, record: Record
 ) -> list[Value]:
     params = WhileParams(
-        cond, body, len(closures.consts), options.current_planning().promote, record
+        cond, body, len(closures.consts), options.current_planning().promote, record=record
     )
     return trace.bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 

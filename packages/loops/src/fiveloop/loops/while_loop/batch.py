@@ -23,7 +23,15 @@ def while_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhilePara
     body, _ = transforms.batch_jaxpr(p.body, size, batched, carry, axes=axes)
     moved = _moved(size, operands, dims, batched)
     outs = trace.bind(while_p, *moved, params=replace(p, cond=cond, body=body))
-    return outs, [0 if b else None for b in carry]
+    return outs, [*[0 if b else None for b in carry], *_cache_dims(p, batched, axes)]
+
+
+def _cache_dims(p: WhileParams, batched: util.Mask, axes: Sequence[int]) -> list[int | None]:
+    """The batch axes of what is saved on the way: behind the slots."""
+    if not any(p.kept):
+        return []
+    given = zip(p.kept, batched[p.num_consts :], axes[p.num_consts :], strict=True)
+    return [None, None, *[1 + axis if b else None for keep, b, axis in given if keep]]
 
 
 def _batched_in_body(
@@ -69,8 +77,10 @@ def _until_all_are_done(
     pred = _first_pred(size, operands, dims, p)
     moved = _moved(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
-    outs = trace.bind(while_p, *args, params=replace(p, cond=cond, body=body))
-    return outs[1:], [0 if b else None for b in carry]
+    kept = (False, *p.kept) if any(p.kept) else ()
+    outs = trace.bind(while_p, *args, params=replace(p, cond=cond, body=body, kept=kept))
+    dims = [0 if b else None for b in carry]
+    return outs[1:], [*dims, *_cache_dims(p, batched[1:], axes[1:])]
 
 
 def _masked_step(p: WhileParams) -> Jaxpr:

@@ -12,6 +12,9 @@ from fiveloop.loops.primitives.while_loop import WhileParams, parts
 def while_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
     """The operands still used, and the smaller loop; None if nothing is left of it."""
     p: WhileParams = eqn.params
+    if not any(used[p.num_carry :]):
+        p = replace(p, kept=())
+    used = [u or (bool(p.kept) and p.kept[k]) for k, u in enumerate(used[: p.num_carry])]
     if not any(used) and not ir.must_stay(eqn):
         return [False] * len(eqn.invars), None
 
@@ -23,15 +26,19 @@ def while_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | N
     carry = util.fixpoint(step, used, "the carried values that a while needs")
     needed = zip(_needs(p.cond, (True,)), _needs(p.body, carry), strict=True)
     consts, _, refs = parts(p, [a or b for a, b in needed])
+    saved = p.kept[p.num_carry :] or (False,) * len(refs)
+    refs = [r or s for r, s in zip(refs, saved, strict=True)]
     kept = [*consts, *carry, *refs]
     params = replace(
         p,
         cond=transforms.dce(p.cond, (True,), keep_ins=kept)[0],
         body=transforms.dce(p.body, carry, keep_ins=kept)[0],
         num_consts=sum(consts),
+        kept=tuple(s for s, k in zip(p.kept, kept[p.num_consts :], strict=False) if k),
         record=p.record.keeping(kept),
     )
-    outvars = util.select_by(carry, eqn.outvars)
+    cache = eqn.outvars[p.num_carry :] if p.kept else ()
+    outvars = [*[v for v, c in zip(eqn.outvars, carry, strict=False) if c], *cache]
     return kept, rules.new_eqn(
         eqn.primitive, util.select_by(kept, eqn.invars), params, outvars, eqn.source
     )

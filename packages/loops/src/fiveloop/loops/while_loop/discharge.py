@@ -34,7 +34,7 @@ def while_discharge(
         _discharged_body(p, which, before, left, changed),
         p.num_consts + len(read),
         p.promote,
-        p.record,
+        record=p.record,
     )
     args = [*[values[k] for k in before], _number(0), *[values[k] for k in left]]
     outs = trace.bind(while_p, *args, params=params)

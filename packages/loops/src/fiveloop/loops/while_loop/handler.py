@@ -74,7 +74,8 @@ def _make_counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
 
     hints = [*p.body.hints[:num], "steps", *p.body.hints[num:]]
     cond = trace.stage_closed(holds, binders, p.cond.name, hints)
-    return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name, hints))
+    body = trace.stage_closed(step, binders, p.body.name, hints)
+    return replace(p, cond=cond, body=body, kept=(False, *p.kept) if p.kept else ())
 
 
 def _asking_last(p: WhileParams) -> WhileParams:

@@ -29,14 +29,22 @@ def while_jvp(primals: ad.Values, tangents: ad.Tangents, p: WhileParams) -> ad.D
         cond=_reorder(cond_jvp, p, counts),
         body=_reorder(body_jvp, p, counts),
         num_consts=p.num_consts + counts[0],
+        kept=_kept_with_dots(p, counts),
         record=p.record.pushed(),
     )
     outs, rest = util.split_list(trace.bind(while_p, *operands, params=params), [p.num_carry])
-    outs_dot = iter(rest)
-    return outs, [
-        next(outs_dot) if nz else transforms.zero_like(x)
-        for nz, x in zip(masks[1], outs, strict=True)
-    ]
+    dots, cache = util.split_list(rest, [counts[1]])
+    outs_dot = transforms.with_zeros(masks[1], dots, [x.aval for x in outs])
+    # What is saved is for those who begin there; what they compute has a derivative without it.
+    return [*outs, *cache], [*outs_dot, *map(transforms.zero_like, cache)]
+
+
+def _kept_with_dots(p: WhileParams, counts: Sequence[int]) -> util.Mask:
+    """Which values and Refs are saved on the way: no tangents."""
+    if not p.kept:
+        return ()
+    carry, refs = util.split_list(p.kept, [p.num_carry])
+    return (*carry, *[False] * counts[1], *refs, *[False] * counts[2])
 
 
 def _nonzero_in_body(p: WhileParams, nonzero: util.Mask) -> util.Mask:

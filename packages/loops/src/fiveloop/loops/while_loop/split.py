@@ -13,9 +13,10 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, rules, trace, transforms, util
 from fiveloop.core.index import indexer
 from fiveloop.loops.analysis.accesses import read_whole
-from fiveloop.loops.primitives.replay import COUNT, ReplayParams, replay_p
+from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+from fiveloop.loops.primitives.slots import COUNT, cache_avals, default_slots
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
-from fiveloop.loops.record import KNOWN, LINEAR
+from fiveloop.loops.record import KNOWN, LINEAR, shown_aval
 from fiveloop.loops.replay.dce import replay_dce
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.handler import counting
@@ -34,20 +35,47 @@ def while_split(
     cut, cond = found
     known = [not u for u in cut.unknown_in]
     carry = parts(p, known)[1]
-    known_eqn, count = _known(eqn, cut.known, cond, known)
+    if any(keep and not k for keep, k in zip(p.kept, known[p.num_consts :], strict=False)):
+        return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
+    known_eqn = _known(eqn, cut.known, cond, known)
     acts = transforms.happens_once(known_eqn)
     if acts and transforms.happens_once(cut.staged):
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
-    outvars = [ir.Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=True)]
-    whole = eqn.replace(outvars=outvars)
+    outvars = [ir.Var(v.aval) if k else v for v, k in zip(eqn.outvars, carry, strict=False)]
+    whole = eqn.replace(outvars=outvars, params=replace(p, kept=()))
     again = _again(whole, known=carry) if acts else whole
-    staged = _Staged(again, count, late=set(util.select_by(cut.unknown_in, eqn.invars)))
+    late = {*util.select_by(cut.unknown_in, eqn.invars), *eqn.outvars}
+    staged = _Staged(again, known_eqn.outvars[0], late)
     at_hand = {a for a, i in zip(eqn.invars, inst, strict=True) if i}
-    staged.make(at_hand, [v in eqn.outvars for v in again.outvars])
-    return rules.EqnSplit([*staged.reads, known_eqn], staged.eqns, tuple(not k for k in carry))
+    staged.make(at_hand, saves=_may_save(plan, p))
+    states = [*outvars, *parts(p, eqn.invars)[2]]
+    known_eqn = _saving(known_eqn, staged, util.select_by(known[p.num_consts :], states))
+    out_unknown = (*[not k for k in carry], *[False] * len(eqn.outvars[p.num_carry :]))
+    return rules.EqnSplit([*staged.reads, known_eqn], staged.eqns, out_unknown)
 
 
-def _known(eqn: ir.Eqn, half: Jaxpr, cond: Jaxpr, known: Sequence[bool]) -> tuple[ir.Eqn, ir.Var]:
+def _may_save(plan: transforms.SavingPlan, p: WhileParams) -> bool:
+    """Whether states are saved on the way forward.
+
+    They are not in another loop, nor where a policy decides, nor if the loop has a bar or does something else that must
+    happen once: it is compiled as several.
+    """
+    acts = transforms.happens_once(p.body) or transforms.happens_once(p.cond)
+    tops = not plan.cuts and transforms.may_weigh(plan.policy)
+    return tops and not p.kept and not acts and p.slots != 1
+
+
+def _saving(eqn: ir.Eqn, staged: _Staged, states: Sequence[ir.Atom]) -> ir.Eqn:
+    """The loop of what is known, which saves those of its states that the staged half begins with."""
+    kept = tuple(x in staged.kept for x in states)
+    if not any(kept):
+        return eqn
+    params = replace(eqn.params, kept=(False, *kept), slots=staged.slots)
+    cache = [*staged.stored, *[staged.kept[x] for x in states if x in staged.kept]]
+    return rules.new_eqn(eqn.primitive, eqn.invars, params, [*eqn.outvars, *cache], eqn.source)
+
+
+def _known(eqn: ir.Eqn, half: Jaxpr, cond: Jaxpr, known: Sequence[bool]) -> ir.Eqn:
     """The loop of what is known, and the number of its steps.
 
     half : [*known consts, *known carry, *known refs] -> [*known carry, *residuals]
@@ -56,14 +84,14 @@ def _known(eqn: ir.Eqn, half: Jaxpr, cond: Jaxpr, known: Sequence[bool]) -> tupl
     consts, carry, _ = parts(p, known)
     body, _ = transforms.dce(half, [k < sum(carry) for k in range(len(half.outvars))])
     record = p.record.moved(KNOWN)
-    params = counting(
-        replace(p, cond=cond, body=body, num_consts=sum(consts), record=record), np.dtype(np.int64)
-    )
+    kept = tuple(x for x, k in zip(p.kept, known[p.num_consts :], strict=False) if k)
+    half_params = replace(p, cond=cond, body=body, num_consts=sum(consts), kept=kept, record=record)
+    params = counting(half_params, COUNT.dtype)
     operands: list[ir.Atom] = util.select_by(known, eqn.invars)
     operands.insert(sum(consts), ir.Literal(arrays.as_value(np.int64(0))))
-    count = ir.Var(COUNT)
-    outvars = [count, *util.select_by(carry, eqn.outvars)]
-    return rules.new_eqn(eqn.primitive, operands, params, outvars, eqn.source), count
+    outs = [v for v, k in zip(eqn.outvars, carry, strict=False) if k]
+    outvars = [ir.Var(COUNT), *outs, *eqn.outvars[p.num_carry :]]
+    return rules.new_eqn(eqn.primitive, operands, params, outvars, eqn.source)
 
 
 @dataclass(slots=True)
@@ -71,7 +99,8 @@ class _Staged:
     """The steps again, for what is not known: `reads` come before the loop, `eqns` are the staged half.
 
     The Refs that the loop works on are states of the replay: read before it, and those of the `late` ones that it
-    changes written after it.
+    changes written after it. `kept` are the slots of the known states that the replay takes, by result or Ref, and
+    `stored` says what is in them.
     """
 
     loop: ir.Eqn
@@ -79,8 +108,11 @@ class _Staged:
     late: set[ir.Atom]
     reads: list[ir.Eqn] = field(default_factory=list)
     eqns: list[ir.Eqn] = field(default_factory=list)
+    kept: dict[ir.Atom, ir.Var] = field(default_factory=dict)
+    stored: list[ir.Var] = field(default_factory=list)
+    slots: int | None = None
 
-    def make(self, at_hand: set[ir.Atom], wanted: Sequence[bool]) -> None:
+    def make(self, at_hand: set[ir.Atom], saves: bool) -> None:
         """Write the equations down."""
         p: WhileParams = self.loop.params
         consts, carry, refs = parts(p, self.loop.invars)
@@ -96,14 +128,34 @@ class _Staged:
         ]
         outs = [*self.loop.outvars, *[ir.Var(held[r].aval) for r in written]]
         params = _replayed(p, tuple(r in changed for r in refs))
+        states = [*self.loop.outvars, *written]
+        late = [x in self.late for x in states]
+        if saves and not all(late):
+            params, cache = self._cached(
+                params, [None if u else x for x, u in zip(states, late, strict=True)]
+            )
+            operands += cache
         whole = rules.new_eqn(replay_p, operands, params, outs, self.loop.source)
-        late = [r in self.late for r in written]
-        smaller = replay_dce([*wanted, *late], whole)[1]
+        smaller = replay_dce(late, whole)[1]
         if smaller is None:
+            self.kept = {}
             return
+        self.kept = {x: v for x, v in self.kept.items() if v in smaller.invars}
         self.eqns.append(smaller)
-        final = zip(written, outs[len(carry) :], late, strict=True)
-        self.eqns += [_written(ref, x, self.loop.source) for ref, x, is_late in final if is_late]
+        final = zip(written, outs[len(carry) :], strict=True)
+        self.eqns += [_written(r, x, self.loop.source) for r, x in final if r in self.late]
+
+    def _cached(
+        self, params: ReplayParams, states: Sequence[ir.Atom | None]
+    ) -> tuple[ReplayParams, list[ir.Var]]:
+        """The steps from states that are saved on the way forward, and the cache; None is in the place of late ones."""
+        avals = [shown_aval(x.aval) for x in states if x is not None]
+        self.slots = default_slots(avals) if params.slots is None else params.slots
+        cache = [ir.Var(a) for a in cache_avals(avals, self.slots)]
+        self.stored, slots = cache[:2], cache[2:]
+        self.kept = dict(zip([x for x in states if x is not None], slots, strict=True))
+        cached = tuple(x is not None for x in states)
+        return replace(params, slots=self.slots, cached=cached), cache
 
     def _contents(self, ref: ir.Atom, at_hand: set[ir.Atom]) -> ir.Var:
         """What a Ref holds before the loop; if it is known and not at hand later, it is kept."""
@@ -126,9 +178,10 @@ def _replayed(p: WhileParams, changed: util.Mask) -> ReplayParams:
         forward = _counted_body(p, changed)
         backward = Jaxpr(forward.invars, (), (), p.body.name)
         num_consts = p.num_consts + len(changed) - sum(changed)
-        return ReplayParams(forward, backward, num_consts, record=p.record.moved(LINEAR))
+        record = p.record.moved(LINEAR)
+        return ReplayParams(forward, backward, num_consts, p.slots, record=record)
 
-    return p.body.remember(("replayed", p.num_consts, changed), made)
+    return p.body.remember(("replayed", p.num_consts, p.slots, changed), made)
 
 
 def _counted_body(p: WhileParams, changed: util.Mask) -> Jaxpr:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.loops.schedules import online
 from fiveloop.testing.core.oracle import (
     Cell,
     OracleError,
@@ -46,16 +47,36 @@ def _cond(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
 def _while(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
     first = p.num_consts + len(p.body.outvars)
     consts, carry, refs = values[: p.num_consts], list(values[p.num_consts : first]), values[first:]
+    before = []
     for _ in range(MOST_STEPS):
+        before.append([x.array.copy() if isinstance(x, Cell) else x for x in (*carry, *refs)])
         if not run(p.cond, [*consts, *carry, *refs])[0]:
-            return carry
+            return [*carry, *_saved(p, before)]
         carry = run(p.body, [*consts, *carry, *refs])
     raise OracleError(f"a while loop has not ended after {MOST_STEPS} steps")
 
 
+def _saved(p: Any, states: Sequence[Sequence[Any]]) -> list[Any]:
+    """What a loop has saved of its states: the first ones, then some of a stride that doubles."""
+    if not any(p.kept):
+        return []
+    schedule = online.Online(p.slots)
+    stored, places = schedule.first(), {0: 0}
+    for step in range(1, len(states) - 1):
+        if step == schedule.next(stored):
+            stored = schedule.after_next(stored)
+            places[int(schedule.place(stored, schedule.count(stored) - 1))] = step
+    kept = [k for k, keep in enumerate(p.kept) if keep]
+    arrays = [np.zeros((p.slots + 1, *np.shape(states[0][k])), states[0][k].dtype) for k in kept]
+    for place, step in places.items():
+        for array, k in zip(arrays, kept, strict=True):
+            array[place] = states[step][k]
+    return [*np.asarray(stored, np.int64), *arrays]
+
+
 def _replay(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
     """Every state of the way forward is kept for the way back."""
-    count, *given = values
+    count, *given = values[: p.num_operands]  # a cache changes nothing
     refs = [v.aval.accumulates for v in p.backward.invars[1:]]
     cells = [Cell(np.array(x)) if r else x for x, r in zip(given, refs, strict=True)]
     consts, forward, backward = p.parts(cells)
