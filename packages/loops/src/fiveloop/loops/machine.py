@@ -25,7 +25,7 @@ from fiveloop.loops.schedules import binomial, online
 from fiveloop.loops.schedules.integers import Bool, Integer
 from fiveloop.loops.while_loop.api import UNTOLD, traced_while
 from fiveloop.loops.while_loop.handler import counting
-from fiveloop.state import AbstractRef, api
+from fiveloop.state import AbstractRef, api, discharge, handlers
 
 S = TypeVar("S")
 
@@ -315,6 +315,30 @@ def has_replays(jaxpr: Jaxpr) -> bool:
     return jaxpr.remember("has replays", found)
 
 
+def _all_loops(p: ReplayParams) -> Jaxpr:
+    return without_replays(loops(p, [True] * p.num_forward))
+
+
+def replay_discharge(
+    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: ReplayParams
+) -> list[Value]:
+    """The loops that it stands for, without their Refs; these may be differentiated, and a cache may not."""
+    p, values = p.without_cache(ctx.values(operands))
+    nothing = (False,) * len(values)
+    pure = discharge.discharge_jaxpr(_all_loops(p), nothing, nothing)
+    return transforms.eval_jaxpr(pure, values)
+
+
+def replay_handler(
+    handling: handlers.Handling, ref: Value, operands: Sequence[Value], p: ReplayParams
+) -> list[Value]:
+    """The loops that it stands for, with the Ref."""
+    p, values = p.without_cache(operands)
+    return transforms.eval_jaxpr(handling.thread(_all_loops(p)), [ref, *values])
+
+
+discharge.define_discharge(replay_p, replay_discharge)
+handlers.define_handler(replay_p, replay_handler)
 passes.register_pass(
     passes.Pass("replay", after=("dce",), applies=has_replays, run=without_replays)
 )

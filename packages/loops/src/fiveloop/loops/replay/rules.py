@@ -7,21 +7,12 @@ from collections.abc import Sequence
 from fiveloop.core import Value, prims, rules, trace, transforms
 from fiveloop.loops.primitives import replay
 from fiveloop.loops.replay import batch, dce, jvp, split, transpose
-from fiveloop.state import discharge, predicate
+from fiveloop.state import predicate
 
 
 def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
     """The steps forward and back; how often they run is not known."""
     return [rules.Body(p.forward, "loop"), rules.Body(p.backward, "loop")]
-
-
-def replay_discharge(
-    ctx: discharge.DischargeContext,
-    operands: Sequence[Value | discharge.Cell],
-    p: replay.ReplayParams,
-) -> list[Value]:
-    """The same: the Refs of its bodies are its own, until the pass `replay` makes loops of it."""
-    return trace.bind(replay.replay_p, *ctx.values(operands), params=p)
 
 
 def replay_predicate(
@@ -45,5 +36,4 @@ rules.define(
     dce=dce.replay_dce,
     bodies=replay_bodies,
 )
-discharge.define_discharge(replay.replay_p, replay_discharge)
 predicate.define_predicate(replay.replay_p, replay_predicate, always=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, trace, transforms, util
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.state import discharge
@@ -34,15 +34,33 @@ def while_discharge(
         _discharged_body(p, which, before, left, changed),
         p.num_consts + len(read),
         p.promote,
-        record=p.record,
+        p.slots,
+        _kept(p, [*range(p.num_consts, p.first_ref), *changed, None, *left]),
+        p.record,
     )
     args = [*[values[k] for k in before], _number(0), *[values[k] for k in left]]
     outs = trace.bind(while_p, *args, params=params)
-    final = dict(zip(changed, outs[p.num_carry : -1], strict=True))
+    num = p.num_carry + len(changed)
+    final = dict(zip(changed, outs[p.num_carry : num], strict=True))
     for k, x in enumerate(operands):
         if isinstance(x, discharge.Cell) and k in final:
             ctx.assign(x, final[k])
-    return outs[: p.num_carry]
+    return [*outs[: p.num_carry], *_cache(p, [*changed, *left], outs[num + 1 :])]
+
+
+def _kept(p: WhileParams, operands: Sequence[int | None]) -> util.Mask:
+    """Which of these operands, by number, are saved on the way."""
+    if not p.kept:
+        return ()
+    return tuple(k is not None and p.kept[k - p.num_consts] for k in operands)
+
+
+def _cache(p: WhileParams, refs: Sequence[int], cache: Sequence[Value]) -> list[Value]:
+    """What is saved on the way, in the order of the operands; `refs` says in which order the Refs are."""
+    kept = _kept(p, refs)
+    first = len(cache) - sum(kept)
+    slots = dict(zip(util.select_by(kept, refs) if kept else (), cache[first:], strict=True))
+    return [*cache[:first], *[slots[k] for k in sorted(slots)]]
 
 
 def _discharged_cond(
