@@ -14,7 +14,8 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
 from fiveloop.core.primitives import convert
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, first_step, is_state
-from fiveloop.loops.primitives.replay import COUNT, ReplayParams
+from fiveloop.loops.primitives.replay import ReplayParams
+from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import LINEAR
 from fiveloop.loops.replay.staged import Staged
 
