@@ -9,7 +9,7 @@ from itertools import compress
 from typing import Any
 
 from fiveloop.core import ad
-from fiveloop.core.arrays.array import Array, Value, to_array
+from fiveloop.core.arrays.array import Array, Value, copied, to_array
 from fiveloop.core.arrays.sharing import Turn, leave, lent, take
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import eager_function, forget_signatures, make_eager_fast
@@ -20,10 +20,10 @@ from fiveloop.core.ir import Avals
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of, unbound
 from fiveloop.core.ir.effects import Effect, mutated_positions, returning
-from fiveloop.core.ir.jaxpr import Constant, Eqn, Jaxpr, Primitive, Var, jaxprs_in
+from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, jaxprs_in
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.lower.emission import Emission, ladder
-from fiveloop.core.lower.fingerprint import form_of
+from fiveloop.core.lower.fingerprint import Form, form_of, opened
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
 from fiveloop.core.passes import run_passes
 from fiveloop.core.rules import abstract_eval_rules, type_rules
@@ -255,37 +255,67 @@ def compiled(jaxpr: Jaxpr, build: Build | None = None) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """A program without its constants, and which constant of the form each of them is."""
+    """A program without its constants, and which constant of the form each of them is.
+
+    The numbers at the places `open` are constants of it, after the form's own; all others are `numbers`.
+    """
 
     program: Compiled
     places: list[int]
+    numbers: tuple[bytes, ...]
+    open: tuple[int, ...] = ()
 
-    def with_consts(self, consts: Sequence[Constant]) -> Compiled:
-        """The program for a jaxpr of the same form."""
+    def of(self, form: Form) -> Compiled:
+        """The program for a jaxpr of the form."""
+        consts = [*form.consts, *[form.scalars[k].value for k in self.open]]
         buffers = [to_array(consts[k]).buffer for k in self.places]  # type: ignore[arg-type]  # constants are values
         return replace(self.program, consts=buffers)
+
+    def differs(self, form: Form) -> tuple[int, ...]:
+        """The places at which a form has other numbers, but those that are open."""
+        pairs = enumerate(zip(self.numbers, form.numbers, strict=True))
+        return tuple([k for k, (mine, its) in pairs if mine != its and k not in self.open])
 
 
 _shared: BoundedTable[_Shared] = BoundedTable(256)
 FORGET.append(forget_signatures)
 
 
-def shared_program(jaxpr: Jaxpr) -> Compiled:
-    """The program of a jaxpr: that of another of the same form, if there is one."""
+def shared_program(jaxpr: Jaxpr, opens: bool = False) -> Compiled:
+    """The program of a jaxpr: that of another of the same form, if there is one.
+
+    With `opens`, numbers that differ from those of a program before become constants, which programs take.
+    """
     form = form_of(jaxpr)
     if form is None:
         return compiled(jaxpr)
-    found = _shared.find(form.key)
-    if found is not None:
-        return found.with_consts(form.consts)
+    key = (form.skeleton, None if opens else form.numbers)
+    found = _shared.find(key)
+    differing = () if found is None else found.differs(form)
+    if found is not None and not differing:
+        return found.of(form)
+    made = _share(jaxpr, form, (*found.open, *differing) if found is not None else ())
+    if isinstance(made, Compiled):
+        return made
+    _shared.add(key, made)
+    return made.of(form)
+
+
+def _share(jaxpr: Jaxpr, form: Form, places: tuple[int, ...]) -> _Shared | Compiled:
+    """A program that others may run, with the numbers at some places as constants; or one that none may."""
+    numbers = [copied(to_array(form.scalars[k].value)) for k in places]  # type: ignore[arg-type]  # constants are values
+    if numbers:
+        values = {id(form.scalars[k]): x for k, x in zip(places, numbers, strict=True)}
+        jaxpr = opened(jaxpr, values)
     stages = prepared(jaxpr)
     program = stages.compile()
-    numbers = {id(c): k for k, c in enumerate(form.consts)}
-    places = [numbers.get(id(c)) for c in stages.lowered(program.emission).consts]
-    if None not in places:
-        known = [k for k in places if k is not None]
-        _shared.add(form.key, _Shared(replace(program, consts=[]), known))
-    return program
+    known = {id(c): k for k, c in enumerate([*form.consts, *numbers])}
+    taken = [known.get(id(c)) for c in stages.lowered(program.emission).consts]
+    if None in taken:
+        return program
+    return _Shared(
+        replace(program, consts=[]), [k for k in taken if k is not None], form.numbers, places
+    )
 
 
 def _one_equation(prim: Primitive[Any], avals: Avals, params: Any) -> Jaxpr:
@@ -308,7 +338,7 @@ def run_eagerly(prim: Primitive[Any], args: ad.Values, params: Any) -> list[Valu
         avals = tuple([a.aval for a in args])
         program = inner[0].remember(
             ("eager", prim, avals, params),
-            lambda: shared_program(_one_equation(prim, avals, params)),
+            lambda: shared_program(_one_equation(prim, avals, params), opens=True),
         )
         return program.run(args)
     if any(a.aval.accumulates for a in args):

@@ -6,7 +6,7 @@ each call is compiled once, whatever the body closes over.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,11 +16,25 @@ from fiveloop.core import ir, util
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A hashable key, and the constants that it leaves open, numbered by where they occur first."""
+    """What tells programs apart: a hashable skeleton, and the numbers that stand in it.
 
-    key: Hashable
+    `consts` are the arrays that it leaves open, numbered by where they occur first.
+    """
+
+    skeleton: Hashable
     consts: list[ir.Constant]
+    scalars: list[ir.Literal]
     has_labels: bool = False
+
+    @property
+    def numbers(self) -> tuple[bytes, ...]:
+        """The numbers in the program, bit by bit."""
+        return tuple([literal.value.host.tobytes() for literal in self.scalars])  # type: ignore[attr-defined]  # scalars
+
+    @property
+    def key(self) -> Hashable:
+        """The skeleton with the numbers."""
+        return self.skeleton, self.numbers
 
 
 def form_of(jaxpr: ir.Jaxpr) -> Form | None:
@@ -37,7 +51,7 @@ def form_of(jaxpr: ir.Jaxpr) -> Form | None:
         hash(key)
     except TypeError:
         return None
-    return Form(key, list(writer.consts.values()), writer.has_labels)
+    return Form(key, list(writer.consts.values()), writer.scalars, writer.has_labels)
 
 
 class _Writer:
@@ -45,6 +59,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.consts: dict[int, ir.Constant] = {}
+        self.scalars: list[ir.Literal] = []
         self._const_numbers: dict[int, int] = {}
         self._jaxprs: dict[ir.Jaxpr, int] = {}
         self._labels: dict[ir.Label, int] = {}
@@ -77,7 +92,8 @@ class _Writer:
         if isinstance(atom, ir.Var):
             return places[atom]
         if ir.is_scalar(atom):
-            return (atom.aval, atom.value.host.tobytes())  # type: ignore[attr-defined]  # a scalar has its number
+            self.scalars.append(atom)
+            return (atom.aval,)
         number = self._const_numbers.setdefault(id(atom.value), len(self._const_numbers))
         self.consts[number] = atom.value
         return (atom.aval, number)
@@ -95,6 +111,28 @@ class _Writer:
         if is_dataclass(kind) and kind.__eq__ is not object.__eq__:
             return (kind, *[self.param(getattr(x, name)) for name in _field_names(kind)])
         return (kind, x)
+
+
+def opened(jaxpr: ir.Jaxpr, values: Mapping[int, ir.Constant]) -> ir.Jaxpr:
+    """The jaxpr with other constants in the place of some literals, which are told by their identity."""
+    known: dict[ir.Jaxpr, ir.Jaxpr] = {}
+
+    def change(inner: ir.Jaxpr) -> ir.Jaxpr:
+        if inner not in known:
+            known[inner] = anew(inner)
+        return known[inner]
+
+    def anew(inner: ir.Jaxpr) -> ir.Jaxpr:
+        eqns = [
+            e.replace(invars=list(map(atom, e.invars)), params=ir.with_jaxprs(e.params, change))
+            for e in inner.eqns
+        ]
+        return inner.replace(eqns=eqns, outvars=list(map(atom, inner.outvars)))
+
+    def atom(a: ir.Atom) -> ir.Atom:
+        return ir.Literal(values[id(a)]) if id(a) in values else a
+
+    return change(jaxpr)
 
 
 @lru_cache(maxsize=1024)

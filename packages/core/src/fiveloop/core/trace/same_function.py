@@ -37,22 +37,32 @@ LARGEST_KEPT = 4096
 def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) -> R:
     """What `make` gives by tracing `funs`: outside of traces once, for the same functions and equal keys.
 
-    `key` holds all else that the result depends on. What `make` gives must not hold tracers.
+    `key` holds all else that the result depends on. What `make` gives must not hold tracers. Of functions that differ
+    only by numbers that they close over, the first is remembered: such a number may change at each call.
     """
     if not tracer.is_eager() or tracer.ended_traces() is not None:
         # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.
         return make()
-    full = _full_key(key, funs)
+    reader = _Reader()
+    full = _full_key(key, funs, reader)
     if full is None:
         return make()
     found: R | None = _traced.find(full)
-    if found is None:
-        found = make()
-        _traced.add(full, found)
+    if found is not None:
+        return found
+    if reader.has_numbers:
+        group = _full_key(key, funs, _Reader(tells_numbers=False))
+        first = _first_of_group.find(group)
+        if first is not None and first != full:
+            return make()
+        _first_of_group.add(group, full)
+    found = make()
+    _traced.add(full, found)
     return found
 
 
 _traced: util.BoundedTable[Any] = util.BoundedTable(256)
+_first_of_group: util.BoundedTable[Hashable] = util.BoundedTable(256)
 
 
 def forget_traces() -> None:
@@ -66,9 +76,8 @@ def forget_traces() -> None:
         forget()
 
 
-def _full_key(key: Hashable, funs: Sequence[object]) -> Hashable | None:
+def _full_key(key: Hashable, funs: Sequence[object], reader: _Reader) -> Hashable | None:
     try:
-        reader = _Reader()
         full = (key, axes.trace_context(), *[reader.key(fun) for fun in funs])
         hash(full)
     except (_MayChange, TypeError, RecursionError):
@@ -94,14 +103,23 @@ class _Itself:
 
 
 class _Reader:
-    """Reads all that a function can reach; functions met before are numbers."""
+    """Reads all that a function can reach; functions met before are their places.
 
-    def __init__(self) -> None:
+    Without `tells_numbers`, the keys of functions that differ by numbers alone are equal.
+    """
+
+    def __init__(self, tells_numbers: bool = True) -> None:
         self._seen: dict[int, int] = {}
+        self._tells_numbers = tells_numbers
+        self.has_numbers = False
 
     def key(self, x: Any) -> Hashable:
         """A key that is equal for what is equal and of equal type, or `_MayChange`."""
         kind = type(x)
+        if kind in _NUMBERS:
+            self.has_numbers = True
+            if not self._tells_numbers:
+                return (kind,)
         found = util.exact_key(x, self.key)
         if found is not None:
             return found
@@ -259,6 +277,7 @@ _SETS_CELL = frozenset(["STORE_DEREF", "DELETE_DEREF"])
 _NUMPY_FUNCTION = type(np.sum)
 _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
+_NUMBERS = frozenset([int, float, complex])
 _SINGLE = frozenset([EllipsisType, NotImplementedType])
 _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
     arrays.Array: _Reader.array,
