@@ -18,7 +18,7 @@ import pytest
 from fiveloop.core import closed_call, extend, forget_traces, grad, jit, vmap
 from fiveloop.core.arrays.array import device_put
 from fiveloop.core.backend.client import Executable
-from fiveloop.core.trace.same_function import _traced, traced_once
+from fiveloop.core.trace.same_function import FEW, _traced, traced_once
 
 GLOBAL = 2.0
 SETTINGS = {"scale": 2.0}
@@ -191,8 +191,17 @@ def test_forgetting_frees_the_programs_of_eager_functions() -> None:
 
 def test_tables_of_programs_are_bounded() -> None:
     for factor in range(300):
-        traced_once("test", [scale_by(factor)], object)
+        traced_once(("test", factor), [scale_by(1)], object)
     assert len(_traced._items) == 256
+
+
+def test_of_functions_that_differ_by_numbers_a_few_are_remembered() -> None:
+    forget_traces()
+    made = [traced_once("test", [scale_by(factor)], object) for factor in range(100)]
+    assert len(_traced._items) == FEW
+    again = [traced_once("test", [scale_by(factor)], object) for factor in range(100 - FEW, 100)]
+    assert again == made[-FEW:]
+    assert traced_once("test", [scale_by(0)], object) is not made[0]
 
 
 def test_jit_of_a_function_made_anew_is_traced_once() -> None:

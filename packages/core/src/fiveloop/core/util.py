@@ -123,7 +123,7 @@ class BoundedTable(Generic[T]):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._items: OrderedDict[Hashable, T] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `drop` may be called by the garbage collector, at any time
         FORGET.append(self.clear)
 
     def find(self, key: Hashable) -> T | None:
@@ -140,6 +140,17 @@ class BoundedTable(Generic[T]):
             self._items[key] = item
             if len(self._items) > self._limit:
                 self._items.popitem(last=False)
+
+    def remove(self, key: Hashable) -> None:
+        """Forget an item, if it is there."""
+        with self._lock:
+            self._items.pop(key, None)
+
+    def drop(self, test: Callable[[T], bool]) -> None:
+        """Forget the items that pass a test."""
+        with self._lock:
+            for key in [key for key, item in self._items.items() if test(item)]:
+                del self._items[key]
 
     def clear(self) -> None:
         """Forget all items."""

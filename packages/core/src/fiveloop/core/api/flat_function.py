@@ -45,6 +45,7 @@ class FlatFunction:
     ) -> None:
         self.fun = fun
         self.user_fun = user_fun or fun
+        self.name = flatten.function_name(self.user_fun)
         self.in_tree = in_tree
         self.has_aux = has_aux
         self.lenders = lenders
@@ -170,9 +171,15 @@ class FlatFunction:
         path = pytree.leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
         return TypeError(f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}")
 
+    def release(self) -> None:
+        """Let go of the function, which has been traced, and of what it closes over; its name and line stay."""
+        self.user_fun = self._name
+        self.fun = _released
+
     @property
     def _name(self) -> str:
-        return ir.function_source(self.user_fun)
+        known = self.user_fun
+        return known if isinstance(known, str) else ir.function_source(known)
 
     def _split_aux(self, out: Any) -> tuple[Any, Any]:
         if not isinstance(out, (tuple, list)) or len(out) != 2:
@@ -181,6 +188,10 @@ class FlatFunction:
                 f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
             )
         return out[0], out[1]
+
+
+def _released(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("unreachable: the function has been traced")
 
 
 def lending(

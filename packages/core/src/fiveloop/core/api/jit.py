@@ -299,6 +299,7 @@ class JitFunction(Retargetable, Generic[P, R]):
         uses = context_uses()
         staged = stage(flat, avals, self._name, self._fun)
         uses_context = context_uses() != uses
+        flat.release()
         donated = self._donated_mask(args, kwargs, staged, tree)
         build = Build(donated, self._options.keep_unused, self._options.choices)
         return stages.Entry(staged, flat, build, uses_context)

@@ -72,7 +72,7 @@ class _Stage(Generic[R]):
     @property
     def fun_name(self) -> str:
         """The name of the function."""
-        return flatten.function_name(self._entry.flat.user_fun)
+        return self._entry.flat.name
 
     @property
     def in_tree(self) -> pytree.TreeDef:

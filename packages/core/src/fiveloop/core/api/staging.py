@@ -73,7 +73,9 @@ def stage_call(
 
     def trace() -> tuple[Staged, flat_function.FlatFunction]:
         flat = flat_function.FlatFunction(fun, tree, returns_refs=True)
-        return stage(flat, avals, flatten.function_name(fun), fun), flat
+        staged = stage(flat, avals, flatten.function_name(fun), fun)
+        flat.release()
+        return staged, flat
 
     return traced_once((tree, avals), [fun], trace)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -27,6 +28,7 @@ import numpy as np
 
 from fiveloop.core import arrays, ir, util
 from fiveloop.core.trace import axes, tracer
+from fiveloop.core.trace.stage import aliasing
 
 R = TypeVar("R")
 
@@ -38,7 +40,7 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     """What `make` gives by tracing `funs`: outside of traces once, for the same functions and equal keys.
 
     `key` holds all else that the result depends on. What `make` gives must not hold tracers. Of functions that differ
-    only by numbers that they close over, the first is remembered: such a number may change at each call.
+    only by numbers that they close over, a few are remembered: such a number may change at each call.
     """
     if not tracer.is_eager() or tracer.ended_traces() is not None:
         # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.
@@ -47,22 +49,40 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     full = _full_key(key, funs, reader)
     if full is None:
         return make()
-    found: R | None = _traced.find(full)
-    if found is not None:
-        return found
+    known = _traced.find(full)
+    if known is not None:
+        return known.result  # type: ignore[no-any-return]  # what `make` gave for this key
     if reader.has_numbers:
-        group = _full_key(key, funs, _Reader(tells_numbers=False))
-        first = _first_of_group.find(group)
-        if first is not None and first != full:
-            return make()
-        _first_of_group.add(group, full)
-    found = make()
-    _traced.add(full, found)
+        _forget_the_oldest_of(_full_key(key, funs, _Reader(tells_numbers=False)), full)
+    with aliasing():
+        found = make()
+    _traced.add(full, _Known(found, reader.arrays))
     return found
 
 
-_traced: util.BoundedTable[Any] = util.BoundedTable(256)
-_first_of_group: util.BoundedTable[Hashable] = util.BoundedTable(256)
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A trace, and the arrays that its function closes over."""
+
+    result: Any
+    arrays: list[_Weakly]
+
+    def is_dead(self) -> bool:
+        """Whether the function cannot come again."""
+        return any(x.is_dead for x in self.arrays)
+
+
+_traced: util.BoundedTable[_Known] = util.BoundedTable(256)
+_groups: util.BoundedTable[tuple[Hashable, ...]] = util.BoundedTable(256)
+FEW = 8
+"""So many functions are remembered that differ only by numbers."""
+
+
+def _forget_the_oldest_of(group: Hashable, new: Hashable) -> None:
+    members = (*(_groups.find(group) or ()), new)
+    _groups.add(group, members[-FEW:])
+    for old in members[:-FEW]:
+        _traced.remove(old)
 
 
 def forget_traces() -> None:
@@ -102,6 +122,27 @@ class _Itself:
         return id(self.x)
 
 
+class _Weakly:
+    """Equal only to the wrapper of the same array, as long as there is the array; traces of it go with the array."""
+
+    __slots__ = ("_hash", "_ref")
+
+    def __init__(self, x: arrays.Array) -> None:
+        self._hash = id(x)
+        self._ref = weakref.ref(x, lambda _: _traced.drop(_Known.is_dead))
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the array is gone."""
+        return self._ref() is None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Weakly) and (x := self._ref()) is not None and other._ref() is x
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class _Reader:
     """Reads all that a function can reach; functions met before are their places.
 
@@ -112,6 +153,7 @@ class _Reader:
         self._seen: dict[int, int] = {}
         self._tells_numbers = tells_numbers
         self.has_numbers = False
+        self.arrays: list[_Weakly] = []
 
     def key(self, x: Any) -> Hashable:
         """A key that is equal for what is equal and of equal type, or `_MayChange`."""
@@ -148,7 +190,9 @@ class _Reader:
         """An array cannot change, so it counts by identity; its elements are not compared."""
         if x.size > LARGEST_KEPT:
             raise _MayChange
-        return _Itself(x)
+        held = _Weakly(x)
+        self.arrays.append(held)
+        return held
 
     def items(self, x: tuple[Any, ...]) -> Hashable:
         """The items of a tuple."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -30,6 +32,32 @@ class StageTracer(tracer.Tracer):
 
 
 _set_binder = arrays.setter(StageTracer, "binder")
+
+
+class _Aliasing(threading.local):
+    on: bool = False
+
+
+_aliasing = _Aliasing()
+_aliases: weakref.WeakValueDictionary[int, arrays.Array] = weakref.WeakValueDictionary()
+
+
+@contextmanager
+def aliasing() -> Iterator[None]:
+    """Within the block, jaxprs hold the memory of arrays, and not the arrays that users hold, which may then go."""
+    before, _aliasing.on = _aliasing.on, True
+    try:
+        yield
+    finally:
+        _aliasing.on = before
+
+
+def _alias_of(x: arrays.Array) -> arrays.Array:
+    """Another array of the same memory; the same one as long as a jaxpr holds it."""
+    found = _aliases.get(id(x.buffer))
+    if found is None:
+        found = _aliases[id(x.buffer)] = arrays.Array(x.buffer)
+    return found
 
 
 class StageTrace(tracer.Trace):
@@ -69,7 +97,9 @@ class StageTrace(tracer.Trace):
         """A value as an operand of this jaxpr."""
         if type(x) is StageTracer and x._trace is self:
             return x.binder
-        if isinstance(x, (arrays.Array, arrays.Scalar)):
+        if isinstance(x, arrays.Array):
+            return ir.Literal(_alias_of(x) if _aliasing.on else x)
+        if isinstance(x, arrays.Scalar):
             return ir.Literal(x)
         return self._capture(x)
 
