@@ -291,9 +291,15 @@ class _ReadNote:
         """The sum, marked as an accumulation if it is written back at once."""
         if self.chosen is not None:
             x = self.chosen.only(x)
+        elif type(value) is arrays.Array and trace.is_fused() and _keeps_type(value.aval, x):
+            later = arrays.Array.__new__(
+                arrays.Array
+            )  # whose buffer is computed if it is asked for
+            later._note = _SumNote(self, x, value)
+            return later
         out: Value = arrays.OPS["add"](value, x)
         if out.aval is value.aval:
-            out._note = _SumNote(self, x)
+            out._note = _SumNote(self, x, value)
         return out
 
     def handed_on(self, value: Value) -> arrays.InplaceNote:
@@ -303,10 +309,16 @@ class _ReadNote:
 
 @dataclass(frozen=True)
 class _SumNote:
-    """On a value: it is what was read plus `x`."""
+    """On a value: it is what was read, `value`, plus `x`."""
 
     read: _ReadNote
     x: Any
+    value: Value
+
+    def computed(self) -> Value:
+        """The sum, which was not written back."""
+        with trace.use_trace(trace.EVAL):
+            return arrays.OPS["add"](self.value, self.x)  # type: ignore[no-any-return]
 
     def inplace_add(self, value: Value, x: Any) -> Value:
         """A plain sum: more than one addition is no single accumulation."""
@@ -334,19 +346,40 @@ class _Version(threading.local):
         return self
 
 
+def _keeps_type(aval: ir.Aval, x: Any) -> bool:
+    """Whether the sum of an array of a type and a value surely has that type, and can be made later."""
+    if type(x) is arrays.Array:
+        return x.aval is aval
+    kind = aval.dtype.kind
+    if aval.weak_type:
+        return False
+    return (type(x) is float and kind in "fc") or (
+        type(x) is int and kind in "iufc" and 0 <= x < 128
+    )
+
+
+def _is_plain(ref: Any, index: Any) -> bool:
+    """Whether a Ref exists, is whole, and is indexed without masks and arrays, where nothing is traced."""
+    return type(ref) is EagerRef and trace.is_fused() and eager.is_plain(index)
+
+
 def get_item(ref: Any, index: Any) -> Value:
     """`ref[index]`, marked so that `ref[index] += x` is one accumulation."""
+    if _is_plain(ref, index):
+        with ref.turn:
+            now: Value = ref.share() if index is ... else eager.take_now(ref.contents(), index)
+        now._note = _note_of(ref, ref, index, None)
+        return now
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
-        return masks.MaskedRead(chosen, _note_of(ref, index, chosen))
+        return masks.MaskedRead(chosen, _note_of(base_of(ref), ref, index, chosen))
     out = get(ref, index)
-    out._note = _note_of(ref, index, chosen)
+    out._note = _note_of(base_of(ref), ref, index, chosen)
     return out
 
 
-def _note_of(ref: Any, index: Any, chosen: masks.Masked | None) -> _ReadNote:
+def _note_of(base: Value, ref: Any, index: Any, chosen: masks.Masked | None) -> _ReadNote:
     """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
-    base = base_of(ref)
     version = base._note
     if not isinstance(version, _Version):
         with _noting:
@@ -367,7 +400,10 @@ def set_item(ref: Any, index: Any, x: Any) -> None:
         return
     note = getattr(x, "_note", None)
     if isinstance(note, _SumNote) and _is_current(note.read, ref, index):
-        addupdate(ref, index, note.x)
+        if _is_plain(ref, index):
+            _write_now(ref, ref, index, note.x, prims.MONOIDS["add"])
+        else:
+            addupdate(ref, index, note.x)
     else:
         set(ref, index, x)
 
@@ -386,7 +422,9 @@ def _write_now(base: EagerRef, ref: Any, index: Any, x: Any, monoid: prims.Monoi
     kind = "set" if monoid is None else monoid.name
     with base.turn:
         base.turn.claim()
-        _, place, x = views.written(ref, index, x, monoid)  # may read what is held
+        place = index
+        if ref is not base:
+            _, place, x = views.written(ref, index, x, monoid)  # may read what is held
         old = base.contents()
         new = eager.put_now(old, place, x, kind, donate=not base.is_shared)
         base.write_back(new, shared=new is old or new is x)

@@ -142,7 +142,7 @@ class EagerRef(Ref):
         _set_array(self, arrays.to_array(new))
         _set_is_shared(self, shared)
         if self._note is not None:
-            self._note = self._note.handed_on(self)
+            _set_note(self, self._note.handed_on(self))
         if shared:
             arrays.note_sharer(self)
 
@@ -169,9 +169,10 @@ class EagerRef(Ref):
             return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
 
 
-_set_array, _set_is_shared = (
+_set_array, _set_is_shared, _set_note = (
     arrays.setter(EagerRef, "_array"),
     arrays.setter(EagerRef, "_is_shared"),
+    arrays.setter(Value, "_note"),
 )
 
 

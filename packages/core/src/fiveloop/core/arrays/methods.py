@@ -114,6 +114,9 @@ class Methods:
     if not TYPE_CHECKING:  # a type checker is to see what exists
 
         def __getattr__(self, name: str) -> Any:
+            if name == "_a":  # of an array that is computed only if it is used
+                self._a = self._note.computed().buffer
+                return self._a
             if name[0] == "_":  # which Python and NumPy ask for, and do without
                 raise AttributeError(name)
             if name in (methods := rules.type_rules(self.aval).methods):

@@ -17,6 +17,7 @@ from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.indexer import At, Entry, Indexer, Span, around_block
 from fiveloop.core.lower.dispatch import eager_program, explain
+from fiveloop.core.trace.fused import number_to_write
 
 Flags: TypeAlias = tuple[bool, bool]
 LARGE = 2**18
@@ -65,6 +66,10 @@ def put_now(
     Where an index that is not checked lies outside, nothing is written if it `drops`; else it is clamped.
     """
     plan = _plan(x.shape, index)
+    if isinstance(plan, _Plan) and plan.is_checked and kind in ("set", "add") and x.size <= LARGE:
+        number = number_to_write(x._a.aval, v)
+        if number is not None:
+            return _put(x, plan, number, kind, flags, donate)
     value = arrays.as_value(v, "the value written")
     indexing.check_kind(x.aval, kind)
     if not isinstance(plan, _Plan) or not trace.is_concrete(value):
@@ -86,6 +91,12 @@ def put_now(
     written = _written(x, plan, value)
     if donate and x.size > LARGE and _keeps_some(plan.indexer, kind):
         return _put_in_steps(x, plan, written, kind)
+    return _put(x, plan, written, kind, flags, donate)
+
+
+def _put(
+    x: arrays.Array, plan: _Plan, written: Buffer, kind: str, flags: Flags, donate: bool
+) -> Value:
     write = _writer(plan.indexer, kind, flags, donate)
     try:
         return arrays.Array(write(x.buffer, written, *plan.positions))
@@ -140,6 +151,11 @@ def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:
     if not all(map(trace.is_concrete, operands)):
         return indexer, operands
     return _device_plan(shape, indexer, operands)
+
+
+def is_plain(index: Any) -> bool:
+    """Whether an index is made of numbers, slices, `...` and None alone."""
+    return type(index) is int or index is ... or _static_key(index) is not None
 
 
 def _static_key(index: Any) -> tuple[Any, ...] | None:

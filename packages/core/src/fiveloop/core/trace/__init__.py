@@ -2,7 +2,7 @@
 
 from .axes import AxisScope, axis_scope, find_axis, new_axis
 from .boundary import boundary, guarded, hide_frames
-from .fused import fused
+from .fused import fused, is_fused
 from .leaks import leak_checked
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
 from .replay import made_once, note_change
@@ -10,6 +10,7 @@ from .same_function import traced_once
 from .settings import Setting
 from .stage import StageTrace, StageTracer, Staged, captured_by, stage, stage_closed
 from .tracer import (
+    EVAL,
     MISUSE,
     Trace,
     Tracer,

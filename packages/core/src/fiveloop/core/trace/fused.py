@@ -243,6 +243,19 @@ def _like(args: Sequence[Any]) -> ir.Aval | None:
     return found
 
 
+def is_fused() -> bool:
+    """Whether calls on arrays are fused here: nothing is traced, and no mode is on."""
+    return current.trace is EVAL and not SPECIAL.count
+
+
+def number_to_write(aval: ir.Aval, x: Any) -> Buffer | None:
+    """A Python number on the device in a dtype that surely holds it; None for all others, which need a look."""
+    kind, dtype_kind = type(x), aval.dtype.kind
+    fits = kind is float and dtype_kind == "f" and abs(x) <= 60_000
+    fits = fits or (kind is int and dtype_kind in "iuf" and 0 <= x < 128)
+    return _number(aval, x) if fits and not aval.weak_type else None
+
+
 def fused(
     fun: Callable[P, R],
     *,
