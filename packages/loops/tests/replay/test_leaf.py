@@ -77,9 +77,9 @@ def test_several_steps_are_taped_together() -> None:
     assert 1 < taped.steps < SIZE // 2
 
 
-def test_a_small_state_is_saved_for_each_step() -> None:
-    run = lambda x: while_loop(lambda y: y < 100.0, lambda y: y * y, x)
-    (params,) = replays(grad(run), np.float32(1.5))
+def test_a_state_whose_residuals_are_as_large_is_saved_for_each_step() -> None:
+    run = lambda x: fnp.sum(while_loop(lambda y: y[0] < 100.0, lambda y: y * y, x))
+    (params,) = replays(grad(run), np.full(1000, 1.5, np.float32))
     assert leaf.leaf_of(params) is None
 
 
@@ -118,3 +118,23 @@ def test_nothing_as_large_as_the_state_is_kept_of_a_step() -> None:
 
     # A hundred times the size takes a hundred times the memory of one step, not ten thousand times.
     assert temp(20_000) < 150 * temp(200)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 200])
+def test_small_steps_are_taped_together_where_nobody_says_how_many_states_are_saved(
+    length: int,
+) -> None:
+    def last(x: Any, p: Any) -> Any:
+        body = lambda val: (val[0] + 1, fnp.sin(p * val[1]) + 0.1 * val[1])
+        return while_loop(lambda val: val[0] < length, body, (fnp.zeros((), np.int32), x))[1]
+
+    def plain(x: Any, p: Any) -> Any:
+        return fori_loop(0, length, lambda _, x: fnp.sin(p * x) + 0.1 * x, x)
+
+    x, p = np.float32(0.7), np.float32(0.9)
+    (params,) = replays(grad(last, (0, 1)), x, p)
+    taped = leaf.leaf_of(params)
+    assert taped is not None
+    assert taped.steps == 64
+    got, want = (jit(grad(f, (0, 1)))(x, p) for f in (last, plain))
+    np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -2,7 +2,7 @@
 
 A step's residuals are what its way back needs of the forward states. Where a step reads and writes a few elements of a
 large array, they are far smaller than the state: a replay that went back to a saved state for each step would copy the
-array each time.
+array each time. And where a step is cheap, to go back costs more than the step.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fiveloop.core import Value, ir, prims, transforms, util
+from fiveloop.core import Value, prims, transforms, util
+from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.state import AbstractRef, api
-
-LEAST_SHARE = 16
-"""Steps are taped together if the state is at least so many times as large as a step's residuals."""
 
 Loop = Callable[[Value, Value, Callable[[Value], object]], None]
 """Calls a function with the numbers from the first up to the second, without it."""
@@ -64,8 +62,9 @@ class Leaf:
 
 
 def leaf_of(p: ReplayParams) -> Leaf | None:
-    """How steps of a replay are taped together: as many as take the room of a state; None if that is not worth it."""
-    return p.backward.remember(("leaf", p.num_consts, p.num_forward), lambda: _leaf(p))
+    """How steps of a replay are taped together; None if they are not."""
+    key = ("leaf", p.forward, p.num_consts, p.slots)
+    return p.backward.remember(key, lambda: _leaf(p))
 
 
 def _leaf(p: ReplayParams) -> Leaf | None:
@@ -79,6 +78,5 @@ def _leaf(p: ReplayParams) -> Leaf | None:
         return None
     kept = prims.bytes_of(v.aval for v in cut.residuals)
     state = prims.bytes_of(v.aval for v in p.forward.invars[1 + p.num_consts :])
-    if not kept or not ir.is_more(state, LEAST_SHARE * kept):
-        return None
-    return Leaf(cut, int(state) // int(kept))
+    steps = slots.taped_steps(state, kept, p.slots, slots.contracts(p.forward))
+    return Leaf(cut, steps) if steps > 1 else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import ir, prims
+from fiveloop.core import Jaxpr, ir, prims
 
 COUNT = ir.ShapedArray((), np.int64)
 """The type of a number of steps, and of the number of one."""
@@ -16,9 +16,41 @@ FEWEST, MOST = 8, 128
 """How many states are saved at least and at most where nobody says how many."""
 
 
+LEAST_SHARE = 16
+"""Steps are taped together if a state takes at least so many times the room of what is kept of a step."""
+SMALL, TAPE, MOST_TAPED = 1_024, 256_000, 64
+"""How many bytes a small state has, how many the steps that are taped together take, and how many these are."""
+
+
 def default_slots(state: Sequence[ir.Aval]) -> int:
     """How many states of these types are saved where nobody says how many."""
     return int(min(max(MEMORY // max(prims.bytes_of(state), 1), FEWEST), MOST))
+
+
+def taped_steps(state: ir.Dim, kept: ir.Dim, slots: int | None, contracts: bool) -> int:
+    """How many steps are taped together on the way back, of which so many bytes are kept each; 1 if each goes alone.
+
+    As many as take the room of a state, where a state is far larger. And some where nobody says how many states are
+    saved, if the state is small or a step contracts: to go back to a saved state for each would cost as much as a step.
+    """
+    if not kept or not ir.is_constant(kept) or not ir.is_constant(state):
+        return 1
+    if ir.is_more(state, LEAST_SHARE * kept):
+        return int(state) // int(kept)
+    if slots is None and (contracts or not ir.is_more(state, SMALL)):
+        return int(min(max(TAPE // int(kept), 1), MOST_TAPED))
+    return 1
+
+
+def contracts(body: Jaxpr) -> bool:
+    """Whether a body contracts axes, itself or in what it calls."""
+    return body.remember(
+        "contracts",
+        lambda: any(
+            eqn.primitive is prims.dot_general_p or any(map(contracts, ir.jaxprs_in(eqn.params)))
+            for eqn in body.eqns
+        ),
+    )
 
 
 def cache_avals(kept: Sequence[ir.Aval], slots: int) -> list[ir.Aval]:

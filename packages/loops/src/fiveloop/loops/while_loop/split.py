@@ -10,11 +10,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, errors, ir, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
 from fiveloop.core.index import indexer
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
-from fiveloop.loops.primitives.slots import COUNT, cache_avals, default_slots
+from fiveloop.loops.primitives.slots import (
+    COUNT,
+    cache_avals,
+    contracts,
+    default_slots,
+    taped_steps,
+)
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR, shown_aval
 from fiveloop.loops.replay.dce import replay_dce
@@ -47,7 +53,7 @@ def while_split(
     late = {*util.select_by(cut.unknown_in, eqn.invars), *eqn.outvars}
     staged = _Staged(again, known_eqn.outvars[0], late)
     at_hand = {a for a, i in zip(eqn.invars, inst, strict=True) if i}
-    staged.make(at_hand, saves=_may_save(plan, p))
+    staged.make(at_hand, saves=_may_save(plan, p) and not _is_taped(p, cut.unknown_in))
     states = [*outvars, *parts(p, eqn.invars)[2]]
     known_eqn = _saving(known_eqn, staged, util.select_by(known[p.num_consts :], states))
     out_unknown = (*[not k for k in carry], *[False] * len(eqn.outvars[p.num_carry :]))
@@ -63,6 +69,20 @@ def _may_save(plan: transforms.SavingPlan, p: WhileParams) -> bool:
     acts = transforms.happens_once(p.body) or transforms.happens_once(p.cond)
     tops = not plan.cuts and transforms.may_weigh(plan.policy)
     return tops and not p.kept and not acts and p.slots != 1
+
+
+def _is_taped(p: WhileParams, unknown: util.Mask) -> bool:
+    """Whether steps are taped together on the way back: it begins anew then, from states between these."""
+    changed = ir.mutated(p.body)
+    consts, carry, refs = parts(p, p.body.invars)
+    at_hand = (*[True] * len(consts), *[False] * len(carry), *[v not in changed for v in refs])
+    late = parts(p, unknown)[1]
+    plan = transforms.DEFAULT_PLAN.at_boundary(transforms.body_work(p.body))
+    cut = transforms.split(p.body, unknown, at_hand, plan, ensure_out_unknown=tuple(late))
+    given = util.partition(unknown, list(zip(p.body.invars, at_hand, strict=True)))[0]
+    state = prims.bytes_of(v.aval for v, there in given if not there)
+    kept = prims.bytes_of(v.aval for v in cut.residuals)
+    return taped_steps(state, kept, p.slots, contracts(p.body)) > 1
 
 
 def _saving(eqn: ir.Eqn, staged: _Staged, states: Sequence[ir.Atom]) -> ir.Eqn:
