@@ -14,6 +14,7 @@ from fiveloop.core import (
     custom_linear_solve,
     custom_root,
     custom_vjp,
+    custom_vmap,
     grad,
     jit,
     jvp,
@@ -461,3 +462,11 @@ def test_what_solvers_return_is_checked_at_the_call(wrap: Any) -> None:
         assert type(error) is TypeError
         assert str(error).startswith(head + message)
         assert __file__ in str(error)
+
+
+@pytest.mark.parametrize("decorator", [custom_jvp, custom_vjp, custom_vmap])
+def test_wrong_arguments_are_those_of_the_decorator(decorator: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{decorator.__name__}\(\) missing 1 .*'fun'"):
+        decorator()
+    with pytest.raises(TypeError, match=rf"^{decorator.__name__}\(\) got an .* 'other'"):
+        decorator(abs, other=1)

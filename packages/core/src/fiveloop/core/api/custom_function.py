@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from operator import index
+from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -303,6 +304,15 @@ class CustomFunction(Generic[P, R]):
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         named = _numbers_of(what, fun, nondiff_argnames)
         self.nondiff_argnums = tuple(sorted({*_positions(what, fun, nums), *named}))
+
+    def __init_subclass__(cls) -> None:
+        """Python's errors about the arguments name what the user called."""
+        init = cast(FunctionType, inspect.unwrap(cls.__init__))
+        copy = FunctionType(
+            init.__code__, init.__globals__, "", init.__defaults__, init.__closure__
+        )
+        update_wrapper(copy, init).__qualname__ = cls.what
+        setattr(cls, "__init__", trace.boundary(copy))  # noqa: B010  # a method is not assigned to
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else partial(cast(Any, self), instance)
