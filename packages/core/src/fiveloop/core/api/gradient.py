@@ -135,22 +135,15 @@ def jacfwd(
     Array([[0., 0.],
            [0., 2.]], dtype=float32)
     """
-    return _by_columns("jacfwd", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+    how = (argnums, has_aux, holomorphic, allow_int)
+    return _by_columns(Differentiation("jacfwd", fun, *how, real=True), chunk)
 
 
-def _by_columns(
-    what: str,
-    fun: Callable[..., Any],
-    argnums: Argnums,
-    has_aux: bool,
-    holomorphic: bool,
-    allow_int: bool,
-    chunk: int | None,
-) -> Callable[..., Any]:
-    """The Jacobian by forward mode, of which messages speak as `what`."""
-    flatten.check_callable(what, fun)
-    check_chunk(what, chunk)
-    asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int, real=True)
+def _by_columns(asked: Differentiation, chunk: int | None) -> Callable[..., Any]:
+    """The Jacobian by forward mode."""
+    fun, has_aux = asked.fun, asked.has_aux
+    flatten.check_callable(asked.what, fun)
+    check_chunk(asked.what, chunk)
 
     @wraps(fun)
     @trace.guarded
@@ -205,22 +198,15 @@ def jacrev(
     Array([[0., 0.],
            [0., 2.]], dtype=float32)
     """
-    return _by_rows("jacrev", fun, argnums, has_aux, holomorphic, allow_int, chunk)
+    asked = Differentiation("jacrev", fun, argnums, has_aux, holomorphic, allow_int)
+    return _by_rows(asked, chunk)
 
 
-def _by_rows(
-    what: str,
-    fun: Callable[..., Any],
-    argnums: Argnums,
-    has_aux: bool,
-    holomorphic: bool,
-    allow_int: bool,
-    chunk: int | None,
-) -> Callable[..., Any]:
-    """The Jacobian by reverse mode, of which messages speak as `what`."""
-    flatten.check_callable(what, fun)
-    check_chunk(what, chunk)
-    asked = Differentiation(what, fun, argnums, has_aux, holomorphic, allow_int)
+def _by_rows(asked: Differentiation, chunk: int | None) -> Callable[..., Any]:
+    """The Jacobian by reverse mode."""
+    fun, has_aux = asked.fun, asked.has_aux
+    flatten.check_callable(asked.what, fun)
+    check_chunk(asked.what, chunk)
 
     @wraps(fun)
     @trace.guarded
@@ -234,12 +220,8 @@ def _by_rows(
 
         def pull(*cts: Value) -> list[Value]:
             given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
-            return [
-                *map(
-                    transforms.instantiate,
-                    autodiff.pull_back(linear, [x.aval for x in values], given),
-                )
-            ]
+            slopes = autodiff.pull_back(linear, [x.aval for x in values], given)
+            return [*map(transforms.instantiate, slopes)]
 
         rows = _all_directions(pull, results, chunk, fun, side=0)
         # rows : for each argument, [all cotangents, *argument]
@@ -270,8 +252,9 @@ def hessian(
     Array([[0., 0.],
            [0., 6.]], dtype=float32)
     """
-    first = _by_rows("hessian", fun, argnums, has_aux, holomorphic, allow_int, chunk)
-    return _by_columns("hessian", first, argnums, has_aux, holomorphic, allow_int, chunk)
+    how = (argnums, has_aux, holomorphic, allow_int)
+    first = _by_rows(Differentiation("hessian", fun, *how), chunk)
+    return _by_columns(Differentiation("hessian", first, *how, real=True), chunk)
 
 
 def check_chunk(what: str, chunk: int | None) -> None:
