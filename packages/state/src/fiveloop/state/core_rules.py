@@ -13,11 +13,11 @@ from fiveloop.core.custom_rule import masked, primitive
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge import engine
-from fiveloop.state.discharge.table import Cell, DischargeContext, define_discharge
+from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, define_discharge
 
 
 def call_discharge(
-    prim: ir.Primitive[Any], ctx: DischargeContext, operands: Sequence[Value | Cell], p: Any
+    prim: ir.Primitive[Any], ctx: DischargeContext, operands: Operands, p: Any
 ) -> list[Value]:
     """Call the discharged jaxpr, and assign the contents that it changed; for any primitive that calls.
 
@@ -42,7 +42,7 @@ def call_discharge(
     return _call(prim, ctx, operands, replace(p, jaxpr=jaxpr), results)
 
 
-def _cells(operands: Sequence[Value | Cell], p: Any) -> tuple[util.Mask, util.Mask]:
+def _cells(operands: Operands, p: Any) -> tuple[util.Mask, util.Mask]:
     """Which operands are Cells, and which of those change."""
     changed = ir.mutated_positions(p.jaxpr.effects)
     which = tuple(isinstance(x, Cell) for x in operands)
@@ -50,11 +50,7 @@ def _cells(operands: Sequence[Value | Cell], p: Any) -> tuple[util.Mask, util.Ma
 
 
 def _call(
-    prim: ir.Primitive[Any],
-    ctx: DischargeContext,
-    operands: Sequence[Value | Cell],
-    p: Any,
-    results: util.Mask,
+    prim: ir.Primitive[Any], ctx: DischargeContext, operands: Operands, p: Any, results: util.Mask
 ) -> list[Value]:
     outs = trace.bind(prim, *ctx.values(operands), params=p)
     num_outs = len(outs) - sum(results)
@@ -65,7 +61,7 @@ def _call(
 
 
 def custom_rule_discharge(
-    ctx: DischargeContext, operands: Sequence[Value | Cell], p: primitive.CustomRuleParams
+    ctx: DischargeContext, operands: Operands, p: primitive.CustomRuleParams
 ) -> list[Value]:
     """Call the discharged jaxpr, with the rule on contents; what is given by its transpose alone becomes a call."""
     if p.jaxpr is None:

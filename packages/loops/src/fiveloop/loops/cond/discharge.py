@@ -23,7 +23,7 @@ _DONE = arrays.Scalar(np.asarray(False))
 
 
 def cond_discharge(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: cond.CondParams
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: cond.CondParams
 ) -> list[Value]:
     """Choose over contents, then write what the branch taken gives; an element that it leaves is written back.
 
@@ -65,10 +65,7 @@ def cond_discharge(
 
 
 def _as_loops(
-    ctx: discharge.DischargeContext,
-    index: Value,
-    operands: Sequence[Value | discharge.Cell],
-    p: cond.CondParams,
+    ctx: discharge.DischargeContext, index: Value, operands: discharge.Operands, p: cond.CondParams
 ) -> list[Value]:
     """Each branch as a `while` that makes one turn if it is taken, and hands on the results of the one that is.
 
@@ -105,7 +102,7 @@ def _used_inputs(branches: Sequence[Jaxpr]) -> list[bool]:
 
 def _contents(
     ctx: discharge.DischargeContext,
-    operands: Sequence[Value | discharge.Cell],
+    operands: discharge.Operands,
     used: Sequence[bool],
     shared: slices.SharedWrites,
     around: Set[int],
@@ -124,7 +121,7 @@ def _contents(
 def _write(
     ctx: discharge.DischargeContext,
     index: Value,
-    operands: Sequence[Value | discharge.Cell],
+    operands: discharge.Operands,
     shared: slices.SharedWrites,
     s: int,
     results: Iterator[Value],

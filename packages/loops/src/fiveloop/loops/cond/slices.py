@@ -49,7 +49,7 @@ class Waiting:
 
 
 def waiting_writes(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell]
+    ctx: discharge.DischargeContext, operands: discharge.Operands
 ) -> tuple[tuple[Waiting, ...], list[Value]]:
     """The writes that wait around a choice, and the inputs that its branches take for these."""
     place = {id(x): k for k, x in enumerate(operands) if isinstance(x, Value)}

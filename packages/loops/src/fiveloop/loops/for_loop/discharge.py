@@ -12,7 +12,7 @@ from fiveloop.state import discharge
 
 
 def for_discharge(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: ForParams
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: ForParams
 ) -> list[Value]:
     """Loop over contents.
 

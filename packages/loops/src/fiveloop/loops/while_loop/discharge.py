@@ -16,7 +16,7 @@ _LARGEST = 2**30 - 1
 
 
 def while_discharge(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: WhileParams
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: WhileParams
 ) -> list[Value]:
     """Loop over contents.
 

@@ -67,10 +67,7 @@ def _make_counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
         return transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])
 
     def step(*args: Value) -> list[Value]:
-        return [
-            args[num] + 1,
-            *transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]]),
-        ]
+        return [args[num] + 1, *transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])]
 
     hints = [*p.body.hints[:num], "steps", *p.body.hints[num:]]
     cond = trace.stage_closed(holds, binders, p.cond.name, hints)

@@ -9,7 +9,7 @@ from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge import apart, calls, phases
 from fiveloop.state.discharge.once import PartReads
-from fiveloop.state.discharge.table import Cell, DischargeContext, discharge_rules
+from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, discharge_rules
 
 
 def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
@@ -118,7 +118,7 @@ class _Discharger:
         ]
         return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
 
-    def _step(self, eqn: ir.Eqn, operands: Sequence[Value | Cell]) -> Sequence[Value | Cell]:
+    def _step(self, eqn: ir.Eqn, operands: Operands) -> Operands:
         num_reads = self.phases.num_reads
         outs = discharge_eqn(self.phases, eqn, operands)
         self.now += 1
@@ -168,9 +168,7 @@ class _Discharger:
         self.open.clear()
 
 
-def discharge_eqn(
-    ctx: DischargeContext, eqn: ir.Eqn, operands: Sequence[Value | Cell]
-) -> Sequence[Value | Cell]:
+def discharge_eqn(ctx: DischargeContext, eqn: ir.Eqn, operands: Operands) -> Operands:
     """The results of an equation on values and Cells: by its rule, or unchanged if it holds no Ref.
 
     For rules that run the equations of a jaxpr in place. Here is one of a primitive that holds a single equation:

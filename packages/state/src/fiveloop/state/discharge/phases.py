@@ -20,7 +20,7 @@ from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.index.indexer import Indexer, Lane, Pick, around_block
 from fiveloop.state.discharge import overlap
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
-from fiveloop.state.discharge.table import Cell, Place, Write
+from fiveloop.state.discharge.table import Cell, Operands, Place, Write
 
 Crossing = Callable[[Cell | None], list[Value]]
 
@@ -161,7 +161,7 @@ class Phases:
             self.flush()
         return cell.contents
 
-    def values(self, operands: Sequence[Value | Cell]) -> list[Value]:
+    def values(self, operands: Operands) -> list[Value]:
         """The operands with all that each Ref holds in its place."""
         for x in operands:
             if isinstance(x, Cell):

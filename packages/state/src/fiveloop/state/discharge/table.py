@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from fiveloop.core import Value, ad, ir, rules
 from fiveloop.core.index.indexer import Indexer
@@ -41,6 +41,9 @@ class Cell:
     writes: list[Write] = field(default_factory=list)
 
 
+Operands: TypeAlias = Sequence[Value | Cell]
+
+
 class DischargeContext(Protocol):
     """What a discharge rule may do with the Refs among its operands, each given as a `Cell`.
 
@@ -65,7 +68,7 @@ class DischargeContext(Protocol):
     def contents(self, cell: Cell) -> Value:
         """All that the Ref holds."""
 
-    def values(self, operands: Sequence[Value | Cell]) -> list[Value]:
+    def values(self, operands: Operands) -> list[Value]:
         """The operands with all that each Ref holds in its place."""
 
     def peek(self, cell: Cell) -> Value:

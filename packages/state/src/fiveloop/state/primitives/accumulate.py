@@ -116,9 +116,7 @@ def accumulate_batch(
 
 
 def accumulate_discharge(
-    ctx: discharge.DischargeContext,
-    operands: Sequence[Value | discharge.Cell],
-    p: common.AccumulateParams,
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.AccumulateParams
 ) -> list[Value]:
     """Combine with the contents."""
     cell, x, *index = operands

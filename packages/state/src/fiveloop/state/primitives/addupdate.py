@@ -53,9 +53,7 @@ def addupdate_batch(
 
 
 def addupdate_discharge(
-    ctx: discharge.DischargeContext,
-    operands: Sequence[Value | discharge.Cell],
-    p: common.IndexParams,
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.IndexParams
 ) -> list[Value]:
     """Add to the contents."""
     cell, x, *index = operands

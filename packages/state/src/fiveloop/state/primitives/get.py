@@ -51,9 +51,7 @@ def get_batch(
 
 
 def get_discharge(
-    ctx: discharge.DischargeContext,
-    operands: Sequence[Value | discharge.Cell],
-    p: common.IndexParams,
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.IndexParams
 ) -> list[Value]:
     """Read the contents."""
     cell, *index = operands

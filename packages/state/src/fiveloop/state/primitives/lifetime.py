@@ -72,7 +72,7 @@ def new_ref_batch(
 
 
 def new_ref_discharge(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: NewRefParams
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: NewRefParams
 ) -> list[Value | discharge.Cell]:
     """New contents."""
     (x,) = operands
@@ -124,7 +124,7 @@ def freeze_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoPar
 
 
 def freeze_discharge(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: ir.NoParams
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: ir.NoParams
 ) -> list[Value]:
     """The contents."""
     (cell,) = operands

@@ -124,9 +124,7 @@ def swap_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | No
 
 
 def swap_discharge(
-    ctx: discharge.DischargeContext,
-    operands: Sequence[Value | discharge.Cell],
-    p: common.SwapParams,
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.SwapParams
 ) -> list[Value]:
     """Read the contents if the old element is wanted, then write them."""
     cell, x, *index = operands

@@ -9,7 +9,6 @@ count goes up: where it does not, what is given does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar
@@ -88,7 +87,7 @@ def _advanced(state: Value, *condition: Value) -> list[Value]:
 
 
 def next_key_discharge(
-    ctx: discharge.DischargeContext, operands: Sequence[Value | discharge.Cell], p: ir.NoParams
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: ir.NoParams
 ) -> list[Value]:
     """Read the state, and write the one after it."""
     cell, *condition = operands
