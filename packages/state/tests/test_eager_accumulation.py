@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import arrays, jit
+from fiveloop.core import arrays, jit, make_jaxpr
 from fiveloop.state import new_ref
 
 
@@ -38,6 +38,17 @@ def test_the_sum_is_formed_where_it_is_written_and_nowhere_else(sums: list[Any])
         r[3] += one
     assert r[...].tolist() == [0.0, 7.0, 6.0, 5.0]
     assert sums == []
+
+
+def test_a_slice_that_python_makes_twice_is_one_index() -> None:
+    def step(r: Any) -> None:
+        part = r[1:3]
+        part += 2.0
+        r[1:3] = part
+
+    text = str(make_jaxpr(step)(new_ref(np.zeros(4))))
+    assert "+=" in text
+    assert "Accum<a> ;" in text
 
 
 @pytest.mark.parametrize(

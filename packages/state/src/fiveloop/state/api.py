@@ -409,7 +409,8 @@ def set_item(ref: Any, index: Any, x: Any) -> None:
 
 
 def _is_current(read: _ReadNote, ref: Value, index: Any) -> bool:
-    return read.ref is ref and read.index is index and read.is_current
+    same = read.index is index or eager.is_same_plain(read.index, index)
+    return same and read.ref is ref and read.is_current
 
 
 def _is_now(ref: Any) -> TypeGuard[EagerRef]:

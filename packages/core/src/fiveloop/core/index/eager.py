@@ -158,6 +158,12 @@ def is_plain(index: Any) -> bool:
     return type(index) is int or index is ... or _static_key(index) is not None
 
 
+def is_same_plain(index: Any, other: Any) -> bool:
+    """Whether two indices are plain and equal: Python may make the slice of `ref[1:3] += x` twice."""
+    key = _static_key(index)
+    return key is not None and key == _static_key(other)
+
+
 def _static_key(index: Any) -> tuple[Any, ...] | None:
     """A hashable form of an index of numbers, slices, `...` and None; None for any other."""
     key: list[Any] = []
