@@ -12,6 +12,8 @@ from fiveloop.core import Array, grad, jit, jvp, make_jaxpr, psum, vmap
 from fiveloop.core.primitives.elementwise import exp, log, sqrt
 from fiveloop.core.primitives.special import sin
 from fiveloop.loops import cond, explain, for_loop, switch, while_loop
+from fiveloop.loops.primitives.cond import cond_p
+from fiveloop.state.extend import thread_effect
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.misuse import assert_misuse
 
@@ -237,3 +239,14 @@ def test_a_choice_that_lanes_share_stays_one() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_there_may_be_no_lanes(way: Any) -> None:
     assert vmap(choice(way), (0, None))(np.zeros(0), 1.3).shape == (0,)
+
+
+def test_a_handled_effect_leaves_the_way_that_was_chosen() -> None:
+    def checked_half(x: Any) -> Any:
+        st.check(x > 0, "not positive")
+        return x / 2
+
+    jaxpr = make_jaxpr(lambda p, x: cond(p, checked_half, lambda x: x, x, vmap="serial"))(True, 1.0)
+    record = st.CheckEffect.initial([e for e in jaxpr.effects if isinstance(e, st.CheckEffect)])
+    threaded = thread_effect(jaxpr, st.CheckEffect, record.aval)
+    assert [eqn.params.vmap for eqn in threaded.eqns if eqn.primitive is cond_p] == ["serial"]
