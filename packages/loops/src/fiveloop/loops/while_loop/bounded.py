@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
-from fiveloop.loops import common
+from fiveloop.loops import common, options
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.record import Called
@@ -50,7 +50,7 @@ def bounded_loop(
     binders = [INDEX, *avals[:num_consts], *avals[len(avals) - num_refs :], *states]
     step = trace.stage_closed(run, binders, body.name)
     traced = TracedBody(step, [*closures.consts], [*closures.refs], fun, Called("while_loop"))
-    return loop_of(steps, traced, False, 1, [*names, "ended"], _until_ended)
+    return loop_of(steps, traced, False, options.AUTO, [*names, "ended"], _until_ended)
 
 
 def _until_ended(body: Jaxpr) -> Jaxpr:
