@@ -10,7 +10,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import ShapeDtype, custom_vjp, grad, jit, jvp, value_and_grad, vmap
-from fiveloop.loops import for_loop, fori_loop, scan
+from fiveloop.loops import for_loop, fori_loop, scan, while_loop
 from fiveloop.loops.schedules import binomial
 from fiveloop.remat import checkpoint
 from fiveloop.state import new_ref, pure_callback
@@ -55,6 +55,33 @@ def ends(c: Any) -> Any:
     return c > 0.35
 
 
+def of_traced_length(a: Any, xs: Any, saved: int | None) -> Any:
+    """Loops whose number of steps is computed, one in the other."""
+
+    def body(i: Any, refs: Any) -> None:
+        at, c = refs
+        c[...] = fori_loop(i, i + at[...], lambda j, c: fnp.sin(c * a) + xs[j], c[...])
+        at[...] = (at[...] + 1) % 4
+
+    count = (a * 5.0).astype(np.int32)
+    start = (np.int32(1), xs[0])
+    return for_loop(count, body, start, reverse=True, checkpoints=saved)[1]
+
+
+def searched(a: Any, xs: Any, saved: int | None, **options: Any) -> Any:
+    """A `while_loop` that fills an array."""
+
+    def body(carry: Any) -> Any:
+        k, c, seen = carry
+        c = c + a * fnp.abs(xs[k]) + 0.1
+        return k + 1, c, seen.at[k].set(c * c)
+
+    start: Any = (0, a * 0.1, np.zeros(13))
+    below = lambda carry: carry[1] < 4.0
+    _, c, seen = while_loop(below, body, start, checkpoints=saved, **options)
+    return c + seen.sum()
+
+
 LOOPS: dict[str, Function] = {
     "scan": scanned(False, None),
     "scan, reverse": scanned(True, None),
@@ -62,6 +89,9 @@ LOOPS: dict[str, Function] = {
     "scan, reverse, until": scanned(True, ends),
     "for_loop in place": in_place,
     "fori_loop in fori_loop": nested,
+    "computed numbers of steps": of_traced_length,
+    "while_loop": searched,
+    "while_loop, max_steps": lambda a, xs, saved: searched(a, xs, saved, max_steps=12),
 }
 
 
@@ -93,7 +123,8 @@ def test_derivatives_are_those_of_the_loop_that_keeps_every_step(loop: str, form
 
 
 @pytest.mark.parametrize(("length", "saved"), [(1, 1), (9, 1), (10, 3), (40, 4), (7, 20)])
-def test_steps_are_run_as_often_as_the_schedule_says(length: int, saved: int) -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_steps_are_run_as_often_as_the_schedule_says(length: int, saved: int, traced: bool) -> None:
     ran: list[int] = []
 
     def host(x: Any) -> Any:
@@ -106,11 +137,11 @@ def test_steps_are_run_as_often_as_the_schedule_says(length: int, saved: int) ->
 
     cosine.defvjp(lambda x: (cosine(x), x), lambda x, ct: (-ct * fnp.sin(x),))
 
-    def total(x: Any) -> Any:
+    def total(x: Any, n: Any) -> Any:
         step = lambda i, x: cosine(x) + x * x / 9.0
-        return fori_loop(0, length, step, x, checkpoints=saved)
+        return fori_loop(0, n if traced else length, step, x, checkpoints=saved)
 
-    value, got = jit(value_and_grad(total))(np.float64(0.4))
+    value, got = jit(value_and_grad(total))(np.float64(0.4), length)
     # The derivative of a step does not need the cosine.
     assert len(ran) == length + binomial.advances(length, saved)
     x, ct = 0.4, 1.0
@@ -148,6 +179,11 @@ def test_a_number_of_states_that_is_none_is_refused(given: Any) -> None:
         lambda: fori_loop(0, 3, lambda i, x: x, XS, checkpoints=given),
         error,
         f"fori_loop: {message}",
+    )
+    assert_misuse(
+        lambda: while_loop(lambda x: x < 3, lambda x: x + 1, 0, checkpoints=given),
+        error,
+        f"while_loop: {message}",
     )
 
 

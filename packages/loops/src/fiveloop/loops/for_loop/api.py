@@ -80,7 +80,7 @@ def _for_loop(
     reverse, bar = how.reverse, how.progress
     if isinstance(nsteps, Tracer):
         check_unroll("for_loop", unroll, 1)
-        return counted_loop(nsteps, body, init_state, reverse, bar)  # type: ignore[no-any-return]
+        return counted_loop(nsteps, body, init_state, how)  # type: ignore[no-any-return]
     steps = check_steps("for_loop: nsteps", nsteps)
     turn = check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")

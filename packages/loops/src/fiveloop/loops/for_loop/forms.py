@@ -13,25 +13,20 @@ from fiveloop.core.api.flatten import call_user, flatten_values
 from fiveloop.core.trace.tracer import Tracer
 from fiveloop.loops.carry import counters
 from fiveloop.loops.how import How, Unroll, check_unroll
-from fiveloop.loops.progress.api import Progress, mark
+from fiveloop.loops.progress.api import mark
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.tracing import check_steps
-from fiveloop.loops.while_loop.api import Written, while_of
+from fiveloop.loops.while_loop.api import Limits, Written, while_of
 from fiveloop.state import Ref, api
 
 ADVICE = "give a number of steps that is a Python number"
 
 
-def counted_loop(
-    nsteps: Value,
-    body: Callable[[Any, Any], None],
-    init_state: Any,
-    reverse: bool,
-    bar: Progress | None,
-) -> Any:
+def counted_loop(nsteps: Value, body: Callable[[Any, Any], None], init_state: Any, how: How) -> Any:
     """`for_loop` for a number of steps that is not known while tracing."""
     if isinstance(nsteps, Ref) or nsteps.ndim or nsteps.dtype.kind not in "iu":
         raise TypeError(f"for_loop: nsteps must be an integer scalar, got {nsteps.aval}")
+    reverse, bar = how.reverse, how.progress
     values, tree = flatten_values(init_state, "for_loop: init_state")
     refs = [api.new_ref(x) for x in values]
     # A wide number is not cut: the counter is as wide.
@@ -46,7 +41,8 @@ def counted_loop(
 
     state = pytree.tree_unflatten(tree, refs)
     written = Written("for_loop", lambda tree: ["counter"], ADVICE, lambda: (state, nsteps, steps))
-    while_of(lambda k: k < steps, step, np.zeros((), steps.dtype), None, written)
+    start, limits = np.zeros((), steps.dtype), Limits(slots=how.checkpoints)
+    while_of(lambda k: k < steps, step, start, None, written, limits)
     return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])
 
 
@@ -65,7 +61,7 @@ def for_loop_as_python(
 ) -> Any:
     """As `for_loop`, of states without Refs."""
     if isinstance(nsteps, Tracer):
-        return counted_loop(nsteps, body, init_state, how.reverse, how.progress)
+        return counted_loop(nsteps, body, init_state, how)
     steps = check_steps("for_loop: nsteps", nsteps)
     check_unroll("for_loop", unroll, steps)
     values, tree = flatten_values(init_state, "for_loop: init_state")

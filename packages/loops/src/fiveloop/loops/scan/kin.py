@@ -16,7 +16,7 @@ from fiveloop.loops.how import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.tracing import check_steps
-from fiveloop.loops.while_loop.api import Written, while_of
+from fiveloop.loops.while_loop.api import Limits, Written, while_of
 from fiveloop.state import Ref
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ def fori_loop(
     check_unroll("fori_loop", unroll, 1)
     low, high = (prims.convert(x, counter.dtype, counter.weak_type) for x in (low, high))
     if counter.dtype.kind in "iu":
-        return _while_bounds(low, high, body_fun, init_val, bar)
+        return _while_bounds(low, high, body_fun, init_val, bar, saved)
 
     @wraps(body_fun)
     def counting_from_low(k: Value, val: T) -> T:
@@ -79,7 +79,8 @@ def fori_loop(
 
     # Counted in integers: a float that is large stays what it is when one is added.
     count = prims.convert(prims.ceil(high - low), np.int64)
-    return _while_bounds(prims.convert(0, np.int64), count, counting_from_low, init_val, bar)
+    zero = prims.convert(0, np.int64)
+    return _while_bounds(zero, count, counting_from_low, init_val, bar, saved)
 
 
 def _bound(name: str, given: Any) -> Value:
@@ -118,7 +119,12 @@ def _counter_type(low: Value, high: Value) -> arrays.Typed:
 
 
 def _while_bounds(
-    low: Value, high: Value, body_fun: Callable[[Any, T], T], init_val: T, bar: Progress | None
+    low: Value,
+    high: Value,
+    body_fun: Callable[[Any, T], T],
+    init_val: T,
+    bar: Progress | None,
+    saved: int | None,
 ) -> T:
     """`fori_loop` with bounds that are computed: a `while`, of a value that may hold Refs."""
 
@@ -128,19 +134,24 @@ def _while_bounds(
 
     refs = carried_refs.carried_refs("fori_loop: the carry", init_val)
     if refs is None:
-        return _counting(low, high, body, init_val, bar)
+        return _counting(low, high, body, init_val, bar, saved)
     given = refs.step(body, 1)
 
     @wraps(body_fun)
     def step(i: Value, val: Any) -> Any:
         return refs.kept(given(i, val), body_fun)
 
-    out: T = refs.whole(_counting(low, high, step, refs.values, bar))
+    out: T = refs.whole(_counting(low, high, step, refs.values, bar, saved))
     return out
 
 
 def _counting(
-    low: Value, high: Value, body: Callable[[Value, T], T], init_val: T, bar: Progress | None
+    low: Value,
+    high: Value,
+    body: Callable[[Value, T], T],
+    init_val: T,
+    bar: Progress | None,
+    saved: int | None,
 ) -> T:
     """The same, of a value without Refs."""
     flatten.flatten_values(init_val, "fori_loop: init_val")
@@ -159,7 +170,7 @@ def _counting(
         return i + 1, out
 
     written = Written("fori_loop", _counted_names, ADVICE)
-    out: tuple[Any, T] = while_of(more, step, (low, init_val), None, written)
+    out: tuple[Any, T] = while_of(more, step, (low, init_val), None, written, Limits(slots=saved))
     # As the loop whose bounds are known gives them.
     final: T = pytree.tree_map(common.strong, out[1])
     return final

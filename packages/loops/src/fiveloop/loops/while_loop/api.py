@@ -13,6 +13,7 @@ from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import carried_refs, common, names, options
 from fiveloop.loops.carry import changed_structure
+from fiveloop.loops.how import check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.record import EMPTY, Called, Decision, Record
@@ -21,6 +22,17 @@ from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
 
 STEP = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many steps a loop takes at most, if there is a bound; how many states reverse mode saves, if that is said."""
+
+    steps: int | None = None
+    slots: int | None = None
+
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +78,12 @@ def _while_as_python(
     init_val: Any,
     bar: Progress | None,
     written: Written = AS_WHILE,
-    max_steps: int | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
     if trace.branches_as_python():
-        return while_as_python(cond_fun, body_fun, init_val, bar, max_steps)
-    return traced_while(cond_fun, body_fun, init_val, bar, written, max_steps)
+        return while_as_python(cond_fun, body_fun, init_val, bar, limits.steps)
+    return traced_while(cond_fun, body_fun, init_val, bar, written, limits)
 
 
 @trace.boundary
@@ -81,6 +93,7 @@ def while_loop(
     init_val: T,
     *,
     max_steps: int | None = None,
+    checkpoints: int | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
@@ -90,15 +103,16 @@ def while_loop(
     write Refs, closed over or part of the value: those go in and come out as they are. Under `vmap` the loop runs
     until the last lane is done; a lane that is done keeps its value, and changes no Ref.
 
-    Forward and reverse mode work, in any order. Reverse mode saves a few states, and computes the others again from
-    them. With `max_steps` the loop stops after so many steps at the latest; if the condition still holds then, the
-    logger `fiveloop` warns, and where the program is checked (`checked`, `checkify`) that is an error. Reverse mode
-    keeps then what it needs of each step, in room for `max_steps` steps.
+    Forward and reverse mode work, in any order. Reverse mode saves a few states, as many as `checkpoints` says or a
+    default amount of memory holds, and computes the others again from them. With `max_steps` the loop stops after so
+    many steps at the latest; if the condition still holds then, the logger `fiveloop` warns, and where the program is
+    checked (`checked`, `checkify`) that is an error. Reverse mode keeps then what it needs of each step, in room for
+    `max_steps` steps, if `checkpoints` does not say otherwise.
 
     With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
 
     Raises TypeError if `cond_fun` gives no bool scalar, or if `body_fun` changes a type, with the leaf's path
-    and both types; ValueError if `max_steps` is negative.
+    and both types; ValueError if `max_steps` is negative, or `checkpoints` is not positive.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)
@@ -110,16 +124,17 @@ def while_loop(
     flatten.check_callable("while_loop: body_fun", body_fun)
     bar = as_progress("while_loop", progress)
     most = None if max_steps is None else check_steps("while_loop: max_steps", max_steps)
+    limits = Limits(most, check_checkpoints("while_loop", checkpoints))
     refs = carried_refs.carried_refs("while_loop: val", init_val)
     if refs is None:
-        return while_of(cond_fun, body_fun, init_val, bar, max_steps=most)
+        return while_of(cond_fun, body_fun, init_val, bar, limits=limits)
     given = refs.step(body_fun, 0)
 
     @wraps(body_fun)
     def step(val: Any) -> Any:
         return refs.kept(given(val), body_fun)
 
-    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar, max_steps=most)
+    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar, limits=limits)
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
@@ -130,10 +145,10 @@ def while_of(
     init_val: T,
     bar: Progress | None,
     written: Written = AS_WHILE,
-    max_steps: int | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> T:
     """As `while_loop`, of a value without Refs; `written` is how the user has written it."""
-    return traced_while(cond_fun, body_fun, init_val, bar, written, max_steps)
+    return traced_while(cond_fun, body_fun, init_val, bar, written, limits)
 
 
 def traced_while(
@@ -142,24 +157,24 @@ def traced_while(
     init_val: T,
     bar: Progress | None,
     written: Written = AS_WHILE,
-    max_steps: int | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> T:
     """The same as one loop, traced."""
     init, tree = flatten.flatten_values(init_val, "while_loop: init_val")
     given = tuple([x.aval for x in init])
     plan = trace.traced_once(
-        (written.call, tree, given, bar, max_steps),
+        (written.call, tree, given, bar, limits),
         [cond_fun, body_fun],
-        lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given, max_steps, written),
+        lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given, limits, written),
     )
     carry = [common.as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
-    if max_steps is not None:
-        outs = bounded.run_bounded(plan.loop, plan.cond, plan.closures, carry, max_steps)
+    if limits.steps is not None:
+        outs = bounded.run_bounded(plan.loop, plan.cond, plan.closures, carry, limits.steps)
     else:
         acts = any(not effect.droppable for effect in plan.cond.effects)
         bind_loop = _bind_with_pred if acts else _bind
         record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
-        outs = bind_loop(plan.cond, plan.body, plan.closures, carry, record)
+        outs = bind_loop(plan.cond, plan.body, plan.closures, carry, limits.slots, record)
     first = len(plan.closures.consts)
     handed = enumerate(common.handed_through(plan.body), first)
     outs = [
@@ -187,7 +202,7 @@ def _plan(
     cond_fun: Callable[[Any], Any],
     body_fun: _Body,
     given: ir.Avals,
-    max_steps: int | None,
+    limits: Limits,
     written: Written,
 ) -> _Plan:
     body, avals = body_fun.trace(given)
@@ -195,25 +210,34 @@ def _plan(
     cond_jaxpr, body_jaxpr = closures.jaxprs
     body_jaxpr = common.with_results(body_jaxpr, avals)
     loop = None
-    if max_steps:
+    if limits.steps:
         names = written.carry(body_fun.tree)
         loop = bounded.bounded_loop(
-            cond_jaxpr, body_jaxpr, closures, max_steps, body_fun.fun, names
+            cond_jaxpr, body_jaxpr, closures, limits.steps, limits.slots, body_fun.fun, names
         )
     return _Plan(cond_jaxpr, body_jaxpr, closures, avals, loop)
 
 
 def _bind(
-    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: ad.Values, record: Record
+    cond: Jaxpr,
+    body: Jaxpr,
+    closures: common.Closures,
+    carry: ad.Values,
+    slots: int | None,
+    record: Record,
 ) -> list[Value]:
-    params = WhileParams(
-        cond, body, len(closures.consts), options.current_planning().promote, record=record
-    )
+    promote = options.current_planning().promote
+    params = WhileParams(cond, body, len(closures.consts), promote, slots, record=record)
     return trace.bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 
 def _bind_with_pred(
-    cond: Jaxpr, body: Jaxpr, closures: common.Closures, carry: ad.Values, record: Record
+    cond: Jaxpr,
+    body: Jaxpr,
+    closures: common.Closures,
+    carry: ad.Values,
+    slots: int | None,
+    record: Record,
 ) -> list[Value]:
     """The same for a condition that writes or calls Python: it is called before the loop and after each step.
 
@@ -235,7 +259,7 @@ def _bind_with_pred(
     hints = [*body.hints[:first], "going on", *body.hints[first:]]
     rotated = trace.stage_closed(step, avals, body.name, hints)
     holds = trace.stage_closed(lambda *args: [args[first]], avals, cond.name)
-    return _bind(holds, rotated, closures, [pred, *carry], record)[1:]
+    return _bind(holds, rotated, closures, [pred, *carry], slots, record)[1:]
 
 
 class _Body:

@@ -21,6 +21,7 @@ def bounded_loop(
     body: Jaxpr,
     closures: common.Closures,
     steps: int,
+    slots: int | None,
     fun: object,
     names: Sequence[str],
 ) -> Loop:
@@ -50,7 +51,7 @@ def bounded_loop(
     binders = [INDEX, *avals[:num_consts], *avals[len(avals) - num_refs :], *states]
     step = trace.stage_closed(run, binders, body.name)
     traced = TracedBody(step, [*closures.consts], [*closures.refs], fun, Called("while_loop"))
-    return loop_of(steps, traced, False, options.AUTO, [*names, "ended"], _until_ended)
+    return loop_of(steps, traced, False, options.AUTO, [*names, "ended"], _until_ended, slots)
 
 
 def _until_ended(body: Jaxpr) -> Jaxpr:
