@@ -41,7 +41,7 @@ def counted_loop(nsteps: Value, body: Callable[[Any, Any], None], init_state: An
 
     state = pytree.tree_unflatten(tree, refs)
     written = Written("for_loop", lambda tree: ["counter"], ADVICE, lambda: (state, nsteps, steps))
-    start, limits = np.zeros((), steps.dtype), Limits(slots=how.checkpoints)
+    start, limits = np.zeros((), steps.dtype), Limits(slots=how.checkpoints, counted=True)
     while_of(lambda k: k < steps, step, start, None, written, limits)
     return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])
 

@@ -29,9 +29,9 @@ class WhileParams:
 
     Both work on the same Refs: the condition sees what the body has written. It does not write itself. With
     `promote` arrays that are only indexed become Refs. `slots` states are saved for the way back; if None, as many
-    as a default amount of memory holds. `kept` marks carried values and Refs that are saved on the way, if there are
-    any: the cache is what the schedule `Online` has stored, and the slots of each. `record` tells of the loop, if
-    that is asked for.
+    as a default amount of memory holds. A loop is `counted` if the number of its steps is known when it begins.
+    `kept` marks carried values and Refs that are saved on the way, if there are any: the cache is what the schedule
+    `Online` has stored, and the slots of each. `record` tells of the loop, if that is asked for.
     """
 
     cond: Jaxpr
@@ -39,6 +39,7 @@ class WhileParams:
     num_consts: int
     promote: bool = True
     slots: int | None = None
+    counted: bool = False
     kept: util.Mask = ()
     record: Record = field(default=EMPTY, compare=False)
 

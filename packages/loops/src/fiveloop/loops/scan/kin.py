@@ -170,7 +170,9 @@ def _counting(
         return i + 1, out
 
     written = Written("fori_loop", _counted_names, ADVICE)
-    out: tuple[Any, T] = while_of(more, step, (low, init_val), None, written, Limits(slots=saved))
+    out: tuple[Any, T] = while_of(
+        more, step, (low, init_val), None, written, Limits(slots=saved, counted=True)
+    )
     # As the loop whose bounds are known gives them.
     final: T = pytree.tree_map(common.strong, out[1])
     return final

@@ -26,10 +26,14 @@ STEP = "plan"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many steps a loop takes at most, if there is a bound; how many states reverse mode saves, if that is said."""
+    """How many steps a loop takes at most, if there is a bound; how many states reverse mode saves, if that is said.
+
+    It is `counted` if the number of its steps is known when it begins.
+    """
 
     steps: int | None = None
     slots: int | None = None
+    counted: bool = False
 
 
 NO_LIMITS = Limits()
@@ -174,7 +178,7 @@ def traced_while(
         acts = any(not effect.droppable for effect in plan.cond.effects)
         bind_loop = _bind_with_pred if acts else _bind
         record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
-        outs = bind_loop(plan.cond, plan.body, plan.closures, carry, limits.slots, record)
+        outs = bind_loop(plan.cond, plan.body, plan.closures, carry, limits, record)
     first = len(plan.closures.consts)
     handed = enumerate(common.handed_through(plan.body), first)
     outs = [
@@ -223,11 +227,13 @@ def _bind(
     body: Jaxpr,
     closures: common.Closures,
     carry: ad.Values,
-    slots: int | None,
+    limits: Limits,
     record: Record,
 ) -> list[Value]:
     promote = options.current_planning().promote
-    params = WhileParams(cond, body, len(closures.consts), promote, slots, record=record)
+    params = WhileParams(
+        cond, body, len(closures.consts), promote, limits.slots, limits.counted, record=record
+    )
     return trace.bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 
@@ -236,7 +242,7 @@ def _bind_with_pred(
     body: Jaxpr,
     closures: common.Closures,
     carry: ad.Values,
-    slots: int | None,
+    limits: Limits,
     record: Record,
 ) -> list[Value]:
     """The same for a condition that writes or calls Python: it is called before the loop and after each step.
@@ -259,7 +265,7 @@ def _bind_with_pred(
     hints = [*body.hints[:first], "going on", *body.hints[first:]]
     rotated = trace.stage_closed(step, avals, body.name, hints)
     holds = trace.stage_closed(lambda *args: [args[first]], avals, cond.name)
-    return _bind(holds, rotated, closures, [pred, *carry], slots, record)[1:]
+    return _bind(holds, rotated, closures, [pred, *carry], limits, record)[1:]
 
 
 class _Body:

@@ -35,6 +35,7 @@ def while_discharge(
         p.num_consts + len(read),
         p.promote,
         p.slots,
+        p.counted,
         _kept(p, [*range(p.num_consts, p.first_ref), *changed, None, *left]),
         p.record,
     )
