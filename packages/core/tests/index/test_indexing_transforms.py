@@ -12,12 +12,12 @@ import pytest
 import fiveloop.core.index.ops  # noqa: F401  # gives arrays their methods
 from fiveloop.core.ad import UndefinedPrimal
 from fiveloop.core.arrays.array import Value, device_put
-from fiveloop.core.index.access import batch_indexer, put, put_add, take
-from fiveloop.core.index.indexer import DynamicSpan, ds
-from fiveloop.core.index.parse import normalize
+from fiveloop.core.index.access import put, take
+from fiveloop.core.index.parse import DynamicSpan, ds, normalize
 from fiveloop.core.ir.avals import ShapedArray
 from fiveloop.core.lower.dispatch import compiled
 from fiveloop.core.primitives.broadcast import bdim_at, instantiate
+from fiveloop.core.primitives.take import batched_index
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.transforms.batch import batch_flat
 from fiveloop.core.transforms.jvp import jvp_flat
@@ -253,12 +253,13 @@ def test_the_derivative_of_a_product_of_several_factors_one_of_them_zero() -> No
 
 def test_a_batched_indexer_keeps_blocks_where_lanes_agree() -> None:
     indexer, operands = normalize(SHAPE, (device_put(np.asarray(1, np.int32)), slice(1, 3)))
-    shared, same = batch_indexer(indexer, operands, [None], 1, LANES)
-    assert shared.is_block and shared.result_shape == (LANES, 2, 6) and same == operands
+    shared, same, dim = batched_index(indexer, operands, [None], 1, LANES)
+    assert shared.is_block and shared.result_shape == (LANES, 2, 6)
+    assert same == operands and dim == 0
     assert shared.pretty(["i"]) == "i, 0:3, 1:3, 0:6"  # as if it had not been batched
     x = RNG.standard_normal((4, LANES, 5, 6))
     np.testing.assert_array_equal(take(device_put(x), shared, same), x[1, :, 1:3])
-    own, moved = batch_indexer(indexer, [device_put(SCALARS)], [0], 1, LANES)
+    own, moved, _ = batched_index(indexer, [device_put(SCALARS)], [0], 1, LANES)
     assert (
         not own.is_block and own.result_shape == (LANES, 2, 6) and own.operand_shape(0) == (LANES,)
     )
@@ -270,13 +271,14 @@ def test_a_batched_indexer_keeps_blocks_where_lanes_agree() -> None:
 @pytest.mark.parametrize("index", [(slice(1, 3), 1, None), (None, 1, slice(None), 2), (2,)])
 def test_lanes_that_agree_read_and_write_as_if_one_by_one(index: Any, lanes_at: int) -> None:
     indexer, operands = normalize(SHAPE, index)
-    shared, same = batch_indexer(indexer, operands, [None] * len(operands), lanes_at, LANES)
+    none = [None] * len(operands)
+    shared, same, dim = batched_index(indexer, operands, none, lanes_at, LANES)
     x = RNG.standard_normal((*SHAPE[:lanes_at], LANES, *SHAPE[lanes_at:]))
     lanes = np.moveaxis(x, lanes_at, 0)
-    want = np.stack([lane[index] for lane in lanes])
+    want = np.stack([lane[index] for lane in lanes], dim)
     np.testing.assert_array_equal(take(device_put(x), shared, same), want)
     new = RNG.standard_normal(want.shape)
-    for lane, y in zip(lanes, new, strict=True):  # views of x
+    for lane, y in zip(lanes, np.moveaxis(new, dim, 0), strict=True):  # views of x
         lane[index] = y
     out = put(device_put(np.zeros_like(x)), shared, same, device_put(new))
     np.testing.assert_array_equal(out, np.where(np.isin(x, new), x, 0.0))
@@ -284,10 +286,8 @@ def test_lanes_that_agree_read_and_write_as_if_one_by_one(index: Any, lanes_at: 
 
 def test_lanes_that_share_an_array_accumulate() -> None:
     indexer, _ = normalize((4,), device_put(np.asarray(1, np.int32)))
-    shared, moved = batch_indexer(
+    shared, moved, _ = batched_index(
         indexer, [device_put(np.array([1, 1, 9], np.int32))], [0], None, LANES
     )
-    out = put_add(device_put(np.zeros(4)), shared, moved, np.array([1.0, 2.0, 4.0]))
+    out = put(device_put(np.zeros(4)), shared, moved, np.array([1.0, 2.0, 4.0]), "add")
     np.testing.assert_array_equal(out, [0, 3, 0, 4])
-    with pytest.raises(ValueError, match="expected the array or some operand to be batched"):
-        batch_indexer(indexer, moved, [None], None, LANES)

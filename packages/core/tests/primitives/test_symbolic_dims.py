@@ -17,6 +17,7 @@ from fiveloop.core import (
     closed_call,
     custom_jvp,
     custom_vjp,
+    ds,
     jit,
     jvp,
     linearize,
@@ -40,7 +41,7 @@ from fiveloop.testing.core.primitive_samples import Case, core_cases
 grad: Any = core.grad
 vmap: Any = core.vmap
 
-WRITE_SIZES = {"broadcast_in_dim", "dot_general", "iota", "reshape", "split"}
+WRITE_SIZES = {"broadcast_in_dim", "dot_general", "iota", "put", "reshape", "split", "take"}
 """Samples of these write the size of the axis that is made symbolic as a number; `SYMBOLIC` has others."""
 NEEDS_A_NUMBER = ("pad", 1)
 """The sample that puts something between the elements: if there are none, it puts nothing."""
@@ -106,6 +107,8 @@ SYMBOLIC: dict[str, Case] = {
         "iota": lambda x: x * iota(np.float64, (N, 3), 0),
         "reshape": lambda x: reshape(x, (N * 3,)),
         "split": lambda x: split(x, [1, 2], 1),
+        "take": lambda x: (x[:, 1:], x[:, np.array([2, 0])], x[:, ds(1, 2)]),
+        "put": lambda x: (x.at[:, 1:].set(0.0), x.at[:, np.array([2, 0])].add(1.0)),
     }.items()
 }
 

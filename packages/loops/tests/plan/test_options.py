@@ -84,16 +84,16 @@ def printed(fun: Any, *args: Any) -> str:
 
 
 def test_promotion_off_leaves_the_array_a_value() -> None:
-    assert "dynamic_update_slice" not in str(make_jaxpr(updated)(W))
+    assert ".at[" not in str(make_jaxpr(updated)(W))
     with planning(promote=False):
-        assert "dynamic_update_slice" in str(make_jaxpr(updated)(W))
+        assert ".at[" in str(make_jaxpr(updated)(W))
 
 
 def test_constants_off_leaves_them_values() -> None:
     table = lambda t: fori_loop(0, 3, lambda i, s: s + t[i], 0.0)
-    assert "dynamic_slice" not in str(make_jaxpr(table)(X))
+    assert " = d[g]" not in str(make_jaxpr(table)(X))
     with planning(constants=False):
-        assert "dynamic_slice" in str(make_jaxpr(table)(X))
+        assert " = d[g]" in str(make_jaxpr(table)(X))
 
 
 def test_sinking_off_adds_up_in_the_loop() -> None:

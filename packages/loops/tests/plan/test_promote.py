@@ -66,8 +66,7 @@ def test_values_are_those_of_a_python_loop(name: str) -> None:
 def test_the_array_is_only_indexed(name: str) -> None:
     printed = text(looped(STEPS[name]), X)
     assert "[:]" not in printed
-    assert "dynamic_update_slice" not in printed
-    assert "scatter" not in printed
+    assert ".at[" not in printed
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -106,7 +105,7 @@ def test_an_array_among_other_carried_values_in_a_scan() -> None:
     def run(x: Any) -> Any:
         return scan(step, (x, 1.0), J)
 
-    assert "dynamic_update_slice" not in text(run, X)
+    assert ".at[" not in text(run, X)
     want, total, ys = X.copy(), 1.0, []
     for j in J:
         want[j] += total

@@ -44,7 +44,7 @@ from .errors import (
     TypecheckError,
     UnboundAxisError,
 )
-from .index.indexer import ds
+from .index.parse import ds
 from .ir.jaxpr import Jaxpr
 from .primitives.collectives import (
     all_gather,

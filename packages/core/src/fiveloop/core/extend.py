@@ -15,7 +15,6 @@ from .closed_call.jvp import call_jvp
 from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
 from .closed_call.split import call_split
 from .closed_call.transpose import call_transpose
-from .index.indexer import Indexer
 from .index.parse import normalize
 from .ir.avals import Aval, ShapedArray
 from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
@@ -29,6 +28,7 @@ from .ir.effects import (
     map_positions,
     mutated_positions,
 )
+from .ir.indexer import Indexer
 from .ir.jaxpr import (
     NO_PARAMS,
     Atom,

@@ -95,30 +95,9 @@ from .primitives.elementwise import (
     to_condition,
 )
 from .primitives.family import add_p
-from .primitives.gather import (
-    KINDS,
-    GatherParams,
-    ScatterParams,
-    WindowDims,
-    gather,
-    gather_p,
-    scatter,
-    scatter_p,
-)
-from .primitives.index import (
-    common_index_dtype,
-    dynamic_slice,
-    dynamic_slice_p,
-    dynamic_update_slice,
-    dynamic_update_slice_p,
-    index_dtype,
-    resolve_index,
-    resolve_index_p,
-    slice_p,
-    static_slice,
-)
 from .primitives.monoids import MONOIDS, Monoid, changed_by, factor_of_share, winning_shares
 from .primitives.ordering import barrier, order, order_p
+from .primitives.put import KINDS, element_numbers, put
 from .primitives.reduce import (
     argmax,
     argmin,
@@ -164,4 +143,20 @@ from .primitives.special import (
     tan,
     tanh,
     threefry2x32,
+)
+from .primitives.take import (
+    PutParams,
+    along,
+    batched_index,
+    check_index,
+    common_index_dtype,
+    index_dtype,
+    place_of,
+    put_p,
+    resolve_index,
+    resolve_index_p,
+    static_slice,
+    take,
+    take_along,
+    take_p,
 )

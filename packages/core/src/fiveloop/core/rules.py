@@ -232,8 +232,16 @@ bodies_rules: RuleTable[Bodies] = RuleTable("bodies", default="none")
 by_element_rules: RuleTable[bool] = RuleTable(
     "by_element", default="no, elements may depend on others"
 )
-view_rules: RuleTable[bool] = RuleTable("view", default="no, elements are computed")
+view_rules: RuleTable[bool | Callable[[Any], bool]] = RuleTable(
+    "view", default="no, elements are computed"
+)
 label_rules: RuleTable[Callable[[Any], str]] = RuleTable("label", default="none")
+
+
+def is_view(eqn: ir.Eqn) -> bool:
+    """Whether an equation only picks, repeats or rearranges elements that lie in blocks."""
+    cell = view_rules.find(eqn.primitive)
+    return cell(eqn.params) if callable(cell) else cell is True
 
 
 def plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[Body]:
@@ -261,14 +269,15 @@ def define(
     cost: CostRule | None = None,
     bodies: Bodies | None = None,
     by_element: bool | None = None,
-    view: bool | None = None,
+    view: bool | Callable[[P], bool] | None = None,
     label: Callable[[P], str] | None = None,
 ) -> None:
     """Fill a primitive's row. The required cells have no default, so that none is forgotten.
 
     A cell is a rule, or a `Refusal` that says why there is none. RuleError if the primitive has a row already.
-    `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. So is
-    `view`: it only picks, repeats or rearranges elements, so that it costs less to do again than to keep its result.
+    `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. `view`
+    is one, or says it of params: the primitive only picks, repeats or rearranges elements that lie in blocks, so that
+    it costs less to do again than to keep its result.
     `label` makes the result the operand itself under a name, which policies of checkpoints know.
 
     >>> twice_p = Primitive("twice")

@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from fiveloop.core import ArrayLike, Value, prims, trace
 from fiveloop.core.extend import fused
+from fiveloop.core.ir.indexer import Indexer, Pick
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
@@ -76,8 +77,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
            [3]], dtype=int64)
     """
     value, at, index = _along("take_along_axis", x, indices, axis)
-    params = prims.GatherParams(_along_dims(value.ndim, at), (1,) * value.ndim, in_bounds=True)
-    return prims.gather(value, index, params)
+    return prims.take_along(value, index, at)
 
 
 @fused
@@ -92,10 +92,9 @@ def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: in
     """
     value, at, index = _along("put_along_axis", x, indices, axis, drops=True)
     new = prims.convert(prims.operand("put_along_axis", "values", values), value.dtype)
-    new = prims.broadcast_to(new, index.shape[:-1])
-    return prims.scatter(
-        value, index, new, prims.ScatterParams(_along_dims(value.ndim, at), drops=True)
-    )
+    indexer, positions = prims.along(value.shape, index, at)
+    new = prims.move_axis(prims.broadcast_to(new, index.shape), at, -1)
+    return prims.put(value, new, indexer.dropping(), positions)
 
 
 def _along(
@@ -112,18 +111,11 @@ def _along(
     value = prims.broadcast_to(value, _with(shape, at, value.shape[at]))
     index = prims.broadcast_to(index, _with(shape, at, index.shape[at]))
     index = prims.resolve_index(index, value.shape[at], None if drops else 1)
-    return value, at, prims.expand_dims(index, index.ndim)
+    return value, at, index
 
 
 def _with(shape: tuple[int, ...], at: int, size: int) -> tuple[int, ...]:
     return (*shape[:at], size, *shape[at + 1 :])
-
-
-def _along_dims(rank: int, at: int) -> prims.WindowDims:
-    others = tuple(k for k in range(rank) if k != at)
-    return prims.WindowDims(
-        collapsed=(at,), operand_batch=others, indices_batch=others, index_map=(at,)
-    )
 
 
 def nonzero(x: ArrayLike) -> tuple[Value, ...]:
@@ -185,9 +177,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
 
 def _elements(table: Value, places: Value) -> Value:
     """The elements of a vector at places that are in bounds."""
-    dims = prims.WindowDims(collapsed=(0,), index_map=(0,))
-    params = prims.GatherParams(dims, (1,), in_bounds=True)
-    return prims.gather(table, prims.expand_dims(places, places.ndim), params)
+    return prims.take(table, Indexer((Pick(),), places.shape), [places])
 
 
 def _before(x: Value, y: Value) -> Value:

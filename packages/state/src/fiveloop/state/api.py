@@ -25,8 +25,8 @@ from fiveloop.core import (
 from fiveloop.core.api import flatten, operands
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
-from fiveloop.core.index.indexer import Indexer
 from fiveloop.core.index.views import base_of
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.state import masks, primitives, views
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref

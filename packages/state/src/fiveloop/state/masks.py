@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fiveloop.core import Value, arrays, errors, ir, prims, trace
-from fiveloop.core.index import indexer
 from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.views import View
+from fiveloop.core.ir import indexer
 from fiveloop.state.views import At, laid, through
 
 

@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ir, passes, rules, trace, transforms
-from fiveloop.core.index import indexer
+from fiveloop.core.index import parse
+from fiveloop.core.ir import indexer
 from fiveloop.state import api, avals, discharge, primitives, refs, views
 
 
@@ -42,7 +43,7 @@ def _add(x: Value, y: Value) -> Value:
 
 
 def _accumulate(ref: Value, x: Value, spans: Sequence[tuple[Any, int, int]] | None = None) -> None:
-    api.addupdate(ref, ... if spans is None else tuple(indexer.ds(*span) for span in spans), x)
+    api.addupdate(ref, ... if spans is None else tuple(parse.ds(*span) for span in spans), x)
 
 
 def _accumulated(ref: Value) -> Value:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fiveloop.core import ir, prims
 from fiveloop.state import primitives
 
 
-def _place(eqn: ir.Eqn, names: ir.Names, index: Sequence[ir.Atom]) -> str:
-    ref = eqn.invars[0]
-    inside = eqn.params.indexer.pretty([names.atom(a) for a in index], ref.aval.shape)
-    return f"{names.atom(ref)}[{inside}]"
-
-
 def _get(eqn: ir.Eqn, names: ir.Names) -> str:
-    return f"{names.binder(eqn.outvars[0])} <- {_place(eqn, names, eqn.invars[1:])}"
+    return f"{names.binder(eqn.outvars[0])} <- {prims.place_of(eqn, names, eqn.invars[1:])}"
 
 
 def _swap(eqn: ir.Eqn, names: ir.Names) -> str:
-    place, new = _place(eqn, names, eqn.invars[2:]), names.atom(eqn.invars[1])
+    place, new = prims.place_of(eqn, names, eqn.invars[2:]), names.atom(eqn.invars[1])
     if not eqn.outvars:
         return f"{place} <- {new}"
     return f"{names.binder(eqn.outvars[0])}, {place} <- {place}, {new}"
 
 
 def _addupdate(eqn: ir.Eqn, names: ir.Names) -> str:
-    return f"{_place(eqn, names, eqn.invars[2:])} += {names.atom(eqn.invars[1])}"
+    return f"{prims.place_of(eqn, names, eqn.invars[2:])} += {names.atom(eqn.invars[1])}"
 
 
 ir.define_printer(primitives.get_p, _get)
@@ -34,7 +26,10 @@ ir.define_printer(primitives.swap_p, _swap)
 
 
 def _accumulate(eqn: ir.Eqn, names: ir.Names) -> str:
-    place, symbol = _place(eqn, names, eqn.invars[2:]), prims.MONOIDS[eqn.params.monoid].symbol
+    place, symbol = (
+        prims.place_of(eqn, names, eqn.invars[2:]),
+        prims.MONOIDS[eqn.params.monoid].symbol,
+    )
     return f"{place} {symbol} {names.atom(eqn.invars[1])}"
 
 

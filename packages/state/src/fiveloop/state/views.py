@@ -12,8 +12,8 @@ from fiveloop.core.index import access as indexing
 from fiveloop.core.index import compose, views
 from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
-from fiveloop.core.index.indexer import Indexer, whole_indexer
 from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed
+from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.state import avals, refs
 
 _INSTEAD = {"add": "ref[index] += x", "multiply": "ref[index] *= x"}

@@ -14,8 +14,8 @@ from fiveloop.core.api.flatten import Naming, flatten_values
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import apart as index_apart
 from fiveloop.core.index import layout as index_layout
-from fiveloop.core.index.indexer import Indexer, whole_indexer
 from fiveloop.core.index.views import View, base_of
+from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.core.trace.stage import StageTrace, StageTracer
 from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
 

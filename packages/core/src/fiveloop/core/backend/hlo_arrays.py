@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -512,15 +511,23 @@ def update_inside(
     return dynamic_update_slice(b, x, new, fitting)
 
 
-def zero_outside(b: Builder, blocks: IRValue, x: IRValue, indices: IRValue, p: Any) -> IRValue:
-    """What a gather with these params reads, with zeros in the place of blocks that do not fit."""
-    last = [x.shape[k] - p.sizes[k] for k in p.dims.index_map]
+def zero_outside(
+    b: Builder,
+    blocks: IRValue,
+    x: IRValue,
+    indices: IRValue,
+    index_map: Sequence[int],
+    sizes: Sequence[int],
+    window_dims: Sequence[int],
+) -> IRValue:
+    """What a gather reads, with zeros in the place of blocks that do not fit."""
+    last = [x.shape[k] - sizes[k] for k in index_map]
     rank = len(indices.shape) - 1
     high = constant(b, np.asarray(last, indices.dtype))
     high = broadcast_in_dim(b, high, indices.shape, (rank,))
     low = constant(b, 0, indices.shape, indices.dtype)
     fits = and_(b, compare(b, indices, low, "GE"), compare(b, indices, high, "LE"))
-    kept = [k for k in range(len(blocks.shape)) if k not in p.dims.window_dims]
+    kept = [k for k in range(len(blocks.shape)) if k not in window_dims]
     mask = broadcast_in_dim(b, reduce(b, fits, (rank,), "and"), blocks.shape, kept)
     return select(b, mask, blocks, constant(b, 0, blocks.shape, blocks.dtype))
 

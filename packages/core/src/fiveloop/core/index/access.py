@@ -7,7 +7,6 @@ negative; then a read clamps it into range, and a write (`Indexer.dropping`) lea
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,42 +14,7 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, errors, ir, prims
 from fiveloop.core.arrays import Value
-from fiveloop.core.index import block as index_block
-from fiveloop.core.index import windows as index_windows
-from fiveloop.core.index.indexer import (
-    At,
-    DynamicSpan,
-    Entry,
-    Indexer,
-    Lane,
-    Pick,
-    Span,
-    ds,
-    is_dynamic,
-)
-from fiveloop.core.index.parse import normalize
-
-__all__ = [
-    "At",
-    "DynamicSpan",
-    "Entry",
-    "Indexer",
-    "Lane",
-    "Pick",
-    "Span",
-    "batch_indexer",
-    "cast_for_write",
-    "check_kind",
-    "check_write",
-    "ds",
-    "is_dynamic",
-    "normalize",
-    "put",
-    "put_add",
-    "put_kind",
-    "resolve",
-    "take",
-]
+from fiveloop.core.ir.indexer import Indexer, Span
 
 
 def take(x: Value, indexer: Indexer, operands: ad.Values, *, resolved: bool = False) -> Value:
@@ -58,58 +22,34 @@ def take(x: Value, indexer: Indexer, operands: ad.Values, *, resolved: bool = Fa
 
     `resolved` says that the operands come from `resolve`, so that they are in range.
     """
-    if indexer.is_block:
-        if not resolved:
-            operands = resolve(x.shape, indexer, operands, clamp=False)
-        return index_block.take_block(x, indexer, operands)
-    if not resolved:
-        operands = resolve(x.shape, indexer, operands)
-    return index_windows.take_many(x, indexer, operands)
+    return prims.take(x, indexer, operands if resolved else _positions(x, indexer, operands))
+
+
+def _positions(x: Value, indexer: Indexer, operands: ad.Values) -> list[Value]:
+    """The positions of operands; those of a block are clamped where it is read or written."""
+    return resolve(x.shape, indexer, operands, clamp=not indexer.is_block)
 
 
 def put(
-    x: Value, indexer: Indexer, operands: ad.Values, v: Any, *, resolved: bool = False
-) -> Value:
-    """`x` with `v`, which broadcasts to `indexer.result_shape`, written where `indexer` points.
-
-    Where several picks name one element, the last one wins.
-    """
-    return put_kind(x, indexer, operands, v, "set", resolved=resolved)
-
-
-def put_add(
-    x: Value, indexer: Indexer, operands: ad.Values, v: Any, *, resolved: bool = False
-) -> Value:
-    """`x` with `v` added where `indexer` points; an element that is named several times gets every share."""
-    return put_kind(x, indexer, operands, v, "add", resolved=resolved)
-
-
-def put_kind(
     x: Value,
     indexer: Indexer,
     operands: ad.Values,
     v: Any,
-    kind: str,
+    kind: str = "set",
     *,
     resolved: bool = False,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
+    unique: bool = False,
+    ascending: bool = False,
 ) -> Value:
     """`x` with `v` combined into it by "set", "add", "mul", "max", "min", "and" or "or".
 
-    `unique_indices` promises that no element is named twice, `indices_are_sorted` that index arrays ascend.
+    `v` broadcasts to `indexer.result_shape`. Where several picks name one element, the last one is set; the other kinds
+    combine all. `unique` promises that no element is named twice, `ascending` that index arrays ascend.
     """
     check_kind(x.aval, kind)
     v = cast_for_write(x.aval, indexer.result_shape, v)
-    if indexer.is_block:
-        if not resolved:
-            operands = resolve(x.shape, indexer, operands, clamp=False)
-        return index_block.put_block(x, indexer, operands, v, kind)
-    if not resolved:
-        operands = resolve(x.shape, indexer, operands)
-    return index_windows.put_many(
-        x, indexer, operands, v, kind, (unique_indices, indices_are_sorted)
-    )
+    positions = operands if resolved else _positions(x, indexer, operands)
+    return prims.put(x, v, indexer, positions, kind, unique=unique, ascending=ascending)
 
 
 def check_kind(aval: ir.Aval, kind: str) -> None:
@@ -193,52 +133,6 @@ def resolve(
         window = entry.extent if isinstance(entry, Span) else 1
         out.append(prims.resolve_index(operand, shape[axis], window if clamp else None, dtype))
     return out
-
-
-def batch_indexer(
-    indexer: Indexer,
-    operands: ad.Values,
-    operand_dims: ad.BatchAxes,
-    x_dim: int | None,
-    size: ir.Dim,
-) -> tuple[Indexer, list[Value]]:
-    """The indexer for all lanes at once, where the array, some operands or both have a batch axis.
-
-    The batch axis of what the new indexer reads, and of what it writes, is always axis 0. If no operand is
-    batched, all lanes read at one place, and the operands stay as they are. Otherwise each operand of the
-    new indexer has the batch axis in front, repeated where it was not batched.
-    With `x_dim` None the lanes share one array (so a write of several lanes is an accumulation).
-    """
-    paired = any(d is not None for d in operand_dims)
-    if x_dim is None and not paired:
-        raise ValueError("batch_indexer: expected the array or some operand to be batched")
-    entries = [Lane(e.lead + 1) if isinstance(e, Lane) else e for e in indexer.entries]
-    if x_dim is not None:
-        entries.insert(x_dim, Lane(0))
-    batched = replace(
-        indexer,
-        entries=tuple(entries),
-        lead=(size, *indexer.lead),
-        paired=(paired, *indexer.paired),
-    )
-    if not paired:
-        return _without_lanes(batched, size), list(operands)
-    moved = [prims.bdim_at(i, d, size, 0) for i, d in zip(operands, operand_dims, strict=True)]
-    return batched, moved
-
-
-def _without_lanes(indexer: Indexer, size: ir.Dim) -> Indexer:
-    """The same index with a span for the outer batch axis, where that is the first axis of what is read."""
-    first = next((e for e in indexer.entries if not isinstance(e, At)), None)
-    if (
-        first != Lane(0)
-        or len(indexer.lead) > 1
-        or any(isinstance(e, Pick) for e in indexer.entries)
-    ):
-        return indexer
-    entries = tuple(Span(0, size) if e is first else e for e in indexer.entries)
-    new_axes = tuple(k + 1 for k in indexer.new_axes)
-    return replace(indexer, entries=entries, new_axes=new_axes, lead=(), paired=())
 
 
 @lru_cache(maxsize=4096)

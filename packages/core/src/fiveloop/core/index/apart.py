@@ -10,7 +10,7 @@ import numpy as np
 
 from fiveloop.core import ad, arrays
 from fiveloop.core.arrays import Value
-from fiveloop.core.index.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
 
 Overlap = Literal["apart", "overlap", "unknown"]
 Positions = range | np.ndarray[Any, Any] | None

@@ -7,7 +7,7 @@ from functools import reduce
 from fiveloop.core import ad, ir, prims
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
-from fiveloop.core.index.indexer import Entry, Indexer, Span, is_dynamic
+from fiveloop.core.ir.indexer import Entry, Indexer, Span, is_dynamic
 
 
 def can_be_masked(indexer: Indexer) -> bool:
@@ -68,5 +68,5 @@ def _where(fits: ad.Values, x: Value, y: Value, indexer: Indexer) -> Value:
     if not fits:
         return x
     flag = reduce(prims.bitwise_and, fits)
-    lanes = [k for k, paired in enumerate(indexer.paired) if paired]
+    lanes = range(len(indexer.lead))
     return prims.select(prims.broadcast_in_dim(flag, x.shape, lanes), x, y)

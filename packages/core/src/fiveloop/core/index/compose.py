@@ -12,7 +12,7 @@ from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
-from fiveloop.core.index.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
 
 Position: TypeAlias = Value | int
 Label: TypeAlias = int | str

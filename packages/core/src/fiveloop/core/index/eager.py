@@ -15,7 +15,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import Buffer
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
-from fiveloop.core.index.indexer import At, Entry, Indexer, Span, around_block
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Span, around_block
 from fiveloop.core.lower.dispatch import eager_program, explain
 from fiveloop.core.trace.fused import number_to_write
 
@@ -77,14 +77,14 @@ def put_now(
             plan if isinstance(plan, tuple) else index_parse.normalize(x.shape, index)
         )
         unique, ascending = flags
-        return indexing.put_kind(
+        return indexing.put(
             x,
             indexer.dropping() if drops else indexer,
             operands,
             value,
             kind,
-            unique_indices=unique,
-            indices_are_sorted=ascending,
+            unique=unique,
+            ascending=ascending,
         )
     if drops and not plan.is_checked:
         plan = replace(plan, indexer=plan.indexer.dropping())
@@ -221,9 +221,7 @@ def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     unique, ascending = flags
 
     def write(x: Value, v: Value, *operands: Value) -> list[Value]:
-        out = indexing.put_kind(
-            x, indexer, operands, v, kind, unique_indices=unique, indices_are_sorted=ascending
-        )
+        out = indexing.put(x, indexer, operands, v, kind, unique=unique, ascending=ascending)
         return [out]
 
     return eager_program(

@@ -13,7 +13,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
 from fiveloop.core.index.compose import NEW, PICK, Axis, Placed, Position, positions
-from fiveloop.core.index.indexer import At, Entry, Indexer, Pick, Span
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span
 
 Found: TypeAlias = tuple[Entry, Position | None]
 

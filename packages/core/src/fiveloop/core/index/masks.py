@@ -16,9 +16,7 @@ import numpy as np
 from fiveloop.core import errors, ir, prims
 from fiveloop.core.arrays.array import Value, as_value
 from fiveloop.core.index import access as indexing
-from fiveloop.core.index import block as index_block
-from fiveloop.core.index.indexer import DynamicSpan
-from fiveloop.core.index.parse import Normal, bad_index, expand_ellipsis, normalize
+from fiveloop.core.index.parse import DynamicSpan, Normal, bad_index, expand_ellipsis, normalize
 
 _PLAIN = frozenset({int, slice, type(None), type(...), DynamicSpan})
 
@@ -63,7 +61,7 @@ class MaskedPlace:
 
     def laid(self, part: Value) -> Value:
         """What has the order of `shape`, in the order of `laid_shape`."""
-        return index_block.permuted(part, [self._order.index(k) for k in range(part.ndim)])
+        return prims.transpose(part, [self._order.index(k) for k in range(part.ndim)])
 
     def spread(self, x: Any, like: ir.Aval) -> Value:
         """A value as it is written into an array of a type, for each element that the mask chooses from."""
@@ -80,7 +78,7 @@ class MaskedPlace:
         if not ir.same_shape(value.shape, self.laid_shape):
             value = self._aligned(value)
         wide = indexing.cast_for_write(like, self.laid_shape, value)
-        return index_block.permuted(wide, self._order)
+        return prims.transpose(wide, self._order)
 
     def _aligned(self, value: Value) -> Value:
         """A value that broadcasts to `shared_shape`, as one that broadcasts to `laid_shape`."""
@@ -151,7 +149,7 @@ def put_masked(
     if kind != "set":
         new = prims.MONOIDS[kind].combine_evenly(one_outside(mask, old), one_outside(mask, new))
     new = prims.select(mask, new, old)
-    return indexing.put_kind(x, indexer, operands, new, "set")
+    return indexing.put(x, indexer, operands, new)
 
 
 def one_outside(mask: Value, x: Value) -> Value:

@@ -15,7 +15,6 @@ from fiveloop.core import arrays, ir, prims
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
-from fiveloop.core.index.indexer import DynamicSpan
 
 AS_ALWAYS = (None, "promise_in_bounds")
 CLAMPED = ("clip", "promise_in_bounds")
@@ -52,7 +51,7 @@ def filler_of(dtype: arrays.DType) -> Value:
 
 def _at_run_time(item: Any) -> Any:
     """An item of an index whose positions, if it has some, are not looked at now."""
-    if isinstance(item, DynamicSpan):
+    if isinstance(item, index_parse.DynamicSpan):
         return replace(item, start=_at_run_time(item.start))
     if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
         wide = not -(2**31) <= item < 2**31

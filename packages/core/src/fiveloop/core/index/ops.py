@@ -160,9 +160,7 @@ class Place:
             return eager.put_now(x, index, v, kind, flags, drops=drops)
         indexer, operands = index_parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
-        return indexing.put_kind(
-            x, indexer, operands, v, kind, unique_indices=flags[0], indices_are_sorted=flags[1]
-        )
+        return indexing.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
 
 
 def _check_flags(flags: dict[str, bool]) -> None:

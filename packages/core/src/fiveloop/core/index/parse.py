@@ -11,9 +11,41 @@ import numpy as np
 
 from fiveloop.core import arrays, errors, ir, prims
 from fiveloop.core.arrays import Value
-from fiveloop.core.index.indexer import At, DynamicSpan, Entry, Indexer, Pick, Span
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span
 
 HostArray = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class DynamicSpan:
+    """The index that `ds` makes: `size` positions from a start that may be known only at run time."""
+
+    start: Any
+    size: int
+    stride: int = 1
+
+
+def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
+    """An index of `size` positions from `start` on, where the start may be a traced integer.
+
+    A negative start counts from the end. A traced one is clamped for a read, so that the span fits; a write leaves out
+    the positions that are outside. A start that is a Python number must fit.
+
+    >>> ds(2, 3)
+    DynamicSpan(start=2, size=3, stride=1)
+    """
+    given: dict[str, Any] = {"size": size, "stride": stride}
+    for name, x in given.items():
+        if not isinstance(x, int) or isinstance(x, bool):
+            raise TypeError(
+                f"ds: expected an int as {name}, got {x!r}; sizes must be known while tracing: {errors.STATIC}"
+                f"{errors.at_source(ir.user_source())}"
+            )
+    if size < 0 or stride < 1:
+        raise ValueError(
+            f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}{errors.at_source(ir.user_source())}"
+        )
+    return DynamicSpan(start, size, stride)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fiveloop.core import ad, errors, ir
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import layout as index_layout
-from fiveloop.core.index.indexer import Indexer, whole_indexer
+from fiveloop.core.ir.indexer import Indexer, whole_indexer
 
 
 class View(Value):

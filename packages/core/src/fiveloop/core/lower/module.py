@@ -32,8 +32,7 @@ class _Module:
     mark: IRValue | None = None  # the counter as an order has given it
 
 
-_READS = ("dynamic_slice", "gather")
-_WRITES = ("dynamic_update_slice", "scatter")
+_READS, _WRITES = "take", "put"
 
 
 class LowerContext:
@@ -153,11 +152,11 @@ class LowerContext:
             return run()
         name, written = eqn.primitive.name, self._module.written
         moving = [x for x in operands[1:] if x.name not in self._fixed]
-        if name in _READS and operands[0].name in written and moving:
+        if name == _READS and operands[0].name in written and moving:
             specs = [(a.shape, a.dtype) for a in self.avals_out]
             return guarded(self.b, moving[0], run, specs)
         results = run()
-        if name in _WRITES:
+        if name == _WRITES:
             written.update(x.name for x in results)
         return results
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
-from fiveloop.core.primitives import broadcast, check, elementwise, family, gather, monoids
+from fiveloop.core.ir.indexer import Indexer, Pick, Span
+from fiveloop.core.primitives import broadcast, check, elementwise, family, monoids, take
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
 from fiveloop.core.primitives.shape import concatenate, iota
 
@@ -122,9 +123,9 @@ def _take(rows: Value, which: Sequence[int]) -> Value:
     """Some of the rows, in the given order."""
     if tuple(which) == tuple(range(rows.shape[0])):
         return rows
-    dims = gather.WindowDims(tuple(range(1, rows.ndim)), collapsed=(0,), index_map=(0,))
-    at = arrays.to_array(arrays.as_value(np.asarray(which, np.int32)[:, None]))
-    return gather.gather(rows, at, gather.GatherParams(dims, (1, *rows.shape[1:])))
+    at = arrays.to_array(arrays.as_value(np.asarray(which, np.int32)))
+    whole = [Span(0, n) for n in rows.shape[1:]]
+    return take.take(rows, Indexer((Pick(), *whole), at.shape), [at])
 
 
 def _grouped(rows: Value, groups: Groups) -> Value:

@@ -16,7 +16,7 @@ import numpy as np
 from fiveloop.core import arrays, ir
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.primitives import convert, elementwise, gather, index, shape, sort, special
+from fiveloop.core.primitives import convert, elementwise, shape, sort, special, take
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reduce_sum, reshape
 
 Combine = Callable[[Value, Value], Value]
@@ -52,10 +52,10 @@ class Monoid:
         if self.name == "add":
             return reduce_sum(x, (0,))
         while (size := x.shape[0]) > 1:
-            pairs = index.static_slice(x, (0,) * x.ndim, (size - size % 2, *x.shape[1:]))
+            pairs = take.static_slice(x, (0,) * x.ndim, (size - size % 2, *x.shape[1:]))
             pairs = reshape(pairs, (size // 2, 2, *x.shape[1:]))
             folded = self.combine(*[_along_second(pairs, k) for k in (0, 1)])
-            last = index.static_slice(x, (size - size % 2, *[0] * (x.ndim - 1)), x.shape)
+            last = take.static_slice(x, (size - size % 2, *[0] * (x.ndim - 1)), x.shape)
             x = shape.concatenate([folded, last]) if size % 2 else folded
         return reshape(x, x.shape[1:]) if x.shape[0] else self.neutral(x.aval.unbatched(0))
 
@@ -64,7 +64,7 @@ def _along_second(x: Value, k: int) -> Value:
     """The part of `x` at a position of its second axis."""
     start, limit = [0] * x.ndim, list(x.shape)
     start[1], limit[1] = k, k + 1
-    return reshape(index.static_slice(x, start, limit), (x.shape[0], *x.shape[2:]))
+    return reshape(take.static_slice(x, start, limit), (x.shape[0], *x.shape[2:]))
 
 
 def _scaled(x: Value, count: int) -> Value:
@@ -189,11 +189,7 @@ def _in_order(x: Value, places: Value, run: Callable[[Value, Value], Value]) -> 
 
 def _taken(x: Value, order: Value) -> Value:
     """The elements of a vector in another order."""
-    dims = gather.WindowDims(collapsed=(0,), index_map=(0,))
-    indices = reshape(order, (*order.shape, 1))
-    return gather.gather(
-        x, indices, gather.GatherParams(dims, (1,), unique_indices=True, in_bounds=True)
-    )
+    return take.take_along(x, order, 0, unique=True)
 
 
 def _before(x: Value, keys: Value, combine: Combine, neutral: Any, way: int) -> Value:

@@ -11,7 +11,7 @@ from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert
-from fiveloop.core.primitives.index import static_slice
+from fiveloop.core.primitives.take import static_slice
 
 barrier_p: ir.Primitive[Any] = ir.Primitive("barrier")
 

@@ -11,7 +11,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.primitives import broadcast, check, convert, costs, gather, shape
+from fiveloop.core.primitives import broadcast, check, convert, costs, shape, take
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,6 @@ def argsort(
     return sort_together([value, shape.iota(index_dtype, value.shape, at)], at, stable=stable)[1]
 
 
-def take_along(x: Value, indices: Value, axis: int) -> Value:
-    """`x[..., indices[..., i, ...], ...]` along an axis; indices have the other axes of `x`, and are in bounds."""
-    others = tuple(k for k in range(x.ndim) if k != axis)
-    dims = gather.WindowDims(
-        collapsed=(axis,), operand_batch=others, indices_batch=others, index_map=(axis,)
-    )
-    params = gather.GatherParams(dims, (1,) * x.ndim, unique_indices=True, in_bounds=True)
-    return gather.gather(x, broadcast.reshape(indices, (*indices.shape, 1)), params)
-
-
 def _sort_aval(avals: ir.Avals, p: SortParams) -> list[ir.Aval]:
     xs = check.array_avals("sort", avals)
     if any(x.shape != xs[0].shape for x in xs):
@@ -81,7 +71,9 @@ def _sort_jvp(primals: ad.Values, tangents: ad.Tangents, p: SortParams) -> ad.Du
     places = shape.iota(np.int32, primals[0].shape, p.axis)
     *outs, order = trace.bind(sort_p, *primals, places, params=p)
     dots: list[ad.Tangent] = [
-        ad.Zero(out.aval.tangent()) if isinstance(t, ad.Zero) else take_along(t, order, p.axis)
+        ad.Zero(out.aval.tangent())
+        if isinstance(t, ad.Zero)
+        else take.take_along(t, order, p.axis, unique=True)
         for out, t in zip(outs, tangents, strict=True)
     ]
     return outs, dots
@@ -130,7 +122,7 @@ def _top_k_jvp(primals: ad.Values, tangents: ad.Tangents, p: TopKParams) -> ad.D
     out, places = top_k(x, p.k)
     dot: ad.Tangent = ad.Zero(out.aval.tangent())
     if not isinstance(t, ad.Zero):
-        dot = take_along(t, places, x.ndim - 1)
+        dot = take.take_along(t, places, x.ndim - 1, unique=True)
     return [out, places], [dot, ad.Zero(places.aval.tangent())]
 
 

@@ -284,7 +284,7 @@ class _Splitter:
 
     def _views_at_hand(self, eqn: ir.Eqn) -> bool:
         """Whether an equation only picks or rearranges elements of what is at hand."""
-        return eqn.primitive in rules.view_rules and ir.used_vars(eqn.invars) <= self.at_hand
+        return rules.is_view(eqn) and ir.used_vars(eqn.invars) <= self.at_hand
 
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr

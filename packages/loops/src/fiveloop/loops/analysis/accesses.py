@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, ir, prims, rules
-from fiveloop.core.index.indexer import At, Indexer, Lane, Span, whole_indexer
+from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
-from fiveloop.state import AbstractRef, discharge, primitives
+from fiveloop.state import AbstractRef, primitives
 
 
 class IndexRule(Protocol):
@@ -36,20 +36,15 @@ def _of_write(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     return eqn.invars[2:]
 
 
-def _of_scatter(eqn: ir.Eqn) -> Sequence[ir.Atom]:
-    return eqn.invars[1:2]
-
-
-for _reading in (primitives.get_p, prims.dynamic_slice_p, prims.gather_p):
+for _reading in (primitives.get_p, prims.take_p):
     define_index(_reading, _of_read)
 for _writing in (
     primitives.swap_p,
     primitives.addupdate_p,
     primitives.accumulate_p,
-    prims.dynamic_update_slice_p,
+    prims.put_p,
 ):
     define_index(_writing, _of_write)
-define_index(prims.scatter_p, _of_scatter)
 
 
 def is_access(eqn: ir.Eqn) -> bool:
@@ -78,7 +73,7 @@ class RefAccess:
         """The single place on an axis that is accessed; None if there are others, or it is not affine."""
         indexer: Indexer = self.eqn.params.indexer
         entry = indexer.entries[axis]
-        if any(indexer.paired):
+        if indexer.lead:
             return None
         if not isinstance(entry, At) and not (isinstance(entry, Span) and entry.size == 1):
             return None
@@ -101,7 +96,7 @@ class RefAccess:
         found, indexer = [(v, False) for v in self.eqn.outvars], self.eqn.params.indexer
         if (
             self.eqn.primitive is primitives.swap_p
-            and discharge.names_each_once(indexer)
+            and indexer.names_each_once
             and not indexer.drops
         ):
             found += [(v, True) for v in ir.used_vars(self.eqn.invars[1:2])]

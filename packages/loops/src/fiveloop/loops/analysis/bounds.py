@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.core import Jaxpr, ir
 from fiveloop.core.closed_call.primitive import closed_call_p
-from fiveloop.core.index.indexer import Span
+from fiveloop.core.ir.indexer import Span
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.primitives import cond, for_loop
 
@@ -28,19 +28,14 @@ def _marked(jaxpr: Jaxpr, given: Sequence[integers.Integer | None]) -> Jaxpr:
 def _marked_eqn(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:
     """An equation that indexes, without dropping if all is in range; or one with nested jaxprs, these marked."""
     p, given = eqn.params, [integers.integer(a, known) for a in eqn.invars]
-    if accesses.is_access(eqn) and p.indexer.drops:
+    index = accesses.index_rules.find(eqn.primitive)
+    if index is not None and p.indexer.drops:
         indexer, shape = p.indexer, eqn.invars[0].aval.shape
-        index = [integers.integer(a, known) for a in accesses.index_rules[eqn.primitive](eqn)]
-        pairs = zip(indexer.dynamic_axes, index, strict=True)
-        if all(_fits(x, shape[k], _extent(indexer.entries[k])) for k, x in pairs):
+        # A position of an array is counted already: a negative one does not count from the end any more.
+        least = None if accesses.is_access(eqn) else 0
+        found = zip(indexer.dynamic_axes, given[-len(index(eqn)) :], strict=True)
+        if all(_fits(x, shape[k], _extent(indexer.entries[k]), least) for k, x in found):
             return eqn.replace(params=replace(p, indexer=indexer.fitting()))
-    elif eqn.primitive in (prims.dynamic_slice_p, prims.dynamic_update_slice_p) and p.drops:
-        block = eqn.invars[1] if eqn.primitive is prims.dynamic_update_slice_p else eqn.outvars[0]
-        sizes, shape = block.aval.shape, eqn.invars[0].aval.shape
-        starts = given[-len(shape) :]
-        # A start is a position: a negative one does not count from the end any more.
-        if all(_fits(starts[k], shape[k], sizes[k], 0) for k in p.drops):
-            return eqn.replace(params=replace(p, drops=()))
     elif eqn.primitive in (for_loop.for_p, closed_call_p, cond.cond_p):
         return _with_bodies(eqn, given)
     return eqn

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
-from fiveloop.core.index.indexer import Indexer, whole_indexer
+from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.loops.analysis.accesses import (
     Place,
     RefAccess,
@@ -79,7 +79,7 @@ def cut_from(body: Jaxpr, wholes: Collection[ir.Var], values: Collection[ir.Var]
     roots: dict[ir.Var, ir.Var] = {v: v for v in wholes}
     for eqn in body.eqns:
         # With other operands they say where, which may change from step to step.
-        is_cut = eqn.primitive in rules.view_rules and len(eqn.invars) == 1
+        is_cut = rules.is_view(eqn) and len(eqn.invars) == 1
         source = eqn.invars[0] if is_cut else None
         if isinstance(source, ir.Var) and source in roots:
             roots.update((v, roots[source]) for v in eqn.outvars if v not in roots)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Jaxpr, ir, rules, trace, transforms
-from fiveloop.core.index.indexer import At, Indexer, Span
+from fiveloop.core.ir.indexer import At, Indexer, Span
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.state import primitives
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.core.index import indexer
+from fiveloop.core.index import parse
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.record import Called
 from fiveloop.loops.tracing import loop_of, trace_body
@@ -105,7 +105,7 @@ def _writing(
 
     def run(branch: Jaxpr, *args: Value) -> list[Value]:
         for ref, x in zip(args[num + 1 :], transforms.eval_jaxpr(branch, args[:num]), strict=True):
-            ref[indexer.ds(args[num], block)] = x
+            ref[parse.ds(args[num], block)] = x
         return []
 
     staged = [trace.stage_closed(partial(run, b), avals, b.name) for b in branches]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.core.index.indexer import Indexer
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.loops.primitives.cond import CondParams
 from fiveloop.state import AbstractRef, discharge
 

@@ -158,7 +158,7 @@ def _makes_arrays(body: Jaxpr) -> bool:
     """Whether a body gives an array that is neither one that it takes nor an update of one at indices."""
     made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
     given = [made[v] for v in body.outvars if v in made and v.aval.shape]
-    return any(p not in (prims.dynamic_update_slice_p, prims.scatter_p) for p in given)
+    return any(p is not prims.put_p for p in given)
 
 
 def _is_updated(record: Record) -> bool:

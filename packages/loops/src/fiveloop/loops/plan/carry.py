@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
-from fiveloop.core.index.indexer import At, Lane, Span, whole_indexer
+from fiveloop.core.ir.indexer import At, Span, whole_indexer
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
@@ -267,14 +267,10 @@ class ChainFinder:
     def places(self, access: accesses.RefAccess) -> dict[int, Place] | None:
         """The place of an access on each axis that it does not take whole; None if one is not known."""
         indexer, shape = access.eqn.params.indexer, access.eqn.invars[0].aval.shape
-        if any(indexer.paired) or indexer.new_axes:
+        if indexer.lead or indexer.new_axes:
             return None
         found: dict[int, Place] = {}
         for axis, (entry, size) in enumerate(zip(indexer.entries, shape, strict=True)):
-            if isinstance(entry, Lane):
-                if entry.lead != axis:
-                    return None
-                continue
             if isinstance(entry, Span) and entry == Span(0, size):
                 continue
             place = access.place(axis, self.numbers)
@@ -340,8 +336,6 @@ class ChainFinder:
             return "the size of what is written is not known"
         if size > LARGEST:
             return f"{size:,} elements are read as fast as they are carried"
-        if eqn.params.indexer.lead != read.eqn.params.indexer.lead:
-            return "it is read in another order of axes than it is written"
         fits = value.shape == eqn.params.indexer.result_shape
         fits = fits and value.dtype == eqn.invars[0].aval.dtype
         return "" if fits else "what is written is converted on the way"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.loops.analysis import early_end, entered, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
 from fiveloop.loops.names import OWN
@@ -182,7 +183,8 @@ class _Fold:
 
 def _once(eqn: ir.Eqn) -> bool:
     """Whether the index of an equation names no element twice."""
-    return discharge.names_each_once(eqn.params.indexer)
+    indexer: Indexer = eqn.params.indexer
+    return indexer.names_each_once
 
 
 STAYS = "a read after a write stays a read"
@@ -250,7 +252,7 @@ class _Search:
             return f"`{between.primitive}` may change it in between"
         if write.primitive is not primitives.swap_p:
             return f"what was there before the write{line} is not known"
-        if not discharge.names_each_once(theirs):
+        if not theirs.names_each_once:
             return "its index may name a place twice"
         return "what is written is converted on the way"
 

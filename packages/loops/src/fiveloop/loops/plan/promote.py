@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr, ir, rules
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict, carried_as_ref
 from fiveloop.loops.analysis.entered import with_bodies
 from fiveloop.loops.record import Decision, names_of

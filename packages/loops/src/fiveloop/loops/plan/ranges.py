@@ -72,7 +72,6 @@ IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
 IN_A_BODY = "it is computed in a branch, a call or a loop"
 RESOLVED = "an index is resolved"
-_UPDATED = (prims.dynamic_update_slice_p, prims.scatter_p)
 
 
 def indices_told(
@@ -111,7 +110,7 @@ def _names_of_arrays(body: Jaxpr, names: Mapping[ir.Var, str]) -> dict[ir.Atom, 
     for eqn in body.eqns:
         if eqn.primitive is prims.order_p:
             given = eqn.invars[1:]
-        elif eqn.primitive in _UPDATED:
+        elif eqn.primitive is prims.put_p:
             given = eqn.invars[:1]
         else:
             continue
@@ -171,7 +170,7 @@ class _Story:
                     if x in self.arrays
                     else "it comes from elsewhere"
                 )
-            if eqn.primitive in accesses.index_rules or eqn.primitive.name == "slice":
+            if eqn.primitive in accesses.index_rules:
                 name = self.arrays.get(eqn.invars[0])
                 return f"it is read from `{name}`" if name else "it is read from an array"
             unknown = [a for a in eqn.invars if isinstance(a, ir.Var) and a not in self.known]

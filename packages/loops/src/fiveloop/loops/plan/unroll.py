@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fiveloop.core import Jaxpr, ir
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.loops import options, record
 from fiveloop.loops.analysis.early_end import end_flag
 from fiveloop.loops.primitives.for_loop import for_p

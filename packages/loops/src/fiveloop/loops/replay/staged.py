@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fiveloop.core import ir, prims, rules, util
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p

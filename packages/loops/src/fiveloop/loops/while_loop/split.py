@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import (

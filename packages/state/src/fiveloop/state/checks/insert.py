@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
-from fiveloop.core.index.indexer import Indexer, Span
+from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.core.rules import RuleTable, by_element_rules
-from fiveloop.state import discharge, primitives
+from fiveloop.state import primitives
 from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
 
@@ -210,7 +210,7 @@ def _accumulate(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
     before = trace.bind1(primitives.get_p, ref, *index, params=place)
     outs = transforms.bind_eqn(eqn, operands)
     after = trace.bind1(primitives.get_p, ref, *index, params=place)
-    _check_nan(eqn, [before, x], after, in_place=discharge.names_each_once(eqn.params.indexer))
+    _check_nan(eqn, [before, x], after, in_place=eqn.params.indexer.names_each_once)
     return outs
 
 

@@ -4,5 +4,4 @@ from .calls import with_calls_inlined
 from .deferred import CannotDefer, DeferredWrites
 from .engine import discharge_eqn, discharge_jaxpr, jaxpr_holds_state
 from .overlap import known_relation
-from .phases import names_each_once
 from .table import Cell, DischargeContext, Operands, Place, Write, define_discharge

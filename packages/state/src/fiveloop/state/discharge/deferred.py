@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fiveloop.core import Value, ad
 from fiveloop.core.index import bounds as index_bounds
-from fiveloop.core.index.indexer import Indexer
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.state.discharge import overlap, phases, table
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Value, arrays, ir, prims
-from fiveloop.core.index.indexer import Indexer, Span
+from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.state.discharge import overlap, table
 
 LARGE = 2**14
@@ -60,7 +60,7 @@ def is_small(x: Value, cell: table.Cell) -> bool:
 def is_spread(indexer: Indexer) -> bool:
     """Whether an index names a block with gaps, the same in all lanes."""
     gaps = any(isinstance(e, Span) and abs(e.stride) > 1 for e in indexer.entries)
-    return gaps and indexer.is_block and not indexer.lead
+    return gaps and indexer.is_block
 
 
 def opaque_index(write: table.Write, cell: table.Cell) -> Value:

@@ -8,8 +8,8 @@ from typing import TypeGuard
 
 import numpy as np
 
-from fiveloop.core import Value, arrays, prims
-from fiveloop.core.index.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
+from fiveloop.core import Value, arrays
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Lane, Span, is_dynamic
 from fiveloop.state.discharge.table import Place
 
 Pair = tuple[Value, Value]
@@ -21,7 +21,7 @@ def relation(x: Place, y: Place) -> Relation:
     """How two places relate.
 
     Pairs of positions, at least one, are given where the places are the same if all are equal, and apart otherwise;
-    where lanes go their own way, positions have the batch axes in front, of size one where all lanes agree.
+    where lanes go their own way, positions have the batch axes in front.
     "unknown" says that they may overlap in part.
     """
     known = known_relation(x.indexer, x.index, y.indexer, y.index)
@@ -65,15 +65,10 @@ def same_number(x: Value, y: Value) -> bool:
 
 def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
     """Whether an index names all elements, each at its own place."""
-    if indexer.result_shape != tuple(shape) or indexer.new_axes or any(indexer.paired):
+    if indexer.result_shape != tuple(shape) or indexer.new_axes or indexer.lead:
         return False
-    spans = [e for e in indexer.entries if not isinstance(e, Lane)]
-    lanes = [e.lead for e in indexer.entries if isinstance(e, Lane)]
-    leading = all(isinstance(e, Lane) for e in indexer.entries[: len(lanes)])
-    return (
-        lanes == sorted(lanes)
-        and leading
-        and all(getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in spans)
+    return all(
+        getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in indexer.entries
     )
 
 
@@ -99,7 +94,7 @@ def _pairs(x: Place, y: Place) -> Relation:
     pairs: list[Pair] = []
     for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
         if _is_single(a) and _is_single(b):
-            pairs.append((_position(a, ours, x.indexer), _position(b, theirs, y.indexer)))
+            pairs.append((_position(a, ours), _position(b, theirs)))
         elif a != b or is_dynamic(a):
             return "unknown"
     return [(a, b) for a, b in pairs if not same_value(a, b)] or "same"
@@ -110,15 +105,7 @@ def _is_single(entry: Entry) -> TypeGuard[At | Span]:
     return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
 
 
-def _position(entry: At | Span, positions: Iterator[Value], indexer: Indexer) -> Value:
+def _position(entry: At | Span, positions: Iterator[Value]) -> Value:
     if entry.start is not None:
         return arrays.Scalar(np.asarray(entry.start, np.int32))
-    position = next(positions)
-    if not any(indexer.paired) or all(indexer.paired):
-        return position
-    shape = tuple(
-        n if paired else 1 for n, paired in zip(indexer.lead, indexer.paired, strict=True)
-    )
-    return prims.broadcast_in_dim(
-        position, shape, [k for k, paired in enumerate(indexer.paired) if paired]
-    )
+    return next(positions)

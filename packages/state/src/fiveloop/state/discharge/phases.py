@@ -17,7 +17,7 @@ from typing import Protocol
 from fiveloop.core import Value, ad, prims
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import bounds as index_bounds
-from fiveloop.core.index.indexer import Indexer, Lane, Pick, around_block
+from fiveloop.core.ir.indexer import Indexer, around_block
 from fiveloop.state.discharge import overlap
 from fiveloop.state.discharge.once import is_small, is_spread, is_worth_ordering, opaque_index
 from fiveloop.state.discharge.table import Cell, Operands, Place, Write
@@ -102,7 +102,7 @@ class Phases:
             w.kind != "set" and r != "apart" for w, r in zip(cell.writes, relations, strict=True)
         ):
             return None
-        if "same" in relations and not names_each_once(place.indexer):
+        if "same" in relations and not place.indexer.names_each_once:
             return (
                 None  # of an element written twice at once, only the last value is there to be read
             )
@@ -132,7 +132,7 @@ class Phases:
             # A write that keeps what lies between reads: better here than after what is ordered.
             around, within = around_block(indexer)
             block = self.read(cell, around, index)
-            self.write(cell, around, index, indexing.put_kind(block, within, [], x, "set"))
+            self.write(cell, around, index, indexing.put(block, within, [], x, "set"))
             return
         place = self.place(cell, indexer, index)
         if cell.writes and overlap.relation(cell.writes[-1].place, place) == "same":
@@ -148,7 +148,7 @@ class Phases:
         if overlap.is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
             self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
-        elif names_each_once(indexer):
+        elif indexer.names_each_once:
             old = self.read(cell, indexer, index)
             self.write(cell, indexer, index, combine(old, self.latest(x)))
         else:
@@ -215,14 +215,13 @@ class Phases:
             self._order_once(waiting)
         for cell, write in waiting:
             at = write.place
-            cell.contents = indexing.put_kind(
+            cell.contents = indexing.put(
                 cell.contents,
                 at.indexer,
                 at.positions,
                 write.value,
                 write.kind,
                 resolved=True,
-                unique_indices=write.kind == "set" and names_each_once(at.indexer),
             )
         for cell in self._cells:
             cell.writes.clear()
@@ -318,13 +317,6 @@ class Phases:
             positions = tuple(indexing.resolve(shape, indexer, index))
             self._places[key] = Place(indexer, tuple(index), positions)
         return self._places[key]
-
-
-def names_each_once(indexer: Indexer) -> bool:
-    """Whether no element is named twice: there are no picks, and lanes that go their own way have their own array."""
-    lanes = {e.lead for e in indexer.entries if isinstance(e, Lane)}
-    shared = any(k not in lanes for k in range(len(indexer.lead)))
-    return not shared and not any(isinstance(e, Pick) for e in indexer.entries)
 
 
 def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:

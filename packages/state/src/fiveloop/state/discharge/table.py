@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fiveloop.core import Value, ad, ir, rules
-from fiveloop.core.index.indexer import Indexer
+from fiveloop.core.ir.indexer import Indexer
 
 
 @dataclass(frozen=True, eq=False)

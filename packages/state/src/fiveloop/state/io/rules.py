@@ -8,7 +8,7 @@ from typing import Any
 from fiveloop.core import Value, ad, errors, prims, rules, trace, transforms
 from fiveloop.core.arrays.array import Concrete, as_value
 from fiveloop.core.backend import hlo
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import lanes, primitive
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms, util
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.follow import follow
 from fiveloop.state.predicate.gate import gate

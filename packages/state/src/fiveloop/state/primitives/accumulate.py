@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Value, ad, errors, ir, prims, rules, trace, transforms
+from fiveloop.core.index import access as indexing
 from fiveloop.state import discharge, effects
 from fiveloop.state.errors import not_differentiated
-from fiveloop.state.primitives import common, places
+from fiveloop.state.primitives import common
 
 
 def accumulate_abstract_eval(avals: ir.Avals, p: common.AccumulateParams) -> ir.Typing:
@@ -16,7 +17,7 @@ def accumulate_abstract_eval(avals: ir.Avals, p: common.AccumulateParams) -> ir.
     ref, value, *operands = avals
     element = common.element_aval(ref, p.indexer)
     common.monoid_of(p.monoid, ref)
-    common.check_index("accumulate", ref, operands, p.indexer)
+    prims.check_index("accumulate", ref, operands, p.indexer)
     common.check_value("accumulate", value, element)
     return [], frozenset([effects.AccumEffect(0, p.monoid)])
 
@@ -61,9 +62,10 @@ def _product_rule(
 
 def _places(ref: Value, index: ad.Values, p: common.AccumulateParams) -> Value | None:
     """For each element of the share, the number of the Ref's element it goes to; None if no two go to one."""
-    if discharge.names_each_once(p.indexer):
+    if p.indexer.names_each_once:
         return None
-    return places.element_numbers(ref.shape, p.indexer, index)
+    positions = indexing.resolve(ref.shape, p.indexer, index)
+    return prims.element_numbers(ref.shape, p.indexer, positions)
 
 
 def _winner_rule(
@@ -73,7 +75,7 @@ def _winner_rule(
     ref, x, *index = primals
     at, write = common.IndexParams(p.indexer), common.SwapParams(p.indexer, returns_old=False)
     old_dot = trace.bind1(common.get_p, ref_dot, *index, params=at)
-    if discharge.names_each_once(p.indexer):
+    if p.indexer.names_each_once:
         new = prims.MONOIDS[p.monoid].combine(old, x)
         wins = prims.changed_by(old, new)
         trace.bind(common.swap_p, ref, new, *index, params=write)

@@ -13,7 +13,7 @@ def addupdate_abstract_eval(avals: ir.Avals, p: common.IndexParams) -> ir.Typing
     """No result; the Ref is accumulated into."""
     ref, value, *operands = avals
     element = common.element_aval(ref, p.indexer)
-    common.check_index("addupdate", ref, operands, p.indexer)
+    prims.check_index("addupdate", ref, operands, p.indexer)
     common.check_value("addupdate", value, element)
     return [], frozenset([effects.AccumEffect(0)])
 

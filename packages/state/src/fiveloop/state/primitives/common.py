@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fiveloop.core import Value, ad, errors, ir, prims, trace, transforms
-from fiveloop.core.index import access as indexing
-from fiveloop.core.index.indexer import Indexer
+from fiveloop.core import Value, ad, errors, ir, prims, trace
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.state.avals import AbstractRef
 
 P = TypeVar("P", bound="IndexParams")
@@ -48,24 +47,6 @@ def element_aval(ref: ir.Aval, indexer: Indexer) -> ir.ShapedArray:
     return ir.ShapedArray(indexer.result_shape, ref.dtype)
 
 
-def check_index(what: str, ref: ir.Aval, operands: ir.Avals, indexer: Indexer) -> None:
-    """Raise TypeError if an index does not fit a Ref or its operands."""
-    if len(indexer.entries) != len(ref.shape):
-        raise TypeError(
-            f"{what}: expected an index of {len(ref.shape)} entries for {ref}, got {indexer}"
-        )
-    axes = indexer.dynamic_axes
-    if len(axes) != len(operands):
-        raise TypeError(
-            f"{what}: expected {len(axes)} index operands for {indexer}, got {len(operands)}"
-        )
-    for axis, aval in zip(axes, operands, strict=True):
-        if aval.shape != indexer.operand_shape(axis) or aval.dtype.kind not in "iu":
-            raise TypeError(
-                f"{what}: expected integers of shape {indexer.operand_shape(axis)} as an index, got {aval}"
-            )
-
-
 def check_value(what: str, value: ir.Aval, element: ir.Aval) -> None:
     """Raise TypeError if what is written does not have the element's type."""
     if value.shape != element.shape or value.dtype != element.dtype:
@@ -101,10 +82,10 @@ def _instead(kind: str, name: str) -> str:
 
 def batched_index(
     p: P, operands: ad.Values, dims: ad.BatchAxes, ref_dim: int | None, size: int
-) -> tuple[P, list[Value]]:
-    """The index for the whole batch; what it reads or writes has the batch in axis 0."""
-    indexer, moved = indexing.batch_indexer(p.indexer, operands, dims, ref_dim, size)
-    return replace(p, indexer=indexer), moved
+) -> tuple[P, list[Value], int]:
+    """The index for the whole batch, and where what it reads or writes has the batch axis."""
+    indexer, moved, dim = prims.batched_index(p.indexer, operands, dims, ref_dim, size)
+    return replace(p, indexer=indexer), moved, dim
 
 
 def batched_shares(
@@ -114,8 +95,8 @@ def batched_shares(
     ref, x, *index = operands
     ref_dim, x_dim, *index_dims = dims
     if ref_dim is not None or any(d is not None for d in index_dims):
-        batched, moved = batched_index(p, index, index_dims, ref_dim, size)
-        return batched, [ref, transforms.move_batch(x, size, x_dim), *moved]
+        batched, moved, dim = batched_index(p, index, index_dims, ref_dim, size)
+        return batched, [ref, prims.bdim_at(x, x_dim, size, dim), *moved]
     if x_dim is None:
         return p, [ref, monoid.repeated(x, size), *index]
     return p, [ref, monoid.over_lanes(prims.move_axis(x, x_dim, 0)), *index]

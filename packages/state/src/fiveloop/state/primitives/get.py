@@ -14,7 +14,7 @@ def get_abstract_eval(avals: ir.Avals, p: common.IndexParams) -> ir.Typing:
     prims.check_count("get", avals, 1, or_more=True)
     ref, *operands = avals
     element = common.element_aval(ref, p.indexer)
-    common.check_index("get", ref, operands, p.indexer)
+    prims.check_index("get", ref, operands, p.indexer)
     return [element], frozenset([effects.ReadEffect(0)])
 
 
@@ -46,8 +46,8 @@ def get_batch(
 ) -> ad.Batched:
     """Read each lane at its own index, from its own array if the Ref is batched."""
     ref, *index = operands
-    batched, moved = common.batched_index(p, index, dims[1:], dims[0], size)
-    return trace.bind(common.get_p, ref, *moved, params=batched), [0]
+    batched, moved, dim = common.batched_index(p, index, dims[1:], dims[0], size)
+    return trace.bind(common.get_p, ref, *moved, params=batched), [dim]
 
 
 def get_discharge(

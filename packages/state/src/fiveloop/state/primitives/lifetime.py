@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.state import discharge, effects, refs
 from fiveloop.state.avals import AbstractRef
 from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p

@@ -17,7 +17,7 @@ def swap_abstract_eval(avals: ir.Avals, p: common.SwapParams) -> ir.Typing:
     prims.check_count("swap", avals, 2, or_more=True)
     ref, value, *operands = avals
     element = common.element_aval(ref, p.indexer)
-    common.check_index("swap", ref, operands, p.indexer)
+    prims.check_index("swap", ref, operands, p.indexer)
     common.check_value("swap", value, element)
     if p.returns_old:
         return [element], frozenset([effects.ReadEffect(0), effects.WriteEffect(0)])
@@ -50,7 +50,7 @@ def swap_transpose(
     ct = cts[0] if p.returns_old else ad.Zero(element)
     wanted = isinstance(x, ad.UndefinedPrimal)
     places: list[Value] = [i for i in index if isinstance(i, Value)]  # an index is not linear
-    if discharge.names_each_once(p.indexer):
+    if p.indexer.names_each_once:
         outs = trace.bind(
             common.swap_p,
             acc,
@@ -108,10 +108,10 @@ def swap_batch(
     ref_dim, x_dim, *index_dims = dims
     if ref_dim is None:
         raise errors.not_batched("swap")
-    batched, moved = common.batched_index(p, index, index_dims, ref_dim, size)
-    new = transforms.move_batch(x, size, x_dim)
+    batched, moved, dim = common.batched_index(p, index, index_dims, ref_dim, size)
+    new = prims.bdim_at(x, x_dim, size, dim)
     outs = trace.bind(common.swap_p, ref, new, *moved, params=batched)
-    return outs, [0] * len(outs)
+    return outs, [dim] * len(outs)
 
 
 def swap_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
-from fiveloop.core.index import indexer
+from fiveloop.core.ir import indexer
 from fiveloop.core.keys import fold_in, split
 from fiveloop.state import discharge, predicate, primitives
 from fiveloop.state.avals import AbstractRef

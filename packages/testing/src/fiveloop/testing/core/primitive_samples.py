@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core.ir.indexer import At, Indexer, Lane, Pick, Span
 from fiveloop.core.primitives import broadcast as bc
 from fiveloop.core.primitives import dot as d
 from fiveloop.core.primitives import elementwise as e
-from fiveloop.core.primitives import gather as g
-from fiveloop.core.primitives import index as x
 from fiveloop.core.primitives import reduce as r
 from fiveloop.core.primitives import running as c
 from fiveloop.core.primitives import shape as s
 from fiveloop.core.primitives import sort as o
 from fiveloop.core.primitives import special as sp
+from fiveloop.core.primitives import take as t
 from fiveloop.core.primitives.convert import convert
 from fiveloop.core.primitives.ordering import barrier, order
+from fiveloop.core.primitives.put import put
 from fiveloop.core.primitives.special import threefry2x32
 
 Function = Callable[..., Any]
@@ -181,41 +182,43 @@ def _dots() -> list[Case]:
 
 
 def _indexing() -> list[Case]:
-    wide = floats(4, 5)
-    rows = g.WindowDims(window_dims=(1,), collapsed=(0,), index_map=(0,))
-    blocks = g.WindowDims(window_dims=(1, 2), index_map=(0, 1))
-    paired = g.WindowDims((), (1,), (0,), (0,), (1,))
-    at = np.array([[2], [-1], [9], [2]], np.int32)
-    corners = np.array([[0, 1], [3, 3], [1, 0]], np.int32)
+    wide, i, j = floats(4, 5), np.int32(1), np.int32(4)
+    at = np.array([2, 0, 3, 2], np.int32)
+    block = Indexer((Span(None, 2), Span(None, 3)))
+    dropping = Indexer((Span(None, 2), At(None)), drops=True)
+    strided = Indexer((Span(3, 2, -2), At(None)), new_axes=(1,))
+    rows = Indexer((Pick(), Span(0, 5)), (4,))
+    some = Indexer((Span(1, 2), Pick()), (4,), 1, drops=True)
+    paired = Indexer((Lane(0), Span(None, 2)), lead=(4,))
     cases: list[Case] = [
-        ("slice", lambda a: x.static_slice(a, (1, 0), (4, 5), (2, 3)), (wide,)),
-        (
-            "dynamic_slice",
-            lambda a, i, j: x.dynamic_slice(a, (i, j), (2, 3)),
-            (wide, np.int32(1), np.int32(4)),
-        ),
-        (
-            "dynamic_update_slice",
-            lambda a, u, i, j: x.dynamic_update_slice(a, u, (i, j)),
-            (wide, floats(2, 2), np.int32(3), np.int32(-2)),
-        ),
-        ("resolve_index", lambda i: x.resolve_index(i, 5, 2), (ints(6),)),
-        ("gather", lambda a, i: g.gather(a, i, g.GatherParams(rows, (1, 5))), (wide, at)),
-        ("gather", lambda a, i: g.gather(a, i, g.GatherParams(blocks, (2, 2))), (wide, corners)),
-        ("gather", lambda a, i: g.gather(a, i, g.GatherParams(paired, (1, 1))), (wide, at)),
+        ("take", lambda a: t.static_slice(a, (1, 0), (4, 5), (2, 3)), (wide,)),
+        ("take", _take(block), (wide, i, j)),
+        ("take", _take(dropping), (wide, j, i)),
+        ("take", _take(strided), (wide, j)),
+        ("take", _take(rows), (wide, at)),
+        ("take", _take(some), (wide, at + 2)),
+        ("take", _take(paired), (wide, at)),
+        ("take", lambda a, k: t.take_along(a, k, 0), (wide, at[:, None] + np.zeros(5, np.int32))),
+        ("put", _put(block), (wide, floats(2, 3), np.int32(3), np.int32(-2))),
+        ("put", _put(dropping), (wide, floats(2), np.int32(3), i)),
+        ("put", _put(strided), (wide, floats(2, 1), j)),
+        ("put", _put(paired), (wide, floats(4, 2), at)),
+        ("put", _put(some, "add"), (wide, floats(2, 4), at + 2)),
+        ("resolve_index", lambda i: t.resolve_index(i, 5, 2), (ints(6),)),
     ]
     for kind in ("set", "add", "mul", "max", "min"):
         unique = kind == "mul"
-        where = np.array([[2], [0], [3]], np.int32) if unique else at[:3]
-        p = g.ScatterParams(rows, kind, unique_indices=unique)
-        cases.append(("scatter", _scatter(p), (wide, where, floats(3, 5))))
-    p = g.ScatterParams(blocks, "add")
-    cases.append(("scatter", _scatter(p), (wide, corners, floats(3, 2, 2))))
+        where = np.array([2, 0, 3, 1], np.int32) if unique else at
+        cases.append(("put", _put(rows, kind, unique), (wide, floats(4, 5), where)))
     return cases
 
 
-def _scatter(p: g.ScatterParams) -> Function:
-    return lambda a, i, u: g.scatter(a, i, u, p)
+def _take(indexer: Indexer) -> Function:
+    return lambda a, *positions: t.take(a, indexer, positions)
+
+
+def _put(indexer: Indexer, kind: str = "set", unique: bool = False) -> Function:
+    return lambda a, v, *positions: put(a, v, indexer, positions, kind, unique=unique)
 
 
 def _running() -> list[Case]:

@@ -1,4 +1,7 @@
-"""References of the primitives that read or write parts of arrays: element by element, in plain loops."""
+"""References of the primitives that read or write parts of arrays: an index is followed element by element.
+
+Only the dataclasses of the index's normal form are read; what they mean is written here anew.
+"""
 
 from __future__ import annotations
 
@@ -7,53 +10,115 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core.ir.indexer import At, Indexer, Lane, Pick, Span
 from fiveloop.testing.core.oracle import define_reference
 
 _Array = np.ndarray[Any, Any]
+_Place = tuple[int, ...]
 
 
-def _slice(values: Sequence[_Array], p: Any) -> list[_Array]:
-    (x,) = values
-    ranges = zip(p.start, p.limit, p.strides, strict=True)
-    return [x[tuple(slice(lo, hi, by) for lo, hi, by in ranges)].copy()]
+def places(
+    indexer: Indexer, positions: Sequence[_Array], shape: Sequence[int]
+) -> Iterator[tuple[_Place, _Place]]:
+    """For each element of what an index selects: where it stands in the result, and where in the array.
 
-
-def _fitting(
-    starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]
-) -> tuple[slice, ...]:
-    """The block at the given starts, each moved so far that the block fits."""
-    moved = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, shape, sizes, strict=True)]
-    return tuple(slice(s, s + k) for s, k in zip(moved, sizes, strict=True))
-
-
-def _inside(
-    starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], drops: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """For each element of a block that lies inside, its place in the block and in the array."""
-    fitting = [s.start for s in _fitting(starts, shape, sizes)]
-    first = [
-        int(s) if k in drops else low
-        for k, (s, low) in enumerate(zip(starts, fitting, strict=True))
+    Of one that drops, those that lie in the array.
+    """
+    operands = dict(zip(dynamic_axes(indexer), positions, strict=True))
+    spans = [axis for axis, e in enumerate(indexer.entries) if isinstance(e, Span)]
+    names: list[Any] = [("span", axis) for axis in spans]
+    names[indexer.pick_axis : indexer.pick_axis] = [
+        ("pick", k) for k in range(len(indexer.pick_shape))
     ]
+    for position in indexer.new_axes:
+        names.insert(position, ("new", 0))
+    names = [("lead", k) for k in range(len(indexer.lead))] + names
+    sizes = [_size(indexer, name) for name in names]
     for place in np.ndindex(*sizes):
-        at = tuple(a + b for a, b in zip(first, place, strict=True))
-        if all(0 <= i < n for i, n in zip(at, shape, strict=True)):
+        where = dict(zip(names, place, strict=True))
+        at = tuple(
+            _coordinate(entry, axis, indexer, operands.get(axis), shape[axis], where)
+            for axis, entry in enumerate(indexer.entries)
+        )
+        if not indexer.drops or all(0 <= i < n for i, n in zip(at, shape, strict=True)):
             yield place, at
 
 
-def _dynamic_slice(values: Sequence[_Array], p: Any) -> list[_Array]:
-    x, *starts = values
-    out = np.zeros(p.sizes, x.dtype)
-    for place, at in _inside(starts, x.shape, p.sizes, p.drops):
-        out[place] = x[at]
+def dynamic_axes(indexer: Indexer) -> list[int]:
+    """The axes of the array whose entries take an operand."""
+    return [
+        axis
+        for axis, e in enumerate(indexer.entries)
+        if isinstance(e, Pick) or (isinstance(e, (At, Span)) and e.start is None)
+    ]
+
+
+def _size(indexer: Indexer, name: tuple[str, int]) -> int:
+    kind, k = name
+    if kind == "lead":
+        return indexer.lead[k]
+    if kind == "pick":
+        return indexer.pick_shape[k]
+    entry = indexer.entries[k] if kind == "span" else None
+    return entry.size if isinstance(entry, Span) else 1
+
+
+def _coordinate(
+    entry: Any,
+    axis: int,
+    indexer: Indexer,
+    operand: _Array | None,
+    size: int,
+    where: dict[Any, int],
+) -> int:
+    lanes = tuple(where["lead", k] for k in range(len(indexer.lead)))
+    match entry:
+        case Lane(lead):
+            return where["lead", lead]
+        case Pick():
+            assert operand is not None
+            picks = tuple(where["pick", k] for k in range(len(indexer.pick_shape)))
+            return _fitting(int(operand[(*lanes, *picks)]), size, 1, indexer.drops)
+        case At(int(start)):
+            return start
+        case At():
+            assert operand is not None
+            return _fitting(int(operand[lanes]), size, 1, indexer.drops)
+    extent, start = (entry.size - 1) * abs(entry.stride) + 1, entry.start
+    if operand is not None:
+        start = _fitting(int(operand[lanes]), size, extent, indexer.drops)
+    return int(start + where["span", axis] * entry.stride)
+
+
+def _fitting(i: int, size: int, extent: int, drops: bool) -> int:
+    """A position: unless its index drops, it is moved until the block fits."""
+    return i if drops else min(max(i, 0), size - extent)
+
+
+def _take(values: Sequence[_Array], p: Any) -> list[_Array]:
+    x, *positions = values
+    out = np.zeros(p.indexer.result_shape, x.dtype)
+    for place, source in places(p.indexer, positions, x.shape):
+        out[place] = x[source]
     return [out]
 
 
-def _dynamic_update_slice(values: Sequence[_Array], p: Any) -> list[_Array]:
-    x, update, *starts = values
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "set": lambda old, new: new,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def _put(values: Sequence[_Array], p: Any) -> list[_Array]:
+    x, new, *positions = values
     out = x.copy()
-    for place, at in _inside(starts, x.shape, update.shape, p.drops):
-        out[at] = update[place]
+    for place, target in places(p.indexer, positions, x.shape):
+        out[target] = COMBINE[p.kind](out[target], new[place])
     return [out]
 
 
@@ -70,62 +135,6 @@ def _resolve_index(values: Sequence[_Array], p: Any) -> list[_Array]:
     return [out]
 
 
-def _blocks(
-    x: _Array, indices: _Array, rank: int, dims: Any, sizes: Sequence[int], drops: bool
-) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """For each block, or each that fits, where it lies in `x` and where in the array of all blocks, of `rank` axes."""
-    dropped = {*dims.collapsed, *dims.operand_batch}
-    for lane in np.ndindex(indices.shape[:-1]):
-        starts = [0] * x.ndim
-        for k, axis in enumerate(dims.index_map):
-            starts[axis] = int(indices[lane][k])
-        for axis, along in zip(dims.operand_batch, dims.indices_batch, strict=True):
-            starts[axis] = lane[along]
-        block = _fitting(starts, x.shape, sizes)
-        if drops and [s.start for s in block] != starts:
-            continue
-        inside = tuple(s.start if k in dropped else s for k, s in enumerate(block))
-        coordinates = iter(lane)
-        place = [slice(None) if k in dims.window_dims else next(coordinates) for k in range(rank)]
-        yield inside, tuple(place)
-
-
-def _gather(values: Sequence[_Array], p: Any) -> list[_Array]:
-    x, indices = values
-    dropped = {*p.dims.collapsed, *p.dims.operand_batch}
-    kept = iter([k for axis, k in enumerate(p.sizes) if axis not in dropped])
-    lanes = iter(indices.shape[:-1])
-    rank = len(p.dims.window_dims) + indices.ndim - 1
-    shape = [next(kept) if k in p.dims.window_dims else next(lanes) for k in range(rank)]
-    out = np.zeros(shape, x.dtype)
-    for inside, place in _blocks(x, indices, rank, p.dims, p.sizes, p.drops):
-        out[place] = x[inside]
-    return [out]
-
-
-_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "set": lambda old, new: new,
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
-
-
-def _scatter(values: Sequence[_Array], p: Any) -> list[_Array]:
-    x, indices, updates = values
-    dropped = {*p.dims.collapsed, *p.dims.operand_batch}
-    widths = iter([updates.shape[k] for k in sorted(p.dims.window_dims)])
-    sizes = [1 if axis in dropped else next(widths) for axis in range(x.ndim)]
-    out = x.copy()
-    for inside, place in _blocks(x, indices, updates.ndim, p.dims, sizes, p.drops):
-        out[inside] = _COMBINE[p.kind](out[inside], updates[place])
-    return [out]
-
-
-define_reference("slice", _slice)
-define_reference("dynamic_slice", _dynamic_slice)
-define_reference("dynamic_update_slice", _dynamic_update_slice)
+define_reference("take", _take)
+define_reference("put", _put)
 define_reference("resolve_index", _resolve_index)
-define_reference("gather", _gather)
-define_reference("scatter", _scatter)

@@ -1,7 +1,4 @@
-"""References of the primitives on Refs: a Ref is a Cell, and an index is followed element by element.
-
-Only the dataclasses of the index's normal form are read; what they mean is written here anew.
-"""
+"""References of the primitives on Refs: a Ref is a Cell, and an index is followed element by element."""
 
 from __future__ import annotations
 
@@ -11,91 +8,21 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.extend import NoParams
-from fiveloop.core.index.indexer import At, Indexer, Lane, Pick, Span
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.testing.core.oracle import Cell, OracleError, define_reference
+from fiveloop.testing.core.reference_index import COMBINE, dynamic_axes, places
 from fiveloop.testing.core.reference_running import cipher
 
 _Array = np.ndarray[Any, Any]
-_Place = tuple[int, ...]
 
 
-def places(
+def _places(
     indexer: Indexer, index: Sequence[_Array], shape: Sequence[int]
-) -> Iterator[tuple[_Place, _Place]]:
-    """For each element of what an index selects: where it stands in the result, and where in the array.
-
-    Of one that drops, those that lie in the array.
-    """
-    operands = _operands(indexer, index)
-    spans = [axis for axis, e in enumerate(indexer.entries) if isinstance(e, Span)]
-    names: list[Any] = [("span", axis) for axis in spans]
-    names[indexer.pick_axis : indexer.pick_axis] = [
-        ("pick", k) for k in range(len(indexer.pick_shape))
-    ]
-    for position in indexer.new_axes:
-        names.insert(position, ("new", 0))
-    names = [("lead", k) for k in range(len(indexer.lead))] + names
-    sizes = [_size(indexer, name) for name in names]
-    for place in np.ndindex(*sizes):
-        where = dict(zip(names, place, strict=True))
-        at = tuple(
-            _coordinate(entry, axis, indexer, operands.get(axis), shape[axis], where)
-            for axis, entry in enumerate(indexer.entries)
-        )
-        if not indexer.drops or all(0 <= i < n for i, n in zip(at, shape, strict=True)):
-            yield place, at
-
-
-def _operands(indexer: Indexer, index: Sequence[_Array]) -> dict[int, _Array]:
-    given = iter(index)
-    return {
-        axis: next(given)
-        for axis, e in enumerate(indexer.entries)
-        if isinstance(e, Pick) or (isinstance(e, (At, Span)) and e.start is None)
-    }
-
-
-def _size(indexer: Indexer, name: tuple[str, int]) -> int:
-    kind, k = name
-    if kind == "lead":
-        return indexer.lead[k]
-    if kind == "pick":
-        return indexer.pick_shape[k]
-    entry = indexer.entries[k] if kind == "span" else None
-    return entry.size if isinstance(entry, Span) else 1
-
-
-def _coordinate(
-    entry: Any,
-    axis: int,
-    indexer: Indexer,
-    operand: _Array | None,
-    size: int,
-    where: dict[Any, int],
-) -> int:
-    lanes = tuple(where["lead", k] for k, paired in enumerate(indexer.paired) if paired)
-    match entry:
-        case Lane(lead):
-            return where["lead", lead]
-        case Pick():
-            assert operand is not None
-            picks = tuple(where["pick", k] for k in range(len(indexer.pick_shape)))
-            return _position(int(operand[(*lanes, *picks)]), size, 1, indexer.drops)
-        case At(int(start)):
-            return start
-        case At():
-            assert operand is not None
-            return _position(int(operand[lanes]), size, 1, indexer.drops)
-    extent, start = (entry.size - 1) * abs(entry.stride) + 1, entry.start
-    if operand is not None:
-        start = _position(int(operand[lanes]), size, extent, indexer.drops)
-    return int(start + where["span", axis] * entry.stride)
-
-
-def _position(i: int, size: int, extent: int, drops: bool) -> int:
-    """A run-time index: a negative one counts from the end; unless it drops, it is moved until the block fits."""
-    i = i + size if i < 0 else i
-    return i if drops else min(max(i, 0), size - extent)
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """For each element of what an index of a Ref selects: where it stands in the result, and where in the Ref."""
+    sizes = [shape[k] for k in dynamic_axes(indexer)]
+    pairs = [(np.asarray(i).astype(np.int64), n) for i, n in zip(index, sizes, strict=True)]
+    return places(indexer, [np.where(i < 0, i + n, i) for i, n in pairs], shape)
 
 
 def _live(ref: Any) -> Cell:
@@ -108,7 +35,7 @@ def _get(values: Sequence[Any], p: Any) -> list[Any]:
     ref, *index = values
     array = _live(ref).array
     out = np.zeros(p.indexer.result_shape, array.dtype)
-    for place, source in places(p.indexer, index, array.shape):
+    for place, source in _places(p.indexer, index, array.shape):
         out[place] = array[source]
     return [out]
 
@@ -117,7 +44,7 @@ def _swap(values: Sequence[Any], p: Any) -> list[Any]:
     ref, new, *index = values
     old = _get([ref, *index], p)
     array = _live(ref).array
-    for place, target in places(p.indexer, index, array.shape):
+    for place, target in _places(p.indexer, index, array.shape):
         array[target] = new[place]
     return old if p.returns_old else []
 
@@ -125,26 +52,16 @@ def _swap(values: Sequence[Any], p: Any) -> list[Any]:
 def _addupdate(values: Sequence[Any], p: Any) -> list[Any]:
     ref, share, *index = values
     array = _live(ref).array
-    for place, target in places(p.indexer, index, array.shape):
+    for place, target in _places(p.indexer, index, array.shape):
         array[target] += share[place]
     return []
-
-
-_COMBINE = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-}
 
 
 def _accumulate(values: Sequence[Any], p: Any) -> list[Any]:
     ref, share, *index = values
     array = _live(ref).array
-    for place, target in places(p.indexer, index, array.shape):
-        array[target] = _COMBINE[p.monoid](array[target], share[place])
+    for place, target in _places(p.indexer, index, array.shape):
+        array[target] = COMBINE[p.monoid](array[target], share[place])
     return []
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from fiveloop.core import errors, ir
+from fiveloop.core.ir.dims import Dim, Shape, is_more, same_dim
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Span:
     """
 
     start: int | None
-    size: ir.Dim
+    size: Dim
     stride: int = 1
 
     @property
-    def extent(self) -> ir.Dim:
+    def extent(self) -> Dim:
         """How many positions lie between the first and the last, both included."""
-        if ir.same_dim(self.size, 0) or abs(self.stride) == 1:
+        if same_dim(self.size, 0) or abs(self.stride) == 1:
             return self.size
         return (self.size - 1) * abs(self.stride) + 1
 
@@ -49,12 +49,14 @@ class Pick:
 
 @dataclass(frozen=True)
 class Lane:
-    """A batch axis of the indexed array, which is the result's axis `lead`, in front of all others."""
+    """A batch axis of the indexed array, along which each lane has its own part: the result's axis `lead`."""
 
     lead: int
 
 
 Entry: TypeAlias = At | Span | Pick | Lane
+Label: TypeAlias = tuple[str, int]
+"""An axis of what an index selects: of a batch ("lead"), of a span by the array's axis, of the picks, or new."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +67,22 @@ class Indexer:
     result before its span number `pick_axis`. `new_axes` are the positions in the result (counted without
     batch axes) of axes of size one.
 
-    A batched indexer has leading axes of sizes `lead`. Where `paired` says so, each operand has that axis
-    too, so that each lane reads with its own indices (from its own array, if there is a `Lane` for it);
-    where not, all lanes read at the same place of their own arrays.
+    An index with lanes has leading axes of sizes `lead`, and so has each of its operands: each lane reads with its own
+    indices, from its own part of the array if there is a `Lane` for it.
 
     Operands that are out of bounds are moved until all fits; or, if the index `drops`, what lies outside is not
     written, and is read as zero.
     """
 
     entries: tuple[Entry, ...]
-    pick_shape: ir.Shape = ()
+    pick_shape: Shape = ()
     pick_axis: int = 0
     new_axes: tuple[int, ...] = ()
-    lead: ir.Shape = ()
-    paired: tuple[bool, ...] = ()
+    lead: Shape = ()
     drops: bool = False
 
     @property
-    def result_shape(self) -> ir.Shape:
+    def result_shape(self) -> Shape:
         """The shape of what is read, or of what can be written."""
         inner = [e.size for e in self.entries if isinstance(e, Span)]
         inner[self.pick_axis : self.pick_axis] = self.pick_shape
@@ -90,32 +90,81 @@ class Indexer:
             inner.insert(position, 1)
         return (*self.lead, *inner)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is one block: no picks, no strides, the same place in all lanes."""
-        return self.is_block and all(e.stride == 1 for e in self.entries if isinstance(e, Span))
+    def labels(self, new: bool = True) -> list[Label]:
+        """The axes of what is selected, in order; without the new ones unless `new`."""
+        labels: list[Label] = [
+            ("span", k) for k, e in enumerate(self.entries) if isinstance(e, Span)
+        ]
+        picks: list[Label] = [("pick", k) for k in range(len(self.pick_shape))]
+        labels[self.pick_axis : self.pick_axis] = picks
+        for position in self.new_axes if new else ():
+            labels.insert(position, ("new", position))
+        return [*[("lead", k) for k in range(len(self.lead))], *labels]
 
     @property
     def is_block(self) -> bool:
-        """Whether it lies evenly in one block: strides are allowed, picks and paired lanes are not."""
-        return not any(self.paired) and not any(isinstance(e, Pick) for e in self.entries)
+        """Whether it lies evenly in one block: strides are allowed, picks and lanes are not."""
+        return not self.lead and not any(isinstance(e, Pick) for e in self.entries)
+
+    @property
+    def names_each_once(self) -> bool:
+        """Whether no element is named twice: there are no picks, and each lane has its own part of the array."""
+        lanes = {e.lead for e in self.entries if isinstance(e, Lane)}
+        return len(lanes) == len(self.lead) and not any(isinstance(e, Pick) for e in self.entries)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The entries of a block as spans, along all axes of the array."""
+        return [
+            e if isinstance(e, Span) else Span(getattr(e, "start", None), 1) for e in self.entries
+        ]
+
+    def is_all_of(self, shape: Shape) -> bool:
+        """Whether it is a block that holds all elements of an array, in order."""
+        return (
+            self.is_block
+            and not (self.drops and self.dynamic_axes)
+            and all(
+                same_dim(span.size, n) and span.start == 0 and span.stride == 1
+                for span, n in zip(self.spans, shape, strict=True)
+            )
+        )
+
+    def is_outside(self, shape: Shape) -> bool:
+        """Whether some entry does not fit an array of a shape."""
+        return any(map(_is_outside, self.entries, shape))
 
     @property
     def dynamic_axes(self) -> list[int]:
         """The axes of the indexed array whose entries take an operand, in order."""
         return [axis for axis, e in enumerate(self.entries) if is_dynamic(e)]
 
-    @property
-    def operand_lead(self) -> ir.Shape:
-        """The leading axes that every operand has."""
-        return tuple(n for n, paired in zip(self.lead, self.paired, strict=True) if paired)
-
-    def operand_shape(self, axis: int) -> ir.Shape:
+    def operand_shape(self, axis: int) -> Shape:
         """The shape of the operand of the entry at an axis."""
         own = self.pick_shape if isinstance(self.entries[axis], Pick) else ()
-        return (*self.operand_lead, *own)
+        return (*self.lead, *own)
 
-    def pretty(self, names: Sequence[Any] = (), shape: ir.Shape | None = None) -> str:
+    def with_axis(self, axis: int, size: Dim) -> tuple[Indexer, int]:
+        """The index into an array with one more axis, of which it takes all; and which axis of the result that is."""
+        entries: list[Entry] = [*self.entries[:axis], Span(0, size), *self.entries[axis:]]
+        before = sum(isinstance(e, Span) for e in entries[:axis])
+        goes_first = bool(self.pick_shape) and before <= self.pick_axis
+        place = before if goes_first else before + len(self.pick_shape)
+        for position in self.new_axes:
+            place += position < place
+        new_axes = tuple(k + (k >= place) for k in self.new_axes)
+        pick_axis = self.pick_axis + goes_first
+        wider = replace(self, entries=tuple(entries), pick_axis=pick_axis, new_axes=new_axes)
+        return wider, len(self.lead) + place
+
+    def with_lanes(self, axis: int | None, size: Dim) -> Indexer:
+        """The index for lanes that have their own operands and, along an axis if one is given, parts of the array."""
+        entries = [Lane(e.lead + 1) if isinstance(e, Lane) else e for e in self.entries]
+        if axis is not None:
+            entries.insert(axis, Lane(0))
+        return replace(self, entries=tuple(entries), lead=(size, *self.lead))
+
+    def pretty(self, names: Sequence[Any] = (), shape: Shape | None = None) -> str:
         """The index as it is written, with the given operand names; full spans as `:` if `shape` is given.
 
         A name is marked by `?` where what lies outside is dropped.
@@ -139,17 +188,17 @@ class Indexer:
         """The same index for a read: what is out of bounds is moved until it fits."""
         return replace(self, drops=False) if self.drops else self
 
-    def _entry(self, e: Entry, names: Iterator[str], size: ir.Dim | None) -> str:
+    def _entry(self, e: Entry, names: Iterator[str], size: Dim | None) -> str:
         match e:
             case At(start):
                 return next(names) if start is None else str(start)
             case Pick():
                 return next(names)
             case Lane(lead):
-                return f"lane {lead}" if self.paired[lead] else ":"
+                return f"lane {lead}"
             case Span(None, count, stride):
                 return f"ds({next(names)}, {count}{f', {stride}' if stride != 1 else ''})"
-        if size is not None and ir.same_dim(e.size, size) and e.stride == 1:
+        if size is not None and same_dim(e.size, size) and e.stride == 1:
             return ":"
         assert e.start is not None, "unreachable: dynamic spans are written above"
         start = e.start
@@ -166,39 +215,19 @@ def is_dynamic(e: Entry) -> bool:
     return isinstance(e, Pick) or (isinstance(e, (At, Span)) and e.start is None)
 
 
-@dataclass(frozen=True)
-class DynamicSpan:
-    """The index that `ds` makes: `size` positions from a start that may be known only at run time."""
-
-    start: Any
-    size: int
-    stride: int = 1
-
-
-def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
-    """An index of `size` positions from `start` on, where the start may be a traced integer.
-
-    A negative start counts from the end. A traced one is clamped for a read, so that the span fits; a write leaves out
-    the positions that are outside. A start that is a Python number must fit.
-
-    >>> ds(2, 3)
-    DynamicSpan(start=2, size=3, stride=1)
-    """
-    given: dict[str, Any] = {"size": size, "stride": stride}
-    for name, x in given.items():
-        if not isinstance(x, int) or isinstance(x, bool):
-            raise TypeError(
-                f"ds: expected an int as {name}, got {x!r}; sizes must be known while tracing: {errors.STATIC}"
-                f"{errors.at_source(ir.user_source())}"
-            )
-    if size < 0 or stride < 1:
-        raise ValueError(
-            f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}{errors.at_source(ir.user_source())}"
-        )
-    return DynamicSpan(start, size, stride)
+def _is_outside(e: Entry, size: Dim) -> bool:
+    """Whether an entry does not fit an axis of a size."""
+    match e:
+        case At(int(start)):
+            return is_more(0, start) or is_more(start + 1, size)
+        case Span(None, _, _):
+            return is_more(e.extent, size)
+        case Span():
+            return is_more(0, e.low) or is_more(e.low + e.extent, size)
+    return False
 
 
-def whole_indexer(shape: ir.Shape) -> Indexer:
+def whole_indexer(shape: Shape) -> Indexer:
     """The index of all elements: `x[...]`."""
     return Indexer(tuple(Span(0, n) for n in shape))
 

@@ -1,0 +1,261 @@
+"""How an index is read and written in StableHLO: one block by slices, many elements by gathers and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fiveloop.core import ir
+from fiveloop.core.backend import hlo
+from fiveloop.core.ir.indexer import At, Indexer, Label, Lane, Pick, Span, is_dynamic
+
+# one block
+
+
+@dataclass
+class _Block:
+    """One block of an array, strides filled up: where it starts, and how long it is along each axis."""
+
+    starts: list[hlo.IRValue | int]
+    extents: list[int]
+    strides: list[int]
+    reversed: list[int]
+    drops: Sequence[int]
+
+    def read(self, b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
+        """All that lies in it."""
+        low = [s for s in self.starts if isinstance(s, int)]
+        if len(low) == len(self.starts):
+            limit = [s + n for s, n in zip(low, self.extents, strict=True)]
+            return hlo.slice(b, x, low, limit, [1] * len(low))
+        if self.drops:
+            return hlo.slice_or_zero(b, x, self.operands(b), self.extents, self.drops)
+        return hlo.dynamic_slice(b, x, self.operands(b), self.extents)
+
+    def operands(self, b: hlo.Builder) -> list[hlo.IRValue]:
+        """Where it starts along each axis, as operands of one dtype."""
+        given = [s for s in self.starts if not isinstance(s, int)]
+        dtype = given[0].dtype if given else np.dtype(np.int32)
+        return [hlo.constant(b, s, (), dtype) if isinstance(s, int) else s for s in self.starts]
+
+
+def _block(indexer: Indexer, positions: hlo.IRValues) -> _Block:
+    given, spans = iter(positions), indexer.spans
+    return _Block(
+        [next(given) if span.start is None else span.low for span in spans],
+        [span.extent for span in spans],
+        [abs(span.stride) for span in spans],
+        [k for k, span in enumerate(spans) if span.stride < 0],
+        indexer.dynamic_axes if indexer.drops else (),
+    )
+
+
+def take_block(
+    b: hlo.Builder, x: hlo.IRValue, indexer: Indexer, positions: hlo.IRValues
+) -> hlo.IRValue:
+    """What a block index reads from an array."""
+    block = _block(indexer, positions)
+    if indexer.dynamic_axes:
+        out = block.read(b, x)
+        out = hlo.slice(b, out, [0] * len(x.shape), block.extents, block.strides)
+    else:
+        low = [s for s in block.starts if isinstance(s, int)]
+        limit = [s + n for s, n in zip(low, block.extents, strict=True)]
+        out = hlo.slice(b, x, low, limit, block.strides)
+    return hlo.reshape(b, hlo.reverse(b, out, block.reversed), indexer.result_shape)
+
+
+def put_block(
+    b: hlo.Builder,
+    x: hlo.IRValue,
+    v: hlo.IRValue,
+    indexer: Indexer,
+    positions: hlo.IRValues,
+) -> hlo.IRValue:
+    """An array with a value written where a block index points."""
+    block = _block(indexer, positions)
+    v = hlo.reshape(b, v, [span.size for span in indexer.spans])
+    v = hlo.reverse(b, v, block.reversed)
+    whole = tuple(block.extents) == x.shape and not block.drops
+    if any(by != 1 for by in block.strides):
+        v = _between(b, x if whole else block.read(b, x), v, block)
+    if whole:
+        return v
+    if block.drops:
+        return hlo.update_inside(b, x, v, block.operands(b), block.drops)
+    return hlo.dynamic_update_slice(b, x, v, block.operands(b))
+
+
+def _between(b: hlo.Builder, old: hlo.IRValue, v: hlo.IRValue, block: _Block) -> hlo.IRValue:
+    """The contents of a block with gaps, in which the old elements stay."""
+    nothing = [0] * len(old.shape)
+    between = [by - 1 for by in block.strides]
+    holes = hlo.broadcast_in_dim(b, hlo.constant(b, True, (), np.bool_), v.shape, ())
+    no = hlo.constant(b, False, (), np.bool_)
+    mask = hlo.pad(b, holes, no, nothing, nothing, between)
+    zero = hlo.constant(b, 0, (), v.dtype)
+    return hlo.select(b, mask, hlo.pad(b, v, zero, nothing, nothing, between), old)
+
+
+# many elements
+
+
+@dataclass
+class _Windows:
+    """A gather or scatter: its indices, its axes and sizes."""
+
+    indices: hlo.IRValue
+    places: list[int]
+    collapsed: list[int]
+    lanes: list[int]
+    lanes_of_indices: list[int]
+    index_map: list[int]
+    sizes: list[int]
+    shape: ir.Shape
+
+
+def _is_window(e: Span, indexer: Indexer) -> bool:
+    """Whether a span is read or written as a whole: its positions lie side by side, and are all inside or outside."""
+    return e.stride == 1 and not (indexer.drops and e.start is None and e.size != 1)
+
+
+def _size(indexer: Indexer, label: Label) -> int:
+    kind, k = label
+    if kind == "lead":
+        return indexer.lead[k]
+    return indexer.pick_shape[k] if kind == "pick" else indexer.spans[k].size
+
+
+def _windows(b: hlo.Builder, indexer: Indexer, positions: hlo.IRValues) -> _Windows:
+    labels = indexer.labels(new=False)
+    # Axes of windows stand in the result in the order in which the array has them.
+    windows = [
+        k for k, e in enumerate(indexer.entries) if isinstance(e, Span) and _is_window(e, indexer)
+    ]
+    batch = [label for label in labels if label[0] != "span" or label[1] not in windows]
+    shape = tuple(_size(indexer, label) for label in batch)
+    lanes = [(k, e.lead) for k, e in enumerate(indexer.entries) if isinstance(e, Lane)]
+    columns, index_map = _columns(b, indexer, positions, batch, shape)
+    in_lanes = [axis for axis, _ in lanes]
+    return _Windows(
+        indices=_side_by_side(b, columns, shape),
+        places=[k for k, label in enumerate(labels) if label not in batch],
+        collapsed=[
+            k for k in range(len(indexer.entries)) if k not in windows and k not in in_lanes
+        ],
+        lanes=in_lanes,
+        lanes_of_indices=[batch.index(("lead", lead)) for _, lead in lanes],
+        index_map=index_map,
+        sizes=[indexer.spans[k].size if k in windows else 1 for k in range(len(indexer.entries))],
+        shape=tuple(_size(indexer, label) for label in labels),
+    )
+
+
+def _columns(
+    b: hlo.Builder,
+    indexer: Indexer,
+    positions: hlo.IRValues,
+    batch: Sequence[Label],
+    shape: ir.Shape,
+) -> tuple[list[hlo.IRValue], list[int]]:
+    """One array of positions, over the axes of the indices, for each axis of the array that needs one."""
+    given = iter(positions)
+    dtype = positions[0].dtype if positions else np.dtype(np.int32)
+    leads = range(len(indexer.lead))
+    picks = [batch.index(("pick", k)) for k in range(len(indexer.pick_shape))]
+    columns: list[hlo.IRValue] = []
+    index_map: list[int] = []
+    for axis, e in enumerate(indexer.entries):
+        if isinstance(e, Lane) or (isinstance(e, Span) and e.start == 0 and e.stride == 1):
+            continue
+        along = [*leads, *picks] if isinstance(e, Pick) else [*leads]
+        if is_dynamic(e):
+            column = hlo.broadcast_in_dim(b, next(given), shape, along)
+        else:
+            assert isinstance(e, At | Span) and e.start is not None, "unreachable: it is static"
+            column = hlo.broadcast_in_dim(b, hlo.constant(b, e.start, (), dtype), shape, ())
+        if isinstance(e, Span) and not _is_window(e, indexer):
+            at = batch.index(("span", axis))
+            column = hlo.add(b, column, _steps(b, e, shape, at, dtype))
+        columns.append(column)
+        index_map.append(axis)
+    return columns, index_map
+
+
+def _steps(
+    b: hlo.Builder, e: Span, shape: ir.Shape, at: int, dtype: np.dtype[np.generic]
+) -> hlo.IRValue:
+    """How far each position of a span is from its start, along an axis of the indices."""
+    steps = hlo.iota(b, (e.size,), dtype, 0)
+    if e.stride != 1:
+        steps = hlo.mul(b, steps, hlo.constant(b, e.stride, (e.size,), dtype))
+    return hlo.broadcast_in_dim(b, steps, shape, (at,))
+
+
+def _side_by_side(b: hlo.Builder, columns: hlo.IRValues, shape: ir.Shape) -> hlo.IRValue:
+    if not columns:
+        return hlo.constant(b, 0, (*shape, 0), np.int32)
+    wide = [hlo.reshape(b, c, (*shape, 1)) for c in columns]
+    return wide[0] if len(wide) == 1 else hlo.concatenate(b, wide, len(shape))
+
+
+def gather(
+    b: hlo.Builder,
+    x: hlo.IRValue,
+    indexer: Indexer,
+    positions: hlo.IRValues,
+    ascending: bool,
+) -> hlo.IRValue:
+    """What an index with picks or lanes reads from an array."""
+    if not all(indexer.result_shape):  # of no lanes, even an empty array
+        return hlo.constant(b, 0, indexer.result_shape, x.dtype)
+    w = _windows(b, indexer, positions)
+    out = hlo.gather(
+        b,
+        x,
+        w.indices,
+        offset_dims=w.places,
+        collapsed_slice_dims=w.collapsed,
+        operand_batching_dims=w.lanes,
+        start_indices_batching_dims=w.lanes_of_indices,
+        start_index_map=w.index_map,
+        index_vector_dim=len(w.indices.shape) - 1,
+        slice_sizes=w.sizes,
+        indices_are_sorted=ascending,
+    )
+    if indexer.drops:
+        out = hlo.zero_outside(b, out, x, w.indices, w.index_map, w.sizes, w.places)
+    return hlo.reshape(b, out, indexer.result_shape)
+
+
+def scatter(
+    b: hlo.Builder,
+    x: hlo.IRValue,
+    v: hlo.IRValue,
+    indexer: Indexer,
+    positions: hlo.IRValues,
+    kind: str,
+    unique: bool,
+    ascending: bool,
+) -> hlo.IRValue:
+    """An array with a value combined in where an index with picks or lanes points."""
+    if not all(v.shape):
+        return x
+    w = _windows(b, indexer, positions)
+    return hlo.scatter(
+        b,
+        x,
+        w.indices,
+        hlo.reshape(b, v, w.shape),
+        update_window_dims=w.places,
+        inserted_window_dims=w.collapsed,
+        input_batching_dims=w.lanes,
+        scatter_indices_batching_dims=w.lanes_of_indices,
+        scatter_dims_to_operand_dims=w.index_map,
+        index_vector_dim=len(w.indices.shape) - 1,
+        kind=kind,
+        unique_indices=unique or indexer.names_each_once,
+        indices_are_sorted=ascending,
+    )
