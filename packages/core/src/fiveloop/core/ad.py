@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from fiveloop.core.arrays.array import Value
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.avals import Aval
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fiveloop.core import errors, ir
+from fiveloop.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fiveloop.core import errors, ir
+from fiveloop.core.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from fiveloop.core import ad

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 from fiveloop.core import TreeDef, arrays, ir, pytree
 from fiveloop.core.api import flatten, operands
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.common import NO_RETURN, changed_places, shown
 from fiveloop.state import Ref, api
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import index
 from typing import Any
@@ -25,6 +24,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.api.flatten import as_result, call_user, function_name
 from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state import Ref, predicate
 
 

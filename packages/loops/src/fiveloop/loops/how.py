@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops import common, options
 from fiveloop.loops.progress.api import Progress
 

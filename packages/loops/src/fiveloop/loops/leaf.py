@@ -8,9 +8,9 @@ array each time. And where a step is cheap, to go back costs more than the step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fiveloop.core import Value, prims, transforms, util
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.state import AbstractRef, api

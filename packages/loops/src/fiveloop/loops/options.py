@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
 
 from fiveloop.core import errors, trace
+from fiveloop.core.dataclass import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)

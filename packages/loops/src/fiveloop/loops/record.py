@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from fiveloop.core import ir, util
+from fiveloop.core.dataclass import dataclass, field, replace
 
 PLAIN = "loop"
 """The role of a loop that is no part of a derivative."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from operator import index
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common, names, options
 from fiveloop.loops.analysis.bounds import keep_in_range
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p

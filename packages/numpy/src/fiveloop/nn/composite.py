@@ -7,12 +7,12 @@ that nothing else is kept for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, rules, trace, transforms
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass, replace
 
 OnAxes = Callable[[Value, tuple[int, ...]], Value]
 Derivative = Callable[[Value, Value, tuple[int, ...]], Value]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -11,6 +10,7 @@ from fiveloop.core import Jaxpr, ad, extend, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import check
 from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable

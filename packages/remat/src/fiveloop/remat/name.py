@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from fiveloop.core import Jaxpr, Value, ad, arrays, errors, ir, pytree, rules, trace
 from fiveloop.core.backend import lazy
+from fiveloop.core.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from fiveloop.core import prims, rules, trace, transforms, util
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 from fiveloop.core.rules import RECOMPUTE, SAVE, Offload
 from fiveloop.core.transforms import Candidate
 

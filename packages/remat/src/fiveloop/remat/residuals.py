@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import Jaxpr, ir, pytree, rules, transforms
 from fiveloop.core.api import flatten, staging
+from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.name import name_p
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeGuard, TypeVar, overload
 
@@ -23,6 +22,7 @@ from fiveloop.core import (
     transforms,
 )
 from fiveloop.core.api import flatten, operands
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
 from fiveloop.core.index.views import base_of

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fiveloop.core import ir
+from fiveloop.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

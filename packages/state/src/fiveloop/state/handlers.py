@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state import lead, primitives
 from fiveloop.state.avals import AbstractRef
 

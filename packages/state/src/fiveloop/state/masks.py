@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fiveloop.core import Value, arrays, errors, ir, prims, trace
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.views import View

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state import avals, errors
 
 if TYPE_CHECKING:

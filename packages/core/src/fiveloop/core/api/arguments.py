@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
 from numbers import Number
@@ -29,6 +28,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import Miss, fast_function, reads_numbers_wide
 from fiveloop.core.backend.tree import TREE, TreeDef
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 from fiveloop.core.trace.boundary import pass_out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, Literal, Self, TypeVar, TypeVarTuple, cast, overload
 
@@ -13,6 +12,7 @@ from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import flat_function, flatten, staging
 from fiveloop.core.api.operands import check_mutable
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import views
 
 A = TypeVar("A")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial, update_wrapper
 from operator import index
 from types import FunctionType
@@ -19,6 +18,7 @@ from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.custom_rule import closure, primitive
+from fiveloop.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

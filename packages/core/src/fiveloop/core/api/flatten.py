@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
 from fiveloop.core import arrays, errors, ir, pytree, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
+from fiveloop.core.dataclass import dataclass
 
 
 def function_name(fun: object) -> str:

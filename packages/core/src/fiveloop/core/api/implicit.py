@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from fiveloop.core import ad, prims, pytree, trace
@@ -11,6 +10,7 @@ from fiveloop.core.api import custom_function, flat_function, flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import implicit as rules
 from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.dataclass import dataclass
 
 T = TypeVar("T")
 Aux = TypeVar("Aux")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import update_wrapper
 from operator import call
 from typing import (
@@ -32,6 +31,7 @@ from fiveloop.core.backend.call import (
 )
 from fiveloop.core.backend.client import NO_CHOICES, CompileChoices, devices, tells_donated
 from fiveloop.core.closed_call.bind import call_jaxpr
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.dispatch import Build, Compiled
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
 from fiveloop.core import ad, arrays, errors, ir, pytree, rules, transforms
 from fiveloop.core.api.flatten import Naming, flatten_values
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import apart as index_apart
 from fiveloop.core.index import layout as index_layout
 from fiveloop.core.index.views import View, base_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -16,6 +15,7 @@ from fiveloop.core.api.staging import ShapeDtype
 from fiveloop.core.backend.call import DictCall, Fast, make_fast
 from fiveloop.core.backend.client import CompileChoices, MemoryStats, hlo_text
 from fiveloop.core.backend.native import Option
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.dispatch import Build, Compiled, compiled, prepared
 from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.stage import Staged

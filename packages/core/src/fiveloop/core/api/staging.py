@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -19,6 +18,7 @@ from fiveloop.core.backend.client import platform
 from fiveloop.core.backend.compilation_cache import DEFAULT_MAX_BYTES
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call.bind import call_jaxpr
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.axes import AxisTrace, new_axis
 from fiveloop.core.trace.boundary import boundary, guarded
 from fiveloop.core.trace.modes import python_form

@@ -5,12 +5,12 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
+from ..dataclass import dataclass
 from ..errors import DonatedError
 from . import lazy
 from .compilation_cache import active_cache, count

@@ -12,9 +12,9 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..dataclass import dataclass, replace
 from . import lazy
 
 DEFAULT_MAX_BYTES = 1 << 30

@@ -6,7 +6,6 @@ Regions (loop bodies, branches) are written by callbacks and may use values of t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from ..dataclass import dataclass, field
 from .native import jaxlib_version
 
 Shape: TypeAlias = tuple[int, ...]

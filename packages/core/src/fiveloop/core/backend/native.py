@@ -6,10 +6,11 @@ jaxlib reads its environment while it is being imported, so the settings come fi
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from ..dataclass import dataclass, replace
 
 
 def quiet_startup() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import ad, ir, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

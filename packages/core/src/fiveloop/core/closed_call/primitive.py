@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from fiveloop.core import ir
+from fiveloop.core.dataclass import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, trace, transforms
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.masked import Masked, OfTangents
+from fiveloop.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from fiveloop.core import ad, errors, ir, prims, trace, transforms, util
 from fiveloop.core.arrays import Value
@@ -12,6 +11,7 @@ from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import transposed
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
+from fiveloop.core.dataclass import dataclass, replace
 
 Operator = Callable[[ad.Values], list[Value]]
 """A function of the leaves of the unknown."""

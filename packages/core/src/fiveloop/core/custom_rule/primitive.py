@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fiveloop.core import ad, ir, transforms
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import primitive, transpose
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
 from fiveloop.core.trace.tracer import Trace, bind, current_trace, use_trace

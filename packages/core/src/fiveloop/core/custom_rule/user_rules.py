@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fiveloop.core import ad, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import linear, primitive
 from fiveloop.core.custom_rule.closure import Closure
+from fiveloop.core.dataclass import dataclass
 
 FlatJvp = Callable[[ad.Values, ad.Tangents], tuple[ad.Values, ad.Tangents]]
 """From arguments and tangents to results and tangents."""

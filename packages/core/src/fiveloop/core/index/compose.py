@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span, is_dynamic

@@ -5,7 +5,6 @@ Static positions become arguments of the program, so that `x[0]`, `x[1]`, ... sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import Buffer
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Span, around_block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index.compose import NEW, PICK, Axis, Placed, Position, positions
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span
 

@@ -7,7 +7,6 @@ such number: it goes to all that the mask chooses from, and keeps what stands wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from fiveloop.core import errors, ir, prims
 from fiveloop.core.arrays.array import Value, as_value
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index.parse import DynamicSpan, Normal, bad_index, expand_ellipsis, normalize
 

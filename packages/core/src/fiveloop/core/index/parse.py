@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fiveloop.core import arrays, errors, ir, prims
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span
 
 HostArray = np.ndarray[Any, Any]

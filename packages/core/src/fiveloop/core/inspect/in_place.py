@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fiveloop.core import ir
 from fiveloop.core.backend.gate import WholeCopy, array_copies
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.dispatch import compiled, prepared
 
 

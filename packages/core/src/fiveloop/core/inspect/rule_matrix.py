@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import CodeType
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from fiveloop.core import ir, rules
 from fiveloop.core.backend import lazy
+from fiveloop.core.dataclass import dataclass
 
 Status = Literal["rule", "fact", "default", "refused", "blank"]
 

@@ -8,12 +8,12 @@ program of a derivative goes that way too: `stages(grad(f), x)`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fiveloop.core import errors, ir, transforms, util
 from fiveloop.core.api.staging import make_jaxpr
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.dispatch import compiled, prepared
 from fiveloop.core.passes import Pass, all_passes
 

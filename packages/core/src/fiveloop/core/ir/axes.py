@@ -7,9 +7,9 @@ does: an effect without a position. A jaxpr with such an effect means something 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.errors import UnboundAxisError
 from fiveloop.core.ir.effects import Effect, Effects
 from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, values_in, with_values

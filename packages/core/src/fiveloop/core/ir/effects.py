@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.avals import Aval
 
 Effects = frozenset["Effect"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.dims import Dim, Shape, is_more, same_dim
 
 

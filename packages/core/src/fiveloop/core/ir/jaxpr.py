@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass, replace
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.effects import NO_EFFECTS, Effects, map_positions
 from fiveloop.core.ir.source import Source

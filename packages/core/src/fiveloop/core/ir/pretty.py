@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field
 from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 from fiveloop.core.ir.avals import short_dtype
 from fiveloop.core.ir.effects import NO_EFFECTS, Effect, PositionalEffect
 from fiveloop.core.ir.jaxpr import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -15,6 +14,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.call import eager_function, forget_signatures, make_eager_fast
 from fiveloop.core.backend.client import CallingExecutable, Executable
 from fiveloop.core.backend.gate import array_copies
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.errors import DonatedError, add_source
 from fiveloop.core.ir import Avals
 from fiveloop.core.ir.avals import Aval

@@ -7,11 +7,11 @@ each call is compiled once, whatever the body closes over.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
 from fiveloop.core import ir, util
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from fiveloop.core import ir, rules
 from fiveloop.core.backend import hlo, host_calls
 from fiveloop.core.backend.hlo import IRValues
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.emission import Emission, emit_order, guarded
 from fiveloop.core.lower.fingerprint import form_of
 

@@ -7,7 +7,6 @@ Batching rules of all other files use the helpers at the end: `move_axis`, `bdim
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import check, convert, costs
 
 

@@ -8,13 +8,13 @@ size. Once all axes of a collective are such, it is ordinary operations on rows,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Pick, Span
 from fiveloop.core.primitives import broadcast, check, elementwise, family, monoids, take
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min

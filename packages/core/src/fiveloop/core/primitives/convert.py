@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import check, costs
 
 """What a transpose rule is given: a known value, or what stands for a linear operand."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import broadcast, check, convert, elementwise
 
 Axes = tuple[int, ...]

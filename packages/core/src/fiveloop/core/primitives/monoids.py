@@ -7,7 +7,6 @@ their identities stand beside it, in `hlo.COMBINERS` and `hlo.identity`, under t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from fiveloop.core import arrays, ir
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import convert, elementwise, shape, sort, special, take
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reduce_sum, reshape
 

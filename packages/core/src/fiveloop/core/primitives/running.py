@@ -7,7 +7,6 @@ right where factors are zero, and of linear cost, to any order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape
 
 

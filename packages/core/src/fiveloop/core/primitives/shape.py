@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, errors, ir, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise
 from fiveloop.core.rules import define, pure
 

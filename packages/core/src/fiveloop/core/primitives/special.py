@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 from fiveloop.core.primitives.elementwise import add, div, exp, mul, neg, rsqrt, square, sub
 

@@ -8,7 +8,6 @@ outside of the array instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Lane, Pick, Span
 from fiveloop.core.primitives import broadcast, check, costs, elementwise, windows
 from fiveloop.core.primitives.shape import pad, reverse

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fiveloop.core import ir
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import At, Indexer, Label, Lane, Pick, Span, is_dynamic
 
 # one block

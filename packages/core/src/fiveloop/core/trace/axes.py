@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import ad, errors, ir
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import lazy
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace import settings, tracer
 
 

@@ -11,7 +11,6 @@ import builtins
 import dis
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fiveloop.core import arrays, ir, util
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass, is_frozen
 from fiveloop.core.trace import axes, tracer
 from fiveloop.core.trace.stage import aliasing
 
@@ -182,7 +182,7 @@ class _Reader:
         """An object of the library's own is the same as another if what it says that it depends on is."""
         if hasattr(kind, "depends_on"):
             return (kind, *[self.key(item) for item in x.depends_on])
-        if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # every dataclass has them
+        if is_dataclass(kind) and is_frozen(kind):
             return (kind, *[self.key(getattr(x, field.name)) for field in fields(kind)])
         raise _MayChange
 

@@ -6,11 +6,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, errors, ir, rules
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.trace import leaks, tracer
 
 FlatFunction = Callable[..., Sequence[Any]]

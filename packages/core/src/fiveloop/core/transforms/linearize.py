@@ -7,11 +7,11 @@ it runs online, operation by operation, so that Python control flow on values wo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, ir, rules, trace, util
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.transforms import jvp, partial_eval, saving, zeros
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves

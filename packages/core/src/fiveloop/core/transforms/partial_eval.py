@@ -13,10 +13,10 @@ writes it; otherwise what is read from it is saved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 from fiveloop.core import ir, prims, rules, util
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.transforms import eval, saving
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
 

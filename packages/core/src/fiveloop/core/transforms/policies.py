@@ -7,12 +7,12 @@ They compose: `p | q` saves what either saves, `p & q` what both save, and `~p` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from fiveloop.core import errors, ir, prims, rules
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.transforms.cost import equation_cost
 
 MEMORY_COST = 12.0

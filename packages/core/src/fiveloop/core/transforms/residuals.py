@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence, Set
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeAlias, TypeVar
 
 from fiveloop.core import ir, prims, rules
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms.cost import equation_cost
 
 P = TypeVar("P", bound=Hashable)

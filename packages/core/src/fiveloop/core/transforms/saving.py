@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 from fiveloop.core import ir, rules, util
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms import policies
 from fiveloop.core.transforms.eval import happens_once
 

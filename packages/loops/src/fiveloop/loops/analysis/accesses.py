@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.state import AbstractRef, primitives

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from fiveloop.core import Jaxpr, ir
+from fiveloop.core.dataclass import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

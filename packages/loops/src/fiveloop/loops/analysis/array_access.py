@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fiveloop.core import ir, prims, rules
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.state import primitives
 

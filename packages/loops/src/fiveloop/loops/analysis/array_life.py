@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
 from fiveloop.core import Jaxpr, ir, prims, rules, util
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops.analysis import accesses, array_access, entered
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p

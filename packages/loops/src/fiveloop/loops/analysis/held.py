@@ -14,9 +14,9 @@ changed in place. And what a loop carries is, before a step, what the step befor
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.loops.analysis.accesses import (
     Place,

@@ -7,12 +7,12 @@ column `integer`; of a primitive without one nothing is known.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules
+from fiveloop.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

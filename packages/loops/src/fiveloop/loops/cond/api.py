@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
@@ -24,6 +23,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.operands import flatten_arguments
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
 from fiveloop.state import Ref, predicate

@@ -7,13 +7,13 @@ loop runs over lanes; that serves Refs and effects too, which belong to one lane
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import parse
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.record import Called

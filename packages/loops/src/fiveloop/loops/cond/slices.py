@@ -9,10 +9,10 @@ A branch within a branch takes the writes that wait around it, and reads what it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import Indexer
 from fiveloop.loops.primitives.cond import CondParams
 from fiveloop.state import AbstractRef, discharge

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
 from fiveloop.core.closed_call.split import gives_again, kept_outs, set_apart
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.primitives.cond import CondParams
 
 

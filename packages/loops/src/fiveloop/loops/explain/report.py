@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fiveloop.core import ir
+from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.loops.record import ALL_OFF, OFF, PLAIN, Operand
 
 

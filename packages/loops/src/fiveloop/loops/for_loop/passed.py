@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.held import Carried, Found, Held, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams

@@ -9,11 +9,11 @@ of a Ref each. That is a minimum cut unless a policy decides, and never more tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.analysis import accesses, bounds, early_end
 from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn

@@ -9,10 +9,10 @@ Callahan, Carr and Kennedy, "Improving register allocation for subscripted varia
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import At, Span, whole_indexer
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, early_end, integers

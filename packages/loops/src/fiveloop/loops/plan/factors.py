@@ -8,11 +8,11 @@ and then writes there what comes after. Only what is left takes new room.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.ir.indexer import whole_indexer
 from fiveloop.loops.analysis.around import Around
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot, zeros_eqn

@@ -7,9 +7,9 @@ So derivatives and residuals have less to follow. Two places are the same, or ap
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer
 from fiveloop.loops.analysis import early_end, entered, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole

@@ -6,10 +6,10 @@ that goes backward. A producer is fused with its consumer so that what it makes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, ir, prims, rules, util
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import elementwise
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis.around import Around

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis.early_end import until_set, without_end
 from fiveloop.loops.primitives.for_loop import for_p

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir
 from fiveloop.core.closed_call.primitive import check_operands
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.common import check_params
 
 INDEX = ir.ShapedArray((), np.int32)

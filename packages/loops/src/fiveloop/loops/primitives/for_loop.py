@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, trace, transforms
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common, options
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.state import AbstractRef

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from fiveloop.core import Jaxpr, ir, util
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common
 from fiveloop.loops.primitives.slots import COUNT, cache_avals, default_slots
 from fiveloop.loops.record import EMPTY, Record, names_of

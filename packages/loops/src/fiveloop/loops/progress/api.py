@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fiveloop.core import Value, trace
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.common import as_count, wrong_type
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
 

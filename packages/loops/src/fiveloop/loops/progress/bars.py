@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from fiveloop.core.backend.lazy import optional_module
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.progress.api import Progress
 
 INTERVAL = 0.1

@@ -7,13 +7,13 @@ how many the next one has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.progress import api, primitive
 from fiveloop.loops.progress.bars import CLOSE, OPEN, SHOW, LoopBars
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fiveloop.core import ir
+from fiveloop.core.dataclass import dataclass
 
 COUNT = ir.ShapedArray((), np.int32)
 

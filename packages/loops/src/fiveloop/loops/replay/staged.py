@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from fiveloop.core import ir, prims, rules, util
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.ir import indexer
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole

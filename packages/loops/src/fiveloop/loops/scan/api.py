@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, overload
 
 from fiveloop.core import Jaxpr, TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten, operands
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import branches_as_python, python_form
 from fiveloop.core.trace.same_function import traced_once

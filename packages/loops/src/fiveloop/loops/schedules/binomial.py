@@ -10,9 +10,9 @@ whole by a product and an exact division each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.integers import Bool, Integer, WhileLoop, minimum, python_while
 
 

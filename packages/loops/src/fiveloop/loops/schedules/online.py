@@ -19,8 +19,7 @@ that are optimal for a known count, and 1.07 times in the mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach, reached
 from fiveloop.loops.schedules.integers import (
     Bool,

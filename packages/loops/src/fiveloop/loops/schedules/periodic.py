@@ -5,8 +5,7 @@ With tapes of about the square root of the length it takes that many states, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored
 from fiveloop.loops.schedules.integers import Integer
 

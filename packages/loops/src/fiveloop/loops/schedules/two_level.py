@@ -9,8 +9,7 @@ computations", Optimization Methods and Software 32 (2017).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach
 from fiveloop.loops.schedules.integers import Integer
 from fiveloop.loops.schedules.online import Online

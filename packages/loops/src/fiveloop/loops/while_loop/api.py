@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
 from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import carried_refs, common, names, options
 from fiveloop.loops.carry import changed_structure

@@ -6,11 +6,11 @@ Nothing is kept of a step: the staged half is a `replay`, which begins where the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir import indexer
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p

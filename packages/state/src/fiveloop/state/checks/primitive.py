@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.state import handlers, predicate
 from fiveloop.state.checks.effect import (
     CheckEffect,

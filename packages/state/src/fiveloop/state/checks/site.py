@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fiveloop.core import errors, ir
 from fiveloop.core.backend import lazy
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state.formatting import ArrayFormatter
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fiveloop.core import Value, ad, ir, rules
+from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.ir.indexer import Indexer
 
 

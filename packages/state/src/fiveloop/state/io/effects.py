@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
 from fiveloop.core import Value, arrays, ir
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state.handlers import HandledEffect
 
 

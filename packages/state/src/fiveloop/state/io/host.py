@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fiveloop.core import TreeDef, errors, ir, pytree, trace
+from fiveloop.core.dataclass import dataclass, field
 
 HostArray = np.ndarray[Any, Any]
 

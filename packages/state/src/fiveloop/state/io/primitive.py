@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal as OneOf
 
 import numpy as np
 
 from fiveloop.core import ir, prims
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state.io import effects, host
 
 CallKind = OneOf["pure", "io", "ordered"]

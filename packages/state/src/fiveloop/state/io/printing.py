@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import errors, trace
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state.formatting import ArrayFormatter
 
 

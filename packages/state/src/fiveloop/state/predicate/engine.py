@@ -9,12 +9,12 @@ rules are written for one lane, and batching comes after.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms, util
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
 from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.follow import follow

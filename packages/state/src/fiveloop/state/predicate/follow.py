@@ -8,11 +8,11 @@ compute with them instead. If there is none, nothing flows back to what is share
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fiveloop.core import ArrayLike, Value, ad, arrays, ir, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state.predicate.gate import gate, opened
 
 

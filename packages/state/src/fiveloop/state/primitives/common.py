@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fiveloop.core import Value, ad, errors, ir, prims, trace
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer
 from fiveloop.state.avals import AbstractRef
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir import indexer
 from fiveloop.state import discharge, effects, refs
 from fiveloop.state.avals import AbstractRef

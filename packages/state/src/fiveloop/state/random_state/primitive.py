@@ -9,13 +9,13 @@ count goes up: where it does not, what is given does not matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar
 
 import numpy as np
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
 from fiveloop.core.keys import fold_in, split
 from fiveloop.state import discharge, predicate, primitives
