@@ -97,6 +97,25 @@ def test_an_object_that_cannot_be_compared_leaves_the_call_to_the_function() -> 
     assert calls == [False, False]
 
 
+class Foreign:
+    """An array of another library: it has a dtype and a shape, and no hash."""
+
+    dtype = np.dtype(np.float32)
+    shape = (2,)
+    __hash__ = None  # type: ignore[assignment]  # as arrays have none
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.ones(2, np.float32)
+
+
+def test_arrays_of_other_libraries_are_left_to_the_function() -> None:
+    f, calls = _traced()
+    for _ in range(2):
+        assert f(Foreign()).tolist() == [1.0, 1.0]
+        assert (_array([1.0, 2.0]) + Foreign()).tolist() == [2.0, 3.0]
+    assert calls == [False, False]
+
+
 def test_numbers_beside_arrays_are_operands() -> None:
     calls: list[object] = []
 

@@ -169,8 +169,9 @@ def _part(x: Any, buffers: list[Buffer]) -> Hashable | None:
     found = util.exact_key(x, lambda item: _key([item], {}, buffers))
     if found is not None:
         return found
-    is_dtype = isinstance(x, (type, np.dtype)) or isinstance(getattr(x, "dtype", None), np.dtype)
-    return (kind, x) if is_dtype else None
+    # What has a dtype and no shape names one; what has both is another library's array.
+    names_dtype = not hasattr(x, "shape") and isinstance(getattr(x, "dtype", None), np.dtype)
+    return (kind, x) if names_dtype or isinstance(x, (type, np.dtype)) else None
 
 
 def _kind(key: Any) -> Hashable:
