@@ -79,7 +79,7 @@ def main() -> None:
     with contextlib.suppress(RuntimeError):
         client.to_numpy(shared)
         raise AssertionError("a deleted array was read")
-    lazy.mlir(), lazy.mlir_dialects(), lazy.lapack(), lazy.csgraph()
+    lazy.mlir(), lazy.mlir_dialects(), lazy.lapack()
 
 
 main()

@@ -58,10 +58,14 @@ double = jit(lambda x: x * 2.0)
 forked(lambda: double(1.0))
 x = to_array(as_value(np.ones(2, np.float32)))
 many = jit(lambda xs: xs[0])
-for _ in range(2):
-    double(x), x + x, many([x] * 9), x[0]
+halve = jit(lambda x: x / 2.0)
+compiled = many.lower([x]).compile()
+for _ in range(3):
+    double(x), x + x, many([x] * 9), x[0], halve(np.ones(2)), halve(3.0), compiled([x])
 forked(lambda: x)
 for work in (lambda: double(x), lambda: x + x, lambda: many([x] * 9), lambda: x[0], lambda: jit(lambda x: x - 3.0)(x)):
+    forked(work)
+for work in (lambda: halve(np.ones(2)), lambda: halve(3.0), lambda: halve(x), lambda: compiled([x])):
     forked(work)
 print(double(x))
 """
@@ -77,7 +81,7 @@ def test_a_forked_process_does_not_hang() -> None:
     )
     assert done.returncode == 0, done.stderr
     refused = "this process was forked after fiveloop had compiled or run s"
-    assert done.stdout.splitlines() == ["2.0", "[1. 1.]", *[refused] * 5, "[2. 2.]"]
+    assert done.stdout.splitlines() == ["2.0", "[1. 1.]", *[refused] * 9, "[2. 2.]"]
 
 
 DONATED = """

@@ -13,7 +13,7 @@ from fiveloop.core.api import flat_function, flatten, operands
 from fiveloop.core.api.operands import flatten_arguments
 from fiveloop.core.api.staging import ShapeDtype
 from fiveloop.core.backend.call import DictCall, Fast, make_fast
-from fiveloop.core.backend.client import CompileChoices, MemoryStats, hlo_text
+from fiveloop.core.backend.client import CompileChoices, MemoryStats, hlo_text, refuse_if_forked
 from fiveloop.core.backend.native import Option
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.dispatch import Build, Compiled, compiled, prepared
@@ -157,6 +157,7 @@ class CompiledCall(_Stage[R]):
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> R:
+        refuse_if_forked()
         result: R = self._run(*args, **kwargs)
         return result
 

@@ -303,6 +303,18 @@ class Executable:
         outs: list[Buffer] = results.consume_with_handlers(self.handlers)
         return outs
 
+    def execute_for(self, args: Sequence[Buffer], use: Callable[[list[Buffer]], object]) -> None:
+        """Run the program and hand its results to `use`, also where Ctrl-C comes while it runs: before that goes on."""
+        refuse_if_forked()
+        require_alive(args)
+        made: list[Any] = []
+        try:
+            # All in C, after which Python looks for signals.
+            made.extend(map(self.raw.execute_sharded, [args]))
+        finally:
+            if made:
+                use(made[0].consume_with_handlers(self.handlers))
+
     def memory_analysis(self) -> MemoryStats:
         """Bytes of arguments, results, temporaries and code."""
         stats = self.raw.get_compiled_memory_stats()
@@ -399,6 +411,30 @@ def compile_text(
         raise RuntimeError(_compile_message(str(error), text)) from None
 
 
+def _beside(make: Callable[[], Any]) -> Any:
+    """What `make` gives, made in another thread than the main one, in which Ctrl-C may end the waiting for it.
+
+    An exception of a signal within jaxlib's compilation of text damages the process (0.10.2, 0.12).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return make()
+    made: list[Any] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            made.append(make())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="fiveloop compiles")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]
+
+
 def _loaded_or_compiled(text: str, client: Client, choices: Any) -> Any:
     """The program from the compilation cache, if there is one and it is there; else compiled, and kept there."""
     cache = active_cache()
@@ -411,7 +447,7 @@ def _loaded_or_compiled(text: str, client: Client, choices: Any) -> Any:
             return raw
         except xla.JaxRuntimeError as error:
             cache.report_damaged(key, str(error))
-    raw = client.raw.compile_and_load(text, client.device_list, choices)
+    raw = _beside(lambda: client.raw.compile_and_load(text, client.device_list, choices))
     count(compiled=1)
     if cache:
         with suppress(xla.JaxRuntimeError):  # not every platform can save every program

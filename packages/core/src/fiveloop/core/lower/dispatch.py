@@ -66,9 +66,14 @@ class Compiled:
         if isinstance(self.executable, CallingExecutable):
             return self._run_lending(self.executable, turns, written, args)
         take(turns, written)
+        outs: list[client.Buffer] = []
+
+        def use(made: list[client.Buffer]) -> None:
+            outs.extend(made)
+            self._write_back(args, made)
+
         try:
-            outs = self.executable.execute(self._buffers(args))
-            self._write_back(args, outs)
+            self.executable.execute_for(self._buffers(args), use)
             return outs
         finally:
             leave(turns)

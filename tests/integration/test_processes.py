@@ -1,0 +1,146 @@
+"""Threads, processes and Ctrl-C: calls from everywhere are right, and an interrupted call leaves all usable."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+import fiveloop.numpy as fnp
+from fiveloop.core import grad, jit, vmap
+from fiveloop.loops import for_loop, fori_loop
+from fiveloop.state import new_ref
+
+THREADS = 8
+
+
+def together(work: Any) -> list[Any]:
+    """What `work` gives for the number of each thread; all begin at once."""
+    start = threading.Barrier(THREADS)
+
+    def run(k: int) -> Any:
+        start.wait()
+        return work(k)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(run, range(THREADS)))
+
+
+def test_threads_trace_and_call_one_function() -> None:
+    traced: list[int] = []
+
+    @jit
+    def f(x: Any, y: Any) -> Any:
+        traced.append(1)
+        return x * 2.0 + y
+
+    def work(k: int) -> list[Any]:
+        outs = []
+        for n in range(1, 6):
+            for y in (float(k), np.full(n, k, "f4"), fnp.full(n, float(k))):
+                outs.append(np.asarray(f(fnp.ones(n), y)))
+                outs.append(np.asarray(f(np.ones(n, "f4"), y)))
+        return outs
+
+    for k, outs in enumerate(together(work)):
+        assert all(np.array_equal(out, np.full(out.shape, 2.0 + k, "f4")) for out in outs)
+    count = len(traced)
+    together(work)
+    assert len(traced) == count
+
+
+def test_threads_trace_functions_of_their_own() -> None:
+    def work(k: int) -> list[float]:
+        def loss(x: Any) -> Any:
+            return fori_loop(0, 3, lambda i, c: c * x + k, x)
+
+        ref = new_ref(fnp.zeros(3))
+
+        def body(i: Any, ref: Any) -> None:
+            ref[i] = ref[i - 1] + k
+
+        for_loop(3, body, ref)
+        mapped = jit(vmap(grad(loss)))(fnp.ones(2))
+        return [float(jit(loss)(1.0)), float(mapped[0]), float(ref[2]), float(loss(fnp.ones(())))]
+
+    for k, found in enumerate(together(work)):
+        assert found == [1.0 + 3 * k, 4.0 + 3 * k, 3.0 * k, 1.0 + 3 * k]
+
+
+def test_threads_count_on_one_ref() -> None:
+    ref = new_ref(0.0)
+    add = jit(lambda ref, y: ref.__setitem__(..., ref[...] + y))
+    together(lambda k: [add(ref, 1.0) for _ in range(50)])
+    assert float(ref[...]) == 50.0 * THREADS
+
+
+def in_a_process(k: int) -> float:
+    """What a process of its own computes."""
+    return float(jit(lambda x: x * 2.0 + fnp.sum(np.ones(3)))(float(k)))
+
+
+def test_spawned_processes_compute() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(in_a_process, [1, 2]) == [5.0, 7.0]
+
+
+INTERRUPTED = """
+import signal, threading
+import numpy as np
+import fiveloop.numpy as fnp
+from fiveloop.core import jit
+from fiveloop.loops import for_loop, while_loop
+from fiveloop.state import new_ref
+
+def interrupted(work, seconds):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return False
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+def chain(x):
+    for k in range(200):
+        x = fnp.sin(x) * (1.0 + k)
+    return x
+
+f = jit(chain)
+x, ref = fnp.ones(4), new_ref(fnp.zeros(4))
+spin = jit(lambda x: while_loop(lambda c: c[0] < 3_000_000, lambda c: (c[0] + 1, fnp.sin(c[1])), (0, x))[1])
+write = jit(lambda ref, x: ref.__setitem__(..., ref[...] + spin(x)))
+write.lower(ref, x).compile()
+hits = [interrupted(lambda: f(x), t) for t in (0.005, 0.02, 0.06, 0.15, 0.4)]
+hits += [interrupted(lambda: spin(x).block_until_ready(), 0.02), interrupted(lambda: write(ref, x), 0.02)]
+assert any(hits[:5]) and any(hits[5:]), hits
+assert np.isfinite(np.asarray(f(x))).all()
+assert np.allclose(np.asarray(f(x)), np.asarray(jit(lambda x: chain(x) + 0.0)(x)), atol=1e-3)
+done = []
+thread = threading.Thread(target=lambda: done.append(jit(lambda ref: ref[...] * 0.0 + 1.0)(ref)))
+thread.start()
+thread.join(100)
+assert np.array_equal(np.asarray(done[0]), np.ones(4))
+ref[0] = 5.0
+assert float(ref[0]) == 5.0 and float(fnp.sum(x + x)) == 8.0
+print("usable")
+"""
+
+
+def test_an_interrupted_call_leaves_everything_usable() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, "usable\n"), done.stderr
