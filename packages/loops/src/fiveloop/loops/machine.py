@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, ir, passes, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
+from fiveloop.core.backend import lazy
 from fiveloop.loops import leaf
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
+from fiveloop.loops.record import Decision
 from fiveloop.loops.replay.dce import needed
 from fiveloop.loops.schedules import binomial, online
 from fiveloop.loops.schedules.integers import Bool, Integer
@@ -264,11 +266,10 @@ def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
         def more(state: tuple[Any, ...]) -> Value:
             return transforms.eval_jaxpr(p.cond, [*consts, *state[2], *refs])[0]
 
-        begin = stretch(binomial.Stored(_ONE, _ONE), _ZERO, carry)
-        stored, _, carry = _loop(
-            more, lambda s: stretch(schedule.after_next(s[0]), s[1], s[2]), begin
-        )
-        return [*carry, *stored, *[api.freeze(ref) for ref in slots]]
+        # The first turn saves the state at the beginning.
+        begin: tuple[Any, ...] = (binomial.Stored(_ONE, _ZERO), _ZERO, carry)
+        end = _loop(more, lambda s: stretch(schedule.after_next(s[0]), s[1], s[2]), begin)
+        return [*end[2], *end[0], *[api.freeze(ref) for ref in slots]]
 
     return trace.stage_closed(run, avals, p.body.name)
 
@@ -292,13 +293,55 @@ def _until(p: WhileParams) -> WhileParams:
 
 def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
     p: ReplayParams = eqn.params
+    if p.by_default and p.num_backward:
+        _tell_of_default(p, eqn.source)
     wanted = [v in used for v in eqn.outvars[: p.num_forward]]
     eqns, outs = ir.inlined(without_replays(loops(p, wanted)), eqn.invars)
+    if p.record.tells and p.num_backward:
+        eqns = [_told(e, p, eqn.source) for e in eqns]
     given = iter(outs)
     # What nobody uses is not computed: something else of its type has its place.
     _, states, _ = p.parts(eqn.invars[1:])
     ahead = [next(given) if w else x for w, x in zip(wanted, states, strict=True)]
     return eqns, [*ahead, *given]
+
+
+def _told(eqn: ir.Eqn, p: ReplayParams, source: ir.Source | None) -> ir.Eqn:
+    """An equation of the machine: the loop of its turns tells of the whole."""
+    if eqn.primitive is not while_p or eqn.params.body.name != "turn":
+        return eqn
+    slots = p.num_slots
+    most = [binomial.reached(slots, r) for r in (1, 2, 3)]
+    where = "the first ones on the way forward, " if p.cached else ""
+    text = (
+        f"{slots} states of {_bytes_of_state(p)} bytes are saved at a time, {where}and the others computed "
+        f"again by the binomial schedule: no step runs more than once again if there are at most {most[0]}, twice "
+        f"for {most[1]}, three times for {most[2]}, and each once more for its way back"
+    )
+    called = replace(p.record.called, name=p.record.called.name or p.forward.name)
+    record = replace(p.record, called=called)
+    record = record.with_decisions([Decision("replay", "", True, text, source)])
+    return eqn.replace(params=replace(eqn.params, record=record), source=source)
+
+
+def _bytes_of_state(p: ReplayParams) -> ir.Dim:
+    return prims.bytes_of(p.parts(p.backward.in_avals[1:])[1])
+
+
+def _tell_of_default(p: ReplayParams, source: ir.Source | None) -> None:
+    """Say once of each loop how many states are saved, if nobody has chosen it."""
+    loop = (p.forward.name, str(source))
+    if loop in _told_of:
+        return
+    _told_of.add(loop)
+    lazy.logging().getLogger("fiveloop").warning(
+        f"the gradient of the loop of `{p.forward.name}` saves {p.num_slots} states of {_bytes_of_state(p)} bytes at a "
+        "time, and computes the others again; choose their number with `checkpoints`, or give the loop `max_steps`, so "
+        f"that it keeps what it needs of each step{errors.at_source(source)}"
+    )
+
+
+_told_of: set[tuple[str, str]] = set()
 
 
 def _saves(eqn: ir.Eqn) -> bool:

@@ -132,6 +132,8 @@ def names_of(binders: Sequence[ir.Var]) -> list[str]:
 
 
 EMPTY = Record()
+MACHINERY = Record(Called("while_loop"), "machinery")
+"""The record of a loop that is a part of how another one runs."""
 OFF = "it is turned off"
 ALL_OFF = "they are turned off"
 

@@ -15,7 +15,7 @@ from fiveloop.loops.explain import report
 from fiveloop.loops.options import telling
 from fiveloop.loops.plan import branch, operands
 from fiveloop.loops.primitives import for_loop, while_loop
-from fiveloop.loops.record import Decision, Record, shown_aval, shown_type
+from fiveloop.loops.record import MACHINERY, Decision, Record, shown_aval, shown_type
 
 
 @trace.boundary
@@ -132,7 +132,8 @@ def _num_orders(jaxpr: Jaxpr) -> int:
 
 def _is_loop(eqn: ir.Eqn) -> bool:
     if eqn.primitive is while_loop.while_p:
-        return not branch.is_guard(eqn) and not eqn.params.record.is_branch
+        record = eqn.params.record
+        return not (branch.is_guard(eqn) or record.is_branch or record is MACHINERY)
     return eqn.primitive is for_loop.for_p
 
 

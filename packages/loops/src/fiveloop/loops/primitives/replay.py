@@ -29,6 +29,7 @@ class ReplayParams:
     them; it is linear in the backward states. `slots` of the forward states are saved at a time, from which the others
     are computed again; if None, as many as a default amount of memory holds. `cached` marks forward states of
     which some are saved already: the cache is what the schedule `Online` has stored, and the slots of each.
+    `by_default` says that nobody has chosen how many there are.
     """
 
     forward: Jaxpr
@@ -36,6 +37,7 @@ class ReplayParams:
     num_consts: int
     slots: int | None = None
     cached: util.Mask = ()
+    by_default: bool = False
     record: Record = field(default=EMPTY, compare=False)
 
     @property

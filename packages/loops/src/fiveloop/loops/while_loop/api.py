@@ -16,7 +16,7 @@ from fiveloop.loops.carry import changed_structure
 from fiveloop.loops.how import check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
-from fiveloop.loops.record import EMPTY, Called, Decision, Record
+from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
 from fiveloop.loops.tracing import Loop, check_steps
 from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
@@ -55,7 +55,9 @@ class Written:
         self, funs: Sequence[object], tree: TreeDef, closures: common.Closures, body: Jaxpr
     ) -> Record:
         """The record of the loop, if it is asked for; the inputs of the body get names."""
-        if not self.call or not options.current_planning().tell:
+        if not self.call:
+            return MACHINERY
+        if not options.current_planning().tell:
             return EMPTY
         holding = [self.held, *funs] if self.held is not None else funs
         first, last = (names.closure_names(holding, xs) for xs in (closures.consts, closures.refs))
@@ -108,10 +110,11 @@ def while_loop(
     until the last lane is done; a lane that is done keeps its value, and changes no Ref.
 
     Forward and reverse mode work, in any order. Reverse mode saves a few states, as many as `checkpoints` says or a
-    default amount of memory holds, and computes the others again from them. With `max_steps` the loop stops after so
-    many steps at the latest; if the condition still holds then, the logger `fiveloop` warns, and where the program is
-    checked (`checked`, `checkify`) that is an error. Reverse mode keeps then what it needs of each step, in room for
-    `max_steps` steps, if `checkpoints` does not say otherwise.
+    default amount of memory holds, and computes the others again from them; of the default the logger `fiveloop`
+    tells once. With `max_steps` the loop stops after so many steps at the latest; if the condition still holds then,
+    the logger `fiveloop` warns, and where the program is checked (`checked`, `checkify`) that is an error. Reverse
+    mode keeps then what it needs of each step, in room for `max_steps` steps, if `checkpoints` does not say
+    otherwise.
 
     With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
 

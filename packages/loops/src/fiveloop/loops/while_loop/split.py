@@ -199,7 +199,9 @@ def _replayed(p: WhileParams, changed: util.Mask) -> ReplayParams:
         backward = Jaxpr(forward.invars, (), (), p.body.name)
         num_consts = p.num_consts + len(changed) - sum(changed)
         record = p.record.moved(LINEAR)
-        return ReplayParams(forward, backward, num_consts, p.slots, record=record)
+        return ReplayParams(
+            forward, backward, num_consts, p.slots, by_default=p.slots is None, record=record
+        )
 
     return p.body.remember(("replayed", p.num_consts, p.slots, changed), made)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.loops.schedules import online
+from fiveloop.loops.schedules import binomial, online
 from fiveloop.testing.core.oracle import (
     Cell,
     OracleError,
@@ -61,8 +61,8 @@ def _saved(p: Any, states: Sequence[Sequence[Any]]) -> list[Any]:
     if not any(p.kept):
         return []
     schedule = online.Online(p.slots)
-    stored, places = schedule.first(), {0: 0}
-    for step in range(1, len(states) - 1):
+    stored, places = binomial.Stored(1, 0), dict[int, int]()
+    for step in range(len(states) - 1):
         if step == schedule.next(stored):
             stored = schedule.after_next(stored)
             places[int(schedule.place(stored, schedule.count(stored) - 1))] = step

@@ -1,0 +1,104 @@
+"""`checkpoints` of a `while`: which states are saved, how often a step runs, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.numpy as fnp
+from fiveloop.core import grad, jit, stop_gradient, value_and_grad, vmap
+from fiveloop.loops import explain, fori_loop, while_loop
+from fiveloop.loops.schedules import binomial, online, simulation
+from fiveloop.state import pure_callback
+from fiveloop.testing.core.misuse import assert_misuse
+
+X = np.float64(0.7)
+calls = 0
+
+
+def noted(x: Any) -> Any:
+    global calls
+    calls += 1
+    return np.float64(0)
+
+
+def step(x: Any, y: Any) -> Any:
+    """A step that counts how often it runs."""
+    zero = pure_callback(noted, np.zeros((), np.float64), stop_gradient(y))
+    return fnp.sin(y) * x + 0.1 * y + zero
+
+
+def waves(x: Any, n: Any, slots: int | None) -> Any:
+    more = lambda c: c[0] < n
+    return while_loop(more, lambda c: (c[0] + 1, step(x, c[1])), (0, x), checkpoints=slots)[1]
+
+
+def counted_waves(x: Any, n: Any, slots: int) -> Any:
+    return fori_loop(0, n, lambda i, y: step(x, y), x, checkpoints=slots)
+
+
+def by_hand(x: Any, n: int) -> Any:
+    y = x
+    for _ in range(n):
+        y = fnp.sin(y) * x + 0.1 * y
+    return y
+
+
+@pytest.mark.parametrize("slots", [4, 7])
+def test_a_step_runs_as_often_as_the_online_schedule_says(slots: int) -> None:
+    """What the way back of a step needs of it is not what the callback gives."""
+    global calls
+    both = jit(lambda x, n: value_and_grad(waves)(x, n, slots))
+    for n in (0, 1, 2, 5, 17, 40):
+        calls = 0
+        _, slope = both(X, n)
+        np.testing.assert_allclose(slope, grad(by_hand)(X, n), rtol=1e-9)
+        runs = simulation.evaluations(online.Online(slots), n)
+        assert calls == runs.swept + runs.advanced, n
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_step_runs_as_often_as_the_binomial_schedule_says(slots: int) -> None:
+    """If the number of steps is known when the loop begins; it is run to the end for its value alone."""
+    global calls
+    slope = jit(lambda x, n: grad(counted_waves)(x, n, slots))
+    for n in (1, 2, 5, 12):
+        calls = 0
+        np.testing.assert_allclose(slope(X, n), grad(by_hand)(X, n), rtol=1e-9)
+        assert calls == binomial.advances(n, slots), n
+
+
+def test_any_number_of_checkpoints_gives_the_same() -> None:
+    want = [grad(by_hand)(x, 9) for x in np.array([0.1, 0.7])]
+    for slots in (1, 2, 3, 20):
+        lanes = vmap(grad(lambda x, slots=slots: waves(x, 9, slots)))
+        np.testing.assert_allclose(jit(lanes)(np.array([0.1, 0.7])), want, rtol=1e-9)
+
+
+def test_the_default_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    def untold(x: Any) -> Any:
+        return while_loop(lambda y: y < 100.0, lambda y: y * y + 1.0, x)
+
+    for _ in range(2):
+        jit(lambda x: grad(untold)(x))(X)
+    (message,) = [r.getMessage() for r in caplog.records if r.name == "fiveloop"]
+    assert "saves 128 states of 8 bytes at a time" in message
+    assert "test_checkpoints_of_while.py" in message
+
+
+def test_explain_tells_of_the_schedule() -> None:
+    text = str(explain(lambda x: grad(waves)(x, 9, 5), X))
+    assert "5 states of 8 bytes are saved at a time, the first ones on the way forward" in text
+    assert "no step runs more than once again if there are at most 6, twice for 21" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [(0, ValueError), (-3, ValueError), (2.5, TypeError), (True, TypeError)]
+)
+def test_misuse(given: Any, kind: type[Exception]) -> None:
+    shown = repr(given) if kind is ValueError else f"{given!r} of type {type(given).__name__}"
+    expected = "while_loop: checkpoints must be an integer of at least 1, or None, got "
+    call = lambda: while_loop(lambda y: y < 3.0, lambda y: y + 1.0, X, checkpoints=given)
+    assert_misuse(call, kind, expected + shown)
