@@ -209,12 +209,23 @@ def with_tools(name: str) -> list[str]:
 @nox.session
 def train(session: nox.Session) -> None:
     """Train the character transformer on real text with the built packages."""
+    run_example(session, "char_transformer")
+
+
+@nox.session
+def fit(session: nox.Session) -> None:
+    """Fit a neural ODE to a recorded neuron with the built packages."""
+    run_example(session, "neural_ode")
+
+
+def run_example(session: nox.Session, name: str) -> None:
+    """Install the built packages, and run an example on them."""
     build_wheels(session, "wheel")
-    wheels = [str(wheel(name)) for name in PACKAGES if name != "testing"]
+    wheels = [str(wheel(package)) for package in PACKAGES if package != "testing"]
     session.install("--force-reinstall", "--no-deps", *wheels)
     session.install(*wheels, *LIBRARIES)
     env = {**installed_env(), "PYTHONPATH": str(ROOT / "examples")}
-    session.run("python", "-m", "char_transformer", *session.posargs, env=env)
+    session.run("python", "-m", name, *session.posargs, env=env)
 
 
 # --- tests --------------------------------------------------------------------------------
