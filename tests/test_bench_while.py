@@ -80,3 +80,13 @@ def test_a_compile_time_that_grows_misses_its_limit() -> None:
     grown = [row(size, 0.2 * size) for size in case.sizes]
     assert verdicts.judge(case, limit, flat).kept is True
     assert verdicts.judge(case, limit, grown).kept is False
+
+
+@pytest.mark.parametrize(
+    ("bound", "known"),
+    [("", False), ("max_steps", False), ("checkpoints", False), ("checkpoints", True)],
+)
+def test_our_gradients_agree_whatever_bounds_their_memory(bound: str, known: bool) -> None:
+    wanted = results(fiveloop_loops.build("dense", "gradient", COUNT, known=True))
+    bounded = fiveloop_loops.build("dense", "gradient", COUNT, bound=bound, saved=3, known=known)
+    assert agree.disagreements(results(bounded), wanted, 1e-4) == []
