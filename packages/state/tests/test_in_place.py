@@ -128,11 +128,11 @@ def test_a_program_that_fails_before_it_starts_leaves_the_ref(
     ref: Any = new_ref(np.zeros(2, np.float32))
     jitted_set(ref, 0)
 
-    def fail(self: Executable, args: Any) -> Any:
+    def fail(self: Executable, args: Any, use: Any) -> None:
         raise RuntimeError("no device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Executable, "execute", fail)
+        patch.setattr(Executable, "execute_for", fail)
         with pytest.raises(RuntimeError, match="no device"):
             jitted_set(ref, 1)
     np.testing.assert_array_equal(np.asarray(ref[...]), [1, 0])
@@ -143,12 +143,12 @@ def test_a_program_that_fails_with_the_contents_says_so(monkeypatch: pytest.Monk
     jitted_set(ref, 0)
     original = Executable.execute
 
-    def fail(self: Executable, args: Any) -> Any:
+    def fail(self: Executable, args: Any, use: Any) -> None:
         original(self, args)
         raise RuntimeError("the device was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Executable, "execute", fail)
+        patch.setattr(Executable, "execute_for", fail)
         with pytest.raises(RuntimeError, match="the device was lost"):
             jitted_set(ref, 1)
     assert repr(ref) == "Ref(lost)"

@@ -90,7 +90,7 @@ def test_the_key_depends_on_options_version_and_device(monkeypatch: pytest.Monke
         return client.cache_key(text, options.SerializeAsString(), here)
 
     first = key()
-    keys = {first, key("other"), key(optimization_level=0)}
+    keys = {first, key("other"), key(optimization_level=1)}
     keys.add(key(backend_options=(("xla_cpu_a", "1"),)))
     for name, other in (("version", "0.0"), ("_instruction_sets", lambda: "flags: none")):
         client._machine.cache_clear()

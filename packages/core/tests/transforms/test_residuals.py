@@ -97,7 +97,7 @@ HEAVY: dict[str, Callable[[Any], Any]] = {
     "reduce_max": lambda x: reduce_max(x, 0),
     "sort": lambda x: sort(x),
     "cumsum": lambda x: cumsum(x, 0),
-    "gather": lambda x: x[np.array([1, 0, 3, 2, 5, 4, 7, 6])],
+    "take": lambda x: x[np.array([1, 0, 3, 2, 5, 4, 7, 6])],
     "closed_call": closed_call(lambda x: cumsum(x, 0)),
 }
 

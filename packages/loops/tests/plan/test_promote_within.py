@@ -312,7 +312,7 @@ def test_a_constant_is_read_in_branches_and_calls() -> None:
         part: Any = lambda i: cond(i % 3 == 0, lambda: t[i] * t[i - 1], lambda: square(t, i))
         return fori_loop(0, N, lambda i, s: s + part(i) + square(t, i), 0.0)
 
-    assert not re.search(r" = \w+\[", str(make_jaxpr(total)(X)))  # no `b = t[i]`
+    assert not re.search(r" = [a-z]{1,2}\[", str(make_jaxpr(total)(X)))  # no `b = t[i]`
     check_law_planning(sample(grad(total), X))
     check_grads(jit(total), (X,), order=1, rtol=1e-6)
     assert jit(grad(total)).lower(X).compile().copies == 0

@@ -20,6 +20,7 @@ import numpy as np
 from fiveloop.core import arrays, ir, pytree, util
 from fiveloop.core.backend.client import Buffer
 from fiveloop.core.lower.dispatch import Compiled, shared_program
+from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.modes import SPECIAL
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import EVAL, current
@@ -284,38 +285,44 @@ def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., A
     find, wrap, promotes = programs.table.get, arrays.Array, programs.promotes
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if current.trace is not EVAL or SPECIAL.count:
+        try:
+            if current.trace is not EVAL or SPECIAL.count:
+                return otherwise(*args, **kwargs)
+            count = 0 if kwargs else len(args)
+            given: Any = args
+            named = kwargs
+            # The common cases first: one array, or two.
+            if count == 1 and type(args[0]) is wrap:
+                buffers = [args[0]._a]
+                key = buffers[0].aval
+            elif count == 2 and type(args[0]) is type(args[1]) is wrap:
+                buffers = [args[0]._a, args[1]._a]
+                key = (buffers[0].aval, buffers[1].aval)
+            elif promotes and count == 2 and (pair := _pair(*args)) is not None:
+                given = buffers = pair
+                key = (pair[0].aval, pair[1].aval)
+            else:
+                if promotes:
+                    given, named = programs.with_numbers(args, kwargs)
+                buffers = []
+                key = _key(given, named, buffers)
+                if key is None or not (buffers or programs.makes_arrays):
+                    return otherwise(*args, **kwargs)
+            program = find(key)
+            if program is None:
+                program = programs.make(
+                    key, [*map(wrap, given)] if given is buffers else given, named
+                )
+            if program:
+                run, handlers, build = program
+                try:
+                    outs = run(buffers).consume_with_handlers(handlers)
+                    return wrap(outs[0]) if build is None else build(outs)
+                except Exception:  # the function itself says what is wrong
+                    return otherwise(*args, **kwargs)
             return otherwise(*args, **kwargs)
-        count = 0 if kwargs else len(args)
-        given: Any = args
-        named = kwargs
-        # The common cases first: one array, or two.
-        if count == 1 and type(args[0]) is wrap:
-            buffers = [args[0]._a]
-            key = buffers[0].aval
-        elif count == 2 and type(args[0]) is type(args[1]) is wrap:
-            buffers = [args[0]._a, args[1]._a]
-            key = (buffers[0].aval, buffers[1].aval)
-        elif promotes and count == 2 and (pair := _pair(*args)) is not None:
-            given = buffers = pair
-            key = (pair[0].aval, pair[1].aval)
-        else:
-            if promotes:
-                given, named = programs.with_numbers(args, kwargs)
-            buffers = []
-            key = _key(given, named, buffers)
-            if key is None or not (buffers or programs.makes_arrays):
-                return otherwise(*args, **kwargs)
-        program = find(key)
-        if program is None:
-            program = programs.make(key, [*map(wrap, given)] if given is buffers else given, named)
-        if program:
-            run, handlers, build = program
-            try:
-                outs = run(buffers).consume_with_handlers(handlers)
-                return wrap(outs[0]) if build is None else build(outs)
-            except Exception:  # the function itself says what is wrong
-                return otherwise(*args, **kwargs)
-        return otherwise(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     return call

@@ -9,6 +9,8 @@ computations", Optimization Methods and Software 32 (2017).
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach
 from fiveloop.loops.schedules.integers import Integer
@@ -25,12 +27,12 @@ def best_period(slots: int, transfer: int) -> Integer:
     return steps * (slots + 1) // (slots + 1 + repeats)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TwoLevel(Binomial):
     """The sweep stores in a slower store, every `period` tapes; each state is read once, into the first fast slot."""
 
-    slow: int
-    period: int
+    slow: int = field(kw_only=True)
+    period: int = field(kw_only=True)
 
     @property
     def slow_slots(self) -> int:

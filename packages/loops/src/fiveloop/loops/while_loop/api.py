@@ -125,7 +125,7 @@ def while_loop(
     Array(192, dtype=int32, weak_type=True)
     >>> from fiveloop.core import grad
     >>> grad(lambda x: while_loop(lambda x: x < 100, lambda x: x * x, x, max_steps=10))(2.0)
-    Array(1024., dtype=float32, weak_type=True)
+    Array(1024., dtype=float32)
     """
     flatten.check_callable("while_loop: cond_fun", cond_fun)
     flatten.check_callable("while_loop: body_fun", body_fun)
