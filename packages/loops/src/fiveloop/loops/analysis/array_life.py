@@ -357,21 +357,19 @@ def chooses(eqn: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
 def mask(update: array_access.Access, going: ir.Var) -> bool:
     """Let an update write what is there for each lane that has ended; False if it is no plain write, one lane a row."""
     *before, write = update.instead
-    lanes = going.aval.shape
-    if (
-        write.primitive is not primitives.swap_p
-        or write.params.indexer.result_shape[: len(lanes)] != lanes
-    ):
-        return False
+    lanes = range(going.aval.ndim)
     ref, x, *index = write.invars
-    if x.aval.ndim != ref.aval.ndim:
+    if write.primitive is not primitives.swap_p or x.aval.shape[: len(lanes)] != going.aval.shape:
+        return False
+    rows = write.params.indexer.labels()[: len(lanes)]
+    if rows != [("lead", k) for k in lanes] and rows != [("span", k) for k in lanes]:
         return False
     old, each, new = (
         ir.Var(x.aval),
         ir.Var(ir.ShapedArray(x.aval.shape, going.aval.dtype)),
         ir.Var(x.aval),
     )
-    spread = prims.BroadcastParams(x.aval.shape, tuple(range(len(lanes))))
+    spread = prims.BroadcastParams(x.aval.shape, tuple(lanes))
     update.instead[:] = [
         *before,
         rules.new_eqn(
