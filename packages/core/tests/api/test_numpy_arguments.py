@@ -52,7 +52,7 @@ HOST_ARRAYS: list[Any] = [
 ]
 
 
-def same(got: Value, leaf: Any) -> None:
+def assert_same(got: Value, leaf: Any) -> None:
     want = as_value(leaf)
     assert got.aval is want.aval, (got.aval, want.aval)
     a, b = np.asarray(got), np.asarray(to_array(want))
@@ -71,7 +71,7 @@ def test_every_leaf_arrives_as_it_is(identity: Any, leaves: list[Any]) -> None:
     for _ in range(3):
         for leaf in leaves:
             ((got,), _) = identity(leaf)
-            same(got, leaf)
+            assert_same(got, leaf)
 
 
 def test_leaves_of_all_kinds_may_stand_together(identity: Any) -> None:
@@ -80,18 +80,18 @@ def test_leaves_of_all_kinds_may_stand_together(identity: Any) -> None:
         for leaf in (1.5, 3, 2**40, True, np.float64(2.0), BASE, BASE.astype(">i4"), 1e300, 1j):
             ((first, held), named) = identity(leaf, {"a": array, "b": [leaf, None]}, key=leaf)
             for got in (first, held["b"][0], named["key"]):
-                same(got, leaf)
+                assert_same(got, leaf)
             assert type(held["a"]) is type(array)
             ((one, two), _) = identity(array, leaf)
-            same(one, array)
-            same(two, leaf)
+            assert_same(one, array)
+            assert_same(two, leaf)
 
 
 def test_numbers_that_are_equal_are_told_apart_by_type(identity: Any) -> None:
     for _ in range(2):
         for one in (1, 1.0, True, np.float32(1), np.int32(1), np.array(1, "f4"), 1 + 0j):
-            same(identity(one)[0][0], one)
-            same(identity(k=[one])[1]["k"][0], one)
+            assert_same(identity(one)[0][0], one)
+            assert_same(identity(k=[one])[1]["k"][0], one)
 
 
 @pytest.mark.parametrize(

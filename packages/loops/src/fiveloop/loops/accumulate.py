@@ -129,8 +129,7 @@ def accumulate_grads(
                 full[k] = x
             value, grads = both(*full, **kwargs)
             if has_aux:
-                where = f"accumulate_grads: the auxiliary result of {function_name(fun)}, at result"
-                check_values(where, value[1], flatten_values(value[1], where)[0])
+                _check_aux(fun, value[1])
             return pytree.tree_map(
                 lambda total, g: total + prims.convert(g, total.dtype), sums, grads
             ), value
@@ -139,9 +138,7 @@ def accumulate_grads(
         empty = pytree.tree_map(_empty_sum, chosen)
         sums, values = scan_of("accumulate_grads", step, empty, parts, microbatches, how)
         scale = microbatches if reduction == "mean" else 1
-        grads = pytree.tree_map(
-            lambda x, g: prims.convert(g / scale, x.dtype), pytree.tree_map(_as_array, chosen), sums
-        )
+        grads = _scaled(sums, scale, chosen)
         return _values(values, reduction, aux_reduction if has_aux else None), grads
 
     return accumulated
@@ -153,6 +150,19 @@ def _values(values: Any, reduction: Reduction, aux_reduction: Reduction | None) 
         return _reduced(reduction, values)
     value, aux = values
     return _reduced(reduction, value), pytree.tree_map(_reducer(aux_reduction), aux)
+
+
+def _scaled(sums: Any, scale: int, like: Any) -> Any:
+    """The sums over the parts divided, each in the dtype of its argument."""
+    return pytree.tree_map(
+        lambda x, g: prims.convert(g / scale, x.dtype), pytree.tree_map(_as_array, like), sums
+    )
+
+
+def _check_aux(fun: Callable[..., Any], aux: Any) -> None:
+    """The auxiliary result is arrays."""
+    where = f"accumulate_grads: the auxiliary result of {function_name(fun)}, at result"
+    check_values(where, aux, flatten_values(aux, where)[0])
 
 
 def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, batch: Any) -> None:
