@@ -1,6 +1,5 @@
 """Running one case: build every contender, check that they agree, then time them in alternating rounds."""
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -11,7 +10,7 @@ from benchmarks.agree import disagreements
 from benchmarks.model import Case, Contender, task
 from benchmarks.pool import WorkerFailed
 from benchmarks.sides.base import Staging
-from benchmarks.stats import Ratio, Summary, ratio_of_medians, summarise
+from benchmarks.stats import Ratio, Summary, paired_ratio, summarise
 from benchmarks.worker import Built
 
 
@@ -20,6 +19,9 @@ class Orders(Protocol):
 
     def ask(self, side: str, method: str, /, *arguments: object, timeout: float = ...) -> object:
         """Send an order to a side and give its answer."""
+
+    def renew(self) -> None:
+        """End every process; each starts anew with its next order."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Runner:
         built = {c.name: b for c in active if (b := self.build(c, size, rows[c.name])) is not None}
         active = [c for c in active if c.name in built]
         self.check(case, size, active, rows)
-        self.race(case, active, built, rows)
+        self.race(case, size, active, built, rows)
         self.staging(case, active, size, rows)
         self.compare(case, active, rows)
         for contender in active:
@@ -148,26 +150,48 @@ class Runner:
         return answer
 
     def race(
-        self, case: Case, active: list[Contender], built: dict[str, Built], rows: dict[str, Row]
+        self,
+        case: Case,
+        size: int,
+        active: list[Contender],
+        built: dict[str, Built],
+        rows: dict[str, Row],
     ) -> None:
-        """Time all contenders, one after the other in each round; the first round only warms."""
+        """Time all contenders, one after the other in each round; the first round of a process only warms.
+
+        A round stands for its least time: other work on the machine only adds to one.
+        """
         once = sum(max(b.run, self.settings.round_seconds) for b in built.values())
         rounds = min(
             self.settings.rounds, max(3, int(case.seconds * self.settings.pace / max(once, 1e-9)))
         )
         self.samples = {c.name: [] for c in active}
         least = {c.name: built[c.name].run for c in active}
-        for index in range(rounds + 1):
-            for contender in active:
-                times = self.pool.ask(
-                    contender.side, "sample", contender.name, self.settings.round_seconds
-                )
-                assert isinstance(times, list)
-                least[contender.name] = min(least[contender.name], *times)
-                if index:
-                    self.samples[contender.name].append(statistics.median(times))
+        for process in range(case.processes):
+            if process:
+                self.renew(active, size)
+            for index in range(rounds + 1):
+                for contender in active:
+                    times = self.sample(contender)
+                    least[contender.name] = min(least[contender.name], *times)
+                    if index:
+                        self.samples[contender.name].append(min(times))
         for name, samples in self.samples.items():
             rows[name].run = replace(summarise(samples), least=least[name])
+
+    def renew(self, active: list[Contender], size: int) -> None:
+        """Build every contender once more, in new processes."""
+        self.pool.renew()
+        for contender in active:
+            order = task(contender, size)
+            self.pool.ask(contender.side, "build", order, timeout=self.settings.timeout)
+
+    def sample(self, contender: Contender) -> list[float]:
+        """The times of one round of a contender."""
+        seconds = self.settings.round_seconds
+        times = self.pool.ask(contender.side, "sample", contender.name, seconds)
+        assert isinstance(times, list)
+        return times
 
     def staging(self, case: Case, active: list[Contender], size: int, rows: dict[str, Row]) -> None:
         """Time tracing and lowering, and compiling if the case asks for it, in alternating rounds."""
@@ -193,7 +217,7 @@ class Runner:
             return
         for contender in active:
             if contender is not case.ours:
-                rows[contender.name].ratio = ratio_of_medians(ours, self.samples[contender.name])
+                rows[contender.name].ratio = paired_ratio(ours, self.samples[contender.name])
 
 
 def beside(
@@ -204,5 +228,5 @@ def beside(
     comparable = name != ours and its and len(its) == len(mine)
     return (
         summarise(its) if its else None,
-        ratio_of_medians(mine, its) if comparable else None,
+        paired_ratio(mine, its) if comparable else None,
     )

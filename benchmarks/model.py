@@ -94,7 +94,8 @@ class Case:
     `rtol` is relative to the largest magnitude of each array. `sizes` are what the builders get; `steps` are what
     growth is measured against, the sizes themselves if empty. A peer whose runs take longer than `cap` seconds gets no
     larger sizes; the rounds at one size may take `seconds` in all. With `compiles`, compiling is timed in rounds,
-    as tracing and lowering are.
+    as tracing and lowering are. The rounds are run in so many `processes` of each side, one after the other: where a
+    process happens to put its code and data can change the time of a call by some per cent.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Case:
     cap: float = 1.0
     seconds: float = 15.0
     compiles: bool = False
+    processes: int = 1
 
     def steps_of(self, size: int) -> int:
         """The count that growth exponents are measured against at one size."""

@@ -52,6 +52,11 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument("--rounds", type=int, help="timed rounds per case and size")
     parse.add_argument("--json", type=Path, metavar="PATH", help="where to write the results")
     parse.add_argument(
+        "--control",
+        action="store_true",
+        help="run our side beside itself instead: every ratio should be 1",
+    )
+    parse.add_argument(
         "--enforce", action="store_true", help="exit with 1 also when a limit is missed"
     )
     return parse
@@ -85,11 +90,18 @@ def sizes_of(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
 
 def chosen(benchmark: Benchmark, options: argparse.Namespace) -> list[Case]:
     """The cases to run."""
-    return [
+    cases = [
         c
         for c in benchmark.cases
         if not options.only or any(text in c.name for text in options.only)
     ]
+    return [control(case) for case in cases] if options.control else cases
+
+
+def control(case: Case) -> Case:
+    """Our contender beside itself in a second process: what the ratios are where there is no difference."""
+    again = replace(case.ours, name=f"{case.ours.name} again", side=f"{case.ours.side}:again")
+    return replace(case, peers=(again,), limits=())
 
 
 def run(benchmark: Benchmark, options: argparse.Namespace) -> tuple[list[Row], list[Finding]]:
@@ -114,7 +126,8 @@ def run(benchmark: Benchmark, options: argparse.Namespace) -> tuple[list[Row], l
         report.findings_table(found),
     ):
         print(f"\n{table}")
-    path = options.json or report.RESULTS / f"{benchmark.name}-{tag(versions)}.json"
+    name = f"{benchmark.name}-control" if options.control else benchmark.name
+    path = options.json or report.RESULTS / f"{name}-{tag(versions)}.json"
     measured = {"rows": rows, "growth": grown, "limits": found}
     about = {"benchmark": benchmark.name, "machine": report.machine(), "versions": versions}
     report.write_json(path, {**about, **measured})

@@ -1,4 +1,4 @@
-"""Medians, spread, ratios with bootstrap intervals, growth exponents and how a limit is read."""
+"""Medians, spread, paired ratios with bootstrap intervals, growth exponents and how a limit is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of medians and its 95 % bootstrap interval."""
+    """The median of the ratios of neighbouring rounds and its 95 % bootstrap interval."""
 
     median: float
     low: float
@@ -39,20 +39,23 @@ def summarise(samples: Sequence[float]) -> Summary:
     return Summary(float(least), float(median), float(spread), len(samples))
 
 
-def ratio_of_medians(
+def paired_ratio(
     ours: Sequence[float], theirs: Sequence[float], resamples: int = RESAMPLES
 ) -> Ratio:
-    """Ours over theirs; rounds are resampled in pairs, because both sides of a round saw the same machine."""
+    """The median over rounds of ours over theirs in that round.
+
+    The speed of a machine changes within seconds. Both sides of a round see the same speed, so it cancels in their
+    ratio; in the ratio of two medians it does not, for each may come from another speed.
+    """
     if len(ours) != len(theirs):
         counts = f"{len(ours)} and {len(theirs)}"
         raise ValueError(
             f"samples come in pairs, one per round: expected equal counts, got {counts}"
         )
-    a, b = np.asarray(ours, float), np.asarray(theirs, float)
-    picks = np.random.default_rng(SEED).integers(0, len(a), (resamples, len(a)))
-    ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    return Ratio(float(np.median(a) / np.median(b)), float(low), float(high))
+    ratios = np.asarray(ours, float) / np.asarray(theirs, float)
+    picks = np.random.default_rng(SEED).integers(0, len(ratios), (resamples, len(ratios)))
+    low, high = np.quantile(np.median(ratios[picks], axis=1), [0.025, 0.975])
+    return Ratio(float(np.median(ratios)), float(low), float(high))
 
 
 def meets(ratio: Ratio, at_most: float) -> bool:

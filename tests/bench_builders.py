@@ -38,3 +38,7 @@ class Awaited(np.ndarray):
 def build_count(size: int) -> Action:
     counted = np.zeros((), int).view(Awaited)
     return Action(lambda: {"calls": np.add(counted, 1, out=counted)}, times=size)
+
+
+def build_host_action(size: int) -> Action:
+    return Action(lambda: {"y": np.arange(size)}, times=2)

@@ -58,7 +58,7 @@ def test_the_interval_of_a_ratio_holds_its_median_and_narrows_with_less_noise() 
     draw = np.random.default_rng(0)
     quiet, loud = (draw.normal(2.0, s, 31).tolist() for s in (0.01, 0.5))
     base = draw.normal(1.0, 0.01, 31).tolist()
-    narrow, wide = stats.ratio_of_medians(quiet, base), stats.ratio_of_medians(loud, base)
+    narrow, wide = stats.paired_ratio(quiet, base), stats.paired_ratio(loud, base)
     assert narrow.low <= narrow.median <= narrow.high
     assert narrow.median == pytest.approx(2.0, rel=0.02)
     assert wide.high - wide.low > 5 * (narrow.high - narrow.low)
@@ -66,7 +66,15 @@ def test_the_interval_of_a_ratio_holds_its_median_and_narrows_with_less_noise() 
 
 def test_samples_of_a_ratio_come_in_pairs() -> None:
     with pytest.raises(ValueError, match="expected equal counts, got 1 and 2"):
-        stats.ratio_of_medians([1.0], [1.0, 2.0])
+        stats.paired_ratio([1.0], [1.0, 2.0])
+
+
+def test_a_ratio_is_that_of_neighbouring_rounds_whatever_the_speed_of_the_machine() -> None:
+    speeds = [1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 2.0]
+    ours, theirs = [3.0 * s for s in speeds], [4.0 * s for s in speeds]
+    theirs[2], theirs[4] = 4.0, 4.0  # the speed changed within two of the rounds
+    assert stats.paired_ratio(ours, theirs).median == pytest.approx(0.75)
+    assert np.median(ours) / np.median(theirs) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +204,7 @@ def test_leaves_are_named_by_their_path() -> None:
 def rows_of(ours: list[float], theirs: list[float], sizes: tuple[int, ...]) -> list[Row]:
     rows = []
     for index, size in enumerate(sizes):
-        ratio = stats.ratio_of_medians([ours[index]] * 3, [theirs[index]] * 3)
+        ratio = stats.paired_ratio([ours[index]] * 3, [theirs[index]] * 3)
         times = (stats.summarise([v[index]] * 3) for v in (ours, theirs))
         rows.append(Row("c", size, size, "ours", next(times), temp_bytes=4 * size, copies=0))
         rows.append(Row("c", size, size, "peer", next(times), temp_bytes=8 * size, ratio=ratio))
@@ -251,6 +259,10 @@ class Pretend:
     def __init__(self, seconds: dict[str, float], results: dict[str, float]) -> None:
         self.seconds, self.values = seconds, results
         self.sampled: list[str] = []
+        self.renewed: list[int] = []
+
+    def renew(self) -> None:
+        self.renewed.append(len(self.sampled))
 
     def ask(self, side: str, method: str, /, *arguments: Any, timeout: float = 0.0) -> object:
         match method:
@@ -281,6 +293,15 @@ def test_rounds_alternate_between_the_contenders() -> None:
     assert (a.run.count, a.run.median, a.ratio) == (3, 1e-3, None)
     assert b.ratio is not None
     assert b.ratio.median == pytest.approx(0.5)
+
+
+def test_rounds_are_run_in_several_processes_each_of_which_is_warmed() -> None:
+    pool = Pretend({"a": 1e-3, "b": 2e-3}, {"a": 1.0, "b": 1.0})
+    a, _ = Runner(pool, FAST).case(replace(pretend_case("b"), processes=3))
+    assert pool.renewed == [8, 16]
+    assert pool.sampled == ["a", "b"] * 12  # in each process one round to warm, three that count
+    assert a.run is not None
+    assert a.run.count == 9
 
 
 def test_compiling_is_timed_in_rounds_where_a_case_asks_for_it() -> None:
@@ -365,6 +386,16 @@ def test_a_run_prints_tables_and_writes_json(
     assert content["versions"]["numpy"]["numpy"] == np.__version__
 
 
+def test_a_control_runs_our_side_beside_itself(
+    benchmark_of_squares: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    assert run.main(["squares", "--quick", "--control", "--json", str(path)]) == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert {row["contender"] for row in rows} == {"ours", "ours again"}
+    assert all(row["ratio"]["median"] > 0 for row in rows if row["contender"] == "ours again")
+
+
 def test_a_run_with_a_wrong_result_fails(
     benchmark_of_squares: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -435,6 +466,12 @@ def test_an_action_runs_many_times_a_sample_and_stages_nothing() -> None:
     assert took > 0.0
     assert worker.results("t")["calls"] == 3 * 4 + 2
     assert worker.stage(task_of("build_count"), False) is None
+
+
+def test_results_that_are_numpy_arrays_need_no_waiting() -> None:
+    worker = Worker(numpy_side.SIDE)
+    worker.build(task_of("build_host_action"))
+    assert worker.results("t")["y"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_side_that_is_not_installed_has_no_version() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.model import Action, Case, Contender, RatioLimit
 
 HERE = "benchmarks.core"
+PROCESSES = 3  # of each side, for every row of calls and of eager operations
 
 
 def array(size: int) -> np.ndarray:
@@ -66,6 +67,7 @@ def case(kind: str, limits: Mapping[int, float]) -> Case:
         (Contender("jax", "jax", f"{HERE}.jax_calls:build", {"kind": kind}),),
         limits=tuple(RatioLimit("run", "jax", most, row, size) for size, most in limits.items()),
         seconds=4.0,
+        processes=PROCESSES,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.core.calls import PROCESSES
 from benchmarks.model import Action, Case, Contender, RatioLimit
 
 HERE = "benchmarks.core"
@@ -95,6 +96,7 @@ def case(name: str, at_most: float, row: str, sizes: tuple[int, ...] = (10,)) ->
         (Contender("jax", "jax", f"{HERE}.jax_eager:build", options),),
         limits=tuple(RatioLimit("run", "jax", at_most, row, size) for size in sizes),
         seconds=4.0,
+        processes=PROCESSES,
     )
 
 

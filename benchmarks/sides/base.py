@@ -44,13 +44,14 @@ class Side(Protocol):
 
 
 def ready_action(action: Action) -> Ready:
-    """An action, whose arrays know how to be waited for and how to become NumPy's."""
+    """An action, whose arrays know how to become NumPy's and, unless they are NumPy's, how to be waited for."""
 
     def call() -> None:
         for _ in range(action.times):
             out = action.run()
         for leaf in named(out).values():
-            leaf.block_until_ready()
+            if not isinstance(leaf, np.ndarray):
+                leaf.block_until_ready()
 
     results = lambda: {name: np.asarray(leaf) for name, leaf in named(action.run()).items()}
     return Ready(call, results, times=action.times)
