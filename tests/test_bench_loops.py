@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import agree
-from benchmarks.loops import declared, fiveloop_loops, inputs, numpy_loops
+from benchmarks.inplace import c_loops as inplace_c
+from benchmarks.inplace import declared as in_place
+from benchmarks.inplace import fiveloop_loops as inplace_fiveloop
+from benchmarks.loops import c_loops, declared, fiveloop_loops, inputs, numpy_loops
 from benchmarks.model import Program, RatioLimit
-from benchmarks.sides import fiveloop_side
+from benchmarks.sides import c_side, fiveloop_side
 
 SMALL = {
     "recurrence": 20,
@@ -21,6 +25,8 @@ SMALL = {
     "edit_distance": 6,
     "edit_table": 6,
     "floyd_warshall": 6,
+    "shortest_paths": 6,
+    "linear": 20,
     "n_body": 3,
     "life": 8,
     "histogram": 64,
@@ -77,3 +83,19 @@ def test_every_loop_is_run_and_every_peer_that_a_limit_names() -> None:
         assert limited
     (geometric,) = declared.BENCHMARK.limits
     assert set(geometric.cases) <= names
+
+
+def test_c_agrees_with_our_loops_and_gradients_or_says_that_there_is_no_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if shutil.which(c_side.COMPILER) is not None:
+        ours, theirs = (fiveloop_loops, inplace_fiveloop), (c_loops, inplace_c)
+        cases = [(0, loop, way) for loop in declared.BY_HAND for way in ("forward", "gradient")]
+        cases += [(1, loop, way) for loop in in_place.BY_HAND for way in ("primal", "gradient")]
+        for which, loop, way in cases:
+            got = c_side.SIDE.prepare(theirs[which].build(loop, way, 16)).results()
+            want = results(ours[which].build(loop, way, 16))
+            assert agree.disagreements(got, want, 1e-4) == [], (loop, way)
+    monkeypatch.setattr(c_side, "COMPILER", "no_such_compiler")
+    with pytest.raises(c_side.NoCompiler, match="left out: no C compiler"):
+        c_side.compiler()

@@ -7,6 +7,7 @@ HERE = "benchmarks.inplace"
 SIZES = (8_000, 16_000, 32_000, 64_000, 128_000)
 SIDES = (90, 126, 200, 252, 358)  # of the nested loop: about as many cells
 SCANNED = ("prefix", "two_refs", "nested", "rows")
+BY_HAND = ("prefix", "swap", "nested", "histogram")  # in C too
 ONE_WRITE = ("prefix", "two_refs", "histogram", "rows")
 
 GATE = "in place means in place"
@@ -48,15 +49,21 @@ def case(loop: str, transform: str) -> Case:
     nested = loop == "nested"
     options = {"loop": loop, "transform": transform}
     spellings = ("refs", "at_set", "scan") if loop in SCANNED else ("refs", "at_set")
+    peers = [jax_contender(spelling, loop, transform) for spelling in spellings]
+    beside_c: tuple[Limit, ...] = ()
+    if loop in BY_HAND and transform != "jvp_of_gradient":
+        peers.append(Contender("C", "c", f"{HERE}.c_loops:build", options))
+        beside_c = (RatioLimit("run", "C", 2.0, "in place, beside C"),)
     return Case(
         name=f"{loop}/{transform}",
         sizes=SIDES if nested else SIZES,
         steps=tuple((side - 1) ** 2 for side in SIDES) if nested else (),
         ours=Contender("fiveloop", "fiveloop", f"{HERE}.fiveloop_loops:build", options),
-        peers=tuple(jax_contender(s, loop, transform) for s in spellings),
+        peers=tuple(peers),
         reference=Contender("numpy", "numpy", f"{HERE}.numpy_loops:build", options),
         limits=(
             *ratio_limits(loop, transform),
+            *beside_c,
             GrowthLimit("run", EXPONENT, GATE),
             GrowthLimit("temp_bytes", EXPONENT, GATE),
             NoCopies(GATE),

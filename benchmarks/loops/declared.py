@@ -14,6 +14,8 @@ SIZES = {
     "edit_distance": (100, 200, 400),
     "edit_table": (100, 200, 400),
     "floyd_warshall": (32, 64, 128),
+    "shortest_paths": (32, 64, 128),
+    "linear": LONG,
     "n_body": (100, 200, 400),
     "life": (64, 128, 256),
     "histogram": LONG,
@@ -25,7 +27,14 @@ SIZES = {
     "three_deep": (24, 36, 48),
     "group": (250, 500, 1_000),
 }
-EXPONENTS = {"edit_distance": 2, "edit_table": 2, "floyd_warshall": 3, "life": 2, "three_deep": 3}
+EXPONENTS = {
+    "edit_distance": 2,
+    "edit_table": 2,
+    "floyd_warshall": 3,
+    "shortest_paths": 3,
+    "life": 2,
+    "three_deep": 3,
+}
 """Of the number of elements that a loop works on, where it is not the size."""
 
 OTHERS = {
@@ -40,10 +49,12 @@ OTHERS = {
 }
 """What jax is run as beside its best spelling."""
 
-OWN_ROW = ("edit_table", "three_deep", "outputs", "weights", "group")
+OWN_ROW = ("edit_table", "three_deep", "shortest_paths", "outputs", "weights", "group")
 FORWARD = "forward of a loop"
 GRADIENT = "any other gradient of a loop"
 GATE = "in place means in place"
+BY_HAND = ("linear", "shortest_paths")  # in C too
+BESIDE_C = "in place, beside C"
 
 
 def jax_contender(spelling: str, loop: str, transform: str) -> Contender:
@@ -61,6 +72,9 @@ def peers(loop: str, transform: str) -> tuple[Contender, ...]:
     if loop == "lstm":
         options: dict[str, Any] = {"transform": transform}
         found.append(Contender("torch", "torch", f"{HERE}.torch_lstm:build", options))
+    if loop in BY_HAND:
+        options = {"loop": loop, "transform": transform}
+        found.append(Contender("C", "c", f"{HERE}.c_loops:build", options))
     return tuple(found)
 
 
@@ -100,6 +114,8 @@ def own_limits(loop: str, transform: str) -> tuple[Limit, ...]:
 def limits(loop: str, transform: str) -> tuple[Limit, ...]:
     """What a case has to keep."""
     found = list(own_limits(loop, transform))
+    if loop in BY_HAND:
+        found.append(RatioLimit("run", "C", 2.0, BESIDE_C))
     if loop not in OWN_ROW:
         forward = transform == "forward"
         found.append(

@@ -85,6 +85,33 @@ def floyd_warshall(data: Data) -> Any:
     return fori_loop(0, data["d"].shape[0], lambda k, d: steps.shorter(fnp, d, k), data["d"])
 
 
+def shortest_paths(data: Data) -> Any:
+    """All shortest paths, cell by cell in a Ref."""
+    n = data["d"].shape[0]
+
+    def by_way_of(k: Any, d: Any) -> None:
+        def row(i: Any, _: Any) -> None:
+            def cell(j: Any, _: Any) -> None:
+                d[i, j] = fnp.minimum(d[i, j], d[i, k] + d[k, j])
+
+            for_loop(n, cell, ())
+
+        for_loop(n, row, ())
+
+    return for_loop(n, by_way_of, data["d"])
+
+
+def linear(data: Data) -> Any:
+    """h = a[t] h + x[t], every h."""
+
+    def step(h: Any, given: Any) -> tuple[Any, Any]:
+        a, x = given
+        h = a * h + x
+        return h, h
+
+    return scan(step, fnp.zeros(()), (data["a"], data["x"]))[1]
+
+
 def n_body(data: Data, count: int) -> Any:
     """Where the bodies are after some steps."""
 
@@ -204,6 +231,8 @@ LOOPS = {
     "edit_distance": edit_distance,
     "edit_table": edit_table,
     "floyd_warshall": floyd_warshall,
+    "shortest_paths": shortest_paths,
+    "linear": linear,
     "n_body": n_body,
     "life": life,
     "histogram": histogram,

@@ -12,6 +12,8 @@ WRT = {
     "edit_distance": ("a", "b"),
     "edit_table": ("a", "b"),
     "floyd_warshall": ("d",),
+    "shortest_paths": ("d",),
+    "linear": ("a", "x"),
     "n_body": ("pos", "vel"),
     "histogram": ("x",),
     "rk4": ("y", "p"),
@@ -47,6 +49,8 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
         "edit_distance": (),
         "edit_table": (),
         "floyd_warshall": (size, size),
+        "shortest_paths": (size, size),
+        "linear": (size,),
         "n_body": (BODIES, 3),
         "histogram": (size // ITEMS_PER_BIN,),
         "rk4": (size, 2),
@@ -61,6 +65,7 @@ def watched(loop: str, size: int) -> tuple[tuple[int, ...], ...]:
     """The shapes of arrays of which a step touches a part only, in place."""
     return {
         "edit_table": ((size + 1, size + 1),),
+        "shortest_paths": ((size, size),),
         "histogram": ((size,), (size // ITEMS_PER_BIN,)),
         "prefix_sums": ((size,), (size + 1,)),
         "outputs": ((size, ROW),),
@@ -89,6 +94,10 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
             return {**weights, "b": 0.1 * normal(4 * WIDTH), "x": normal((size, BATCH, WIDTH))}
         case "edit_distance" | "edit_table":
             return {"a": normal(size), "b": normal(size)}
+        case "linear":
+            return {"a": uniform(0.5, 0.9, size), "x": normal(size)}
+        case "shortest_paths":  # no zeros: no two ways are equally long
+            return {"d": uniform(1.0, 10.0, (size, size))}
         case "floyd_warshall":
             return {"d": np.where(np.eye(size) > 0, 0.0, uniform(1.0, 10.0, (size, size)))}
         case "n_body":

@@ -59,6 +59,16 @@ def floyd_warshall(data: Data) -> Any:
     return fori_loop(0, data["d"].shape[0], lambda k, d: steps.shorter(jnp, d, k), data["d"])
 
 
+def linear(data: Data) -> Any:
+    """h = a[t] h + x[t], every h."""
+
+    def step(h: Any, given: Any) -> tuple[Any, Any]:
+        a, x = given
+        return a * h + x, a * h + x
+
+    return scan(step, jnp.zeros(()), (data["a"], data["x"]))[1]
+
+
 def n_body(data: Data, count: int) -> Any:
     """Where the bodies are after some steps."""
 
@@ -147,6 +157,8 @@ LOOPS = {
     "edit_distance": edit_distance,
     "edit_table": edit_distance,
     "floyd_warshall": floyd_warshall,
+    "shortest_paths": floyd_warshall,
+    "linear": linear,
     "n_body": n_body,
     "life": life,
     "histogram": histogram,

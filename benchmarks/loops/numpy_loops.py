@@ -63,6 +63,15 @@ def floyd_warshall(data: Data) -> Array:
     return d
 
 
+def linear(data: Data) -> Array:
+    """h = a[t] h + x[t], every h."""
+    h, found = 0.0, []
+    for a, x in zip(data["a"].tolist(), data["x"].tolist(), strict=True):
+        h = a * h + x
+        found.append(h)
+    return np.array(found)
+
+
 def n_body(data: Data, count: int) -> Array:
     """Where the bodies are after some steps."""
     pos, vel = data["pos"], data["vel"]
@@ -155,6 +164,8 @@ LOOPS = {
     "edit_distance": edit_distance,
     "edit_table": edit_distance,
     "floyd_warshall": floyd_warshall,
+    "shortest_paths": floyd_warshall,
+    "linear": linear,
     "n_body": n_body,
     "life": life,
     "histogram": histogram,
