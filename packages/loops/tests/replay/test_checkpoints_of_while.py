@@ -9,7 +9,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, stop_gradient, value_and_grad, vmap
-from fiveloop.loops import explain, fori_loop, while_loop
+from fiveloop.loops import explain, fori_loop, scan, while_loop
 from fiveloop.loops.schedules import binomial, online, simulation
 from fiveloop.state import pure_callback
 from fiveloop.testing.core.misuse import assert_misuse
@@ -102,3 +102,14 @@ def test_misuse(given: Any, kind: type[Exception]) -> None:
     expected = "while_loop: checkpoints must be an integer of at least 1, or None, got "
     call = lambda: while_loop(lambda y: y < 3.0, lambda y: y + 1.0, X, checkpoints=given)
     assert_misuse(call, kind, expected + shown)
+
+
+def test_the_way_back_is_one_kernel() -> None:
+    """Each of its turns would be several otherwise, each of which costs as much as a small matrix times a vector."""
+
+    def last(w: Any, x: Any) -> Any:
+        return scan(lambda x, _: (fnp.tanh(w @ x), None), x, length=1000, checkpoints=100)[0].sum()
+
+    compiled = jit(grad(last)).lower(fnp.ones((64, 64)), fnp.ones(64)).compile()
+    entry = compiled.as_text().partition("ENTRY")[2]
+    assert " call(" in entry and " while(" not in entry
