@@ -167,3 +167,41 @@ def test_nothing_is_copied_where_factors_take_a_place() -> None:
     assert found.copies == 0
     assert [loop.copies for loop in found.loops] == [0, 0]
     assert found.loops[1].decision("sink", "cotangent of w").done
+
+
+LONG = 600
+
+
+def cell(w: Any, h: Any, x: Any) -> Any:
+    return tanh(w @ h + w.T @ x)
+
+
+def whole(w: Any, xs: Any, reverse: bool) -> Any:
+    return (scan(lambda h, x: (cell(w, h, x), None), H, xs, reverse=reverse)[0] ** 2).sum()
+
+
+def ended(w: Any, xs: Any, stop: Any, reverse: bool) -> Any:
+    def step(carry: Any, x: Any) -> tuple[Any, None]:
+        return (cell(w, carry[0], x), carry[1] + 1), None
+
+    start = (H, np.int32(0))
+    carry, _, _ = scan(step, start, xs, reverse=reverse, until=lambda c: c[1] >= stop)
+    return (carry[0] ** 2).sum()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_of_steps_that_are_not_taken_do_not_count(reverse: bool) -> None:
+    xs: Any = RNG.normal(size=(LONG, WIDTH))
+    run = jit(grad(ended), static_argnums=3)
+    for stop in (1, 255, 256, 257, LONG):
+        rest = slice(0, LONG - stop) if reverse else slice(stop, LONG)
+        given = xs.copy()
+        given[rest] = np.nan
+        want = grad(whole)(W, np.delete(xs, rest, 0), reverse)
+        np.testing.assert_allclose(run(W, given, np.int32(stop), reverse), want, rtol=1e-9)
+
+
+def test_no_sum_over_steps_is_added_up_in_a_loop_that_may_end() -> None:
+    """It is summed block by block after it, which is no loop that `explain` tells of."""
+    steps = explain(grad(lambda w: ended(w, XS, np.int32(5), False)), W)
+    assert [loop.decision("sink", "cotangent of w").done for loop in steps.loops[-1:]] == [True]

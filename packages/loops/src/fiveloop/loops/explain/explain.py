@@ -131,10 +131,10 @@ def _num_orders(jaxpr: Jaxpr) -> int:
 
 
 def _is_loop(eqn: ir.Eqn) -> bool:
-    if eqn.primitive is while_loop.while_p:
-        record = eqn.params.record
-        return not (branch.is_guard(eqn) or record.is_branch or record is MACHINERY)
-    return eqn.primitive is for_loop.for_p
+    if eqn.primitive not in (while_loop.while_p, for_loop.for_p):
+        return False
+    record = eqn.params.record
+    return not (branch.is_guard(eqn) or record.is_branch or record is MACHINERY)
 
 
 def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None) -> str:

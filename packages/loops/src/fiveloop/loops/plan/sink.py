@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from fiveloop.core import Jaxpr, ir, prims, rules, util
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
+from fiveloop.core.index import access
+from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.around import ALONE, Around
 from fiveloop.loops.for_loop.passed import MOST_KEPT, MOST_TERMS
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
-from fiveloop.loops.primitives.for_loop import for_p, is_state
-from fiveloop.loops.record import Decision, Planned
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
+from fiveloop.loops.record import MACHINERY, Decision, Planned
 from fiveloop.state import AbstractRef, primitives
 
 LEAST_SUM = 1024
@@ -24,6 +29,8 @@ LEAST_SUM = 1024
 MOST_TERMS_IN_PLACE = 128
 """The same where no factor takes new room."""
 
+BLOCK = 256
+"""Rows of factors that are contracted at once, where some may not be filled."""
 
 STEP = "sink"
 NO_SIZE = "its size is not known"
@@ -45,7 +52,7 @@ def sink(eqn: ir.Eqn, around: Around = ALONE) -> Planned:
 
 def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
     """The products of the first sum that is worth it; `told` is given why others are not."""
-    if eqn.params.num_carry or eqn.params.counted:
+    if eqn.params.num_carry:
         return None
     body: Jaxpr = eqn.params.body
     others: list[Decision] = []
@@ -180,9 +187,22 @@ class Products:
             stack = self._array_after(moved.ref, results, after)  # type: ignore[arg-type]
             filled = next((a for a in arrays.values() if a in results.values()), stack)
             arrays[x] = moved.array(stack, self._outside(moved.start), filled, after)
-        total = self._contractions(arrays, after)
-        after += self._added([total[e.invars[1]] for e in self.sums], results.get(self.ref))  # type: ignore[index]
+        after += self._added(self._totals(arrays, after), results.get(self.ref))
         return empties, loop, after
+
+    def _totals(self, arrays: Mapping[ir.Var, ir.Atom], after: list[ir.Eqn]) -> list[ir.Atom]:
+        """What the steps add up; of a loop that may take fewer, those that it has taken."""
+        p, added = self.eqn.params, [e.invars[1] for e in self.sums]
+        if not p.counted:
+            made = self._contractions(arrays, after)
+            return [made[x] for x in added]  # type: ignore[index]  # they are variables
+        rows = {x: _block_of(a, p.nsteps) for x, a in arrays.items()}
+        eqns: list[ir.Eqn] = []
+        made = self._contractions(rows, eqns)
+        terms = Jaxpr([*rows.values()], eqns, [made[x] for x in added])  # type: ignore[index]
+        summing, totals = _summed(terms, p, self.eqn.invars[0], [*arrays.values()])
+        after += summing
+        return totals
 
     def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
@@ -298,6 +318,71 @@ def _joined(parts: Sequence[ir.Atom], axis: int, after: list[ir.Eqn]) -> ir.Atom
 def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes, behind that of the steps."""
     return tuple(k + 1 for k in axes)
+
+
+def _block_of(stack: ir.Atom, steps: int) -> ir.Var:
+    """What stands for the rows of a block; there are as many rows as steps."""
+    aval = stack.aval.strong()
+    return ir.Var(aval.unbatched(0).batched(min(BLOCK, steps)))
+
+
+def _summed(
+    terms: Jaxpr, p: ForParams, count: ir.Atom, stacks: Sequence[ir.Atom]
+) -> tuple[list[ir.Eqn], list[ir.Atom]]:
+    """What adds up the terms of a counted loop's rows, and the sums; rows that no step has filled do not count.
+
+    terms : [*blocks of rows] -> [*sums over the rows]
+    """
+    made = trace.stage_closed(
+        partial(_sums_of_blocks, terms, p), [a.aval.strong() for a in (count, *stacks)]
+    )
+    return ir.inlined(made, [count, *stacks])
+
+
+def _sums_of_blocks(terms: Jaxpr, p: ForParams, count: Value, *stacks: Value) -> list[Value]:
+    count = prims.minimum(count, _number(p.nsteps))
+    size = terms.in_avals[0].shape[0]
+    turns = (count + (size - 1)) // size
+    first = _number(0) if p.counted == "lowest" else p.nsteps - count
+    sums = [transforms.zeros_of(a) for a in terms.out_avals]
+    # body : [k, turns, first, stop, *stacks, *sums] -> []
+    avals = [*[INDEX] * 4, *[x.aval for x in stacks], *[AbstractRef(x.aval) for x in sums]]
+    body = trace.stage_closed(partial(_add_block, terms, p.nsteps, size), avals, "sum of blocks")
+    most = -(-p.nsteps // size)
+    operands = [turns, first, first + count, *stacks]
+    params = ForParams(
+        most, body, len(operands), unroll=1, counted="lowest", off=p.off, record=MACHINERY
+    )
+    return trace.bind(for_p, *operands, *sums, params=params)
+
+
+def _add_block(
+    terms: Jaxpr, steps: int, size: int, k: Value, _: Value, first: Value, stop: Value, *args: Value
+) -> list[Value]:
+    """Add the terms of a block of filled rows; the last ones may have been in the block before, or not filled."""
+    stacks, sums = util.split_list(args, [len(terms.invars)])
+    low = first + size * k
+    start = prims.minimum(low, _number(steps - size))
+    row = start + prims.iota(INDEX.dtype, (size,))
+    counts = prims.bitwise_and(row >= low, row < stop)
+    blocks = [_block(x, start, counts) for x in stacks]
+    for ref, x in zip(sums, transforms.eval_jaxpr(terms, blocks), strict=True):
+        ref[...] = ref[...] + x
+    return []
+
+
+def _block(stack: Value, start: Value, counts: Value) -> Value:
+    """The rows of a stack from one on, with zeros for those that do not count."""
+    (size,) = counts.shape
+    spans = [Span(None, size), *[Span(0, n) for n in stack.shape[1:]]]
+    rows = access.take(stack, Indexer(tuple(spans)), [start], resolved=True)
+    return prims.select(
+        prims.broadcast_in_dim(counts, rows.shape, [0]), rows, transforms.zeros_of(rows.aval)
+    )
+
+
+def _number(k: int) -> Value:
+    return arrays.as_value(np.int32(k))
 
 
 def _why_not(body: Jaxpr, ref: ir.Var) -> tuple[str, ir.Source | None] | None:
