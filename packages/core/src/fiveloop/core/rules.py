@@ -97,6 +97,7 @@ class Body:
     the last operands; a binder before these, such as a counter, is the same in all lanes, and an operand before these
     chooses what runs. The results of a "loop" are its binders from `carry` on in the next step; a "condition" says
     whether there is one. Final contents of operands that are Refs to the bodies alone are results after the others.
+    A body that is "recomputed" is kept apart from the one that was "checkpointed" with the same `origin`.
     """
 
     jaxpr: Jaxpr
@@ -104,6 +105,7 @@ class Body:
     trips: int = 1
     plain: bool = False
     carry: int = 0
+    origin: object = None
 
 
 @dataclass(frozen=True)

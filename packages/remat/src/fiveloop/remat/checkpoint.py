@@ -131,7 +131,7 @@ def checkpoint(
 def checkpoint_lower(
     ctx: Any, operands: Sequence[extend.IRValue], p: CheckpointParams
 ) -> list[extend.IRValue]:
-    """The operations of the jaxpr, in place, on operands that have passed a barrier if they might be merged.
+    """The operations of the jaxpr, in place, and apart from those outside if they might be merged.
 
     A recomputation is kept apart from the first computation. Where that is not in the same loop body or function
     body, nothing could be merged with it, and no barrier is needed.
@@ -139,7 +139,7 @@ def checkpoint_lower(
     if not p.recomputes:
         ctx.note_computed(p.origin)
     elif p.prevent_cse and ctx.is_computed(p.origin) and operands:
-        operands = extend.hlo.optimization_barrier(ctx.b, operands)
+        return list(ctx.inline_apart(p.jaxpr, operands))
     return list(ctx.inline(p.jaxpr, operands))
 
 
@@ -189,7 +189,8 @@ def checkpoint_transpose(
 
 def checkpoint_bodies(p: CheckpointParams) -> list[extend.Body]:
     """The one jaxpr, which runs once."""
-    return [extend.Body(p.jaxpr, "checkpointed", plain=True)]
+    role = "recomputed" if p.recomputes and p.prevent_cse else "checkpointed"
+    return [extend.Body(p.jaxpr, role, plain=True, origin=p.origin)]
 
 
 extend.define(

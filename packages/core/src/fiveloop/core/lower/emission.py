@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,11 @@ class Emission(Enum):
     def guards(self) -> bool:
         """Whether a read of what a write has given is kept from being merged with that."""
         return self in (Emission.GUARDED_BARRIER, Emission.GUARDED_IF)
+
+    @property
+    def branches(self) -> bool:
+        """Whether an `if` orders what a barrier would not."""
+        return self in (Emission.SCALAR_IF, Emission.GUARDED_IF)
 
 
 def ladder(platform: str) -> tuple[Emission, ...]:
@@ -72,6 +78,24 @@ def guarded(
         return [hlo.constant(b, np.asarray(7).astype(d), shape, d) for shape, d in results]
 
     return hlo.if_(b, true, read, unreached, results)
+
+
+def opaque_branch(
+    b: hlo.Builder,
+    values: hlo.IRValues,
+    run: Callable[[], list[hlo.IRValue]],
+    results: Sequence[hlo.TypeSpec],
+) -> list[hlo.IRValue] | None:
+    """What `run` gives, in a branch that the bits of one of the values say is taken; None if none is a number."""
+    numbers = [x for x in values if _is_number(x.dtype) and 0 not in x.shape]
+    if not numbers:
+        return None
+    last = numbers[-1]
+    return guarded(b, hlo.bitcast_convert(b, last, f"i{last.dtype.itemsize}"), run, results)
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iuf" or dtype.name == "bfloat16"
 
 
 def _scalar_if(

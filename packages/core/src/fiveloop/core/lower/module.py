@@ -11,7 +11,7 @@ from fiveloop.core import ir, rules
 from fiveloop.core.backend import hlo, host_calls
 from fiveloop.core.backend.hlo import IRValues
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.core.lower.emission import Emission, emit_order, guarded
+from fiveloop.core.lower.emission import Emission, emit_order, guarded, opaque_branch
 from fiveloop.core.lower.fingerprint import form_of
 
 IRValue = hlo.IRValue
@@ -128,6 +128,24 @@ class LowerContext:
         env.run(jaxpr.eqns, self._step)
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
+
+    def inline_apart(self, jaxpr: ir.Jaxpr, args: IRValues) -> list[IRValue]:
+        """Write a jaxpr's operations here, such that the compiler merges none of them with the same outside.
+
+        A barrier keeps them apart, or a branch where the compiler drops barriers before it merges.
+        """
+
+        def run() -> list[IRValue]:
+            with self.region():
+                return self.inline(jaxpr, args)
+
+        if self._module.emission.branches:
+            specs = [(a.shape, a.dtype) for a in jaxpr.out_avals]
+            moving = [x for x in args if x.name not in self._fixed]
+            results = opaque_branch(self.b, moving, run, specs)
+            if results is not None:
+                return results
+        return self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
 
     def _step(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
         ctx = LowerContext(
