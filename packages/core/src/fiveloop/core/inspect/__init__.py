@@ -13,6 +13,7 @@ from .stage_list import stages as stages
 from .in_place import InPlace as InPlace
 from .in_place import in_place as in_place
 from .in_place import ready_jaxpr as ready_jaxpr
+from .in_place import recomputes_in_branches as recomputes_in_branches
 from ..util import show_public_names as _show_public_names
 
 _show_public_names(globals())

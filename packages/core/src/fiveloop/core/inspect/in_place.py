@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fiveloop.core import ir
+from fiveloop.core.backend import client
 from fiveloop.core.backend.gate import WholeCopy, array_copies
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.dispatch import compiled, prepared
+from fiveloop.core.lower.emission import ladder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +37,8 @@ def in_place(jaxpr: ir.Jaxpr) -> InPlace:
 def ready_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr after all passes, as it is lowered; remembered on it."""
     return prepared(jaxpr).ready()
+
+
+def recomputes_in_branches() -> bool:
+    """Whether a recomputation is lowered as a branch that is always taken, because the compiler drops barriers."""
+    return ladder(client.platform())[0].branches

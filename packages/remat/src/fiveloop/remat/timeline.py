@@ -1,0 +1,335 @@
+"""The memory of a program over time: which buffers its equations fill, from when to when, and the peak.
+
+The simulation goes through a jaxpr in order, as XLA:CPU lays its buffers out. Calls are inlined and equal equations
+merged. Light equations that only light ones use are computed where they are used. An update and the carry of a loop
+stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts. Arguments,
+results and constants do not count: what is left are the temporary bytes that `memory_analysis()` reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any
+
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core.dataclass import dataclass
+from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
+from fiveloop.core.primitives import ordering
+
+EXPENSIVE = 4
+"""Operations an element from which on XLA computes a value once, however many equations use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory that one value, or one after the other in place, fills from an equation to another, both included."""
+
+    bytes: int
+    eqn: ir.Eqn
+    start: int
+    end: int
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The buffers of a program; `inner` are the timelines of what loops and branches hold, by the equation's place."""
+
+    eqns: tuple[ir.Eqn, ...]
+    buffers: tuple[Buffer, ...]
+    inner: dict[int, Timeline]
+
+    @cached_property
+    def bytes(self) -> tuple[int, ...]:
+        """How many bytes are alive while each equation runs, the most of what runs within it included."""
+        changes = [0] * (len(self.eqns) + 1)
+        for buffer in self.buffers:
+            changes[buffer.start] += buffer.bytes
+            changes[buffer.end + 1] -= buffer.bytes
+        alive = list(accumulate(changes[:-1]))
+        for place, inside in self.inner.items():
+            alive[place] += inside.peak
+        return tuple(alive)
+
+    @cached_property
+    def peak(self) -> int:
+        """The most bytes that are alive at once."""
+        return max(self.bytes, default=0)
+
+    @property
+    def at_peak(self) -> tuple[Buffer, ...]:
+        """The buffers that are alive at the peak, the largest first."""
+        if not self.eqns:
+            return ()
+        place = self.bytes.index(self.peak)
+        found = [b for b in self.buffers if b.start <= place <= b.end and b.bytes]
+        inside = self.inner[place].at_peak if place in self.inner else ()
+        return tuple(sorted([*found, *inside], key=lambda b: -b.bytes))
+
+
+def timeline(jaxpr: Jaxpr) -> Timeline:
+    """The memory of a jaxpr over time, as it is lowered; remembered on it.
+
+    >>> from fiveloop.core import grad, make_jaxpr
+    >>> import numpy as np
+    >>> jaxpr = make_jaxpr(lambda x: (x @ x) @ (x @ x + 1.0))(np.ones((8, 8), np.float32))
+    >>> timeline(jaxpr).bytes
+    (256, 512, 512)
+    """
+    return jaxpr.remember("timeline", lambda: _Layout((), ready_jaxpr(jaxpr)).timeline())
+
+
+def peak(jaxpr: Jaxpr) -> int:
+    """The most temporary bytes that a jaxpr needs at once."""
+    return timeline(jaxpr).peak
+
+
+@dataclass(slots=True)
+class _Op:
+    """An equation of a program without calls, with its operands and results by number; a constant is -1.
+
+    A `light` one may be fused into those that use its result; an `expensive` one only if one does. A `view` gives its
+    operand again in another form. The results may be written `over` operands, in pairs. One that `absorbs` what it
+    alone uses, element by element, has the rest of its operands in memory.
+    """
+
+    eqn: ir.Eqn
+    ins: list[int]
+    outs: list[int]
+    light: bool = False
+    expensive: bool = False
+    view: bool = False
+    over: Sequence[tuple[int, int]] = ()
+    absorbs: bool = False
+    inner: Timeline | None = None
+    fused: bool = False
+
+
+class _Layout:
+    """Values by number, with the equations that use them; a buffer for each that is not fused away."""
+
+    def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, carry: int | None = None) -> None:
+        self.path = path
+        self.sizes: list[int] = []
+        self.ops: list[_Op] = []
+        self.maker: dict[int, _Op] = {}
+        self.seen: dict[object, list[int]] = {}
+        self.flat: dict[tuple[int, bool], int] = {}
+        self.computed: set[object] = set()
+        binders = [self.value(v.aval) for v in jaxpr.invars]
+        self.num_given = len(binders)
+        self.results = self.inline(jaxpr, binders)
+        self.carried = [] if carry is None else binders[carry:]
+
+    def value(self, aval: ir.Aval) -> int:
+        """A new number for a value."""
+        self.sizes.append(prims.bytes_of([aval]))
+        return len(self.sizes) - 1
+
+    def add(self, op: _Op) -> list[int]:
+        """Note an equation, and give its results."""
+        self.ops.append(op)
+        for v in op.outs:
+            self.maker[v] = op
+        return op.outs
+
+    def inline(self, jaxpr: Jaxpr, args: Sequence[int]) -> list[int]:
+        """The numbers of a jaxpr's results."""
+        env = dict(zip(jaxpr.invars, args, strict=True))
+
+        def number(a: ir.Atom) -> int:
+            return env[a] if isinstance(a, ir.Var) else -1
+
+        for eqn in jaxpr.eqns:
+            ins = [number(a) for a in eqn.invars]
+            key = None if eqn.effects else (eqn.primitive, eqn.params, *map(_key, eqn.invars, ins))
+            outs = self.seen.get(key)
+            if outs is None:
+                outs = self.outs_of(eqn, ins)
+                if key is not None:
+                    self.seen[key] = outs
+            env.update(zip(eqn.outvars, outs, strict=True))
+        return [number(a) for a in jaxpr.outvars]
+
+    def outs_of(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The numbers of an equation's results."""
+        prim = eqn.primitive
+        if prim in _HANDED_ON:
+            return ins[-len(eqn.outvars) :]
+        bodies = _bodies(eqn)
+        if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
+            (body,) = bodies
+            apart = body.role == "recomputed" and body.origin in self.computed
+            self.computed.add(body.origin)
+            if not (apart and recomputes_in_branches()):
+                return self.inline(body.jaxpr, self.barrier(eqn, ins) if apart else ins)
+        if prim is prims.dot_general_p:
+            ins = self.canonical(eqn, ins)
+        outs = [self.value(v.aval) for v in eqn.outvars]
+        op = _Op(eqn, ins, outs)
+        if bodies:
+            self.add_bodies(op, bodies)
+        elif prim is prims.put_p:
+            op.over = [(outs[0], ins[0])]
+        else:
+            self.weigh(op)
+        return self.add(op)
+
+    def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The operands of an equation, which are there before anything in it begins."""
+        sizes = [self.sizes[x] for x in ins if x >= 0]
+        self.sizes += sizes
+        outs = iter(range(len(self.sizes) - len(sizes), len(self.sizes)))
+        return [x if x < 0 else self.add(_Op(eqn, [x], [next(outs)], view=True))[0] for x in ins]
+
+    def add_bodies(self, op: _Op, bodies: Sequence[rules.Body]) -> None:
+        """Note what the dearest of an equation's bodies needs, and that a loop's carry stays in place."""
+        path = (*self.path, op.eqn.primitive.name)
+        op.inner = max([_body_timeline(b, path) for b in bodies], key=lambda t: t.peak)
+        if any(b.role == "loop" for b in bodies):
+            op.over = list(zip(reversed(op.outs), reversed(op.ins), strict=False))
+
+    def weigh(self, op: _Op) -> None:
+        """Note whether an equation is light."""
+        cost = transforms.equation_cost(op.eqn)
+        size = ir.size_of(op.eqn.outvars[0].aval.shape)
+        op.light, op.view = cost.again, op.eqn.primitive is prims.reshape_p
+        op.expensive = cost.flops >= EXPENSIVE * max(size, 1) and not self.divides_by_few(op)
+        if rules.by_element_rules.find(op.eqn.primitive):
+            (v,) = op.outs
+            op.over = [(v, x) for x in op.ins if x >= 0 and self.sizes[x] == self.sizes[v]]
+        op.absorbs = op.eqn.primitive.name.startswith("reduce_") and not op.light
+
+    def divides_by_few(self, op: _Op) -> bool:
+        """Whether a division is by repeated numbers: XLA multiplies by their inverses."""
+        if op.eqn.primitive.name != "div":
+            return False
+        maker = self.maker.get(op.ins[1])
+        return maker is None or maker.eqn.primitive is prims.broadcast_in_dim_p
+
+    def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged."""
+        found: list[int] = []
+        for x, a, contract, batch in zip(
+            ins, eqn.invars, eqn.params.contract, eqn.params.batch, strict=True
+        ):
+            kept = [k for k in range(a.aval.ndim) if k not in batch]
+            inner = [k in contract for k in kept]
+            edges = sum(p != q for p, q in pairwise(inner))
+            copied = tuple(batch) != tuple(range(len(batch))) or edges > 1
+            if x < 0 or (a.aval.ndim <= min(len(batch), 1) + 2 and not copied):
+                found.append(x)
+                continue
+            key = (x, copied)
+            if key not in self.flat:
+                op = _Op(eqn, [x], [self.value(a.aval)], light=True, view=not copied)
+                (self.flat[key],) = self.add(op)
+            found.append(self.flat[key])
+        return found
+
+    def timeline(self) -> Timeline:
+        """The buffers from their first equation to their last."""
+        last = self.last_uses()
+        owner = self.owners(last)
+        spans: dict[int, tuple[_Op, int, int]] = {}
+        for place, op in enumerate(self.ops):
+            for v in op.outs if not op.fused else ():
+                root = _root(owner, v)
+                first, start, end = spans.get(root, (op, place, place))
+                spans[root] = first, start, max(end, last[v])
+        given = {_root(owner, v) for v in (*range(self.num_given), *self.in_place(last)) if v >= 0}
+        buffers = [
+            Buffer(self.sizes[root], op.eqn, start, end, self.path)
+            for root, (op, start, end) in spans.items()
+            if root not in given
+        ]
+        inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
+        return Timeline(tuple(op.eqn for op in self.ops), tuple(buffers), inner)
+
+    def last_uses(self) -> list[int]:
+        """The place of the last equation that reads each value; what is fused is read where its result is."""
+        end = len(self.ops) - 1
+        last, users = [-1] * len(self.sizes), [0] * len(self.sizes)
+        into_light, absorbed = [True] * len(self.sizes), [True] * len(self.sizes)
+        for v in self.results:
+            if v >= 0:
+                last[v], into_light[v], absorbed[v] = end, False, False
+        for place in range(end, -1, -1):
+            op = self.ops[place]
+            if op.light:
+                few = not op.expensive or users[op.outs[0]] <= 1
+                op.fused = few and all(into_light[v] for v in op.outs)
+                if not op.fused and op.over and not op.expensive:
+                    (v,) = op.outs
+                    op.fused = op.absorbs = users[v] == 1 and absorbed[v]
+            until = max([last[v] for v in op.outs], default=place) if op.fused else place
+            for v in op.outs:
+                last[v] = max(last[v], place)
+            for v in set(op.ins):
+                if v >= 0:
+                    last[v] = max(last[v], until)
+                    users[v] += 1
+                    into_light[v] &= op.light and not op.absorbs
+                    absorbed[v] &= op.absorbs
+        return last
+
+    def owners(self, last: Sequence[int]) -> dict[int, int]:
+        """Which value's buffer a value is written to, where not its own: one that is read there for the last time."""
+        owner: dict[int, int] = {}
+        results = set(self.results)
+        for place, op in enumerate(self.ops):
+            if op.fused:
+                continue
+            if op.view and not (op.light and self.is_done_again(op.ins[0])):
+                owner[op.outs[0]] = op.ins[0]
+                continue
+            taken: set[int] = set()
+            for v, x in op.over:
+                mine = v in results and op.light
+                if x >= self.num_given and last[x] <= place and not mine and not {v, x} & taken:
+                    owner[v] = x
+                    taken |= {v, x}
+        return owner
+
+    def in_place(self, last: Sequence[int]) -> list[int]:
+        """The results that need no memory here: a step's next carry only if it can be written over the last one."""
+        if not self.carried:
+            return self.results
+        places = {v: place for place, op in enumerate(self.ops) for v in op.outs}
+        pairs = zip(self.results, self.carried, strict=True)
+        return [v for v, old in pairs if last[old] <= places.get(v, -1)]
+
+    def is_done_again(self, v: int) -> bool:
+        """Whether a value is computed wherever it is used."""
+        maker = self.maker.get(v)
+        return v < 0 or (maker is not None and maker.light and not maker.expensive)
+
+
+def _body_timeline(body: rules.Body, path: tuple[str, ...]) -> Timeline:
+    """The memory of one run of a body."""
+    carry = body.carry if body.role == "loop" else None
+    key = ("timeline", path, carry)
+    return body.jaxpr.remember(key, lambda: _Layout(path, body.jaxpr, carry).timeline())
+
+
+_HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p}
+
+
+def _root(owner: dict[int, int], v: int) -> int:
+    while v in owner:
+        v = owner[v]
+    return v
+
+
+def _key(atom: ir.Atom, number: int) -> object:
+    """What an operand is, for equations that XLA merges because they compute the same."""
+    if not isinstance(atom, ir.Literal):
+        return number
+    return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
+
+
+def _bodies(eqn: ir.Eqn) -> list[rules.Body]:
+    rule = rules.bodies_rules.find(eqn.primitive)
+    return rule(eqn.params) if rule else []

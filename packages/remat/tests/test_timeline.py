@@ -1,0 +1,115 @@
+"""The memory of a program over time: small programs counted by hand, and compiled ones that XLA has counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.numpy as fnp
+from fiveloop.core import jit, make_jaxpr, value_and_grad
+from fiveloop.loops import cond, scan, while_loop
+from fiveloop.remat import checkpoint, policies
+from fiveloop.remat.timeline import peak, timeline
+
+X = np.ones((8, 8), np.float32)
+WHOLE = X.nbytes
+
+
+def bytes_of(fun: Any, *args: Any) -> tuple[int, ...]:
+    return timeline(make_jaxpr(fun)(*args)).bytes
+
+
+def test_a_value_lives_from_its_equation_to_its_last_use() -> None:
+    def products(x: Any) -> Any:
+        a = x @ x
+        b = a @ x
+        return (b @ x) @ a
+
+    assert bytes_of(products, X) == (WHOLE, 2 * WHOLE, 3 * WHOLE, 2 * WHOLE)
+
+
+def test_light_equations_are_fused_and_an_operand_is_written_over() -> None:
+    assert bytes_of(lambda x: (x * 2.0 + 1.0) @ x, X) == (0, WHOLE, WHOLE)
+    assert peak(make_jaxpr(lambda x: fnp.sin(x @ x) @ x)(X)) == WHOLE
+
+
+def test_arguments_results_and_numbers_take_nothing() -> None:
+    assert bytes_of(lambda x: (x, x * 2.0), X) == (0,)
+    assert timeline(make_jaxpr(lambda x: x)(X)).at_peak == ()
+
+
+def test_a_loop_needs_its_carry_and_one_step() -> None:
+    def steps(x: Any) -> Any:
+        return scan(lambda h, _: ((h @ x) @ x, None), x @ x, length=100)[0].sum()
+
+    jaxpr = make_jaxpr(steps)(X)
+    line = timeline(jaxpr)
+    assert [e.primitive.name for e in line.eqns] == ["dot_general", "for", "reduce_sum"]
+    assert line.bytes == (WHOLE, 2 * WHOLE, WHOLE)
+    assert line.peak == peak(jaxpr) == 2 * WHOLE
+    assert [(b.path, b.eqn.primitive.name) for b in line.at_peak] == [
+        ((), "dot_general"),
+        (("for",), "dot_general"),
+    ]
+    assert bytes_of(lambda x: while_loop(lambda h: h[0, 0] < 9.0, lambda h: h @ x, x @ x) @ x, X)
+
+
+def test_of_branches_the_dearest_counts() -> None:
+    def dear(x: Any) -> Any:
+        return ((x @ x) @ (x + 1.0)) @ (x @ x)
+
+    def either(x: Any) -> Any:
+        return cond(x[0, 0] > 0.0, dear, lambda x: x, x)
+
+    inside = peak(make_jaxpr(dear)(X))
+    line = timeline(make_jaxpr(either)(X))
+    assert inside == line.peak - 4 == 3 * WHOLE, "and four for the number of the branch"
+
+
+def test_a_recomputation_is_told_apart_from_the_first_computation() -> None:
+    def loss(wrap: Any) -> Any:
+        layer = wrap(lambda x: fnp.sin(fnp.sin(fnp.sin(x @ x) @ x) @ x))
+
+        def run(x: Any) -> Any:
+            for _ in range(12):
+                x = layer(x)
+            return x.sum()
+
+        return make_jaxpr(value_and_grad(run))(X)
+
+    saving = loss(lambda f: f)
+    assert peak(loss(checkpoint)) < 0.6 * peak(saving)
+    merged = loss(lambda f: checkpoint(f, prevent_cse=False))
+    assert peak(merged) >= 0.9 * peak(saving), "what XLA merges is kept"
+
+
+def mlp(policy: Any, steps: int = 6) -> Any:
+    layer = checkpoint(lambda w, x: fnp.tanh(x @ w), policy=policy)
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = layer(w, x)
+        return (x**2).mean()
+
+    return loss, ([np.ones((32, 32), np.float32)] * steps, np.ones((64, 32), np.float32))
+
+
+def recurrent(policy: Any) -> Any:
+    def loss(w: Any, xs: Any) -> Any:
+        step = checkpoint(lambda h, x: (fnp.tanh(h @ w + x), None), policy=policy)
+        return (scan(step, fnp.zeros((16, 32)), xs)[0] ** 2).mean()
+
+    return loss, (np.ones((32, 32), np.float32), np.ones((40, 16, 32), np.float32))
+
+
+@pytest.mark.parametrize("policy", ["nothing_saveable", "dots_saveable", "everything_saveable"])
+@pytest.mark.parametrize("model", [mlp, recurrent])
+def test_the_peak_is_what_xla_plans(model: Any, policy: str) -> None:
+    loss, args = model(getattr(policies, policy))
+    gradient = value_and_grad(loss)
+    told = peak(make_jaxpr(gradient)(*args))
+    planned = jit(gradient).lower(*args).compile().memory_analysis().temp
+    assert planned <= 1.05 * told + 4096
+    assert told <= 1.25 * planned
