@@ -276,6 +276,13 @@ def fuzz_properties(session: nox.Session) -> None:
     session.log(f"{rounds} rounds without a failure; the last seed was {seed - 1}")
 
 
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Run a million calls, 3,000 programs and eager loops: memory must stay flat; arguments go to `tests/soak.py`."""
+    session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES)
+    session.run("python", "tests/soak.py", *session.posargs, env=source_env())
+
+
 # --- checks -------------------------------------------------------------------------------
 
 

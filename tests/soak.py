@@ -1,0 +1,212 @@
+"""The soak session: calls, programs and eager loops without end, and the memory of the process, which must stay flat.
+
+    python tests/soak.py --scale 0.1
+    python tests/soak.py --only programs --seconds 120
+
+Each kind of work runs in a process of its own, in twenty slices. After each slice the resident memory is read. What the
+first half adds is warming: caches fill up to their bounds. The second half may add a few megabytes, whatever the count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fiveloop.numpy as fnp
+from fiveloop.core import grad, jit, vmap
+from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
+from fiveloop.state import new_ref
+
+SLICES = 20
+MEGABYTE = 1 << 20
+MAY_GROW = 4.0  # megabytes, in the second half
+TRIMS = hasattr(
+    ctypes.CDLL(None), "malloc_trim"
+)  # the C library of Linux can give back what is free
+Step = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something done over and over: how often, and a function that makes the step (a function of the step's number)."""
+
+    times: int
+    make: Callable[[], Step]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How often a work was done, and the resident megabytes after each slice."""
+
+    times: int
+    resident: list[float]
+
+    @property
+    def grown(self) -> float:
+        """What the second half has added: the median of its last five slices over that of its first five."""
+        half = self.resident[SLICES // 2 :]
+        return statistics.median(half[-5:]) - statistics.median(half[:5])
+
+
+def calls() -> Step:
+    """Calls of jitted functions: with arrays, NumPy arrays, numbers and trees, and with a Ref."""
+    doubled, added = jit(lambda x: x + x), jit(lambda t: {"sum": t["x"] + t["y"]})
+    x, host, ref = fnp.ones(10), np.ones(10, np.float32), new_ref(fnp.zeros(10))
+
+    @jit
+    def counted(ref: Any, x: Any) -> Any:
+        ref[0] += 1.0
+        return ref[1] + x
+
+    kinds: tuple[Step, ...] = (
+        lambda i: doubled(x),
+        lambda i: doubled(host),
+        lambda i: doubled(i + 0.5),
+        lambda i: added({"x": x, "y": host}),
+        lambda i: counted(ref, x),
+        lambda i: x + x,
+        lambda i: fnp.linalg.norm(x),
+    )
+    return lambda i: kinds[i % len(kinds)](i)
+
+
+def programs() -> Step:
+    """Programs of which no two are equal, each compiled, run and dropped: of an expression, and gradients of loops."""
+
+    def step(i: int) -> object:
+        def loss(x: Any) -> Any:
+            def body(t: Any, y: Any) -> None:
+                y[t + 1] = y[t] * 0.5 + x[t]
+
+            return for_loop(4, body, fnp.zeros(i + 6)).sum()
+
+        if i % 2:
+            return jit(lambda x: fnp.tanh(x) * 2.0 + x.sum())(fnp.ones(i + 6))
+        return jit(grad(loss))(fnp.ones(i + 6))
+
+    return step
+
+
+def closures() -> Step:
+    """Functions made anew at each call: equal ones, ones that differ by a number, and ones that hold an array."""
+    x = fnp.ones(8)
+
+    def holding(i: int) -> object:
+        held = fnp.ones(8) * float(i)
+        return jit(lambda y: y * held)(x)
+
+    kinds: tuple[Step, ...] = (
+        holding,
+        lambda i: fori_loop(0, 2, lambda _, y: y * (i + 0.25), x),
+        lambda i: grad(lambda y: (y * 3.0).sum())(x),
+        lambda i: vmap(lambda y: y * (i % 7))(x),
+    )
+    return lambda i: kinds[i % len(kinds)](i)
+
+
+def eager_loops() -> Step:
+    """Loops and branches outside of `jit`, whose bodies close over numbers that change."""
+    x = fnp.ones(3)
+
+    def written(k: float) -> object:
+        ref = new_ref(x)
+
+        def body(i: Any, ref: Any) -> None:
+            ref[i] = ref[i] * k + 1.0
+
+        for_loop(3, body, ref)
+        return ref[...]
+
+    kinds: tuple[Callable[[float], object], ...] = (
+        written,
+        lambda k: scan(lambda c, y: (c * k + y, c), x, fnp.ones((3, 3))),
+        lambda k: while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * k), (0, x)),
+        lambda k: cond(x.sum() > 0, lambda y: y * k, lambda y: y - k, x),
+    )
+    return lambda i: kinds[i % len(kinds)](i + 0.5)
+
+
+WORKS = {
+    "calls": Work(1_000_000, calls),
+    "programs": Work(3_000, programs),
+    "closures": Work(10_000, closures),
+    "eager loops": Work(20_000, eager_loops),
+}
+
+
+def resident() -> float:
+    """The megabytes of this process in memory, after what is free was given back."""
+    gc.collect()
+    if TRIMS:
+        ctypes.CDLL(None).malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE
+
+
+def soak(step: Step, times: int, seconds: float) -> Outcome:
+    """Do a work so often, in slices; one that runs out of its seconds does less, in slices as long."""
+    numbers = count()
+    size = max(1, times // SLICES)
+    taken = []
+    for _ in range(SLICES):
+        begin = time.monotonic()
+        for done in range(size):
+            step(next(numbers))
+            if time.monotonic() - begin > seconds / SLICES:
+                size = done + 1
+                break
+        taken.append(resident())
+    return Outcome(next(numbers), taken)
+
+
+def run(name: str, scale: float, seconds: float) -> bool:
+    """Soak one kind of work, tell what it did to memory, and say whether that stayed flat."""
+    work = WORKS[name]
+    begin = time.monotonic()
+    outcome = soak(work.make(), int(work.times * scale), seconds)
+    flat = outcome.grown <= MAY_GROW
+    first, half, last = (outcome.resident[i] for i in (0, SLICES // 2, -1))
+    print(
+        f"{'flat' if flat else 'GROWS'}: {name}: {outcome.times:,} times in {time.monotonic() - begin:.0f} s; "
+        f"{first:.1f}, {half:.1f} and {last:.1f} MB after the first slice, half and all; "
+        f"{outcome.grown:+.2f} MB in the second half",
+        flush=True,
+    )
+    return flat
+
+
+def apart(name: str, options: argparse.Namespace) -> bool:
+    """Soak one kind of work in a process of its own."""
+    told = ["--here", name, "--scale", str(options.scale), "--seconds", str(options.seconds)]
+    return subprocess.run([sys.executable, __file__, *told]).returncode == 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Soak what is asked for; 1 if the memory of any work grows."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the full counts")
+    parser.add_argument("--seconds", type=float, default=600.0, help="at most, for each work")
+    parser.add_argument("--only", action="append", choices=[*WORKS], help="one kind of work")
+    parser.add_argument("--here", choices=[*WORKS], help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.here:
+        return 0 if run(options.here, options.scale, options.seconds) else 1
+    flat = [apart(name, options) for name in options.only or WORKS]
+    return 0 if all(flat) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
