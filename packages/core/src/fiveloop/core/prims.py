@@ -96,7 +96,15 @@ from .primitives.elementwise import (
 )
 from .primitives.family import add_p
 from .primitives.monoids import MONOIDS, Monoid, changed_by, factor_of_share, winning_shares
-from .primitives.ordering import barrier, order, order_p
+from .primitives.ordering import (
+    ONE_MEMORY,
+    MemoryParams,
+    barrier,
+    order,
+    order_p,
+    to_memory,
+    to_memory_p,
+)
 from .primitives.put import KINDS, element_numbers, put
 from .primitives.reduce import (
     argmax,

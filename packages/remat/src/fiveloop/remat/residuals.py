@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir, pytree, rules, transforms
+from fiveloop.core import Jaxpr, ir, prims, pytree, rules, transforms
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.name import name_p
@@ -126,7 +126,9 @@ def made_by(eqn: ir.Eqn, position: int) -> ir.Eqn:
 def _maker(jaxpr: Jaxpr, atom: ir.Atom) -> ir.Eqn | None:
     """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
     for eqn in reversed(jaxpr.eqns):
-        if atom in eqn.outvars:
+        if atom in eqn.outvars and eqn.primitive is prims.to_memory_p:
+            atom = eqn.invars[0]
+        elif atom in eqn.outvars:
             return made_by(eqn, eqn.outvars.index(atom)) if ir.used_vars(eqn.invars) else None
         if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
             return _given(jaxpr, eqn, atom)

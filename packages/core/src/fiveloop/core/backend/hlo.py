@@ -39,6 +39,7 @@ from .hlo_builder import int_array as int_array
 from .hlo_builder import int_list as int_list
 from .hlo_builder import optimization_barrier as optimization_barrier
 from .hlo_builder import tensor_type as tensor_type
+from .hlo_builder import to_memory as to_memory
 from .hlo_builder import while_ as while_
 from .hlo_elementwise import COMBINERS as COMBINERS
 from .hlo_elementwise import Binary as Binary

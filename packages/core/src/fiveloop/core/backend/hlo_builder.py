@@ -473,6 +473,13 @@ def custom_call(
     return b.emit_many(text, results)
 
 
+def to_memory(b: Builder, x: IRValue, memory: str) -> IRValue:
+    """The same value in another memory; where it becomes part of a stack, XLA keeps the stack there."""
+    placed = f'mhlo.frontend_attributes = {{_xla_buffer_placement = "{memory}"}}'
+    attrs = f"has_side_effect = true, {placed}"
+    return custom_call(b, "annotate_device_placement", [x], [(x.shape, x.dtype)], attrs)[0]
+
+
 def _require_types(where: str, outs: IRValues, specs: Sequence[TypeSpec]) -> None:
     got = [v.type for v in outs]
     expected = [tensor_type(shape, dtype) for shape, dtype in specs]

@@ -1,4 +1,4 @@
-"""Identities that bind the order of things: `barrier`, and `order` for the steps of in-place loops."""
+"""Identities that say when and where values are: `barrier`; `order` for the steps of in-place loops; `to_memory`."""
 
 from __future__ import annotations
 
@@ -123,4 +123,47 @@ rules.define(
     jvp=_order_jvp,
     transpose=_order_transpose,
     batch=_order_batch,
+)
+
+
+ONE_MEMORY = frozenset({"cpu"})
+"""The platforms whose devices compute in the host's memory, so that nothing is ever moved there."""
+
+
+@dataclass(frozen=True)
+class MemoryParams:
+    """The memory to move to, by XLA's name: "device", "pinned_host" or "unpinned_host"."""
+
+    memory: str
+
+
+to_memory_p: ir.Primitive[MemoryParams] = ir.Primitive("to_memory")
+
+
+def to_memory(x: arrays.ArrayLike, memory: str) -> Value:
+    """The same value in another memory; itself on a platform that has one memory."""
+    value = convert.operand("to_memory", "x", x)
+    return trace.bind1(to_memory_p, value, params=MemoryParams(memory))
+
+
+def _to_memory_jvp(primals: ad.Values, tangents: ad.Tangents, p: MemoryParams) -> ad.Duals:
+    """The value is moved, and its tangent stays where it is."""
+    return trace.bind(to_memory_p, *primals, params=p), list(tangents)
+
+
+def _to_memory_lower(ctx: Any, xs: hlo.IRValues, p: MemoryParams) -> list[hlo.IRValue]:
+    return list(xs) if ctx.platform in ONE_MEMORY else [hlo.to_memory(ctx.b, xs[0], p.memory)]
+
+
+rules.define(
+    to_memory_p,
+    abstract_eval=rules.pure(lambda avals, p: list(check.array_avals("to_memory", avals, 1))),
+    lower=_to_memory_lower,
+    impl=lambda values, p: list(values),
+    jvp=_to_memory_jvp,
+    transpose=lambda cts, operands, p: list(cts),
+    batch=lambda size, operands, dims, p: (
+        trace.bind(to_memory_p, *operands, params=p),
+        list(dims),
+    ),
 )

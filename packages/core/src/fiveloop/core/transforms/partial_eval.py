@@ -301,9 +301,12 @@ class _Splitter:
         # A Ref is never a residual: one from outside that is used, but not at hand, is passed in again.
         passed = {v for v in needed if v.aval.accumulates and v not in at_hand}
         residuals = [v for v in util.dedupe(needed) if v not in at_hand and v not in passed]
+        residuals, moves, moves_back = self._moved(residuals)
+        staged_eqns = [*moves_back, *staged_eqns]
         # known : [*known ins] -> [*known outs, *residuals]
         known_outs: list[ir.Atom] = [*_without(out_unknown, jaxpr.outvars), *residuals]
-        known_eqns = ir.prune([e for step in self.steps for e in step.known], known_outs)
+        known_eqns = [*[e for step in self.steps for e in step.known], *moves]
+        known_eqns = ir.prune(known_eqns, known_outs)
         known = ir.Jaxpr(
             _without(self.unknown_in, jaxpr.invars), known_eqns, known_outs, jaxpr.name
         )
@@ -334,6 +337,23 @@ class _Splitter:
                 for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
             ),
         )
+
+    def _moved(
+        self, residuals: Sequence[ir.Var]
+    ) -> tuple[list[ir.Var], list[ir.Eqn], list[ir.Eqn]]:
+        """The residuals, those that the plan offloads in the other memory; the moves there, and those back."""
+        wanted = set(residuals) - self.kept
+        moved: dict[ir.Var, ir.Var] = {}
+        there: list[ir.Eqn] = []
+        back: list[ir.Eqn] = []
+        for eqn in self.jaxpr.eqns:
+            for v in wanted.intersection(eqn.outvars):
+                verdict = self.plan.verdict(eqn, self.labels)
+                if isinstance(verdict, rules.Offload):
+                    moved[v] = ir.Var(v.aval)
+                    there.append(_move(v, moved[v], verdict.dst, eqn.source))
+                    back.append(_move(moved[v], v, verdict.src, eqn.source))
+        return [moved.get(v, v) for v in residuals], there, back
 
     def _choose_again(self, outs: Sequence[ir.Atom]) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
@@ -397,6 +417,11 @@ class _Splitter:
         if v in self.jaxpr.outvars:
             return ("output", self.jaxpr.outvars.index(v))
         return ("saved", 0)
+
+
+def _move(x: ir.Var, moved: ir.Var, memory: str, source: ir.Source | None) -> ir.Eqn:
+    """The equation that gives `moved`, a value in another memory."""
+    return rules.new_eqn(prims.to_memory_p, [x], prims.MemoryParams(memory), [moved], source)
 
 
 def _is_spreading(eqn: ir.Eqn) -> bool:

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fiveloop.core import prims
 from fiveloop.core.backend import hlo
+from fiveloop.loops.analysis.ahead import fetched_ahead
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
 
@@ -16,7 +18,13 @@ def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValu
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
     steps = _Steps(ctx, p, operands[: p.num_consts])
-    carry = list(operands[p.num_consts :])
+    carry = [*operands[p.num_consts :], *steps.fetched(steps.number(0))]
+    outs = _run(ctx, steps, carry)
+    return outs[: len(operands) - p.num_consts]
+
+
+def _run(ctx: Any, steps: _Steps, carry: list[hlo.IRValue]) -> list[hlo.IRValue]:
+    p = steps.p
     bar = bar_calls(ctx, p.body)
     turn = max(p.unroll, 1)
     if p.counted:
@@ -43,6 +51,8 @@ class _Steps:
         self.ctx, self.b, self.p = ctx, ctx.b, p
         self.consts = list(consts)
         self.late = self._late() if p.starts_late else None
+        apart = ctx.platform not in prims.ONE_MEMORY and p.nsteps > 1
+        self.ahead = fetched_ahead(p.body, p.num_consts) if apart else None
 
     def number(self, k: int) -> hlo.IRValue:
         """A constant."""
@@ -66,8 +76,22 @@ class _Steps:
         return hlo.add(self.b, self.late, k) if self.late else k
 
     def step(self, k: hlo.IRValue, carried: hlo.IRValues) -> list[hlo.IRValue]:
-        """What step `k` carries on."""
-        return list(self.ctx.inline(self.p.body, [self.counter(k), *self.consts, *carried]))
+        """What step `k` carries on, and what it fetches for the step after it."""
+        if self.ahead is None:
+            return list(self.ctx.inline(self.p.body, [self.counter(k), *self.consts, *carried]))
+        after = hlo.min(
+            self.b,
+            hlo.add(self.b, k, self.number(1)),
+            hlo.sub(self.b, self.count(), self.number(1)),
+        )
+        outs = self.ctx.inline(self.ahead.body, [self.counter(k), *self.consts, *carried])
+        return [*outs, *self.fetched(after)]
+
+    def fetched(self, k: hlo.IRValue) -> list[hlo.IRValue]:
+        """What step `k` needs from another memory."""
+        if self.ahead is None:
+            return []
+        return list(self.ctx.inline(self.ahead.fetch, [self.counter(k), *self.consts]))
 
     def number_of(self, start: hlo.IRValue, n: int) -> hlo.IRValue:
         """The number of step `n` of a turn; it waits for what the step before it has read, if that tells when."""

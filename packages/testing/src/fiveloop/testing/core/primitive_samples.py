@@ -18,7 +18,7 @@ from fiveloop.core.primitives import sort as o
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives import take as t
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.ordering import barrier, order
+from fiveloop.core.primitives.ordering import barrier, order, to_memory
 from fiveloop.core.primitives.put import put
 from fiveloop.core.primitives.special import threefry2x32
 
@@ -253,6 +253,7 @@ def _ordering() -> list[Case]:
         ("top_k", lambda a: o.top_k(a, 2), (keys,)),
         ("barrier", lambda a, b: barrier(a, e.mul(a, b)), (_A, _B)),
         ("order", lambda i, a, b: order(i, a, e.mul(a, b)), (np.int32(1), _A, _B)),
+        ("to_memory", lambda a: to_memory(a, "pinned_host"), (_A,)),
         ("threefry2x32", lambda k, w: threefry2x32((k, 7), (w, k)), (np.uint32(5), words)),
     ]
 

@@ -132,3 +132,4 @@ def _custom_rule(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
 define_nested_reference("custom_rule", _custom_rule)
 define_reference("order", lambda values, p: list(values[1:]))
 define_reference("barrier", lambda values, p: list(values))
+define_reference("to_memory", lambda values, p: list(values))
