@@ -63,12 +63,12 @@ def test_offloading_changes_no_derivative(wrap: Callable[..., Any]) -> None:
     assert_close(wrap(grad(loss(OFFLOADED)))(W, X), grad(loss(SAVED))(W, X))
     batched = wrap(vmap(grad(loss(OFFLOADED)), in_axes=(None, 0)))(W, lanes)
     assert_close(batched, vmap(grad(loss(SAVED)), in_axes=(None, 0))(W, lanes))
-    second = lambda policy: grad(lambda w: (grad(loss(policy))(w, X) ** 2).sum())
+    second: Any = lambda policy: grad(lambda w: (grad(loss(policy))(w, X) ** 2).sum())
     assert_close(wrap(second(OFFLOADED))(W), second(SAVED)(W))
 
 
 def test_an_offloaded_value_in_another_call_is_moved_where_it_is_made() -> None:
-    inner = lambda policy: lambda w, x: checkpoint(jit(layer), policy=policy)(w, x).sum()
+    inner: Any = lambda policy: lambda w, x: checkpoint(jit(layer), policy=policy)(w, x).sum()
     assert moves(text_for("cuda", grad(inner(OFFLOADED)), W, X)) == ["pinned_host", "device"]
 
 

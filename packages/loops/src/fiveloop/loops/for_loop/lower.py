@@ -18,8 +18,7 @@ def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValu
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
     steps = _Steps(ctx, p, operands[: p.num_consts])
-    carry = [*operands[p.num_consts :], *steps.fetched(steps.number(0))]
-    outs = _run(ctx, steps, carry)
+    outs = _run(ctx, steps, steps.start(operands[p.num_consts :]))
     return outs[: len(operands) - p.num_consts]
 
 
@@ -74,6 +73,10 @@ class _Steps:
         if self.p.reverse:
             return hlo.sub(self.b, self.late or self.number(self.p.nsteps - 1), k)
         return hlo.add(self.b, self.late, k) if self.late else k
+
+    def start(self, carry: hlo.IRValues) -> list[hlo.IRValue]:
+        """What the first step is given: the carried values, and what it needs from another memory."""
+        return [*carry, *self.fetched(self.number(0))] if self.ahead else list(carry)
 
     def step(self, k: hlo.IRValue, carried: hlo.IRValues) -> list[hlo.IRValue]:
         """What step `k` carries on, and what it fetches for the step after it."""
