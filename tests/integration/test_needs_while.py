@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def test_f3_a_condition_that_reads_what_the_body_writes(
     assert_same(slope, 4 * 3.0**3)
 
 
-# The same of a condition that writes: it is called once before each step, and once more at the end.
+# A condition that writes is refused, with the line.
 @pytest.mark.parametrize("bound", BOUNDS, ids=IDS)
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
 def test_f3_a_condition_that_writes(wrap: Callable[..., Any], bound: dict[str, Any]) -> None:
@@ -129,8 +130,11 @@ def test_f3_a_condition_that_writes(wrap: Callable[..., Any], bound: dict[str, A
             total[...] += power
             return total[...] < 30.0
 
-        while_loop(goes_on, lambda power: power * x, x, **bound)
-        return total[...]
+        return while_loop(goes_on, lambda power: power * x, x, **bound)
 
-    value, slope = wrap(value_and_grad(summed))(np.float32(2.0))
-    assert_same((value, slope), (2 + 4 + 8 + 16, 1 + 2 * 2 + 3 * 4 + 4 * 8))
+    with pytest.raises(TypeError) as caught:
+        wrap(summed)(np.float32(2.0))
+    line = summed.__code__.co_firstlineno + 4
+    message = str(caught.value)
+    assert "cond_fun must only read Refs" in message
+    assert f"{Path(__file__).name}:{line} (goes_on); write in body_fun" in message

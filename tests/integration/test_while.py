@@ -255,31 +255,6 @@ def test_refs_tangents_and_batches() -> None:
     check_jvp(jit(lambda ns, inits: vmap(fill)(ns, inits, limits)[1]), (ns, inits))
 
 
-@pytest.mark.parametrize("way", [lambda f: f, jit, vmap])
-def test_the_condition_may_write(way: Callable[[Any], Any]) -> None:
-    def f(limit: Any) -> tuple[Any, Any, Any]:
-        calls, r = new_ref(fnp.int32(0)), new_ref(fnp.zeros(4))
-
-        def holds(i: Any) -> Any:
-            calls[...] += 1
-            return i < limit
-
-        def body(i: Any) -> Any:
-            r[i] = 1.0 + calls[...]
-            return i + 1
-
-        n = while_loop(holds, body, 0)
-        return n, freeze(calls), freeze(r)
-
-    limits = np.array([0, 1, 3]) if way is vmap else np.int32(3)
-    n, calls, r = way(f)(limits)
-    np.testing.assert_array_equal(np.asarray(n), limits)
-    np.testing.assert_array_equal(np.asarray(calls), limits + 1)
-    np.testing.assert_array_equal(
-        np.asarray(r)[..., -2:], [[0, 0], [0, 0], [4, 0]] if way is vmap else [4, 0]
-    )
-
-
 def test_inside_a_for_loop_and_around_one() -> None:
     def f(x: Any) -> Any:
         def step(i: Any, refs: Any) -> None:

@@ -81,9 +81,10 @@ class Loop:
     operands: list[Value]
     num_promoted: int
 
-    def run(self, states: ad.Values) -> list[Value]:
-        """The final contents of the states; one that no step writes is what it was."""
-        outs = trace.bind(for_p, *self.operands, *states, params=self.params)[self.num_promoted :]
+    def run(self, states: ad.Values, *count: Value) -> list[Value]:
+        """The final contents of the states; one that no step writes is what it was. A counted loop takes a count."""
+        operands = [*count, *self.operands, *states]
+        outs = trace.bind(for_p, *operands, params=self.params)[self.num_promoted :]
         changed = ir.mutated_positions(self.params.body.effects)
         first = len(self.params.body.invars) - len(states)
         pairs = enumerate(zip(states, outs, strict=True), first)
@@ -98,14 +99,15 @@ def loop_of(
     states: Sequence[str] = (),
     stopped: Callable[[Jaxpr], Jaxpr] | None = None,
     slots: int | None = None,
+    counted: bool = False,
 ) -> Loop:
     """The loop of a traced body; `states` are the names of its states, as far as they have some.
 
     Its derivative saves as many states as there are `slots`, if that is not None. `stopped` makes of the planned body
-    one that does nothing once the loop has ended.
+    one that does nothing once the loop has ended. If it is `counted`, it takes the first steps, as many as it is told.
 
-    traced.jaxpr : [i, *consts, *refs, *states as Refs]            -> []
-    body         : [i, *consts, *refs, *promoted, *states as Refs] -> []
+    traced.jaxpr : [i, *consts, *refs, *states as Refs]                    -> []
+    body         : [i, *count, *consts, *refs, *promoted, *states as Refs] -> []
     """
     chosen = options.current_planning()
     if chosen.tell:
@@ -117,9 +119,20 @@ def loop_of(
             traced = run(traced, nsteps, chosen.tell)
     body = stopped(traced.jaxpr) if stopped else traced.jaxpr
     record = Record(traced.called, tells=True).with_decisions(traced.told) if chosen.tell else EMPTY
-    num_consts, turn = len(traced.consts), min(unroll, nsteps)
+    num_consts, turn = len(traced.consts) + counted, min(unroll, nsteps)
+    if counted:
+        body = common.with_inputs(body, [INDEX], 1)
+    which = "lowest" if counted else ""
     params = ForParams(
-        nsteps, body, num_consts, reverse, turn, slots=slots, off=chosen.off, record=record
+        nsteps,
+        body,
+        num_consts,
+        reverse,
+        turn,
+        counted=which,
+        slots=slots,
+        off=chosen.off,
+        record=record,
     )
     return Loop(params, [*traced.consts, *traced.refs], traced.num_promoted)
 

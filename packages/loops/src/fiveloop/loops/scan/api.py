@@ -33,7 +33,7 @@ def scan(
     f: Callable[[Carry, X], tuple[Carry, Y]],
     init: Carry,
     xs: X,
-    length: int | None = None,
+    length: int | Value | None = None,
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
@@ -47,7 +47,7 @@ def scan(
     f: Callable[[Carry, None], tuple[Carry, Y]],
     init: Carry,
     xs: None = None,
-    length: int | None = None,
+    length: int | Value | None = None,
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
@@ -61,7 +61,7 @@ def scan(
     f: Callable[[Carry, X], tuple[Carry, Y]],
     init: Carry,
     xs: X = ...,
-    length: int | None = None,
+    length: int | Value | None = None,
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
@@ -76,7 +76,7 @@ def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,
     xs: Any = None,
-    length: int | None = None,
+    length: int | Value | None = None,
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
@@ -99,6 +99,9 @@ def scan(
     `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
     differentiable as any other. Under `vmap` each lane ends for itself, and the loop with the last of them.
 
+    A `length` that is computed, an array, may be less than `xs` has slices: the first `length` of them are taken, with
+    `reverse` from the last of these down, and the ys of the others are zeros. At least none are taken, at most all.
+
     Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types, or
     if `until` gives no bool scalar; ValueError if leading axes differ.
 
@@ -112,12 +115,13 @@ def scan(
     if until is not None:
         flatten.check_callable("scan: until", until)
     slices, _ = flatten.flatten_values(xs, "scan: xs")
-    steps = _steps(xs, slices, length)
+    count = lengths.computed(length, xs, until is not None)
+    steps = _steps(xs, slices, length if count is None else None)
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
     saved = check_checkpoints("scan", checkpoints)
     how = How(common.as_flag("scan: reverse", reverse), turn, until, bar, checkpoints=saved)
-    return scan_of("scan", _WithoutIndex(f), init, xs, steps, how)
+    return scan_of("scan", _WithoutIndex(f), init, xs, steps, how, count)
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,13 @@ class _WithoutIndex:
 
 
 def scan_of(
-    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    how: How,
+    count: Value | None = None,
 ) -> tuple[Any, ...]:
     """`indexed_scan` of a carry and inputs that may hold Refs: the step closes over them."""
     refs, sliced = (
@@ -150,7 +160,7 @@ def scan_of(
             )
         f, xs = _over_slices(f, sliced), sliced.values
     if refs is None:
-        return indexed_scan(what, f, init, xs, steps, how)
+        return indexed_scan(what, f, init, xs, steps, how, count)
     given = refs.step(f, 1)
 
     @wraps(f)
@@ -162,7 +172,7 @@ def scan_of(
 
     if how.until is not None:
         how = replace(how, until=refs.step(how.until, 0))
-    final, *rest = indexed_scan(what, step, refs.values, xs, steps, how)
+    final, *rest = indexed_scan(what, step, refs.values, xs, steps, how, count)
     return (refs.whole(final), *rest)
 
 
@@ -177,24 +187,47 @@ def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: carried_refs.Carri
 
 
 def _scan_as_python(
-    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    how: How,
+    count: Value | None = None,
 ) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
-    is_python = steps and (branches_as_python() or how.until is None)
-    run = as_python.scan_as_python if is_python else traced_scan
-    return run(what, f, init, xs, steps, how)
+    is_known = count is None or isinstance(count, arrays.Concrete)
+    is_python = is_known if branches_as_python() else how.until is None and count is None
+    taken = int(count) if isinstance(count, arrays.Concrete) else steps
+    run = as_python.scan_as_python if taken and is_python else traced_scan
+    return run(what, f, init, xs, steps, how, count)
 
 
 @python_form(_scan_as_python)
 def indexed_scan(
-    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    how: How,
+    count: Value | None = None,
 ) -> tuple[Any, ...]:
-    """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages."""
-    return traced_scan(what, f, init, xs, steps, how)
+    """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages.
+
+    Of the `steps` only the first `count` are taken, if that is given.
+    """
+    return traced_scan(what, f, init, xs, steps, how, count)
 
 
 def traced_scan(
-    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    how: How,
+    count: Value | None = None,
 ) -> tuple[Any, ...]:
     """The same as one loop, traced."""
     carry, carry_tree = flatten.flatten_values(init, f"{what}: {how.init}")
@@ -203,9 +236,9 @@ def traced_scan(
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
     plan = traced_once(
-        (what, carry_tree, xs_tree, given, x_avals, steps, replace(how, until=None)),
+        (what, carry_tree, xs_tree, given, x_avals, steps, count is None, replace(how, until=None)),
         [f] if how.until is None else [f, how.until],
-        lambda: _plan(step, given, x_avals, steps),
+        lambda: _plan(step, given, x_avals, steps, count is not None),
     )
     carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
     stacks = [transforms.zeros_of(a) for a in plan.ys]
@@ -215,7 +248,8 @@ def traced_scan(
         else [transforms.zeros_of(predicate.PREDICATE), transforms.zeros_of(INDEX)]
     )
     if plan.loop is not None:
-        finals = plan.loop.run([*carry, *slices, *stacks, *stop])
+        counts = [] if count is None else [count]
+        finals = plan.loop.run([*carry, *slices, *stacks, *stop], *counts)
         carry, _, stacks, stop = util.split_list(finals, [len(carry), len(slices), len(stacks)])
     final = [common.strong(x) for x in carry]
     return (
@@ -235,7 +269,7 @@ class _Plan:
     loop: Loop | None
 
 
-def _plan(step: _Step, given: ir.Avals, x_avals: ir.Avals, steps: int) -> _Plan:
+def _plan(step: _Step, given: ir.Avals, x_avals: ir.Avals, steps: int, counted: bool) -> _Plan:
     staged, carry, ys_tree = _trace(step, given, [a.unbatched(0) for a in x_avals])
     num_outs = len(staged.jaxpr.outvars) - step.has_end
     ys = [a.strong().batched(steps) for a in staged.jaxpr.out_avals[len(carry) : num_outs]]
@@ -244,7 +278,7 @@ def _plan(step: _Step, given: ir.Avals, x_avals: ir.Avals, steps: int) -> _Plan:
     body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end)
     how, stop = step.how, _until_stopped if step.has_end else None
     names = _state_names(step)
-    loop = loop_of(steps, body, how.reverse, how.unroll, names, stop, how.checkpoints)
+    loop = loop_of(steps, body, how.reverse, how.unroll, names, stop, how.checkpoints, counted)
     return _Plan(carry, ys, ys_tree, loop)
 
 
@@ -386,7 +420,7 @@ def _as_type(x: Value, aval: ir.Aval) -> Value:
     return x if x.aval.strong() is aval.strong() else prims.convert(x, aval.dtype)
 
 
-def _steps(xs: Any, slices: ad.Values, length: int | None) -> int:
+def _steps(xs: Any, slices: ad.Values, length: Any) -> int:
     sizes = lengths.leading_axes("scan", xs, slices)
     if length is not None:
         sizes["length"] = check_steps("scan: length", length)

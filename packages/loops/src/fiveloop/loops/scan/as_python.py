@@ -16,7 +16,13 @@ from fiveloop.loops.progress.bars import shown
 
 
 def scan_as_python(
-    what: str, f: Callable[[Value, Any, Any], Any], init: Any, xs: Any, steps: int, how: How
+    what: str,
+    f: Callable[[Value, Any, Any], Any],
+    init: Any,
+    xs: Any,
+    steps: int,
+    how: How,
+    count: Value | None = None,
 ) -> tuple[Any, ...]:
     """As `indexed_scan`, for at least one step."""
     carry, carry_tree = flatten_values(init, f"{what}: {how.init}")
@@ -24,7 +30,7 @@ def scan_as_python(
     rows: list[list[Value]] = []
     ys_tree: Any = None
     with shown(how.progress, steps) as step_done:
-        for i in counters(steps, how.reverse):
+        for i in counters(steps if count is None else int(count), how.reverse):
             x = pytree.tree_unflatten(xs_tree, [x[i] for x in slices])
             out = f(i, pytree.tree_unflatten(carry_tree, [as_result(c) for c in carry]), x)
             check_pair(what, f, out)
@@ -36,13 +42,14 @@ def scan_as_python(
             if how.until is not None and has_ended(what, how.until, out[0]):
                 break
     taken = len(rows)
-    rows += [[transforms.zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
+    empty = [[transforms.zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
+    rows = [*empty, *rows] if count is not None and how.reverse else [*rows, *empty]
     stacked = [
         _stack(column[::-1] if how.reverse else column) for column in zip(*rows, strict=True)
     ]
     final = [strong(x) for x in carry]
-    count = [] if how.until is None else [as_result(arrays.as_value(np.int32(taken)))]
-    return pytree.tree_unflatten(carry_tree, final), pytree.tree_unflatten(ys_tree, stacked), *count
+    told = [] if how.until is None else [as_result(arrays.as_value(np.int32(taken)))]
+    return pytree.tree_unflatten(carry_tree, final), pytree.tree_unflatten(ys_tree, stacked), *told
 
 
 def _stack(ys: ad.Values) -> Value:

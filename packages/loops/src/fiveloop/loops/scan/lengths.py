@@ -5,8 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fiveloop.core import ad, pytree
+import numpy as np
+
+from fiveloop.core import Value, ad, errors, prims, pytree
+from fiveloop.core.trace.tracer import Tracer
 from fiveloop.loops.tracing import check_steps
+
+
+def computed(length: Any, xs: Any, ends: bool) -> Value | None:
+    """The number of steps if it is computed, None if it is known; it is at most as many as there are slices.
+
+    `ends` says that the loop has a condition that ends it.
+    """
+    sizes = [x.shape[0] for x in pytree.tree_leaves(xs) if getattr(x, "shape", ())]
+    if not isinstance(length, Value) or not (sizes or isinstance(length, Tracer)):
+        return None
+    if length.ndim or length.dtype.kind not in "iu":
+        raise TypeError(f"scan: length must be an integer scalar, got {length.aval}")
+    if ends:
+        raise TypeError(
+            f"scan: length must be an integer known while tracing where `until` is given, got {length!r}; "
+            f"{errors.STATIC}"
+        )
+    if not sizes:
+        raise TypeError(
+            f"scan: without xs, length must be an integer known while tracing, which says how long the ys are, got "
+            f"{length!r}; {errors.STATIC}, or use `fori_loop`"
+        )
+    return prims.convert(prims.clamp(0, prims.convert(length, np.int64), min(sizes)), np.int32)
 
 
 def leading_axes(what: str, xs: Any, leaves: ad.Values) -> dict[str, int]:

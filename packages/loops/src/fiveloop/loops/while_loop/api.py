@@ -105,9 +105,10 @@ def while_loop(
     """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
 
     The value is a pytree of arrays that keeps its structure, shapes and dtypes, but a weakly typed leaf (a
-    Python number) takes the dtype that `body_fun` gives it. `cond_fun` gives a bool scalar. Both may read and
-    write Refs, closed over or part of the value: those go in and come out as they are. Under `vmap` the loop runs
-    until the last lane is done; a lane that is done keeps its value, and changes no Ref.
+    Python number) takes the dtype that `body_fun` gives it. `cond_fun` gives a bool scalar. Refs, closed over or part
+    of the value, go in and come out as they are: `body_fun` may read and write them, and `cond_fun` may read what it
+    has written. Under `vmap` the loop runs until the last lane is done; a lane that is done keeps its value, and
+    changes no Ref.
 
     Forward and reverse mode work, in any order. Reverse mode saves a few states, as many as `checkpoints` says or a
     default amount of memory holds, and computes the others again from them; of the default the logger `fiveloop`
@@ -118,8 +119,8 @@ def while_loop(
 
     With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
 
-    Raises TypeError if `cond_fun` gives no bool scalar, or if `body_fun` changes a type, with the leaf's path
-    and both types; ValueError if `max_steps` is negative, or `checkpoints` is not positive.
+    Raises TypeError if `cond_fun` gives no bool scalar or writes to a Ref, or if `body_fun` changes a type, with the
+    leaf's path and both types; ValueError if `max_steps` is negative, or `checkpoints` is not positive.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)
@@ -248,7 +249,7 @@ def _bind_with_pred(
     limits: Limits,
     record: Record,
 ) -> list[Value]:
-    """The same for a condition that writes or calls Python: it is called before the loop and after each step.
+    """The same for a condition that calls Python: it is called before the loop and after each step.
 
     cond    : [*consts, *carry, *refs]       -> [pred]
     body    : [*consts, *carry, *refs]       -> [*carry]
@@ -332,4 +333,20 @@ def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: ir.Avals) 
             )
         ]
 
-    return trace.stage(run, avals, flatten.function_name(fun), fun)
+    staged = trace.stage(run, avals, flatten.function_name(fun), fun)
+    _refuse_writes(fun, staged.jaxpr)
+    return staged
+
+
+def _refuse_writes(fun: Callable[[Any], Any], cond: Jaxpr) -> None:
+    """A condition decides whether there is a step; what a step changes, its body changes."""
+    changed = ir.mutated_positions(cond.effects)
+    if not changed:
+        return
+    ref = cond.invars[min(changed)]
+    write = next(eqn for eqn in cond.eqns if ref in ir.changed_refs(eqn))
+    where = "" if write.source is None else f" at {write.source}"
+    raise TypeError(
+        f"while_loop: cond_fun must only read Refs, but `{ir.function_source(fun)}` writes to one of type "
+        f"{ref.aval}{where}; write in body_fun, and let cond_fun read what it has written"
+    )
