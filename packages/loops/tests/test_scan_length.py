@@ -60,7 +60,12 @@ def test_an_array_counts_as_computed_in_eager_loops(reverse: bool) -> None:
 
 def test_slices_of_a_ref_that_are_not_taken_stay() -> None:
     rows = new_ref(fnp.ones((4, 2)))
-    jit(lambda n: scan(lambda c, row: (2 * c, row.set(c * row[...])), 2.0, rows, n)[0])(3)
+
+    def doubled(c: Any, row: Any) -> tuple[Any, None]:
+        row[...] = c * row[...]
+        return 2 * c, None
+
+    jit(lambda n: scan(doubled, 2.0, rows, n)[0])(3)
     assert rows[...].tolist() == [[2, 2], [4, 4], [8, 8], [1, 1]]
 
 
