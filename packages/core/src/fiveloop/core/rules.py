@@ -43,13 +43,23 @@ class Weigh(Verdict):
     """Save or recompute, whichever costs less; where no cut is made it saves.
 
     `memory_cost` is that of a byte kept, `compute_cost` that of an operation done again, and a chain of equations
-    that is done again may cost at most `share` of all that the body does.
+    that is done again may cost at most `share` of all that the body does. With `heavy`, contractions, reductions and
+    loops may be done again, too, and `compute_cost` is that of a nanosecond of the estimated time.
     """
 
     kind: str = "weigh"
     memory_cost: float = 1.0
     compute_cost: float = 1.0
     share: float = 1.0
+    heavy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slots(Verdict):
+    """Of a loop: keep no residual of a step; go back through it from `slots` states that are saved at a time."""
+
+    kind: str = "slots"
+    slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from . import policies as policies
 from .checkpoint import checkpoint as checkpoint
-from .checkpoint import CheckpointParams as CheckpointParams
-from .checkpoint import checkpoint_p as checkpoint_p
 from .name import NameParams as NameParams
 from .name import checkpoint_name as checkpoint_name
 from .name import name_p as name_p
@@ -12,6 +10,8 @@ from .policies import dots_with_no_batch_dims_saveable as dots_with_no_batch_dim
 from .policies import everything_saveable as everything_saveable
 from .policies import nothing_saveable as nothing_saveable
 from .policies import save_only_these_names as save_only_these_names
+from .primitive import CheckpointParams as CheckpointParams
+from .primitive import checkpoint_p as checkpoint_p
 from .residuals import Residual as Residual
 from .residuals import SavedResiduals as SavedResiduals
 from .residuals import saved_residuals as saved_residuals

@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import Jaxpr, ad, extend, trace, transforms, util
+from fiveloop.core import ad, extend, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
-from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.dataclass import replace
 from fiveloop.core.primitives import check
+from fiveloop.remat.budget.amount import amount
+from fiveloop.remat.budget.plan import planned
 from fiveloop.remat.name import labels_first, tell_of_unknown
-from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable
+from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable, undecided
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.residuals import made_by
 from fiveloop.state import discharge
 from fiveloop.state.core_rules import call_discharge
@@ -22,39 +25,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, eq=False)
-class Origin(extend.Label):
-    """The user's checkpoint that an equation comes from: the same for all halves of it, and no other's."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class CheckpointParams:
-    """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
-
-    `recomputes` marks the half that computes again what was not saved; XLA may merge that with the first computation
-    unless `prevent_cse`.
-    """
-
-    jaxpr: Jaxpr
-    policy: transforms.Policy
-    origin: Origin
-    prevent_cse: bool = True
-    recomputes: bool = False
-
-
-checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint")
-
-
 @overload
 def checkpoint(
     fun: Callable[P, R],
     *,
     policy: transforms.Policy | None = None,
+    budget: str | float | None = None,
     prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -65,6 +41,7 @@ def checkpoint(
 def checkpoint(
     *,
     policy: transforms.Policy | None = None,
+    budget: str | float | None = None,
     prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -76,6 +53,7 @@ def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
     policy: transforms.Policy | None = None,
+    budget: str | float | None = None,
     prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -97,9 +75,13 @@ def checkpoint(
     """
     if fun is None:
         how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-        return partial(checkpoint, policy=policy, prevent_cse=prevent_cse, **how)
+        return partial(checkpoint, policy=policy, budget=budget, prevent_cse=prevent_cse, **how)
     extend.check_callable("checkpoint", fun)
-    chosen = nothing_saveable if policy is None else as_policy("checkpoint: policy", policy)
+    room = None if budget is None else amount(budget)
+    if policy is not None:
+        chosen = as_policy("checkpoint: policy", policy)
+    else:
+        chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
     if static_argnums != () or static_argnames != ():
         return arguments.with_static(
@@ -107,7 +89,7 @@ def checkpoint(
             fun,
             static_argnums,
             static_argnames,
-            partial(checkpoint, policy=chosen, prevent_cse=apart),
+            partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart),
         )
 
     naming = flatten.argument_naming("checkpoint", fun)
@@ -122,7 +104,8 @@ def checkpoint(
         staged, flat = staging.stage_call(fun, values, tree)
         refuse_closed_over(naming, staged.captured, values, tree)
         tell_of_unknown(names_in(chosen), staged.jaxpr, flatten.function_name(fun))
-        params = CheckpointParams(staged.jaxpr, chosen, Origin(flatten.function_name(fun)), apart)
+        origin = Origin(flatten.function_name(fun))
+        params = CheckpointParams(staged.jaxpr, chosen, origin, apart, budget=room)
         return flat.unflatten(extend.bind(checkpoint_p, *staged.captured, *values, params=params))
 
     return checkpointed
@@ -148,6 +131,8 @@ def checkpoint_split(
 ) -> extend.EqnSplit:
     """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
     p: CheckpointParams = eqn.params
+    if p.budget is not None and any(unknown):
+        p = planned(p, unknown, eqn.source)
     at_hand = [
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
@@ -171,7 +156,15 @@ def checkpoint_split(
     # A result is had outside, where the outer policy alone decides.
     saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(made_by(eqn, k)).saves}
     kept = kept_outs([cut]) | saved_outs if again else None
-    return set_apart([known], staged, cut.out_unknown, kept)
+    halves = set_apart([known], staged, cut.out_unknown, kept)
+    if halves.again:
+        # What is computed here for its own sake may be merged with what is computed here to go back.
+        halves.again = [_unmarked(e) for e in halves.again]
+    return halves
+
+
+def _unmarked(eqn: extend.Eqn) -> extend.Eqn:
+    return eqn.replace(params=replace(eqn.params, recomputes=False))
 
 
 def checkpoint_transpose(

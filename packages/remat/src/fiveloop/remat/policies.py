@@ -56,6 +56,9 @@ everything_saveable = transforms.EverythingSaveable()
 nothing_saveable = transforms.NothingSaveable()
 """Save the arguments alone, and compute everything again; the default of `checkpoint`."""
 
+undecided = transforms.FirstOf(())
+"""No opinion of any equation: what a budget decides alone."""
+
 minimum_cut = transforms.MinimumCut()
 """Save what makes bytes kept and operations done again cost least: the default of loops without a checkpoint.
 

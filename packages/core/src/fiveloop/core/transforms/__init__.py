@@ -13,7 +13,7 @@ from .batch import (
     in_front,
     move_batch,
 )
-from .cost import equation_cost, jaxpr_cost
+from .cost import equation_cost, equation_time, jaxpr_cost, jaxpr_time
 from .dce import dce, smaller
 from .directions import batch_directions
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed

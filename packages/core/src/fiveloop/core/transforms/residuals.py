@@ -22,7 +22,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.transforms.cost import equation_cost
+from fiveloop.core.transforms.cost import equation_cost, equation_time
 
 P = TypeVar("P", bound=Hashable)
 
@@ -143,7 +143,9 @@ class Known:
     @property
     def work(self) -> float:
         """The operations that doing it again adds."""
-        return work_of(self.eqn) * (MOVED if self.moves else 1.0)
+        heavy = isinstance(self.verdict, rules.Weigh) and self.verdict.heavy
+        work = equation_time(self.eqn) if heavy else work_of(self.eqn)
+        return work * (MOVED if self.moves else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ def _may_be_weighed(k: Known) -> bool:
         return False
     if any(a.aval.accumulates for a in (*k.eqn.invars, *k.eqn.outvars)):
         return False
-    return equation_cost(k.eqn).again
+    return k.verdict.heavy or equation_cost(k.eqn).again
 
 
 def _room(v: ir.Var) -> float:

@@ -1,0 +1,82 @@
+"""What a user says of memory: a number of bytes, or a fraction of the way from the least to saving everything."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from typing import Any
+
+from fiveloop.core.dataclass import dataclass
+
+_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*(%|[kmgt]?i?b)\s*", re.IGNORECASE)
+_SPELLINGS = "a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, or '50%')"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A budget: a number of bytes, or, if `fraction`, a share from 0.0 to 1.0.
+
+    >>> amount("2GiB"), amount("1.5 kB").bytes_of(0, 0), amount(0.5).bytes_of(100, 300)
+    (Amount(size=2147483648.0, fraction=False), 1500, 200)
+    """
+
+    size: float
+    fraction: bool = False
+
+    def bytes_of(self, least: int, everything: int) -> int:
+        """The bytes that it allows, where so many are needed at least, and so many to save everything."""
+        if not self.fraction:
+            return int(self.size)
+        return least + int(self.size * (everything - least))
+
+
+def amount(given: Any, where: str = "checkpoint: budget") -> Amount:
+    """The budget that a user gives; TypeError or ValueError if it is none."""
+    if isinstance(given, bool) or not isinstance(given, str | numbers.Real):
+        raise TypeError(f"{where} must be {_SPELLINGS}, got {given!r}")
+    if isinstance(given, str):
+        return _of_text(given, where)
+    if isinstance(given, numbers.Integral):
+        return _of_int(int(given), where)
+    if not math.isfinite(given) or not 0.0 <= given <= 1.0:
+        raise ValueError(
+            f"{where}: a float is a fraction from 0.0 to 1.0, got {given!r}; give bytes as an int or as text"
+        )
+    return Amount(float(given), fraction=True)
+
+
+def _of_int(given: int, where: str) -> Amount:
+    if given < 0:
+        raise ValueError(f"{where} must not be negative, got {given}; it must be {_SPELLINGS}")
+    if given in (0, 1):
+        raise ValueError(
+            f"{where}: {given} may mean bytes or a fraction; write '{given} B' for bytes, or {float(given)} for a fraction"
+        )
+    return Amount(float(given))
+
+
+def _of_text(given: str, where: str) -> Amount:
+    found = _TEXT.fullmatch(given)
+    if found is None:
+        raise ValueError(f"{where} must be {_SPELLINGS}, got {given!r}")
+    number, unit = float(found[1]), found[2].lower()
+    if unit != "%":
+        return Amount(number * _UNITS[unit])
+    if number > 100:
+        raise ValueError(f"{where}: a share of memory is from 0% to 100%, got {given!r}")
+    return Amount(number / 100, fraction=True)
+
+
+def shown(size: int) -> str:
+    """A number of bytes as people write it.
+
+    >>> shown(1500), shown(3 * 2**20)
+    ('1.46 KiB', '3 MiB')
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.4g}".rstrip() + f" {unit}"
+    return f"{size} B"

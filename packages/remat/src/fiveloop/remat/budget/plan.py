@@ -1,0 +1,173 @@
+"""Plans under a budget: a differentiated jaxpr becomes one of checkpoints, the fastest whose peak keeps within it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
+from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.remat import timeline
+from fiveloop.remat.budget.amount import shown
+from fiveloop.remat.budget.options import Option, backward, options_of, with_given
+from fiveloop.remat.budget.search import Again, Chain, Plan, Save, Search
+from fiveloop.remat.budget.stages import Program, Stage, size_of
+from fiveloop.remat.name import labels_first
+from fiveloop.remat.policies import everything_saveable, nothing_saveable, undecided
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+
+MOST = 12
+"""How many plans are simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, the bytes that it needs at most, and its estimated time in nanoseconds."""
+
+    plan: Plan
+    bytes: int
+    time: float
+
+
+class Planner:
+    """The plans of a differentiated jaxpr, from the one of fewest bytes to the one that saves everything.
+
+    They do not depend on a budget: of those that keep within one, the fastest is taken. So more bytes never make a
+    program slower. `given` is the user's policy, whose verdicts are fixed first.
+    """
+
+    def __init__(
+        self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None
+    ) -> None:
+        self.given = given
+        self.program = Program(jaxpr, unknown)
+        self.size = len(self.program.cuts) - 1
+        self._options: dict[tuple[Jaxpr, util.Mask], list[Option]] = {}
+        self.unknown = unknown
+        self.chain = self._chain()
+        found = [Candidate(p, self.chain.peak(p), self.chain.time(p)) for p in self._plans()]
+        few = _spread(_envelope(found))
+        self.candidates = _envelope([replace(c, bytes=self.simulated(c.plan)) for c in few])
+
+    def _plans(self) -> list[Plan]:
+        """The plans that are found by searching, and those in which the whole saves by one option."""
+        whole = self._options_of(self.program.stage(0, self.size))
+        flat: list[Plan] = [(Save(0, self.size, option),) for option in whole[1:]]
+        return [*Search(self.chain).plans(), *flat]
+
+    def simulated(self, plan: Plan) -> int:
+        """The most bytes that the forward and the backward pass of a plan need at once."""
+        jaxpr = self.jaxpr(plan, Origin("plan"))
+        at_hand = tuple(not u for u in self.unknown)
+        policy = with_given(everything_saveable, self.given)
+        cut = transforms.split(labels_first(jaxpr), self.unknown, at_hand, transforms.SavingPlan(policy))
+        back = backward(cut, self.unknown)
+        known_ins = [v for v, u in zip(jaxpr.invars, self.unknown, strict=True) if not u]
+        staged = zip(cut.staged_in, jaxpr.invars, self.unknown, strict=True)
+        operands = [*cut.residuals, *[v for used, v, u in staged if used and not u]]
+        cts = [ir.Var(a) for a in back.in_avals[len(operands) :]]
+        eqns, outs = ir.inlined(back, [*operands, *cts])
+        eqns = ir.prune([*cut.known.eqns, *eqns], outs)
+        return timeline.peak(Jaxpr([*known_ins, *cts], eqns, outs))
+
+    def _chain(self) -> Chain:
+        stages = [self.program.stage(k, k + 1) for k in range(self.size)]
+        options = [self._options_of(s) for s in stages]
+        crossing = np.zeros((self.size + 1, self.size + 1))
+        for first in range(self.size):
+            for last in range(first + 1, self.size):
+                crossing[first, last] = self.program.crossing(first, last)
+        forward = [self._forward_time(s) for s in stages]
+        return Chain(options, crossing, self.program.cotangents(), forward)
+
+    def _mask(self, stage: Stage) -> util.Mask:
+        return tuple(v in self.program.unknown for v in stage.ins)
+
+    def _options_of(self, stage: Stage) -> list[Option]:
+        key = (stage.jaxpr, self._mask(stage))
+        if key not in self._options:
+            self._options[key] = options_of(stage.jaxpr, self._mask(stage), self.given)
+        return self._options[key]
+
+    def _forward_time(self, stage: Stage) -> float:
+        unknown = self._mask(stage)
+        cut = transforms.split(
+            stage.jaxpr, unknown, tuple(not u for u in unknown), transforms.SAVE_EVERYTHING
+        )
+        num_known = len(cut.out_unknown) - sum(cut.out_unknown)
+        known = cut.known.replace(outvars=cut.known.outvars[:num_known])
+        return transforms.jaxpr_time(known.replace(eqns=ir.prune(known.eqns, known.outvars)))
+
+    def within(self, size: int) -> Candidate | None:
+        """The fastest plan that needs at most so many bytes."""
+        fitting = [c for c in self.candidates if c.bytes <= size]
+        return min(fitting, key=lambda c: c.time, default=None)
+
+    def jaxpr(self, plan: Plan, origin: Origin) -> Jaxpr:
+        """The jaxpr as checkpoints, by a plan."""
+        program = self.program.jaxpr
+        return program.replace(eqns=self._eqns(plan, origin))
+
+    def _eqns(self, plan: Plan, origin: Origin) -> list[ir.Eqn]:
+        eqns: list[ir.Eqn] = []
+        cuts = self.program.cuts
+        for step in plan:
+            if isinstance(step, Again):
+                made = self._eqns(step.plan, origin)
+                stage = self.program.part(made, cuts[step.last])
+                eqns.append(self._segment(stage, nothing_saveable, origin))
+            elif step.option.policy is None:
+                eqns += self.program.jaxpr.eqns[cuts[step.first] : cuts[step.last]]
+            else:
+                stage = self.program.stage(step.first, step.last)
+                eqns.append(self._segment(stage, step.option.policy, origin))
+        return eqns
+
+    def _segment(self, stage: Stage, policy: transforms.Policy, origin: Origin) -> ir.Eqn:
+        chosen = with_given(policy, self.given)
+        params = CheckpointParams(stage.jaxpr, chosen, Origin(origin.name))
+        return rules.new_eqn(checkpoint_p, stage.ins, params, stage.outs)
+
+
+def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
+    """The plans that no other betters, those of fewest bytes first."""
+    kept: list[Candidate] = []
+    for c in sorted(found, key=lambda c: (c.bytes, c.time)):
+        if not kept or c.time < kept[-1].time:
+            kept.append(c)
+    return kept
+
+
+def _spread(found: Sequence[Candidate]) -> list[Candidate]:
+    """A few plans, evenly from the first to the last."""
+    places = np.linspace(0, len(found) - 1, min(MOST, len(found))).round()
+    return [found[int(k)] for k in places]
+
+
+def planned(p: CheckpointParams, unknown: Sequence[bool], source: ir.Source | None) -> CheckpointParams:
+    """The params without a budget: the jaxpr is made of checkpoints that keep within it.
+
+    ValueError if the budget is less than the least that some plan needs.
+    """
+    assert p.budget is not None, "unreachable: called for a checkpoint with a budget"
+    given = None if p.policy == undecided else p.policy
+    mask = tuple(unknown)
+    planner: Planner = p.jaxpr.remember(
+        ("plans", mask, given), lambda: Planner(p.jaxpr, mask, given)
+    )
+    least, most = planner.candidates[0].bytes, planner.candidates[-1].bytes
+    size = p.budget.bytes_of(least, most)
+    chosen = planner.within(size)
+    if chosen is None:
+        raise ValueError(
+            f"checkpoint: budget: {p.origin.name} needs {shown(least)} ({least} bytes) at least, and the budget is "
+            f"{shown(size)}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}"
+        )
+    policy = with_given(everything_saveable, given)
+    jaxpr = p.jaxpr.remember(
+        ("planned", mask, given, chosen.bytes), lambda: planner.jaxpr(chosen.plan, p.origin)
+    )
+    # What is saved outside of segments needs no barrier.
+    apart = p.prevent_cse and given is not None
+    return replace(p, jaxpr=jaxpr, policy=policy, budget=None, prevent_cse=apart)

@@ -1,0 +1,174 @@
+"""Stages: a differentiated jaxpr as a sequence of parts, cut where the fewest bytes are alive."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from fiveloop.core import Jaxpr, extend, ir, prims, rules, util
+from fiveloop.core.dataclass import dataclass
+from fiveloop.core.transforms import saving
+
+MOST = 24
+"""How many stages there are at most: plans are searched among all ways to group them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a jaxpr as a jaxpr of its own, which equal parts share.
+
+    jaxpr : [*ins] -> [*outs]
+    """
+
+    jaxpr: Jaxpr
+    ins: tuple[ir.Var, ...]
+    outs: tuple[ir.Var, ...]
+
+
+class Program:
+    """A jaxpr whose equations are put in stages; `unknown` are the variables that depend on tangents.
+
+    `cuts` are the positions between equations where a stage ends, the ends of the jaxpr included.
+    """
+
+    def __init__(self, jaxpr: Jaxpr, unknown_in: util.Mask) -> None:
+        self.jaxpr = _without_calls(jaxpr)
+        self.unknown = _unknown(self.jaxpr, unknown_in)
+        self.made: dict[ir.Var, int] = {}
+        self.last: dict[ir.Var, int] = {}
+        for k, eqn in enumerate(self.jaxpr.eqns):
+            self.made.update(dict.fromkeys(eqn.outvars, k))
+            self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
+        end = len(self.jaxpr.eqns)
+        self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
+        self.cuts = _chosen(self._alive(), end)
+        self._shared: dict[Hashable, Jaxpr] = {}
+        self._stages: dict[tuple[int, int], Stage] = {}
+
+    def stage(self, first: int, last: int) -> Stage:
+        """The stages from `first` to before `last` as one."""
+        if (first, last) not in self._stages:
+            start, stop = self.cuts[first], self.cuts[last]
+            self._stages[first, last] = self.part(self.jaxpr.eqns[start:stop], stop)
+        return self._stages[first, last]
+
+    def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
+        """Equations as a jaxpr that gives what is used at `stop` or after it."""
+        made = [v for eqn in eqns for v in eqn.outvars]
+        inside = set(made)
+        used = ir.vars_in_order([a for eqn in eqns for a in eqn.invars])
+        ins = tuple(v for v in used if v not in inside)
+        outs = tuple(v for v in made if self.last.get(v, -1) >= stop)
+        key = _structure(eqns, ins, outs)
+        jaxpr = self._shared.setdefault(key, Jaxpr(ins, eqns, outs, self.jaxpr.name))
+        return Stage(jaxpr, ins, outs)
+
+    def crossing(self, first: int, last: int) -> int:
+        """The bytes of known values made in stages `first` to before `last`, and used later."""
+        start, stop = self.cuts[first], self.cuts[last]
+        return sum(
+            size_of(v)
+            for v, k in self.made.items()
+            if start <= k < stop <= self.last.get(v, -1) and v not in self.unknown
+        )
+
+    def cotangents(self) -> list[int]:
+        """The bytes of the cotangents that cross each cut."""
+        ends = [(k, self.last.get(v, k), size_of(v)) for v, k in self.made.items() if v in self.unknown]
+        return [sum(n for k, stop, n in ends if k < cut <= stop) for cut in self.cuts]
+
+    def _alive(self) -> list[float]:
+        """The bytes of values and tangents alive before each equation; infinite where a mutable value is."""
+        change = [0.0] * (len(self.jaxpr.eqns) + 2)
+        barred = [0] * (len(self.jaxpr.eqns) + 2)
+        for v, k in self.made.items():
+            stop = self.last.get(v, k)
+            if v.aval.accumulates:
+                barred[k + 1] += 1
+                barred[stop + 1] -= 1
+            else:
+                change[k + 1] += size_of(v)
+                change[stop + 1] -= size_of(v)
+        alive, here, bars = list[float](), 0.0, 0
+        for up, bar in zip(change[:-1], barred[:-1], strict=True):
+            here, bars = here + up, bars + bar
+            alive.append(float("inf") if bars else here)
+        return alive
+
+
+def size_of(v: ir.Atom) -> int:
+    """The bytes of a value; a mutable one takes none of its own."""
+    return 0 if v.aval.accumulates else int(prims.bytes_of([v.aval]))
+
+
+def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with the equations of the jaxprs that it calls in their place."""
+    while any(e.primitive is extend.closed_call_p for e in jaxpr.eqns):
+        jaxpr = ir.replaced(
+            jaxpr,
+            lambda e: ir.inlined(e.params.jaxpr, e.invars)
+            if e.primitive is extend.closed_call_p
+            else None,
+        )
+    return jaxpr
+
+
+def _unknown(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
+    """The variables that depend on unknown inputs; of an equation that can be cut, those that its rule says."""
+    found = set(util.select_by(unknown_in, jaxpr.invars))
+    for eqn in jaxpr.eqns:
+        unknown = [isinstance(a, ir.Var) and a in found for a in eqn.invars]
+        if not any(unknown):
+            continue
+        rule = rules.split_rules.find(eqn.primitive)
+        if rule is None or all(unknown):
+            found |= {*eqn.outvars, *ir.changed_refs(eqn)}
+        else:
+            cut = rule(saving.SAVE_EVERYTHING, unknown, [True] * len(unknown), eqn)
+            found |= set(util.select_by(cut.out_unknown, eqn.outvars))
+    return found
+
+
+def _chosen(alive: Sequence[float], end: int) -> list[int]:
+    """Where to cut: at the least of what is alive nearby, at most `MOST` stages, equally far where they are equal."""
+    places = [k for k in range(1, end) if alive[k] < alive[k - 1] and alive[k] <= alive[k + 1]]
+    while len(places) >= MOST:
+        level = [alive[k] for k in places]
+        around = [*zip([-1.0, *level], level, [*level[1:], -1.0], strict=False)]
+        lower = [p for p, (a, b, c) in zip(places, around, strict=False) if b <= max(a, c)]
+        if len(lower) == len(places):
+            stride = -(-len(places) // (MOST - 1))
+            lower = places[stride - 1 :: stride]
+        places = lower
+    return [0, *places, end]
+
+
+def _structure(
+    eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var]
+) -> Hashable:
+    """What equations compute, whatever their variables are: equal for equal parts of a program."""
+    number = {v: k for k, v in enumerate(ins)}
+    rows: list[Hashable] = [tuple(v.aval for v in ins)]
+    for eqn in eqns:
+        row: list[Hashable] = [eqn.primitive, _hashable(eqn.params)]
+        for a in eqn.invars:
+            row.append(number[a] if isinstance(a, ir.Var) else _literal(a))
+        for v in eqn.outvars:
+            number[v] = len(number)
+            row.append(v.aval)
+        rows.append(tuple(row))
+    return (*rows, tuple(number[v] for v in outs))
+
+
+def _hashable(params: object) -> Hashable:
+    try:
+        hash(params)
+    except TypeError:
+        return id(params)
+    return params
+
+
+def _literal(a: ir.Atom) -> Hashable:
+    assert isinstance(a, ir.Literal), "unreachable: an atom is a variable or a literal"
+    if ir.is_scalar(a):
+        return (a.aval, a.value.host.tobytes())  # type: ignore[attr-defined]  # a scalar holds its number
+    return id(a.value)

@@ -1,0 +1,36 @@
+"""The primitive of a checkpoint: what its equations hold."""
+
+from __future__ import annotations
+
+from fiveloop.core import Jaxpr, extend, transforms
+from fiveloop.core.dataclass import dataclass
+from fiveloop.remat.budget.amount import Amount
+
+
+@dataclass(frozen=True, eq=False)
+class Origin(extend.Label):
+    """The user's checkpoint that an equation comes from: the same for all halves of it, and no other's."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class CheckpointParams:
+    """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
+
+    `recomputes` marks the half that computes again what was not saved; XLA may merge that with the first computation
+    unless `prevent_cse`. With a `budget` the jaxpr becomes one of checkpoints when it is split.
+    """
+
+    jaxpr: Jaxpr
+    policy: transforms.Policy
+    origin: Origin
+    prevent_cse: bool = True
+    recomputes: bool = False
+    budget: Amount | None = None
+
+
+checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint")
