@@ -113,6 +113,18 @@ def test_values_and_gradients(name: str, policy: Policy | None, plain: dict[str,
     compare(got, plain[name])
 
 
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_gradients_under_a_budget(
+    name: str, budget: float, plain: dict[str, Any]
+) -> None:
+    f = checkpoint(PROGRAMS[name], budget=budget)
+    orders = all_orders if budget == 0.0 else first_order
+    got = jit(orders(f))(X, V, BATCH)
+    assert set(got) >= {"value", "grad"}
+    compare(got, plain[name])
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_transforms_of_transforms(name: str, plain: dict[str, Any]) -> None:
     f = checkpoint(PROGRAMS[name], policy=POLICIES["names"])

@@ -28,6 +28,12 @@ def misfit(x: Any) -> Any:
     return (x + M).sum()
 
 
+def products(x: Any) -> Any:
+    """Each of its values takes more than a kilobyte."""
+    m = x[:, None] * np.ones((4, 256), np.float32)
+    return (m * m * m).sum()
+
+
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no function": (
         lambda: checkpoint(3),  # type: ignore[call-overload]  # that is the point
@@ -38,6 +44,52 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint(misfit, policy=3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "checkpoint: policy must be callable on an equation, got 3",
+    ),
+    "budget of no kind": (
+        lambda: checkpoint(misfit, budget=[1]),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        "checkpoint: budget must be a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a "
+        "fraction from 0.0 to 1.0 (a float, or '50%'), got [1]",
+    ),
+    "budget that is a bool": (
+        lambda: checkpoint(misfit, budget=True),
+        TypeError,
+        "checkpoint: budget must be a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a "
+        "fraction from 0.0 to 1.0 (a float, or '50%'), got True",
+    ),
+    "negative budget": (
+        lambda: checkpoint(misfit, budget=-5),
+        ValueError,
+        "checkpoint: budget must not be negative, got -5; it must be a number of bytes (an int above 1, or text such "
+        "as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, or '50%')",
+    ),
+    "budget without a unit": (
+        lambda: checkpoint(misfit, budget="lots"),
+        ValueError,
+        "checkpoint: budget must be a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a "
+        "fraction from 0.0 to 1.0 (a float, or '50%'), got 'lots'",
+    ),
+    "budget that is no number": (
+        lambda: checkpoint(misfit, budget=float("nan")),
+        ValueError,
+        "checkpoint: budget: a float is a fraction from 0.0 to 1.0, got nan; give bytes as an int or as text",
+    ),
+    "budget of bytes as a float": (
+        lambda: checkpoint(misfit, budget=2.5e9),
+        ValueError,
+        "checkpoint: budget: a float is a fraction from 0.0 to 1.0, got 2500000000.0; give bytes as an "
+        "int or as text",
+    ),
+    "budget that may mean either": (
+        lambda: checkpoint(misfit, budget=1),
+        ValueError,
+        "checkpoint: budget: 1 may mean bytes or a fraction; write '1 B' for bytes, or 1.0 for a fraction",
+    ),
+    "budget that nothing keeps within": (
+        lambda: grad(checkpoint(products, budget="1 kB"))(X),
+        ValueError,
+        "checkpoint: budget: products needs 16.42 KiB (16812 bytes) at least, and the budget is 1000 B; give it more, "
+        "or a fraction from 0.0 to 1.0",
     ),
     "a leaf": (
         lambda: checkpoint(misfit)(["s"]),

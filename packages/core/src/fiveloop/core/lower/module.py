@@ -132,7 +132,8 @@ class LowerContext:
     def inline_apart(self, jaxpr: ir.Jaxpr, args: IRValues) -> list[IRValue]:
         """Write a jaxpr's operations here, such that the compiler merges none of them with the same outside.
 
-        A barrier keeps them apart, or a branch where the compiler drops barriers before it merges.
+        A barrier keeps them apart, or a branch where the compiler drops barriers before it merges. Another one has the
+        results computed here rather than where they are used, so that what they are made of need not live until then.
         """
 
         def run() -> list[IRValue]:
@@ -145,7 +146,8 @@ class LowerContext:
             results = opaque_branch(self.b, moving, run, specs)
             if results is not None:
                 return results
-        return self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
+        results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
+        return hlo.optimization_barrier(self.b, results)
 
     def _step(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
         ctx = LowerContext(

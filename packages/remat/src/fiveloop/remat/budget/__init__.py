@@ -1,0 +1,1 @@
+"""Budgets: what they are written as, and the plans that keep within them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import re
 from typing import Any
@@ -12,7 +11,10 @@ from fiveloop.core.dataclass import dataclass
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*(%|[kmgt]?i?b)\s*", re.IGNORECASE)
-_SPELLINGS = "a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, or '50%')"
+_SPELLINGS = (
+    "a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, "
+    "or '50%')"
+)
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,12 @@ def amount(given: Any, where: str = "checkpoint: budget") -> Amount:
         return _of_text(given, where)
     if isinstance(given, numbers.Integral):
         return _of_int(int(given), where)
-    if not math.isfinite(given) or not 0.0 <= given <= 1.0:
+    share = float(given)
+    if not 0.0 <= share <= 1.0:
         raise ValueError(
-            f"{where}: a float is a fraction from 0.0 to 1.0, got {given!r}; give bytes as an int or as text"
+            f"{where}: a float is a fraction from 0.0 to 1.0, got {share!r}; give bytes as an int or as text"
         )
-    return Amount(float(given), fraction=True)
+    return Amount(share, fraction=True)
 
 
 def _of_int(given: int, where: str) -> Amount:
@@ -53,7 +56,8 @@ def _of_int(given: int, where: str) -> Amount:
         raise ValueError(f"{where} must not be negative, got {given}; it must be {_SPELLINGS}")
     if given in (0, 1):
         raise ValueError(
-            f"{where}: {given} may mean bytes or a fraction; write '{given} B' for bytes, or {float(given)} for a fraction"
+            f"{where}: {given} may mean bytes or a fraction; write '{given} B' for bytes, or {float(given)} for a "
+            "fraction"
         )
     return Amount(float(given))
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.transforms import Candidate, saving
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.stages import size_of
+from fiveloop.remat.budget.stages import size_of, unknown_vars
 from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import (
-    dots_saveable,
-    dots_with_no_batch_dims_saveable,
     everything_saveable,
     first_of,
     nothing_saveable,
 )
 
-PRICES = (0.003, 0.03, 0.3, 3.0)
+PRICES = (0.01, 0.1, 1.0)
 """Nanoseconds of computation that a byte kept may cost: the prices at which minimum cuts are made."""
 
-SLOTS = (1, 2, 4, 8, 16, 32, 64)
+SLOTS = (2, 8, 32)
 """How many states of a loop may be saved at a time."""
 
 
@@ -55,9 +54,7 @@ def is_loop(eqn: ir.Eqn) -> bool:
 
 def holds_loop(jaxpr: Jaxpr) -> bool:
     """Whether a jaxpr has a loop, at any depth."""
-    return any(
-        is_loop(eqn) or any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns
-    )
+    return any(is_loop(eqn) or any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +73,9 @@ class Option:
     time: float
 
 
-def options_of(
-    jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None
-) -> list[Option]:
+def options_of(jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None) -> list[Option]:
     """The ways to go back through a stage, without those that another betters; the first saves everything."""
-    policies: list[transforms.Policy] = [*map(Priced, PRICES), dots_saveable]
-    policies += [dots_with_no_batch_dims_saveable, nothing_saveable]
+    policies: list[transforms.Policy] = [*map(Priced, PRICES), nothing_saveable]
     if holds_loop(jaxpr):
         policies += map(Scheduled, SLOTS)
     found = [option_of(jaxpr, unknown, None, given)]
@@ -133,3 +127,37 @@ def backward(cut: transforms.Split, unknown: util.Mask) -> Jaxpr:
     linear = (*[False] * len(cut.residuals), *util.select_by(cut.staged_in, unknown))
     staged = transforms.parted(cut.staged, linear)
     return transforms.transpose_jaxpr(staged, linear, (True,) * len(staged.outvars))[0]
+
+
+def known_time(jaxpr: Jaxpr, unknown: util.Mask) -> float:
+    """The estimated time of what does not depend on unknown inputs, in nanoseconds."""
+    late = unknown_vars(jaxpr, unknown)
+    return sum(transforms.equation_time(e) for e in jaxpr.eqns if late.isdisjoint(e.outvars))
+
+
+def rough_options(
+    jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None
+) -> list[Option]:
+    """To save everything, and nothing: estimates that are made without splitting the stage."""
+    late = unknown_vars(jaxpr, unknown)
+    known = {v for eqn in jaxpr.eqns for v in eqn.outvars} - late
+    used = {v for e in jaxpr.eqns if not late.isdisjoint(e.outvars) for v in ir.used_vars(e.invars)}
+    outs = ir.used_vars(jaxpr.outvars) & known
+    kept, given_on = (sum(map(size_of, vs)) for vs in ((used | outs) & known, outs))
+    forward, back = _most_alive(jaxpr, known - used), _most_alive(jaxpr, late)
+    first, whole = known_time(jaxpr, unknown), transforms.jaxpr_time(jaxpr)
+    return [
+        Option(None, kept, forward, back, whole),
+        Option(nothing_saveable, given_on, forward, kept + forward + back, whole + first),
+    ]
+
+
+def _most_alive(jaxpr: Jaxpr, which: set[ir.Var]) -> int:
+    """The most bytes of some variables that are alive at once."""
+    last = {v: k for k, eqn in enumerate(jaxpr.eqns) for v in ir.used_vars(eqn.invars)}
+    change = [0] * (len(jaxpr.eqns) + 2)
+    for k, eqn in enumerate(jaxpr.eqns):
+        for v in which.intersection(eqn.outvars):
+            change[k] += size_of(v)
+            change[last.get(v, k) + 1] -= size_of(v)
+    return max(accumulate(change))

@@ -10,15 +10,28 @@ from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import shown
-from fiveloop.remat.budget.options import Option, backward, options_of, with_given
-from fiveloop.remat.budget.search import Again, Chain, Plan, Save, Search
-from fiveloop.remat.budget.stages import Program, Stage, size_of
+from fiveloop.remat.budget.options import (
+    Option,
+    backward,
+    known_time,
+    options_of,
+    rough_options,
+    with_given,
+)
+from fiveloop.remat.budget.search import Again, Chain, Plan, Search
+from fiveloop.remat.budget.stages import Program, Stage
 from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import everything_saveable, nothing_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
-MOST = 12
+MOST = 8
 """How many plans are simulated."""
+
+SLACK, ROOM = 1.2, 2_048
+"""What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps."""
+
+LARGE = 4_000
+"""How many equations a jaxpr has whose stages are estimated as they are: none of its plans is made and simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +50,31 @@ class Planner:
     program slower. `given` is the user's policy, whose verdicts are fixed first.
     """
 
-    def __init__(
-        self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None
-    ) -> None:
+    def __init__(self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None) -> None:
         self.given = given
         self.program = Program(jaxpr, unknown)
         self.size = len(self.program.cuts) - 1
+        self.large = len(self.program.jaxpr.eqns) > LARGE
         self._options: dict[tuple[Jaxpr, util.Mask], list[Option]] = {}
         self.unknown = unknown
         self.chain = self._chain()
-        found = [Candidate(p, self.chain.peak(p), self.chain.time(p)) for p in self._plans()]
-        few = _spread(_envelope(found))
-        self.candidates = _envelope([replace(c, bytes=self.simulated(c.plan)) for c in few])
-
-    def _plans(self) -> list[Plan]:
-        """The plans that are found by searching, and those in which the whole saves by one option."""
-        whole = self._options_of(self.program.stage(0, self.size))
-        flat: list[Plan] = [(Save(0, self.size, option),) for option in whole[1:]]
-        return [*Search(self.chain).plans(), *flat]
+        found = [
+            Candidate(p, self.chain.peak(p), self.chain.time(p)) for p in Search(self.chain).plans()
+        ]
+        self.candidates = _envelope(found)
+        if not self.large:
+            few = _spread(self.candidates)
+            self.candidates = _envelope([replace(c, bytes=self.simulated(c.plan)) for c in few])
+        self.candidates = [replace(c, bytes=ROOM + int(c.bytes * SLACK)) for c in self.candidates]
 
     def simulated(self, plan: Plan) -> int:
         """The most bytes that the forward and the backward pass of a plan need at once."""
         jaxpr = self.jaxpr(plan, Origin("plan"))
         at_hand = tuple(not u for u in self.unknown)
         policy = with_given(everything_saveable, self.given)
-        cut = transforms.split(labels_first(jaxpr), self.unknown, at_hand, transforms.SavingPlan(policy))
+        cut = transforms.split(
+            labels_first(jaxpr), self.unknown, at_hand, transforms.SavingPlan(policy)
+        )
         back = backward(cut, self.unknown)
         known_ins = [v for v, u in zip(jaxpr.invars, self.unknown, strict=True) if not u]
         staged = zip(cut.staged_in, jaxpr.invars, self.unknown, strict=True)
@@ -74,12 +87,8 @@ class Planner:
     def _chain(self) -> Chain:
         stages = [self.program.stage(k, k + 1) for k in range(self.size)]
         options = [self._options_of(s) for s in stages]
-        crossing = np.zeros((self.size + 1, self.size + 1))
-        for first in range(self.size):
-            for last in range(first + 1, self.size):
-                crossing[first, last] = self.program.crossing(first, last)
-        forward = [self._forward_time(s) for s in stages]
-        return Chain(options, crossing, self.program.cotangents(), forward)
+        forward = [known_time(s.jaxpr, self._mask(s)) for s in stages]
+        return Chain(options, self.program.crossing(), self.program.cotangents(), forward)
 
     def _mask(self, stage: Stage) -> util.Mask:
         return tuple(v in self.program.unknown for v in stage.ins)
@@ -87,17 +96,9 @@ class Planner:
     def _options_of(self, stage: Stage) -> list[Option]:
         key = (stage.jaxpr, self._mask(stage))
         if key not in self._options:
-            self._options[key] = options_of(stage.jaxpr, self._mask(stage), self.given)
+            find = rough_options if self.large else options_of
+            self._options[key] = find(stage.jaxpr, self._mask(stage), self.given)
         return self._options[key]
-
-    def _forward_time(self, stage: Stage) -> float:
-        unknown = self._mask(stage)
-        cut = transforms.split(
-            stage.jaxpr, unknown, tuple(not u for u in unknown), transforms.SAVE_EVERYTHING
-        )
-        num_known = len(cut.out_unknown) - sum(cut.out_unknown)
-        known = cut.known.replace(outvars=cut.known.outvars[:num_known])
-        return transforms.jaxpr_time(known.replace(eqns=ir.prune(known.eqns, known.outvars)))
 
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes."""
@@ -145,7 +146,9 @@ def _spread(found: Sequence[Candidate]) -> list[Candidate]:
     return [found[int(k)] for k in places]
 
 
-def planned(p: CheckpointParams, unknown: Sequence[bool], source: ir.Source | None) -> CheckpointParams:
+def planned(
+    p: CheckpointParams, unknown: Sequence[bool], source: ir.Source | None
+) -> CheckpointParams:
     """The params without a budget: the jaxpr is made of checkpoints that keep within it.
 
     ValueError if the budget is less than the least that some plan needs.

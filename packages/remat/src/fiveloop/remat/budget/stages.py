@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Sequence
+
+import numpy as np
 
 from fiveloop.core import Jaxpr, extend, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass
@@ -32,7 +35,7 @@ class Program:
 
     def __init__(self, jaxpr: Jaxpr, unknown_in: util.Mask) -> None:
         self.jaxpr = _without_calls(jaxpr)
-        self.unknown = _unknown(self.jaxpr, unknown_in)
+        self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
         self.last: dict[ir.Var, int] = {}
         for k, eqn in enumerate(self.jaxpr.eqns):
@@ -62,18 +65,25 @@ class Program:
         jaxpr = self._shared.setdefault(key, Jaxpr(ins, eqns, outs, self.jaxpr.name))
         return Stage(jaxpr, ins, outs)
 
-    def crossing(self, first: int, last: int) -> int:
-        """The bytes of known values made in stages `first` to before `last`, and used later."""
-        start, stop = self.cuts[first], self.cuts[last]
-        return sum(
-            size_of(v)
-            for v, k in self.made.items()
-            if start <= k < stop <= self.last.get(v, -1) and v not in self.unknown
-        )
+    def crossing(self) -> np.ndarray:
+        """For stages s and t the bytes of known values made in stages [s, t) and used later."""
+        size = len(self.cuts) - 1
+        found = np.zeros((size + 1, size + 1), np.int64)
+        for v, k in self.made.items():
+            if v not in self.unknown:
+                first, last = self._stage_at(k), self._stage_at(self.last.get(v, k))
+                found[: first + 1, first + 1 : last + 1] += size_of(v)
+        return found
+
+    def _stage_at(self, position: int) -> int:
+        """The stage of an equation; results of the jaxpr are used after the last one."""
+        return bisect_right(self.cuts, position) - 1
 
     def cotangents(self) -> list[int]:
         """The bytes of the cotangents that cross each cut."""
-        ends = [(k, self.last.get(v, k), size_of(v)) for v, k in self.made.items() if v in self.unknown]
+        ends = [
+            (k, self.last.get(v, k), size_of(v)) for v, k in self.made.items() if v in self.unknown
+        ]
         return [sum(n for k, stop, n in ends if k < cut <= stop) for cut in self.cuts]
 
     def _alive(self) -> list[float]:
@@ -105,14 +115,16 @@ def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
     while any(e.primitive is extend.closed_call_p for e in jaxpr.eqns):
         jaxpr = ir.replaced(
             jaxpr,
-            lambda e: ir.inlined(e.params.jaxpr, e.invars)
-            if e.primitive is extend.closed_call_p
-            else None,
+            lambda e: (
+                ir.inlined(e.params.jaxpr, e.invars)
+                if e.primitive is extend.closed_call_p
+                else None
+            ),
         )
     return jaxpr
 
 
-def _unknown(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
+def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
     """The variables that depend on unknown inputs; of an equation that can be cut, those that its rule says."""
     found = set(util.select_by(unknown_in, jaxpr.invars))
     for eqn in jaxpr.eqns:
@@ -142,9 +154,7 @@ def _chosen(alive: Sequence[float], end: int) -> list[int]:
     return [0, *places, end]
 
 
-def _structure(
-    eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var]
-) -> Hashable:
+def _structure(eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var]) -> Hashable:
     """What equations compute, whatever their variables are: equal for equal parts of a program."""
     number = {v: k for k, v in enumerate(ins)}
     rows: list[Hashable] = [tuple(v.aval for v in ins)]

@@ -1,0 +1,127 @@
+"""Plans under a budget: what they keep within, what they cost, and what it costs to make them."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
+from fiveloop.core.extend import jaxprs_in, jvp_jaxpr
+from fiveloop.core.primitives import special as sp
+from fiveloop.remat import checkpoint, checkpoint_name, policies
+from fiveloop.remat.budget import options, plan
+
+BLOCKS = 8
+DRAWN = np.random.default_rng(0)
+WS = [DRAWN.standard_normal((64, 64)).astype(np.float32) * 0.1 for _ in range(BLOCKS)]
+X = DRAWN.standard_normal((128, 64)).astype(np.float32)
+
+
+def chain(ws: Any, x: Any) -> Any:
+    """A stack of equal blocks."""
+    for w in ws:
+        x = x + sp.sin(checkpoint_name(sp.tanh(x @ w), "hidden")) @ w
+    return (x * x).sum()
+
+
+def planner(f: Any = chain, given: Any = None) -> plan.Planner:
+    jaxpr = make_jaxpr(f)(WS, X)
+    nonzero = (True,) * BLOCKS + (False,)
+    made, _ = jvp_jaxpr(jaxpr, nonzero)
+    return plan.Planner(made, (False,) * (BLOCKS + 1) + (True,) * BLOCKS, given)
+
+
+@cache
+def chains() -> plan.Planner:
+    return planner()
+
+
+@cache
+def plain() -> tuple[int, Any]:
+    compiled = jit(grad(chain)).lower(WS, X).compile()
+    return compiled.memory_analysis().temp, compiled(WS, X)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.8])
+def test_the_compiled_gradient_keeps_within_the_budget(fraction: float) -> None:
+    found = chains().candidates
+    size = int(found[0].bytes + fraction * (found[-1].bytes - found[0].bytes))
+    compiled = jit(grad(checkpoint(chain, budget=size))).lower(WS, X).compile()
+    assert compiled.memory_analysis().temp <= 1.05 * size
+    for got, want in zip(compiled(WS, X), plain()[1], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_least_is_far_less_than_all() -> None:
+    assert chains().candidates[0].bytes < 0.55 * plain()[0]
+
+
+def test_more_bytes_never_take_more_time() -> None:
+    found = chains().candidates
+    assert len(found) > 3
+    for less, more in pairwise(found):
+        assert less.bytes < more.bytes and less.time > more.time
+    sizes = range(found[0].bytes, found[-1].bytes, 9973)
+    chosen = [chains().within(size) for size in sizes]
+    times = [c.time for c in chosen if c is not None]
+    assert times == sorted(times, reverse=True) and len(times) == len(sizes)
+
+
+def test_runs_of_blocks_are_computed_again_in_turn() -> None:
+    def runs(steps: Any) -> int:
+        return sum(isinstance(s, plan.Again) for s in steps)
+
+    assert runs(chains().candidates[0].plan) > 0
+    assert runs(chains().candidates[-1].plan) == 0
+
+
+def test_verdicts_of_a_policy_are_fixed_first() -> None:
+    def saved(budget: float, policy: Any) -> int:
+        text = str(make_jaxpr(grad(checkpoint(chain, budget=budget, policy=policy)))(WS, X))
+        return text.count("= tanh")
+
+    never = policies.save_only_these_names("hidden")
+    always = policies.first_of(~never & never, lambda eqn: None)
+    assert saved(0.0, never) < saved(0.0, always)
+
+
+def test_equal_blocks_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[Jaxpr] = []
+
+    def counted(jaxpr: Jaxpr, *rest: Any) -> Any:
+        weighed.append(jaxpr)
+        return options.options_of(jaxpr, *rest)
+
+    monkeypatch.setattr(plan, "options_of", counted)
+    found = planner()
+    assert found.size > 6
+    assert len(weighed) < found.size - 2
+
+
+def test_a_large_program_is_planned_without_splitting_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "LARGE", 10)
+    monkeypatch.setattr(plan, "options_of", None)
+    monkeypatch.setattr(plan.Planner, "simulated", None)
+    found = planner()
+    assert len(found.candidates) > 3
+    jaxpr = make_jaxpr(grad(checkpoint(chain, budget=0.0)))(WS, X)
+    assert any(jaxprs_in(e.params) for e in jaxpr.eqns)
+
+
+def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    real = plan.Planner.__init__
+
+    def counted(self: plan.Planner, *args: Any) -> None:
+        made.append(1)
+        real(self, *args)
+
+    monkeypatch.setattr(plan.Planner, "__init__", counted)
+    f = jit(lambda ws, x: grad(checkpoint(chain, budget=0.5))(ws, x))
+    f(WS, X)
+    f(WS, X)
+    assert len(made) == 1
