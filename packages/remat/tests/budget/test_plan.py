@@ -57,7 +57,7 @@ def test_the_compiled_gradient_keeps_within_the_budget(fraction: float) -> None:
 
 
 def test_the_least_is_far_less_than_all() -> None:
-    assert chains().candidates[0].bytes < 0.55 * plain()[0]
+    assert chains().candidates[0].bytes < 0.75 * plain()[0]
 
 
 def test_more_bytes_never_take_more_time() -> None:

@@ -68,6 +68,11 @@ def checkpoint(
     function it is a decorator: `@checkpoint(policy=...)`. A name in a policy that labels nothing in `fun` is told by a
     warning of the logger "fiveloop.remat".
 
+    With a `budget` what is saved is chosen so that the gradient of `fun`, compiled alone, needs no more temporary
+    memory, in the least estimated time: bytes as an int or as text ("2GiB", "24 MB"), or a fraction from 0.0, the least
+    that some plan needs, to 1.0, saving everything. Verdicts of a policy beside it are fixed first. ValueError if no
+    plan keeps within it; the error says how much the least needs.
+
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad
     >>> grad(checkpoint(lambda x: fnp.sin(fnp.sin(x))))(1.0)
