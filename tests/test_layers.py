@@ -45,8 +45,8 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
 
 # The floors of loops, lowest first: a module imports its own floor and those before it.
 LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("carried_refs", "carry", "common", "names", "options", "record", "schedules"),
-    ("primitives", "progress", "how"),
+    ("carry", "common", "names", "options", "progress", "record", "schedules"),
+    ("primitives",),
     ("analysis",),
     ("tracing",),
     ("for_loop", "while_loop", "cond", "replay", "scan", "accumulate", "associative"),

@@ -10,7 +10,7 @@ import pytest
 import fiveloop.core as core
 from fiveloop.core import tree_leaves
 from fiveloop.core.extend import ShapedArray, stage, typecheck
-from fiveloop.core.ir.dims import SymbolicDim
+from fiveloop.core.ir.avals import SymbolicDim
 from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
 from fiveloop.loops.plan.passes import plan

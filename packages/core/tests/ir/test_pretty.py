@@ -11,8 +11,7 @@ import pytest
 
 from fiveloop.core.arrays.array import Scalar
 from fiveloop.core.ir.avals import ShapedArray
-from fiveloop.core.ir.effects import PositionalEffect
-from fiveloop.core.ir.jaxpr import NO_PARAMS, Eqn, Jaxpr, Literal, Primitive, Var
+from fiveloop.core.ir.jaxpr import NO_PARAMS, Eqn, Jaxpr, Literal, PositionalEffect, Primitive, Var
 from fiveloop.core.ir.pretty import Names, define_printer, format_jaxpr, format_params
 from fiveloop.core.ir.source import Source
 

@@ -2,7 +2,7 @@
 
 from fiveloop.core import make_jaxpr
 from fiveloop.core.extend import Atom, Eqn, as_value, eval_jaxpr, typecheck
-from fiveloop.core.ir.rewrite import inlined, replaced
+from fiveloop.core.ir.graph import inlined, replaced
 from fiveloop.core.primitives.special import sin
 
 SQUARE_PLUS = make_jaxpr(lambda x: (x * x + 1.0, x))(1.0)

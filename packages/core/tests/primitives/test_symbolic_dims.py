@@ -30,7 +30,7 @@ from fiveloop.core import (
     tree_leaves,
 )
 from fiveloop.core.extend import ShapedArray, as_value, stage, typecheck
-from fiveloop.core.ir.dims import SymbolicDim
+from fiveloop.core.ir.avals import SymbolicDim
 from fiveloop.core.primitives.broadcast import broadcast_in_dim, reshape
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.shape import iota, split

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import jit
+from fiveloop.core.trace.modes import Setting
 from fiveloop.core.trace.same_function import traced_once
-from fiveloop.core.trace.settings import Setting
 
 SCALE = Setting("scale", 1.0)
 SHIFT = Setting("shift", 0.0)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import ShapeDtype, grad, jvp, make_jaxpr, vmap
-from fiveloop.core.ir.dims import SymbolicDim
+from fiveloop.core.ir.avals import SymbolicDim
 from fiveloop.core.primitives.special import cos, sin
 from fiveloop.loops import (
     LoopReport,

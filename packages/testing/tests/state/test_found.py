@@ -10,7 +10,7 @@ from fiveloop.core import Value
 from fiveloop.core.extend import ShapedArray, stage_closed
 from fiveloop.core.primitives.elementwise import exp, mul
 from fiveloop.state import new_ref, swap
-from fiveloop.state.avals import AbstractRef
+from fiveloop.state.refs import AbstractRef
 from fiveloop.testing.core.laws import check_law_split
 from fiveloop.testing.core.oracle import Cell
 from fiveloop.testing.core.program_steps import call

@@ -6,7 +6,7 @@ What one needs to add primitives, types and effects is in `fiveloop.core.extend`
 from . import closed_call as _closed_call
 from .index import ops as _index_ops
 from .operators import methods as _methods
-from .operators import frames as _operator_frames
+from .operators import operators as _operator_frames
 from .operators import operators as _operators
 from .operators import of_arrays as _of_arrays
 from .operators import ufuncs as _ufuncs
@@ -80,7 +80,7 @@ from .rules import RECOMPUTE, SAVE, Verdict
 from .trace.boundary import full_tracebacks
 from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile_time_eval
 from .trace.same_function import forget_traces
-from .trace.settings import make_user_context
+from .trace.modes import make_user_context
 from .trace.tracer import Tracer, is_concrete
 from .transforms.cost import jaxpr_cost
 from .transforms.policies import EverythingSaveable, MinimumCut, NothingSaveable, Policy

@@ -3,8 +3,30 @@
 The guide "Adding a primitive" lists these names by purpose, and shows most of them at work.
 """
 
+from fiveloop.core.api.flatten import call_user, check_callable
+from fiveloop.core.ir.avals import Aval, Dim, ShapedArray, broadcast_shapes, size_of
+from fiveloop.core.ir.jaxpr import (
+    NO_EFFECTS,
+    NO_PARAMS,
+    Atom,
+    Effect,
+    Effects,
+    Eqn,
+    Label,
+    Literal,
+    NoParams,
+    PositionalEffect,
+    Primitive,
+    Var,
+    effects_at,
+    jaxprs_in,
+    map_positions,
+    mutated_positions,
+    with_jaxprs,
+)
+from fiveloop.core.transforms.jvp import instantiate, jvp_jaxpr, nonzero_mask, zero_like, zeros_of
+
 from .ad import Accumulator, Tangent, UndefinedPrimal, Zero
-from .api.flatten import call_user, check_callable
 from .arrays.array import OPS, Concrete, as_value, to_array
 from .backend import hlo
 from .backend.hlo import IRValue
@@ -16,31 +38,8 @@ from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_
 from .closed_call.split import call_split
 from .closed_call.transpose import call_transpose
 from .index.parse import normalize
-from .ir.avals import Aval, ShapedArray
 from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
-from .ir.dims import Dim, broadcast_shapes, size_of
-from .ir.effects import (
-    NO_EFFECTS,
-    Effect,
-    Effects,
-    PositionalEffect,
-    effects_at,
-    map_positions,
-    mutated_positions,
-)
 from .ir.indexer import Indexer
-from .ir.jaxpr import (
-    NO_PARAMS,
-    Atom,
-    Eqn,
-    Label,
-    Literal,
-    NoParams,
-    Primitive,
-    Var,
-    jaxprs_in,
-    with_jaxprs,
-)
 from .ir.pretty import Names, define_printer, format_jaxpr
 from .ir.source import Source
 from .passes import Pass, register_pass
@@ -69,13 +68,11 @@ from .trace.tracer import bind, bind1
 from .transforms.batch import batch_jaxpr, move_batch
 from .transforms.dce import dce
 from .transforms.eval import eval_jaxpr
-from .transforms.jvp import jvp_jaxpr
 from .transforms.linearize import linearize_jaxpr
 from .transforms.partial_eval import Split, split
 from .transforms.saving import DEFAULT_PLAN, SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
 from .transforms.transpose import backward_pass, is_linear, transpose_jaxpr
 from .transforms.typecheck import typecheck
-from .transforms.zeros import instantiate, nonzero_mask, zero_like, zeros_of
 
 __all__ = [
     "Accumulator",

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from fiveloop.core import ad, ir, pytree
-from fiveloop.loops.carried_refs import CarriedRefs
+from fiveloop.loops.common import CarriedRefs
 
 COMPUTED = "computed before"
 OWN = ("ended", "steps taken", "all ended", COMPUTED, "an effect's")

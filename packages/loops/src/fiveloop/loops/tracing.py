@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common, names, options
-from fiveloop.loops.analysis.bounds import keep_in_range
+from fiveloop.loops.analysis.integers import keep_in_range
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
 from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
 from fiveloop.state import Ref

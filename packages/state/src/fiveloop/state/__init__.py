@@ -9,7 +9,7 @@ from .io import rules as _io_rules
 from . import extend as _extend
 from fiveloop.core import ds
 from .api import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, set, swap
-from .avals import AbstractRef
+from .refs import AbstractRef
 from .checks.api import (
     all_checks,
     check,

@@ -21,13 +21,13 @@ from fiveloop.core import (
     trace,
     transforms,
 )
-from fiveloop.core.api import flatten, operands
+from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
-from fiveloop.core.index.views import base_of
+from fiveloop.core.index.access import base_of
 from fiveloop.core.ir.indexer import Indexer
-from fiveloop.state import masks, primitives, views
+from fiveloop.state import primitives, views
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref
 
@@ -115,7 +115,7 @@ def _freeze(ref: Any) -> Value:
         raise not_frozen(
             ref.aval, "a part of another", "freeze that one, or read the part: `part[...]`"
         )
-    if operands.is_given(base):
+    if flatten.is_given(base):
         raise not_frozen(
             ref.aval,
             "made outside of the traced function",
@@ -280,7 +280,7 @@ class _ReadNote:
     index: Any
     version: _Version
     writes: int
-    chosen: masks.Masked | None
+    chosen: views.Masked | None
 
     @property
     def is_current(self) -> bool:
@@ -372,13 +372,13 @@ def get_item(ref: Any, index: Any) -> Value:
         return now
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
-        return masks.MaskedRead(chosen, _note_of(base_of(ref), ref, index, chosen))
+        return views.MaskedRead(chosen, _note_of(base_of(ref), ref, index, chosen))
     out = get(ref, index)
     out._note = _note_of(base_of(ref), ref, index, chosen)
     return out
 
 
-def _note_of(base: Value, ref: Any, index: Any, chosen: masks.Masked | None) -> _ReadNote:
+def _note_of(base: Value, ref: Any, index: Any, chosen: views.Masked | None) -> _ReadNote:
     """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
     version = base._note
     if not isinstance(version, _Version):
@@ -393,7 +393,7 @@ _noting = threading.RLock()  # collected objects may read Refs, too
 
 def set_item(ref: Any, index: Any, x: Any) -> None:
     """`ref[index] = x`, or the last part of `ref[index] += x`."""
-    if isinstance(x, masks.MaskedSum):
+    if isinstance(x, views.MaskedSum):
         if not isinstance(x.read, _ReadNote) or not _is_current(x.read, ref, index):
             raise x.elsewhere()
         addupdate(ref, index, x.x)
@@ -489,10 +489,10 @@ def _check_ref(what: str, ref: Any) -> Value:
     return base
 
 
-def _chosen(what: str, ref: Any, index: Any) -> masks.Masked | None:
+def _chosen(what: str, ref: Any, index: Any) -> views.Masked | None:
     """The part and the mask, if an index is a mask; something that is no Ref is refused."""
     _check_ref(what, ref)
-    return masks.masked(ref, index)
+    return views.masked(ref, index)
 
 
 def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:

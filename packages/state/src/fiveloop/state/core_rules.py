@@ -11,9 +11,9 @@ from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule import masked, primitive
 from fiveloop.state import handlers, predicate, primitives
-from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge import engine
 from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, define_discharge
+from fiveloop.state.refs import AbstractRef
 
 
 def call_discharge(

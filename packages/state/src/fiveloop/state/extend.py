@@ -1,7 +1,13 @@
 """What the rules of primitives with state are written with: discharge, handlers of effects, predicates."""
 
+from fiveloop.state.discharge.engine import (
+    discharge_eqn,
+    discharge_jaxpr,
+    holds_state,
+    jaxpr_holds_state,
+)
+
 from .core_rules import call_discharge
-from .discharge.engine import discharge_eqn, discharge_jaxpr, holds_state, jaxpr_holds_state
 from .discharge.table import Cell, DischargeContext, define_discharge, discharge_rules
 from .handlers import HandledEffect, Handling, call_handler, define_handler, thread_effect
 from .predicate.engine import (

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import lead, primitives
-from fiveloop.state.avals import AbstractRef
+from fiveloop.state.refs import AbstractRef
 
 
 class HandledEffect(ir.Effect):

@@ -9,19 +9,19 @@ from typing import Any
 from fiveloop.core import Jaxpr, Value, ir, passes, rules, trace, transforms
 from fiveloop.core.index import parse
 from fiveloop.core.ir import indexer
-from fiveloop.state import api, avals, discharge, primitives, refs, views
+from fiveloop.state import api, discharge, primitives, refs, views
 
 
 def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
     """All Refs as values; the final contents of those that change are appended to the results."""
-    which = [isinstance(a, avals.AbstractRef) for a in jaxpr.in_avals]
+    which = [isinstance(a, refs.AbstractRef) for a in jaxpr.in_avals]
     changed = ir.mutated_positions(jaxpr.effects)
     results = [w and k in changed for k, w in enumerate(which)]
     return discharge.discharge_jaxpr(jaxpr, which, results, once=True)
 
 
 def _zeros(aval: ir.Aval) -> Value:
-    assert isinstance(aval, avals.AbstractRef), "unreachable: these are the rules of Refs"
+    assert isinstance(aval, refs.AbstractRef), "unreachable: these are the rules of Refs"
     return trace.bind1(
         primitives.new_ref_p,
         transforms.zeros_of(aval.inner),
@@ -63,7 +63,7 @@ def _write_back(ref: refs.EagerRef, contents: Value) -> None:
 
 
 rules.define_type(
-    avals.AbstractRef,
+    refs.AbstractRef,
     rules.TypeRules(
         zeros=_zeros,
         add=_add,

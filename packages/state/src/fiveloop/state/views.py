@@ -2,25 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
-from fiveloop.core import Value, ad, errors, ir, prims, trace
+from fiveloop.core import Value, ad, arrays, errors, ir, prims, trace
+from fiveloop.core.dataclass import dataclass
+from fiveloop.core.index import access, compose
 from fiveloop.core.index import access as indexing
-from fiveloop.core.index import compose, views
 from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index.access import View
 from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed
+from fiveloop.core.ir import indexer
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
-from fiveloop.state import avals, refs
+from fiveloop.state import refs
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A part of a Ref, and the mask that chooses from it."""
+
+    part: Value
+    place: index_masks.MaskedPlace
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the mask's elements are known now."""
+        return trace.is_concrete(self.place.mask)
+
+    def fits(self, x: Any) -> bool:
+        """Whether a value has one element for each that the mask chooses from, or is shared by all chosen."""
+        return self.place.fits(tuple(np.shape(x)))
+
+    def unreadable(self) -> TypeError:
+        """What the mask chooses has no shape while tracing."""
+        return TypeError(
+            f"expected a mask whose elements are known to read {self.part.aval} at it, got the traced mask "
+            f"{self.place.mask!r}: the size of the result must be static; read all, and use `where(mask, ref[...], "
+            f"other)`{errors.at_source(trace.current_source())}"
+        )
+
+    def only(self, x: Any) -> Any:
+        """Of a value with an element for each that a known mask chooses from, those that it chooses."""
+        if tuple(np.shape(x)) != self.place.laid_shape:
+            return x
+        return arrays.as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
+
+    def everywhere(self, x: Any) -> Value:
+        """A value for each element of the part."""
+        return self.place.spread(x, ir.ShapedArray(self.part.shape, self.part.dtype))
+
+    def or_neutral(self, x: Any, monoid: prims.Monoid) -> Value:
+        """A value where the mask holds, and what changes nothing elsewhere."""
+        value = self.everywhere(x)
+        return prims.select(self.place.wide(), value, monoid.nothing(value.aval))
+
+    def written(self, x: Any) -> Value:
+        """What the part holds, with a value where the mask holds."""
+        return prims.select(self.place.wide(), self.everywhere(x), self.held())
+
+    def held(self) -> Value:
+        """What the part holds, where it is written."""
+        if not isinstance(self.part, View):
+            return self.part[...]
+        base, place, layouts = through(self.part, ..., drops=True)
+        return laid(base[index_parse.Normal(place.indexer.dropping(), place.operands)], layouts)
+
+
+class Read(Protocol):
+    """A read of a Ref."""
+
+    @property
+    def is_current(self) -> bool: ...
+
+
+class MaskedRead(Value):
+    """What `ref[mask]` gives if the mask is traced: it has no shape, but `ref[mask] += x` and its kin work."""
+
+    __slots__ = ("masked", "read")
+
+    def __init__(self, masked: Masked, read: Read) -> None:
+        self.masked = masked
+        self.read = read
+        self._note = None
+
+    @property
+    def aval(self) -> ir.Aval:
+        raise self.masked.unreadable()
+
+    def __repr__(self) -> str:
+        return f"{self.masked.part!r}[{self.masked.place.mask!r}]"
+
+    def __iadd__(self, x: Any) -> Value:
+        return MaskedSum(self.masked, self.read, x)
+
+    def __isub__(self, x: Any) -> Value:
+        return self._changed(operator.sub, x)
+
+    def __imul__(self, x: Any) -> Value:
+        return self._changed(operator.mul, x)
+
+    def __itruediv__(self, x: Any) -> Value:
+        return self._changed(operator.truediv, x)
+
+    def __ifloordiv__(self, x: Any) -> Value:
+        return self._changed(operator.floordiv, x)
+
+    def __imod__(self, x: Any) -> Value:
+        return self._changed(operator.mod, x)
+
+    def __ipow__(self, x: Any) -> Value:
+        return self._changed(operator.pow, x)
+
+    def __iand__(self, x: Any) -> Value:
+        return self._changed(operator.and_, x)
+
+    def __ior__(self, x: Any) -> Value:
+        return self._changed(operator.or_, x)
+
+    def __ixor__(self, x: Any) -> Value:
+        return self._changed(operator.xor, x)
+
+    def __ilshift__(self, x: Any) -> Value:
+        return self._changed(operator.lshift, x)
+
+    def __irshift__(self, x: Any) -> Value:
+        return self._changed(operator.rshift, x)
+
+    def _changed(self, op: Callable[[Value, Value], Value], x: Any) -> Value:
+        """What the mask chooses, changed; where it does not hold, one by one, so that nothing goes wrong there."""
+        return op(self._safe(self._all()), self._safe(self._laid(x)))
+
+    def _safe(self, laid: Value) -> Value:
+        place = self.masked.place
+        return index_masks.one_outside(place.laid(place.wide()), laid)
+
+    def _all(self) -> Value:
+        if not self.read.is_current:
+            raise self.elsewhere()
+        return self.masked.place.laid(self.masked.held())
+
+    def _laid(self, x: Any) -> Value:
+        """A value for each element that the mask chooses from, as NumPy would lay them out."""
+        return self.masked.place.laid(self.masked.everywhere(x))
+
+    def elsewhere(self) -> TypeError:
+        """It is written to another place, or the Ref has been written since."""
+        return TypeError(
+            f"what a traced mask chooses from {self.masked.part.aval} can only be changed and written back at the same "
+            f"mask, before any other write; write `ref[mask] += x`, or read all and use "
+            f"`where(mask, ref[...] + x, other)`"
+            f"{errors.at_source(trace.current_source())}"
+        )
+
+
+class MaskedSum(MaskedRead):
+    """What `ref[mask]` would be plus `x`: it can only be written back."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, masked: Masked, read: Read, x: Any) -> None:
+        super().__init__(masked, read)
+        self.x = x
+
+    def __iadd__(self, x: Any) -> Value:
+        return MaskedSum(self.masked, self.read, arrays.as_value(self.x) + x)
+
+    def __isub__(self, x: Any) -> Value:
+        return MaskedSum(self.masked, self.read, arrays.as_value(self.x) - x)
+
+    def _all(self) -> Value:
+        return super()._all() + self._laid(self.x)
+
+
+def masked(ref: Value, index: Any) -> Masked | None:
+    """The part of a Ref and the mask that an index names; None without one, or if the normal form is all there is."""
+    if not index_masks.has_mask(index):
+        return None
+    place = index_masks.masked_place(ref.shape, index)
+    if place is None:
+        return None
+    whole = place.normal.indexer == indexer.whole_indexer(ref.shape)
+    return Masked(ref if whole else At(ref)[place.normal], place)
+
 
 _INSTEAD = {"add": "ref[index] += x", "multiply": "ref[index] *= x"}
 """What is written for the methods of `x.at[index]` of an array."""
 
 
-class RefView(views.View, refs.Ref):
+class RefView(access.View, refs.Ref):
     """A part of a Ref. It is a Ref: what is written to it is written to the Ref that it is a part of."""
 
     __slots__ = ("_aval",)
@@ -33,7 +206,7 @@ class RefView(views.View, refs.Ref):
         # In a tree of types the base is a type itself, that of a cotangent too.
         kind = getattr(outer, "aval", outer)
         differentiated = getattr(kind, "differentiated", True)
-        self._aval = avals.AbstractRef(ir.ShapedArray(shape, outer.dtype), differentiated)
+        self._aval = refs.AbstractRef(ir.ShapedArray(shape, outer.dtype), differentiated)
 
     @property
     def aval(self) -> ir.Aval:
@@ -82,9 +255,9 @@ class At:
     def __getitem__(self, index: Any) -> refs.Ref:
         _check_known(self._ref, index)
         ref = self._ref
-        _check_alive(views.base_of(ref))
+        _check_alive(access.base_of(ref))
         inner = index_parse.normalize(ref.shape, index)
-        if not isinstance(ref, views.View) or not _is_one_index(ref, inner[0]):
+        if not isinstance(ref, access.View) or not _is_one_index(ref, inner[0]):
             return RefView(ref, *inner)
         return RefView(ref.outer, *_before(ref, *inner))
 
@@ -126,10 +299,10 @@ def transpose(ref: Value, axes: Any = None) -> Value:
 
 def _laid(ref: Value, layout: Layout) -> Value:
     """A view of all of a Ref in another layout; the Ref itself if that changes nothing."""
-    _check_alive(views.base_of(ref))
+    _check_alive(access.base_of(ref))
     if layout.is_plain:
         return ref
-    if isinstance(ref, views.View):
+    if isinstance(ref, access.View):
         return RefView(ref.outer, ref.indexer, ref.operands, (*ref.layouts, layout))
     return RefView(ref, whole_indexer(ref.shape), (), (layout,))
 
@@ -141,11 +314,11 @@ def through(
 
     If it `drops`, what lies outside of a part lies outside of the Ref, too.
     """
-    if not isinstance(ref, views.View):
+    if not isinstance(ref, access.View):
         return ref, index, ()
     indexer, operands = index_parse.normalize(ref.shape, index)
     layouts: tuple[Layout, ...] = ()
-    while isinstance(ref, views.View):
+    while isinstance(ref, access.View):
         indexer, operands, left = _before(ref, indexer, operands, drops)
         ref, layouts = ref.outer, (*left, *layouts)
     return ref, index_parse.Normal(indexer, operands), layouts
@@ -162,10 +335,10 @@ def written(
     ref: Value, index: Any, x: Any, monoid: prims.Monoid | None = None
 ) -> tuple[Value, Any, Any]:
     """As `through`, for a value that is to be written there, or combined by a monoid; the value in no layout."""
-    if not isinstance(ref, views.View):
+    if not isinstance(ref, access.View):
         return ref, index, x
     indexer, operands = index_parse.normalize(ref.shape, index)
-    while isinstance(ref, views.View):
+    while isinstance(ref, access.View):
         has_axes = bool(ref.outer.shape) and all(layout.old for layout in ref.layouts)
         if not has_axes and indexer.dynamic_axes:
             x = _where_inside(ref, indexer, operands, x, monoid)
@@ -178,7 +351,7 @@ def written(
     return ref, index_parse.Normal(indexer, operands), x
 
 
-def _is_one_index(view: views.View, indexer: Indexer) -> bool:
+def _is_one_index(view: access.View, indexer: Indexer) -> bool:
     """Whether an index into a view is, for reads and writes, one index into what that is a part of."""
     if view.layouts:
         return not indexer.dynamic_axes
@@ -186,7 +359,7 @@ def _is_one_index(view: views.View, indexer: Indexer) -> bool:
 
 
 def _before(
-    view: views.View, indexer: Indexer, operands: ad.Values, drops: bool = False
+    view: access.View, indexer: Indexer, operands: ad.Values, drops: bool = False
 ) -> tuple[Indexer, list[Value], tuple[Layout, ...]]:
     """An index into a view as one into what that is a part of, and the layouts of what is there."""
     if indexer == whole_indexer(view.shape):
@@ -199,7 +372,7 @@ def _before(
 
 
 def _where_inside(
-    ref: views.View, indexer: Indexer, operands: ad.Values, x: Any, monoid: prims.Monoid | None
+    ref: access.View, indexer: Indexer, operands: ad.Values, x: Any, monoid: prims.Monoid | None
 ) -> Value:
     """What to write to the only element of a view, where an index that is known at run time may be out of bounds."""
     inside = indexing.take(prims.full(ref.shape, True, np.bool_), indexer.dropping(), operands)

@@ -15,15 +15,15 @@ import ml_dtypes
 import numpy as np
 
 from fiveloop.core import arrays, ir, pytree, trace, util
-from fiveloop.core.api import flat_function, flatten, operands
+from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.flatten import (
     Naming,
     argument_name,
     argument_naming,
     function_name,
+    giving,
     parameters,
 )
-from fiveloop.core.api.operands import giving
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import Miss, fast_function, reads_numbers_wide
@@ -286,9 +286,7 @@ class Differentiation:
         for (path, _), x in zip(paths, values, strict=True):
             name = flatten.argument_name(self.fun, wanted[path[0].idx])
             self._check(f"{self.of}: argument {name}{pytree.keystr(path[1:])}", x.aval)
-        mutable = operands.check_places(
-            (args, kwargs), flatten.argument_naming(self.what, self.fun)
-        )
+        mutable = flatten.check_places((args, kwargs), flatten.argument_naming(self.what, self.fun))
         flat, contents = flat_function.lending(of_chosen, tree, values, self.has_aux, self.fun)
         return Differentiated(contents, tree, flat)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import flat_function, flatten, staging
-from fiveloop.core.api.operands import check_mutable
+from fiveloop.core.api.flatten import check_mutable
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.index import views
+from fiveloop.core.index import access
 
 A = TypeVar("A")
 
@@ -244,7 +244,7 @@ class Pullback(Derivative, Generic[A]):
         def add_to_refs(ct: Any) -> A:
             # What the derivative itself reads of a target is read before that changes.
             others = [*self._residuals, *targets]
-            read = [isinstance(x, views.View) or sum(x is r for r in others) > 1 for x in targets]
+            read = [isinstance(x, access.View) or sum(x is r for r in others) > 1 for x in targets]
             found = self._pulled(ct, [None if r else x for x, r in zip(targets, read, strict=True)])
             for target, x in zip(targets, found, strict=True):
                 if target is not None:

@@ -7,10 +7,10 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from fiveloop.core import ir, pytree, trace, transforms
-from fiveloop.core.api import flatten, operands
+from fiveloop.core.api import flatten
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.arrays import Value
-from fiveloop.core.index import views
+from fiveloop.core.index import access
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,11 +52,11 @@ def vmap(
         names = [called(path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
         dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
         size = _batch_size(fun, values, dims, names, axis_size)
-        operands.check_mutable((args, kwargs), values, called)
+        flatten.check_mutable((args, kwargs), values, called)
         borrowed = {
-            k: (x, operands.stand_in(x[...], x.aval))
+            k: (x, flatten.stand_in(x[...], x.aval))
             for k, (x, d) in enumerate(zip(values, dims, strict=True))
-            if isinstance(x, views.View) and d is not None
+            if isinstance(x, access.View) and d is not None
         }
         values = [borrowed[k][1].value if k in borrowed else x for k, x in enumerate(values)]
         flat = FlatFunction(fun, tree)
@@ -143,7 +143,7 @@ def _check_made(
     """Raise if the function returns a mutable value that it has not made: each that it makes has a batch axis."""
     for k, (x, d) in enumerate(zip(outs, dims, strict=True)):
         if x.aval.accumulates and (d is None or any(x is y for y in values)):
-            raise flat.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
+            raise flat.returned(k, x, IS_PART if isinstance(x, access.View) else IS_GIVEN)
 
 
 def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Value:
@@ -169,6 +169,6 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
         return (
             x
             if dim == wanted
-            else operands.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
+            else flatten.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
         )
     return transforms.move_batch(x, size, dim, wanted)

@@ -13,8 +13,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
-from fiveloop.core.api import arguments, flat_function, flatten, operands
-from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over
+from fiveloop.core.api import arguments, flat_function, flatten
+from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.custom_rule import closure, primitive
@@ -149,14 +149,14 @@ def check_cotangents(
         )
     leaves = _filled(name, "the cotangent of argument ", "arguments", tuple(cts), tree, args)
     for (path, ct), is_part in zip(
-        leaves, operands.parts_among(tree, len(leaves), perturbed), strict=True
+        leaves, flatten.parts_among(tree, len(leaves), perturbed), strict=True
     ):
         if is_part and not is_zero(ct):
             raise name.error(
                 f"must return None for argument {path}, a part of a Ref whose contents are differentiated; pass the "
                 f"whole Ref, and the index beside it"
             )
-    full = operands.spread(tree, leaves, len(args), ("", None))
+    full = flatten.spread(tree, leaves, len(args), ("", None))
     return [
         check_like(name, f"the cotangent of argument {path}", "the argument", ct, x)
         for (path, ct), x in zip(full, args, strict=True)
@@ -408,7 +408,7 @@ def _found_by(
 
 def _is_known(x: Value) -> bool:
     """Whether a value's elements are known while operations run one by one, tangents aside."""
-    return not isinstance(operands.innermost(x), trace.StageTracer)
+    return not isinstance(flatten.innermost(x), trace.StageTracer)
 
 
 def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:

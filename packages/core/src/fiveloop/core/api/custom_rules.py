@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
-from fiveloop.core.api import custom_function, flat_function, flatten, operands, staging
+from fiveloop.core.api import custom_function, flat_function, flatten, staging
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, JvpRule, VjpRule
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
-from fiveloop.core.index import views
+from fiveloop.core.index import access
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,7 +126,7 @@ def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> Fla
 
     def flat(primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         given = [custom_function.as_given(t, symbolic_zeros) for t in tangents]
-        dots = operands.with_tangents(call.tree, primals, given)
+        dots = flatten.with_tangents(call.tree, primals, given)
         result = rule(*call.static.values(), call.dynamic(primals), call.dynamic(dots))
         out, dots = name.pair(result, "(result, tangent of the result)")
         outs, tree = custom_function.check_outs(name, out, call.flat.out_tree, call.out_avals)
@@ -273,7 +273,7 @@ def _refuse_new_refs(
 ) -> None:
     given = {id(x) for x in args}
     for k, x in enumerate(leaves):
-        if x.aval.accumulates and id(views.base_of(x)) not in given:
+        if x.aval.accumulates and id(access.base_of(x)) not in given:
             path = pytree.keystr(pytree.tree_flatten_with_path(res)[0][k][0])
             raise name.error(
                 f"must keep only Refs that are arguments of {name.of}, got one of type {x.aval} as the residual{path} "

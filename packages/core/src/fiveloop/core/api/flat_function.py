@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fiveloop.core import ad, arrays, ir, pytree, rules
-from fiveloop.core.api import flatten, operands
-from fiveloop.core.api.operands import giving, holding, is_given, stand_in
+from fiveloop.core.api import flatten
+from fiveloop.core.api.flatten import giving, holding, is_given, stand_in
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
-from fiveloop.core.index import views
+from fiveloop.core.index import access
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
@@ -132,14 +132,14 @@ class FlatFunction:
 
     def _refuse_lent(self, outs: ad.Values, own: ad.Values) -> None:
         for k, x in enumerate(outs):
-            if any(views.base_of(x) is each for each in own):
-                raise self.returned(k, x, IS_PART if isinstance(x, views.View) else IS_GIVEN)
+            if any(access.base_of(x) is each for each in own):
+                raise self.returned(k, x, IS_PART if isinstance(x, access.View) else IS_GIVEN)
 
     def _held(self, k: int, x: Value, outs: ad.Values) -> Value:
         """What a Ref among the results holds; it must be the function's own."""
         if x._note is not None:
             x._note = x._note.handed_on(x)
-        if isinstance(x, views.View):
+        if isinstance(x, access.View):
             raise self.returned(k, x, IS_PART)
         if is_given(x):
             raise self.returned(k, x, IS_GIVEN)
@@ -222,6 +222,6 @@ def call_as_python(
 ) -> Any:
     """A function run as it is, with its arguments and results made arrays as if it had been traced."""
     values, tree = flatten.flatten_values((args, kwargs), what)
-    operands.check_mutable((args, kwargs), values, what)
+    flatten.check_mutable((args, kwargs), values, what)
     flat = FlatFunction(fun, tree, user_fun=user_fun)
     return flat.unflatten(flat(*map(flatten.as_result, values)))

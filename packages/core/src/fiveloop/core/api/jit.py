@@ -20,7 +20,7 @@ from typing import (
 from fiveloop.core import ad, arrays, pytree
 from fiveloop.core.api import arguments, flat_function, flatten, stages, staging
 from fiveloop.core.api.arguments import NumpyCall, exact, inexact
-from fiveloop.core.api.operands import flatten_arguments, refuse_closed_over, refuse_donated, spread
+from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over, refuse_donated, spread
 from fiveloop.core.api.stages import Signature
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.call import (
@@ -36,9 +36,14 @@ from fiveloop.core.lower.dispatch import Build, Compiled
 from fiveloop.core.trace.axes import trace_context
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.leaks import checks_leaks
-from fiveloop.core.trace.modes import SPECIAL, finds_nans, inlines_jit, looking_for_nans
+from fiveloop.core.trace.modes import (
+    SPECIAL,
+    chosen_settings,
+    finds_nans,
+    inlines_jit,
+    looking_for_nans,
+)
 from fiveloop.core.trace.same_function import traced_once
-from fiveloop.core.trace.settings import chosen_settings
 from fiveloop.core.trace.stage import Staged, stage
 from fiveloop.core.trace.tracer import Tracer, context_uses, is_eager
 

@@ -9,8 +9,8 @@ from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from fiveloop.core import ad, arrays, errors, ir, pytree
-from fiveloop.core.api import flat_function, flatten, operands
-from fiveloop.core.api.operands import flatten_arguments
+from fiveloop.core.api import flat_function, flatten
+from fiveloop.core.api.flatten import flatten_arguments
 from fiveloop.core.api.staging import ShapeDtype
 from fiveloop.core.backend.call import DictCall, Fast, make_fast
 from fiveloop.core.backend.client import CompileChoices, MemoryStats, hlo_text, refuse_if_forked
@@ -291,7 +291,7 @@ def _differences(
 
 def _of_types(naming: flatten.Naming, mine: Signature, other: Signature) -> list[str]:
     paths: Sequence[Any] = []
-    if not isinstance(mine.tree, operands.OperandTree):
+    if not isinstance(mine.tree, flatten.OperandTree):
         leaves = mine.tree.unflatten(range(len(mine.avals)))
         paths = [path for path, _ in pytree.tree_flatten_with_path(leaves)[0]]
     found = []

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace
-from fiveloop.core.api import arguments, flat_function, flatten, operands
+from fiveloop.core.api import arguments, flat_function, flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import compilation_cache
 from fiveloop.core.backend.client import platform
@@ -158,9 +158,9 @@ def closed_as(what: str, fun: Callable[P, R], name: str | None, inline: bool) ->
     @guarded
     @python_form(lambda *args, **kwargs: flat_function.call_as_python(fun, args, kwargs, naming))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        values, tree = operands.flatten_arguments((args, kwargs), naming)
+        values, tree = flatten.flatten_arguments((args, kwargs), naming)
         staged, flat = stage_call(fun, values, tree)
-        operands.refuse_closed_over(naming, staged.captured, values, tree)
+        flatten.refuse_closed_over(naming, staged.captured, values, tree)
         called = name or flatten.function_name(fun)
         outs = call_jaxpr(staged.jaxpr, [*staged.captured, *values], called, inline)
         result: R = flat.unflatten(outs)

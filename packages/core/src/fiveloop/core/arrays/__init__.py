@@ -12,7 +12,7 @@ from .array import (
     device_put,
     to_array,
 )
-from .fixed import Fixed, setter
+from .sharing import Fixed, setter
 from .methods import METHODS, InplaceNote, Methods
 from .promotion import (
     DType,

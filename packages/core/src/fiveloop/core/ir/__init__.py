@@ -12,7 +12,7 @@ from .axes import (
     params_with_axes,
     unbound,
 )
-from .dims import (
+from .avals import (
     Dim,
     Shape,
     broadcast_shapes,
@@ -26,7 +26,7 @@ from .dims import (
     size_of,
     strided_size,
 )
-from .effects import (
+from .jaxpr import (
     Effect,
     Effects,
     NO_EFFECTS,
@@ -49,7 +49,7 @@ from .graph import (
     touched_refs,
     users,
 )
-from .interpret import Environment, Step
+from .graph import Environment, Step
 from .jaxpr import (
     Atom,
     Constant,
@@ -70,5 +70,5 @@ from .jaxpr import (
     with_jaxprs,
 )
 from .pretty import Names, define_printer, format_params
-from .rewrite import copied_eqns, inlined, rename, renamed, replaced
+from .graph import copied_eqns, inlined, rename, renamed, replaced
 from .source import Source, function_source, is_internal, user_source

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.errors import UnboundAxisError
-from fiveloop.core.ir.effects import Effect, Effects
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, values_in, with_values
+from fiveloop.core.ir.jaxpr import Effect, Effects, Eqn, Jaxpr, values_in, with_values
 
 P = TypeVar("P")
 

@@ -1,11 +1,22 @@
-"""The graph of a jaxpr: who makes a variable, who uses it, what depends on what, and what nobody needs."""
+"""Walks over a jaxpr: who makes and who uses a variable, what is reached; renaming, inlining, running step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, TypeVar
 
-from fiveloop.core.ir import avals, effects
-from fiveloop.core.ir.jaxpr import Atom, Eqn, Jaxpr, Var, used_vars, vars_in_order
+from fiveloop.core.ir import avals
+from fiveloop.core.ir.jaxpr import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    PositionalEffect,
+    Var,
+    mutated_positions,
+    used_vars,
+    vars_in_order,
+)
+from fiveloop.core.ir.source import Source
 
 
 def makers(jaxpr: Jaxpr) -> Mapping[Var, Eqn]:
@@ -40,7 +51,7 @@ def changed_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation changes."""
     if not eqn.effects:
         return set()
-    return used_vars([eqn.invars[k] for k in effects.mutated_positions(eqn.effects)])
+    return used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
 
 
 def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
@@ -52,7 +63,7 @@ def touched_refs(eqn: Eqn) -> set[Var]:
     """The operands that an equation has an effect on, if only that of reading."""
     if not eqn.effects:
         return set()
-    positional = [e for e in eqn.effects if isinstance(e, effects.PositionalEffect)]
+    positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
     return used_vars([eqn.invars[e.position] for e in positional])
 
 
@@ -63,7 +74,7 @@ def must_stay(eqn: Eqn) -> bool:
 
 def acts(eqn: Eqn) -> bool:
     """Whether an equation does something that is no change of a Ref, and that must happen."""
-    return any(not e.droppable and not isinstance(e, effects.PositionalEffect) for e in eqn.effects)
+    return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)
 
 
 Keep = Callable[[Eqn, set[Var]], Eqn | None]
@@ -138,3 +149,93 @@ def reachable(
             found |= {v for v in dependent or () if carries(v.aval)}
         if len(found) == before:
             return found
+
+
+def renamed(atom: Atom, names: Mapping[Var, Atom]) -> Atom:
+    """What stands for an atom; itself if nothing does."""
+    return names.get(atom, atom) if isinstance(atom, Var) else atom
+
+
+def rename(eqn: Eqn, names: Mapping[Var, Atom]) -> Eqn:
+    """An equation with other operands in the place of those that have a name in `names`."""
+    return eqn.replace(invars=tuple([renamed(a, names) for a in eqn.invars]))
+
+
+def copied_eqns(eqns: Iterable[Eqn], names: MutableMapping[Var, Atom]) -> list[Eqn]:
+    """Equations in the variables that `names` gives, with results of their own, which are added to `names`."""
+    made: list[Eqn] = []
+    for eqn in eqns:
+        outs = tuple([Var(v.aval) for v in eqn.outvars])
+        made.append(rename(eqn, names).replace(outvars=outs))
+        names.update(zip(eqn.outvars, outs, strict=True))
+    return made
+
+
+def inlined(jaxpr: Jaxpr, operands: Sequence[Atom]) -> tuple[list[Eqn], list[Atom]]:
+    """The equations of a jaxpr on other operands, in variables of their own, and their results.
+
+    >>> called = make_jaxpr(lambda x: x * 2.0)(1.0)
+    >>> outer = make_jaxpr(lambda x: x + 1.0)(1.0)
+    >>> eqns, outs = inlined(called, outer.outvars)
+    >>> print(outer.replace(eqns=[*outer.eqns, *eqns], outvars=outs))
+    { lambda a:f32*[] ; let
+        b:f32*[] = add a 1.0*
+        c:f32*[] = mul b 2.0*
+      in (c,) }
+    """
+    names: dict[Var, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
+    eqns = copied_eqns(jaxpr.eqns, names)
+    return eqns, [renamed(a, names) for a in jaxpr.outvars]
+
+
+def replaced(
+    jaxpr: Jaxpr, change: Callable[[Eqn], tuple[Sequence[Eqn], Sequence[Atom]] | None]
+) -> Jaxpr:
+    """The jaxpr with other equations, and what they give, in the place of those that `change` has an answer for.
+
+    >>> square = lambda eqn: inlined(make_jaxpr(lambda x: x * x)(1.0), eqn.invars[:1])
+    >>> print(replaced(make_jaxpr(lambda x: (x + 1.0) - 2.0)(1.0), square))
+    { lambda a:f32*[] ; let
+        b:f32*[] = mul a a
+        c:f32*[] = mul b b
+      in (c,) }
+    """
+    names: dict[Var, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        here = rename(eqn, names)
+        made, outs = change(here) or ([here], eqn.outvars)
+        eqns += made
+        names.update(zip(eqn.outvars, outs, strict=True))
+    return jaxpr.replace(eqns=eqns, outvars=[renamed(a, names) for a in jaxpr.outvars])
+
+
+V = TypeVar("V")
+Step = Callable[[Eqn, list[Any]], Sequence[Any]]
+
+
+def _anywhere(source: Source | None) -> None:
+    """Where an equation comes from does not matter."""
+
+
+class Environment(dict[Var, V]):
+    """What stands for each variable while equations are interpreted."""
+
+    __slots__ = ()
+
+    def read(self, atom: Atom) -> V:
+        """What stands for an atom; a literal stands for its value."""
+        return self[atom] if isinstance(atom, Var) else atom.value  # type: ignore[return-value]  # constants are values
+
+    def run(
+        self,
+        eqns: Iterable[Eqn],
+        step: Step,
+        set_source: Callable[[Source | None], None] = _anywhere,
+    ) -> None:
+        """Let `step` say what each equation gives for its operands, in order; `set_source` is told the lines."""
+        read = self.read
+        for eqn in eqns:
+            set_source(eqn.source)
+            operands = [read(a) for a in eqn.invars]
+            self.update(zip(eqn.outvars, step(eqn, operands), strict=True))

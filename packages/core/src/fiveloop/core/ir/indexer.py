@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.ir.dims import Dim, Shape, is_more, same_dim
+from fiveloop.core.ir.avals import Dim, Shape, is_more, same_dim
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,15 @@ import numpy as np
 
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 from fiveloop.core.ir.avals import short_dtype
-from fiveloop.core.ir.effects import NO_EFFECTS, Effect, PositionalEffect
 from fiveloop.core.ir.jaxpr import (
+    NO_EFFECTS,
     PRINTERS,
     Atom,
+    Effect,
     Eqn,
     Jaxpr,
     Literal,
+    PositionalEffect,
     Primitive,
     Var,
     all_atoms,

@@ -19,8 +19,16 @@ from fiveloop.core.errors import DonatedError, add_source
 from fiveloop.core.ir import Avals
 from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.axes import axes_of, unbound
-from fiveloop.core.ir.effects import Effect, mutated_positions, returning
-from fiveloop.core.ir.jaxpr import Eqn, Jaxpr, Primitive, Var, jaxprs_in
+from fiveloop.core.ir.jaxpr import (
+    Effect,
+    Eqn,
+    Jaxpr,
+    Primitive,
+    Var,
+    jaxprs_in,
+    mutated_positions,
+    returning,
+)
 from fiveloop.core.ir.source import user_source
 from fiveloop.core.lower.emission import Emission, ladder
 from fiveloop.core.lower.fingerprint import Form, form_of, opened

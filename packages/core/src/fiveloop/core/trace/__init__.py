@@ -7,7 +7,7 @@ from .leaks import leak_checked
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
 from .replay import made_once, note_change
 from .same_function import traced_once
-from .settings import Setting
+from .modes import Setting
 from .stage import StageTrace, StageTracer, Staged, captured_by, stage, stage_closed
 from .tracer import (
     EVAL,

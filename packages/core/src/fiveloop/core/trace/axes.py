@@ -9,7 +9,7 @@ from fiveloop.core import ad, errors, ir
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.trace import settings, tracer
+from fiveloop.core.trace import modes, tracer
 
 
 def bound_axes() -> tuple[ir.NamedAxis, ...]:
@@ -48,7 +48,7 @@ def trace_context() -> tuple[Any, ...]:
     of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
     no context; where a setting is changed no program is.
     """
-    return (*visible_axes(), *settings.chosen_settings())
+    return (*visible_axes(), *modes.chosen_settings())
 
 
 def new_axis(name: Hashable, size: int) -> ir.NamedAxis:

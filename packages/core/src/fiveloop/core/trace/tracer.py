@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 from fiveloop.core import ad
 from fiveloop.core.arrays.array import Concrete, Value
-from fiveloop.core.arrays.fixed import Fixed, setter
+from fiveloop.core.arrays.sharing import Fixed, setter
 from fiveloop.core.errors import (
     ConcretizationError,
     EscapedTracerError,

@@ -38,4 +38,4 @@ from .residuals import body_work
 from .saving import DEFAULT_PLAN, Labels, SAVE_EVERYTHING, SavingPlan, labels_of
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck
-from .zeros import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of
+from .jvp import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of

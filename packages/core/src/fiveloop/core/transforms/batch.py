@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from fiveloop.core import ad, arrays, errors, ir, prims, rules, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.trace.leaks import leak_checked
-from fiveloop.core.trace.settings import chosen_settings
+from fiveloop.core.trace.modes import chosen_settings
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import (
     ARGUMENT,

@@ -1,11 +1,11 @@
-"""Forward mode: a trace of pairs, and the jaxpr that computes outputs and their tangents."""
+"""Forward mode, jaxpr to jaxpr: the tangents of a jaxpr beside its values; symbolic zeros stand for known ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import ad, arrays, ir, util
+from fiveloop.core import ad, arrays, ir, rules, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.rules import jvp_rules
 from fiveloop.core.trace.leaks import leak_checked
@@ -23,7 +23,60 @@ from fiveloop.core.trace.tracer import (
     use_trace,
 )
 from fiveloop.core.transforms.eval import eval_jaxpr
-from fiveloop.core.transforms.zeros import instantiate, zero_like
+
+
+def zeros_of(aval: ir.Aval) -> Value:
+    """A value of the given type that is zero everywhere.
+
+    >>> print(zeros_of(ShapedArray((3,), np.float32)))
+    [0. 0. 0.]
+    """
+    return rules.type_rules(aval).zeros(aval.strong())
+
+
+def instantiate(tangent: ad.Tangent) -> Value:
+    """A symbolic zero as an array; anything else as it is.
+
+    >>> print(instantiate(Zero(ShapedArray((3,), np.float32))), instantiate(as_value(2.0)))
+    [0. 0. 0.] 2.0
+    """
+    return zeros_of(tangent.aval) if isinstance(tangent, ad.Zero) else tangent
+
+
+def nonzero_mask(tangents: ad.Tangents) -> util.Mask:
+    """Which tangents are not symbolic zeros.
+
+    >>> x = as_value(2.0)
+    >>> nonzero_mask([x, zero_like(x)])
+    (True, False)
+    """
+    return tuple(not isinstance(t, ad.Zero) for t in tangents)
+
+
+def zero_like(x: Value) -> ad.Zero:
+    """The symbolic zero tangent of a value.
+
+    >>> zero_like(as_value(np.ones(3)))
+    Zero(aval=f64[3])
+    """
+    return ad.Zero(x.aval.tangent())
+
+
+def with_zeros(nonzero: Sequence[bool], given: ad.Values, avals: ir.Avals) -> list[ad.Tangent]:
+    """The tangents of values of the types `avals`, from those that may not be zero."""
+    there = iter(given)
+    return [
+        next(there) if nz else ad.Zero(a.tangent()) for nz, a in zip(nonzero, avals, strict=True)
+    ]
+
+
+def add_tangents(x: ad.Tangent, y: ad.Tangent) -> ad.Tangent:
+    """The sum of two tangents or cotangents."""
+    if isinstance(x, ad.Zero):
+        return y
+    if isinstance(y, ad.Zero):
+        return x
+    return rules.type_rules(x.aval).add(x, y)
 
 
 class JvpTracer(Tracer):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from fiveloop.core import ad, arrays, ir, rules, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.transforms import jvp, partial_eval, saving, zeros
+from fiveloop.core.transforms import jvp, partial_eval, saving
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
 
@@ -140,7 +140,7 @@ def _linearize_online(
     unknowns = [tape.new_arg(x.aval.tangent()) for x in util.select_by(nonzero, primals)]
     dots = iter(unknowns)
     tangents: list[ad.Tangent] = [
-        next(dots) if nz else zeros.zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
+        next(dots) if nz else jvp.zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
     ]
     with trace.running(tape):
         outs, outs_dot = jvp.jvp_flat(fun, primals, tangents, user_fun)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.transforms import eval, partial_eval, saving, zeros
+from fiveloop.core.transforms import eval, jvp, partial_eval, saving
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
 
@@ -90,7 +90,7 @@ class _Backward:
             or atom not in self.linear
         ):
             return
-        self.cts[atom] = zeros.add_tangents(self.cts[atom], ct) if atom in self.cts else ct
+        self.cts[atom] = jvp.add_tangents(self.cts[atom], ct) if atom in self.cts else ct
 
     def _located(self, eqn: ir.Eqn) -> None:
         """An equation backward; what goes wrong is said to come from its line."""
@@ -218,7 +218,7 @@ def _transpose_jaxpr(
         ]
         in_cts = backward_pass(jaxpr, operands, out_cts)
         nonzero[:] = [not isinstance(ct, ad.Zero) for ct in in_cts]
-        return [zeros.instantiate(ct) for ct in in_cts if not isinstance(ct, ad.Zero)]
+        return [jvp.instantiate(ct) for ct in in_cts if not isinstance(ct, ad.Zero)]
 
     avals = [a for a in taken if a is not None]
     ct_avals = [a.strong() for a in util.select_by(cts_nonzero, jaxpr.out_avals)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from fiveloop.core import Jaxpr, ir, prims, rules
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
+from fiveloop.loops.primitives.cond import cond_p
+from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef, primitives
 
 
@@ -161,3 +165,115 @@ def is_whole(indexer: Indexer | None, ref: ir.Var) -> bool:
         isinstance(e, Lane) or e == Span(0, n)
         for e, n in zip(indexer.entries, ref.aval.shape, strict=True)
     )
+
+
+def needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
+    """The body without writes to Refs whose contents neither a result nor a kept equation needs."""
+    made = [v for eqn in body.eqns for v in eqn.outvars]
+    refs = {v for v in [*body.invars, *made] if v.aval.accumulates}
+    needed = set(wanted)
+    while True:
+        kept = _walk_back(body, needed, refs)
+        grown = needed | {a for e in kept for a in ir.used_vars(e.invars) if a in refs}
+        if grown == needed:
+            return transforms.dce(body.replace(eqns=kept), (), keep_ins=True)[0]
+        needed = grown
+
+
+def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.Eqn]:
+    """The equations whose results are used, that change a needed Ref, or that have effects outside the loop's Refs."""
+    used: set[ir.Var] = set()
+    kept: list[ir.Eqn] = []
+    for eqn in reversed(body.eqns):
+        changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects)) & refs
+        outside = ir.acts(eqn) or (ir.must_stay(eqn) and not changed)
+        if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
+            left = transforms.smaller(eqn, used)
+            assert left is not None, "unreachable: there is a use of it"
+            kept.append(left)
+            used |= ir.used_vars(left.invars)
+    return kept[::-1]
+
+
+Planner = Callable[[Jaxpr, Mapping[ir.Var, str]], tuple[Jaxpr, list[Decision]]]
+"""What changes a body whose operands have some names, and tells what it did."""
+
+
+def is_entered(eqn: ir.Eqn) -> bool:
+    """Whether an equation is a choice of branches or a call, whose bodies take its last operands one by one."""
+    return eqn.primitive is cond_p or eqn.primitive is closed_call_p
+
+
+def refs_in(eqn: ir.Eqn, body: Jaxpr) -> Iterator[tuple[ir.Var, ir.Var]]:
+    """The Refs that an equation gives to one of its bodies, with the inputs that they are there."""
+    operands = eqn.invars[len(eqn.invars) - len(body.invars) :]
+    for a, v in zip(operands, body.invars, strict=True):
+        if isinstance(a, ir.Var) and isinstance(a.aval, AbstractRef):
+            yield a, v
+
+
+def with_bodies(
+    body: Jaxpr, names: Mapping[ir.Var, str], change: Planner
+) -> tuple[Jaxpr, list[Decision]]:
+    """The body with what it chooses or calls with a Ref of some name changed, too."""
+    told: list[Decision] = []
+    eqns = [_with_bodies(eqn, names, change, told) for eqn in body.eqns]
+    if all(new is old for new, old in zip(eqns, body.eqns, strict=True)):
+        return body, told
+    return Jaxpr(body.invars, eqns, body.outvars, body.name), told
+
+
+def _with_bodies(
+    eqn: ir.Eqn, names: Mapping[ir.Var, str], change: Planner, told: list[Decision]
+) -> ir.Eqn:
+    if not is_entered(eqn) or names.keys().isdisjoint(
+        a for a in eqn.invars if isinstance(a, ir.Var)
+    ):
+        return eqn
+    changed = []
+    bodies = ir.jaxprs_in(eqn.params)
+    for inner in bodies:
+        found, here = change(inner, {v: names[a] for a, v in refs_in(eqn, inner) if a in names})
+        changed.append(found)
+        told += here
+    if all(new is old for new, old in zip(changed, bodies, strict=True)):
+        return eqn
+    rest = iter(changed)
+    params = ir.with_jaxprs(eqn.params, lambda _: next(rest))
+    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is around a loop: `own` are the values made there for one equation, `used` all that are used at all.
+
+    `made` has the equation that makes a value, and `kept` are those that are there to the end whatever the loop does.
+    """
+
+    own: Collection[ir.Var] = ()
+    used: Collection[ir.Var] | None = None
+    made: Mapping[ir.Var, ir.Eqn] = field(default_factory=dict)
+    kept: Collection[ir.Var] = ()
+
+    def is_spare(self, operand: object, result: ir.Var) -> bool:
+        """Whether what an operand holds is the loop's to overwrite."""
+        return operand in self.own and self.used is not None and result not in self.used
+
+    def and_then(self, eqns: Sequence[ir.Eqn]) -> Around:
+        """The same with equations after the loop."""
+        more = ir.used_vars(a for eqn in eqns for a in eqn.invars)
+        used = None if self.used is None else set(self.used) | more
+        return replace(self, own=set(self.own) - more, used=used)
+
+
+ALONE = Around()
+"""Nothing is known of what is around it."""
+
+
+def around(jaxpr: Jaxpr) -> Around:
+    """What is around the loops of a jaxpr."""
+    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, ir.Var))
+    uses.update(a for a in jaxpr.outvars if isinstance(a, ir.Var))
+    made = ir.makers(jaxpr)
+    kept = ir.used_vars([*jaxpr.invars, *jaxpr.outvars])
+    return Around({v for v in made if uses[v] == 1}, set(uses), made, kept)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.loops.analysis import accesses, array_access, entered
+from fiveloop.loops.analysis import accesses, array_access
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.record import Decision
@@ -31,7 +31,7 @@ def access_or_why(
 
     A `while` is given a Ref only if `whiles`.
     """
-    if entered.is_entered(eqn):
+    if accesses.is_entered(eqn):
         return _enter(eqn, array, ref, whiles)
     if whiles and eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
         return _while(eqn, k, ref)

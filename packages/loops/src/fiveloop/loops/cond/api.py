@@ -22,7 +22,7 @@ from fiveloop.core import (
     transforms,
 )
 from fiveloop.core.api import flat_function, flatten
-from fiveloop.core.api.operands import flatten_arguments
+from fiveloop.core.api.flatten import flatten_arguments
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p

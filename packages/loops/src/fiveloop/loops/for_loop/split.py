@@ -14,7 +14,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.loops.analysis import accesses, bounds, early_end
+from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.analysis.slots import zeros_eqn
 from fiveloop.loops.for_loop import slots
@@ -298,7 +298,7 @@ class _Loop:
         avals = [*core.in_avals, *map(AbstractRef, new_avals)]
         hints = [*core.hints, *["residual"] * len(stacked), *[TAKEN] * len(none)]
         body = trace.stage_closed(run, avals, self.p.body.name, hints)
-        body = bounds.keep_in_range(body, self.p.nsteps)
+        body = integers.keep_in_range(body, self.p.nsteps)
         if self.flag is not None:
             body = early_end.until_set(body, sum([True, *known][: self.flag]))
         empties = [zeros_eqn(a) for a in stack_avals]

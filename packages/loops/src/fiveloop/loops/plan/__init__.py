@@ -1,10 +1,9 @@
 """Planning: what makes a loop faster, one step a file, each proven from effects and indices, each with a switch.
 
-`bodies` has the steps that run when a loop is traced, before any derivative: `promote`, `fold`, `hoist`, `constants`.
-`passes` has those of the pass `plan`, which come after: `fold` and `hoist`, for what is left, `carry`, `sink`, `fuse`,
+`passes` has the steps that run when a loop is traced, before any derivative: `promote` (`constants` too), `fold`,
+`hoist`; and those of the pass `plan`, which come after: `fold` and `hoist`, for what is left, `carry`, `sink`, `fuse`,
 `branch` and `unroll`. `ranges` is a pass of its own, after discharge.
 """
 
-from . import bodies as bodies
 from . import passes as passes
 from . import ranges as ranges

@@ -16,8 +16,7 @@ from operator import and_
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
-from fiveloop.loops.analysis.around import Around
-from fiveloop.loops.analysis.entered import with_bodies
+from fiveloop.loops.analysis.accesses import Around, with_bodies
 from fiveloop.loops.plan.factors import Stacks
 from fiveloop.loops.primitives import cond, while_loop
 from fiveloop.loops.record import Decision, Planned

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer
-from fiveloop.loops.analysis import early_end, entered, integers
+from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
 from fiveloop.loops.names import OWN
 from fiveloop.loops.record import Decision, Planned, names_of
@@ -37,7 +37,7 @@ def _folded(body: Jaxpr, names: Mapping[ir.Var, str]) -> tuple[Jaxpr, list[Decis
         outs = [found.renamed(a) for a in body.outvars]
         eqns = [eqn for eqn in found.eqns if id(eqn) not in found.dropped]
         body = Jaxpr(body.invars, ir.prune(eqns, outs), outs, body.name)
-    body, inner = entered.with_bodies(body, names, _folded)
+    body, inner = accesses.with_bodies(body, names, _folded)
     return body, [*found.told, *inner]
 
 

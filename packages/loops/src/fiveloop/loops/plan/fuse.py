@@ -12,7 +12,7 @@ from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import elementwise
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis.around import Around
+from fiveloop.loops.analysis.accesses import Around
 from fiveloop.loops.analysis.slots import slot_indexer
 from fiveloop.loops.plan.factors import Stacks
 from fiveloop.loops.primitives.for_loop import for_p, is_state

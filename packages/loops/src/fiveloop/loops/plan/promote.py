@@ -11,12 +11,196 @@ from collections.abc import Mapping, Sequence
 
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.ir import indexer
+from fiveloop.loops import names, record
+from fiveloop.loops.analysis import accesses, array_life
+from fiveloop.loops.analysis.accesses import is_entered, with_bodies
+from fiveloop.loops.analysis.array_access import Access, Made, access, access_rules
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict, carried_as_ref
-from fiveloop.loops.analysis.entered import with_bodies
+from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.loops.record import Decision, names_of
 from fiveloop.state import AbstractRef, primitives
 
-STEP = "promote"
+Refs = Mapping[ir.Var, ir.Var]
+"""The Ref that takes the place of each constant."""
+
+
+CONSTANTS = "constants"
+
+
+def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxpr, list[bool]]:
+    """The body with its indexed constants as Refs behind the other Refs, and which constants those are.
+
+    body     : [i, *consts, *refs, *rest]                 -> [*outs]
+    promoted : [i, *consts kept, *refs, *promoted, *rest] -> [*outs]
+    """
+    i, *binders = body.invars
+    consts, rest = binders[:num_consts], binders[num_consts:]
+    made = ir.makers(body)
+    refs = {v: ir.Var(AbstractRef(v.aval), v.hint) for v in consts}
+    indexed = {v for eqn in body.eqns for v in _indexed(eqn, refs, made)}
+    mask = [v in indexed for v in consts]
+    if not any(mask):
+        return body, mask
+    refs = {v: refs[v] for v in consts if v in indexed}
+    eqns = [new for eqn in body.eqns for new in _rewritten(eqn, refs, made)]
+    outs: list[ir.Atom] = []
+    for atom in body.outvars:
+        eqn, atom = _read_whole(atom, refs)
+        eqns += eqn
+        outs.append(atom)
+    kept = [v for v in consts if v not in refs]
+    invars = [i, *kept, *rest[:num_refs], *refs.values(), *rest[num_refs:]]
+    return Jaxpr(invars, eqns, outs, body.name), mask
+
+
+def decisions(body: Jaxpr, promoted: Sequence[bool]) -> list[record.Decision]:
+    """What became of each constant that is an array, and why, with the line that reads it at an index or first uses it.
+
+    body : [i, *consts, *rest] -> [*outs], before any constant is promoted
+    """
+    consts = body.invars[1 : 1 + len(promoted)]
+    made = ir.makers(body)
+    refs = {v: ir.Var(AbstractRef(v.aval)) for v in consts}
+    told = []
+    for v, name, done in zip(consts, record.names_of(consts), promoted, strict=True):
+        users = [e for e in body.eqns if v in (_indexed(e, refs, made) if done else e.invars)]
+        source = users[0].source if users else None
+        if v.aval.shape and name != names.COMPUTED:
+            reason = _READ_AT_INDICES
+            if not done:
+                why = _used_otherwise(v, refs[v], users, made)
+                reason, source = f"it stays a value: {why.why}", why.at or source
+            told.append(record.Decision(CONSTANTS, name, done, reason, source))
+    return told
+
+
+def _used_otherwise(
+    v: ir.Var, ref: ir.Var, users: Sequence[ir.Eqn], made: Made
+) -> array_life.Verdict:
+    """Why a constant stays a value; the first of its users says where, if it has no line."""
+    for eqn in users:
+        if is_entered(eqn):
+            found = array_life.access_or_why(eqn, v, ref, made)
+            if isinstance(found, array_life.Verdict):
+                return found
+        elif (
+            eqn.primitive in access_rules
+            and eqn.invars[0] is v
+            and access(eqn, v, ref, made) is None
+        ):
+            return array_life.Verdict("it is indexed in a way that a Ref is not", eqn.source)
+    return array_life.Verdict(_NOT_access_rules, None)
+
+
+_READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
+_NOT_access_rules = "no step reads it at a traced index"
+
+
+def _indexed(eqn: ir.Eqn, refs: Refs, made: Made) -> Sequence[ir.Var]:
+    """The constants that an equation reads at indices, or in an inner loop that does not change them."""
+    if eqn.primitive is for_p:
+        read = ir.vars_in_order(eqn.invars[k] for k in _read_states(eqn))
+        return [v for v in read if v in refs]
+    if is_entered(eqn):
+        entered = [
+            (v, _entered(eqn, v, refs[v], made)) for v in ir.vars_in_order(eqn.invars) if v in refs
+        ]
+        return [v for v, found in entered if found is not None and found.is_dynamic]
+    found = _access(eqn, refs, made)
+    return [
+        v
+        for v in ir.vars_in_order(eqn.invars)
+        if v in refs and found is not None and found.is_dynamic
+    ]
+
+
+def _access(eqn: ir.Eqn, refs: Refs, made: Made) -> Access | None:
+    """The reading of a constant at indices."""
+    array = eqn.invars[0] if eqn.invars and eqn.primitive is not for_p else None
+    if (
+        not isinstance(array, ir.Var)
+        or array not in refs
+        or not refs.keys().isdisjoint(eqn.invars[1:])
+    ):
+        return None
+    found = access(eqn, array, refs[array], made)
+    return found if found is not None and not found.updated else None
+
+
+def _entered(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: Made) -> Access | None:
+    """The reading of a constant at indices by branches or a call that do nothing else with it."""
+    found = array_life.access_or_why(eqn, array, ref, made)
+    return found if isinstance(found, Access) and not found.updated and not found.same else None
+
+
+def _read_states(eqn: ir.Eqn) -> list[int]:
+    """The states of an inner loop that it only reads."""
+    changed = ir.mutated_positions(eqn.params.body.effects)
+    states = is_state(eqn.params, [a.aval for a in eqn.invars])
+    return [k for k, state in enumerate(states) if state and k + 1 not in changed]
+
+
+def _rewritten(eqn: ir.Eqn, refs: Refs, made: Made) -> list[ir.Eqn]:
+    if not any(a in refs for a in eqn.invars if isinstance(a, ir.Var)):
+        return [eqn]
+    if eqn.primitive is for_p:
+        return _inner_loop(eqn, refs)
+    if is_entered(eqn):
+        for v in dict.fromkeys(a for a in eqn.invars if isinstance(a, ir.Var) and a in refs):
+            entered = _entered(eqn, v, refs[v], made)
+            eqn = entered.instead[0] if entered is not None else eqn
+        return _with_whole_reads(eqn, refs)
+    found = _access(eqn, refs, made)
+    return _with_whole_reads(eqn, refs) if found is None else found.instead
+
+
+def _inner_loop(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
+    """An inner loop takes the Ref itself where it only reads; its result there is what the Ref holds.
+
+    It takes a Ref once: in another place it takes what the Ref holds, for what is gathered in two Refs that are one
+    would be lost.
+    """
+    reads = {eqn.invars[k]: k for k in reversed(_read_states(eqn))}
+    before: list[ir.Eqn] = []
+    after: list[ir.Eqn] = []
+    operands: list[ir.Atom] = []
+    outs: list[ir.Var] = []
+    results = iter(eqn.outvars)
+    states = is_state(eqn.params, [a.aval for a in eqn.invars])
+    for _ in range(eqn.params.num_carry):
+        outs.append(next(results))
+    for k, (atom, state) in enumerate(zip(eqn.invars, states, strict=True)):
+        result = next(results) if state else None
+        if isinstance(atom, ir.Var) and atom in refs and reads.get(atom) == k:
+            assert result is not None, "unreachable: a state has a result"
+            operands.append(refs[atom])
+            after.append(accesses.read_whole(refs[atom], result, eqn.source))
+            continue
+        eqns, operand = _read_whole(atom, refs)
+        before += eqns
+        operands.append(operand)
+        outs += [result] if result is not None else []
+    return [*before, rules.new_eqn(for_p, operands, eqn.params, outs, eqn.source), *after]
+
+
+def _with_whole_reads(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
+    reads: list[ir.Eqn] = []
+    operands: list[ir.Atom] = []
+    for atom in eqn.invars:
+        eqns, operand = _read_whole(atom, refs)
+        reads += eqns
+        operands.append(operand)
+    return [*reads, eqn.replace(invars=tuple(operands))]
+
+
+def _read_whole(atom: ir.Atom, refs: Refs) -> tuple[list[ir.Eqn], ir.Atom]:
+    if not isinstance(atom, ir.Var) or atom not in refs:
+        return [], atom
+    out = ir.Var(atom.aval.strong())
+    return [accesses.read_whole(refs[atom], out)], out
+
+
+PROMOTE = "promote"
 UNSIZED = "it stays a value: its size is not known"
 
 
@@ -64,7 +248,7 @@ def _promoted(body: Jaxpr, names: Mapping[ir.Var, str]) -> tuple[Jaxpr, list[Dec
             primitives.get_p,
             primitives.swap_p,
         ] and not _is_sized(ref):
-            told.append(Decision(STEP, name, False, UNSIZED, whole[0].source))
+            told.append(Decision(PROMOTE, name, False, UNSIZED, whole[0].source))
     body, inner = with_bodies(body, names, _promoted)
     return body, [*told, *inner]
 
@@ -75,7 +259,7 @@ def _decision(name: str, verdict: Verdict, names: Mapping[ir.Var, str]) -> Decis
     if isinstance(verdict.given_to, ir.Var) and verdict.given_to in names:
         why = f"it is written whole to `{names[verdict.given_to]}`"
     reason = f"it stays a value: {why}" if why else DONE
-    return Decision(STEP, name, not why, reason, verdict.at)
+    return Decision(PROMOTE, name, not why, reason, verdict.at)
 
 
 def _with_indices(body: Jaxpr, ref: ir.Var, first: ir.Eqn, last: ir.Eqn) -> tuple[Jaxpr, Verdict]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, ir, passes, prims
-from fiveloop.loops.analysis import accesses, bounds, integers
+from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.names import OWN
 from fiveloop.loops.primitives.for_loop import for_p, holds_loop
 from fiveloop.loops.record import Decision
@@ -43,7 +43,7 @@ def _within(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:
         p = eqn.params
         if "ranges" in p.off:
             return eqn
-        given = bounds.inside_loop(eqn, [integers.integer(a, known) for a in eqn.invars])
+        given = integers.inside_loop(eqn, [integers.integer(a, known) for a in eqn.invars])
         if p.record.tells:
             told = _told(eqn, integers.integers(p.body, given))
             p = replace(p, record=p.record.with_decisions(told))

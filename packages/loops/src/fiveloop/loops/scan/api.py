@@ -7,16 +7,16 @@ from functools import wraps
 from typing import Any, TypeVar, overload
 
 from fiveloop.core import Jaxpr, TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
-from fiveloop.core.api import flatten, operands
+from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import branches_as_python, python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage, stage_closed
-from fiveloop.loops import carried_refs, common, record
+from fiveloop.loops import common, record
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
-from fiveloop.loops.how import How, Unroll, check_checkpoints, check_unroll
+from fiveloop.loops.options import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan import as_python, lengths
@@ -149,13 +149,13 @@ def scan_of(
 ) -> tuple[Any, ...]:
     """`indexed_scan` of a carry and inputs that may hold Refs: the step closes over them."""
     refs, sliced = (
-        carried_refs.carried_refs(f"{what}: the carry", init),
-        carried_refs.carried_refs(f"{what}: xs", xs),
+        common.carried_refs(f"{what}: the carry", init),
+        common.carried_refs(f"{what}: xs", xs),
     )
     if sliced is not None:
         if refs is not None:
             names = [*refs.names(), *sliced.names()]
-            operands.check_mutable(
+            flatten.check_mutable(
                 dict(names), [x for _, x in names], lambda path: f"{what}: {path[0].key}"
             )
         f, xs = _over_slices(f, sliced), sliced.values
@@ -176,7 +176,7 @@ def scan_of(
     return (refs.whole(final), *rest)
 
 
-def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: carried_refs.CarriedRefs) -> Any:
+def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: common.CarriedRefs) -> Any:
     """A step that is given the slices of Refs, as one that is not."""
 
     @wraps(f)

@@ -11,7 +11,7 @@ from fiveloop.core import Value, ad, arrays, prims, pytree, transforms
 from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
 from fiveloop.loops.common import check_values, strong
-from fiveloop.loops.how import How
+from fiveloop.loops.options import How
 from fiveloop.loops.progress.bars import shown
 
 

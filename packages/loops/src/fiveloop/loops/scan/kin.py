@@ -10,9 +10,9 @@ import numpy as np
 
 from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
-from fiveloop.loops import carried_refs, common
+from fiveloop.loops import common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.how import How, Unroll, check_checkpoints, check_unroll
+from fiveloop.loops.options import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.tracing import check_steps
@@ -132,7 +132,7 @@ def _while_bounds(
     def body(i: Value, val: T) -> T:
         return flatten.call_user(*_BODY, body_fun, i, val)  # type: ignore[no-any-return]  # checked by the step
 
-    refs = carried_refs.carried_refs("fori_loop: the carry", init_val)
+    refs = common.carried_refs("fori_loop: the carry", init_val)
     if refs is None:
         return _counting(low, high, body, init_val, bar, saved)
     given = refs.step(body, 1)

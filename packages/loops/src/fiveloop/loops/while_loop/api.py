@@ -11,9 +11,9 @@ from fiveloop.core.api import flatten
 from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.stage import Staged
-from fiveloop.loops import carried_refs, common, names, options
+from fiveloop.loops import common, names, options
 from fiveloop.loops.carry import changed_structure
-from fiveloop.loops.how import check_checkpoints
+from fiveloop.loops.options import check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
@@ -133,7 +133,7 @@ def while_loop(
     bar = as_progress("while_loop", progress)
     most = None if max_steps is None else check_steps("while_loop: max_steps", max_steps)
     limits = Limits(most, check_checkpoints("while_loop", checkpoints))
-    refs = carried_refs.carried_refs("while_loop: val", init_val)
+    refs = common.carried_refs("while_loop: val", init_val)
     if refs is None:
         return while_of(cond_fun, body_fun, init_val, bar, limits=limits)
     given = refs.step(body_fun, 0)

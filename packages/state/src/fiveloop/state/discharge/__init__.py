@@ -1,6 +1,6 @@
 """Discharge: effects turned into values, so that a program without Refs is left."""
 
-from .calls import with_calls_inlined
+from .engine import with_calls_inlined
 from .deferred import CannotDefer, DeferredWrites
 from .engine import discharge_eqn, discharge_jaxpr, jaxpr_holds_state
 from .overlap import known_relation

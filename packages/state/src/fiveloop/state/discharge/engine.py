@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
-from fiveloop.state.avals import AbstractRef
-from fiveloop.state.discharge import apart, calls, phases
-from fiveloop.state.discharge.once import PartReads
+from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.state.discharge import phases
+from fiveloop.state.discharge.phases import PartReads
 from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, discharge_rules
+from fiveloop.state.refs import AbstractRef
+
+
+def with_calls_inlined(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with what it calls with Refs in the place of the calls; itself if there are none.
+
+    A call gives back all that its Refs hold, and XLA copies that where something else of the step reads it. So the body
+    of a loop, and a branch, have none.
+    """
+    return jaxpr.remember("calls inlined", lambda: _inlined(jaxpr))
+
+
+def _inlined(jaxpr: Jaxpr) -> Jaxpr:
+    return ir.replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
+
+
+def _takes_refs(eqn: ir.Eqn) -> bool:
+    return eqn.primitive is closed_call_p and any(
+        isinstance(a.aval, AbstractRef) for a in eqn.invars
+    )
+
+
+def _called(eqn: ir.Eqn) -> tuple[list[ir.Eqn], list[ir.Atom]] | None:
+    """The equations that a call with Refs stands for, and their results."""
+    if not _takes_refs(eqn):
+        return None
+    return ir.inlined(with_calls_inlined(eqn.params.jaxpr), eqn.invars)
+
+
+class Apart:
+    """Whether each Ref has been written to with nothing but its own elements, and what does not change."""
+
+    def __init__(self) -> None:
+        self.holds = True
+        self._sources: dict[ir.Var, frozenset[int]] = {}
+
+    def note(self, eqn: ir.Eqn, inputs: Iterable[ir.Var], operands: Sequence[Any]) -> None:
+        """Take note of what an equation reads and writes."""
+        sources = frozenset[int]().union(*(self._sources.get(v, ()) for v in inputs))
+        cells = [x for x in operands if isinstance(x, Cell)]
+        if ir.mutated_positions(eqn.effects):
+            self.holds &= len(cells) == 1 and sources <= {id(cells[0])}
+        # To copy a Ref of a single element costs nothing.
+        sources |= {id(cell) for cell in cells if cell.changes and cell.contents.shape}
+        if sources:
+            self._sources.update((v, sources) for v in eqn.outvars)
 
 
 def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
@@ -66,7 +112,7 @@ def _discharge(
     once: bool,
     unrolled: bool,
 ) -> Jaxpr:
-    body = jaxpr if counter is None else calls.with_calls_inlined(jaxpr)
+    body = jaxpr if counter is None else with_calls_inlined(jaxpr)
 
     def run(*args: Value) -> list[Value]:
         return _Discharger(body, which, args, counter, once, unrolled).run(results)
@@ -102,7 +148,7 @@ class _Discharger:
             index, self._crossing, self._replace, self, once=once, unrolled=unrolled
         )
         self.parts = PartReads() if once else None
-        self.apart = apart.Apart() if counter is not None else None
+        self.apart = Apart() if counter is not None else None
         self.changing = ir.mutated(jaxpr)
         for v, x, w in zip(jaxpr.invars, args, which, strict=True):
             self.env[v] = self.phases.new_cell(x, v in self.changing) if w else x

@@ -1,10 +1,8 @@
-"""The primitives on Refs: a file each, with its whole row."""
+"""The primitives on Refs, with their whole rows."""
 
 from . import accumulate as accumulate
-from . import addupdate as addupdate
-from . import get as get
 from . import lifetime as lifetime
-from . import swap as swap
+from . import access as access
 
 from .common import (
     AccumulateParams,

@@ -7,7 +7,7 @@ from typing import TypeVar
 from fiveloop.core import Value, ad, errors, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer
-from fiveloop.state.avals import AbstractRef
+from fiveloop.state.refs import AbstractRef
 
 P = TypeVar("P", bound="IndexParams")
 _KINDS = {"b": "bools", "iu": "integers", "f": "floats", "c": "complex numbers"}

@@ -8,8 +8,8 @@ from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir import indexer
 from fiveloop.state import discharge, effects, refs
-from fiveloop.state.avals import AbstractRef
 from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p
+from fiveloop.state.refs import AbstractRef
 
 
 @dataclass(frozen=True)

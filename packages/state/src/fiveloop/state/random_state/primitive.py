@@ -19,7 +19,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
 from fiveloop.core.keys import fold_in, split
 from fiveloop.state import discharge, predicate, primitives
-from fiveloop.state.avals import AbstractRef
+from fiveloop.state.refs import AbstractRef
 
 KEY = ir.ShapedArray((2,), np.uint32)
 STATE = ir.ShapedArray((3,), np.uint32)

@@ -10,8 +10,8 @@ import numpy as np
 
 from fiveloop.core import Jaxpr
 from fiveloop.core.extend import PositionalEffect, batch_jaxpr, call_jaxpr, stage_closed, typecheck
-from fiveloop.state.avals import AbstractRef
 from fiveloop.state.discharge.engine import discharge_state, jaxpr_holds_state
+from fiveloop.state.refs import AbstractRef
 from fiveloop.testing.core.compare import assert_all_close
 from fiveloop.testing.core.cube import TRANSFORMS
 from fiveloop.testing.core.laws import (
